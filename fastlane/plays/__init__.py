@@ -1,0 +1,1 @@
+"""The playbook: one module per play."""

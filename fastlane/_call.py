@@ -1,0 +1,191 @@
+"""One call before it is sent (Call) and after it is over (CallRecord): frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from ._timeline import Timeline, WireStamps
+
+Outcome = Literal["completed", "truncated", "stopped", "closed", "abandoned", "cancelled", "failed"]
+"""How a call ended.
+
+- completed: the whole answer came (a stream: with a finish reason or its final event)
+- truncated: the stream ended in good order but without a finish reason
+- stopped: a play's watcher stopped the stream
+- closed: the application closed the stream before its end
+- abandoned: the application dropped the stream unread, and it was garbage-collected
+- cancelled: the task or thread was cancelled or interrupted while it waited
+- failed: an error was raised; `error` names its class
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What is about to be sent, for plays to rewrite; a play returns a new Call and leaves this one as it is."""
+
+    call_id: str
+    endpoint: str
+    """The path below the base URL, such as "/chat/completions"."""
+    origin: str
+    """scheme://host:port of the provider."""
+    body: Mapping[str, Any]
+    """The JSON body, `extra_body` merged in. Never changed in place: it may be the caller's own mapping."""
+    stream: bool
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers that plays add to the request. Neither the caller's headers nor any credential are in here."""
+    changes: tuple[str, ...] = ()
+    """What plays changed, one sentence each."""
+
+    @property
+    def model(self) -> str | None:
+        """The model asked for; None where the body names none."""
+        model = self.body.get("model")
+        return model if isinstance(model, str) else None
+
+    def with_body(self, changed: str, **fields: Any) -> Call:
+        """This call with `fields` set in its body, `changed` saying so on the record."""
+        return replace(self, body={**self.body, **fields}, changes=(*self.changes, changed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Token counts as the provider reported them; None is unknown, which is not 0."""
+
+    input_tokens: int | None = None
+    """All tokens of the prompt, cached ones included."""
+    cached_tokens: int | None = None
+    """Tokens of the prompt that were read from the provider's cache."""
+    output_tokens: int | None = None
+    """All tokens generated, reasoning included."""
+    reasoning_tokens: int | None = None
+    """Tokens generated as reasoning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try of a call on the wire."""
+
+    number: int
+    """1 for the first."""
+    kind: Literal["first", "retry"]
+    wire: WireStamps
+    status_code: int | None = None
+    error: str | None = None
+    """Class name of the error that ended the attempt. Never its message, which may quote the prompt."""
+    http_version: str | None = None
+    """"HTTP/2" or "HTTP/1.1"."""
+    connection_id: str | None = None
+    """Local address and port of the connection: tells connections apart while they are open."""
+    connection_reused: bool | None = None
+    """False where this attempt opened the connection; None where the HTTP client did not say."""
+    request_body_bytes: int | None = None
+    """Bytes of the request's body as sent."""
+    response_body_bytes: int | None = None
+    """Bytes of the answer's body as received, before decompression."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """What one logical call did, retries included. Holds no text of the prompt or the answer, and no key."""
+
+    call_id: str
+    method: str
+    endpoint: str
+    origin: str
+    model: str | None
+    """The model asked for."""
+    stream: bool
+    outcome: Outcome
+    timeline: Timeline
+    attempts: tuple[Attempt, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    response_model: str | None = None
+    """The model that answered, by its own word."""
+    finish_reason: str | None = None
+    """The first choice's finish reason, or the status of a Responses answer."""
+    error: str | None = None
+    """Class name of the error raised to the application."""
+    status_code: int | None = None
+    request_id: str | None = None
+    """The provider's id of the request (`x-request-id`)."""
+    service_tier: str | None = None
+    """The tier that served the call, by the provider's own word."""
+    events: int = 0
+    """Server-sent events decoded. An event is not a token."""
+    plays: tuple[str, ...] = ()
+    """The fingerprint: the `repr` of every play of the client."""
+    changes: tuple[str, ...] = ()
+    """What plays changed, one sentence each."""
+    user_actions: tuple[str, ...] = ()
+    """Names of the user actions around the call, the outermost first."""
+    transport: str | None = None
+    """Which connections carried the call: "fastlane" or "caller" (the application's own `http_client`)."""
+
+    @property
+    def last_attempt(self) -> Attempt | None:
+        """The attempt that gave the answer, or the last that failed."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def connection_reused(self) -> bool | None:
+        """Whether the answering attempt found its connection open; None where that is not known."""
+        return self.attempts[-1].connection_reused if self.attempts else None
+
+    @property
+    def time_to_first_token_s(self) -> float | None:
+        """Seconds from issue to the first output of any kind; None without a stream."""
+        return self.timeline.time_to_first_token_s
+
+    @property
+    def time_to_first_content_token_s(self) -> float | None:
+        """Seconds from issue to the first visible content; None without a stream."""
+        return self.timeline.time_to_first_content_token_s
+
+    @property
+    def inter_token_latencies_s(self) -> tuple[float, ...]:
+        """Seconds between neighbouring events that carry output."""
+        return self.timeline.inter_token_latencies_s
+
+    @property
+    def streamed_output_tokens(self) -> int | None:
+        """Output tokens that can have arrived in the stream: reasoning counts only where it was streamed."""
+        output = self.usage.output_tokens
+        if output is None or not self.usage.reasoning_tokens or self.timeline.first_token_kind == "reasoning":
+            return output
+        return output - self.usage.reasoning_tokens
+
+    @property
+    def time_per_output_token_s(self) -> float | None:
+        """Seconds per output token after the first; None where the provider reported no count."""
+        return self.timeline.time_per_output_token_s(self.streamed_output_tokens)
+
+    @property
+    def decode_rate(self) -> float | None:
+        """Output tokens per second after the first; None where the provider reported no count."""
+        return self.timeline.decode_rate(self.streamed_output_tokens)
+
+    @property
+    def api_end_to_end_s(self) -> float | None:
+        """Seconds from issue to the last output of a stream, or to the whole answer without a stream."""
+        return self.timeline.api_end_to_end_s
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from issue until the call was over for the application."""
+        return self.timeline.duration_s
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON data, the derived metrics under "metrics"."""
+        data = asdict(self)
+        data["timeline"]["token_ns"] = list(self.timeline.token_ns)
+        data["metrics"] = {
+            "time_to_first_token_s": self.time_to_first_token_s,
+            "time_to_first_content_token_s": self.time_to_first_content_token_s,
+            "time_per_output_token_s": self.time_per_output_token_s,
+            "decode_rate": self.decode_rate,
+            "api_end_to_end_s": self.api_end_to_end_s,
+            "duration_s": self.duration_s,
+        }
+        return data

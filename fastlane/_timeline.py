@@ -1,0 +1,133 @@
+"""The stamps of one call, and every metric that is derived from them (each is defined in docs/measuring.md)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+TokenKind = Literal["content", "reasoning", "tool_call", "refusal", "audio"]
+"""What a token belongs to. A role, a usage report or a keep-alive comment is no token."""
+
+
+def seconds(start_ns: int | None, end_ns: int | None) -> float | None:
+    """Seconds between two monotonic stamps; None where either is unknown."""
+    if start_ns is None or end_ns is None:
+        return None
+    return (end_ns - start_ns) / 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireStamps:
+    """Monotonic nanoseconds of one attempt on the wire; None for what did not happen or could not be seen."""
+
+    started_ns: int
+    """The attempt was handed to the HTTP client."""
+    connect_started_ns: int | None = None
+    """Name resolution and TCP connect began; None on a connection that was open already."""
+    connect_ended_ns: int | None = None
+    tls_started_ns: int | None = None
+    tls_ended_ns: int | None = None
+    send_started_ns: int | None = None
+    """The first byte of the request was handed to the socket."""
+    send_ended_ns: int | None = None
+    """The last byte of the request was handed to the socket."""
+    headers_received_ns: int | None = None
+    """The head of the answer had arrived."""
+    ended_ns: int | None = None
+    """The last byte of the answer had arrived, or the attempt failed or was given up."""
+
+    @property
+    def queue_s(self) -> float | None:
+        """Seconds that the attempt waited for a connection before it connected or sent."""
+        first = self.connect_started_ns if self.connect_started_ns is not None else self.send_started_ns
+        return seconds(self.started_ns, first)
+
+    @property
+    def connect_s(self) -> float | None:
+        """Seconds of name resolution and TCP connect; None on a reused connection."""
+        return seconds(self.connect_started_ns, self.connect_ended_ns)
+
+    @property
+    def tls_s(self) -> float | None:
+        """Seconds of the TLS handshake; None on a reused or a plain connection."""
+        return seconds(self.tls_started_ns, self.tls_ended_ns)
+
+    @property
+    def send_s(self) -> float | None:
+        """Seconds from the first to the last byte of the request handed to the socket."""
+        return seconds(self.send_started_ns, self.send_ended_ns)
+
+    @property
+    def wait_s(self) -> float | None:
+        """Seconds from the last byte of the request sent to the head of the answer received."""
+        return seconds(self.send_ended_ns, self.headers_received_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Monotonic nanoseconds of one logical call, retries included; None for what did not happen or could not be seen."""
+
+    started_wall_ns: int
+    """Nanoseconds since the epoch when the call was issued: the anchor of all other stamps."""
+    started_ns: int
+    """The call was issued: the application entered the client's method."""
+    ended_ns: int
+    """The call was over for the application: answer returned, stream ended or closed, error raised."""
+    answer_ended_ns: int | None = None
+    """The last byte of the whole answer had arrived; None where it never did."""
+    first_event_ns: int | None = None
+    """The first server-sent event of a stream had arrived, whatever it carried."""
+    first_token_ns: int | None = None
+    """The first event that carries output (content, reasoning, tool call) had arrived."""
+    first_token_kind: TokenKind | None = None
+    first_content_token_ns: int | None = None
+    """The first event that carries visible content had arrived."""
+    token_ns: Sequence[int] = field(default_factory=lambda: array("q"))
+    """Arrival of each event that carries output. Events that came in one read share one stamp."""
+
+    @property
+    def last_token_ns(self) -> int | None:
+        """Arrival of the last event that carries output; None before the first and without a stream."""
+        return self.token_ns[-1] if len(self.token_ns) else None
+
+    @property
+    def time_to_first_token_s(self) -> float | None:
+        """Seconds from issue to the first output of any kind; None without a stream."""
+        return seconds(self.started_ns, self.first_token_ns)
+
+    @property
+    def time_to_first_content_token_s(self) -> float | None:
+        """Seconds from issue to the first visible content; None without a stream."""
+        return seconds(self.started_ns, self.first_content_token_ns)
+
+    @property
+    def inter_token_latencies_s(self) -> tuple[float, ...]:
+        """Seconds between neighbouring events that carry output: one fewer than there are such events."""
+        stamps = self.token_ns
+        return tuple((later - earlier) / 1e9 for earlier, later in zip(stamps, stamps[1:], strict=False))
+
+    @property
+    def api_end_to_end_s(self) -> float | None:
+        """Seconds from issue to the last output of a stream, or to the whole answer without a stream."""
+        return seconds(self.started_ns, self.last_token_ns if len(self.token_ns) else self.answer_ended_ns)
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from issue until the call was over for the application."""
+        return (self.ended_ns - self.started_ns) / 1e9
+
+    def time_per_output_token_s(self, output_tokens: int | None) -> float | None:
+        """(API end-to-end - time to first token) / (output tokens - 1), in seconds.
+
+        None without a stream, where the number of tokens is unknown, and below two tokens.
+        """
+        if output_tokens is None or output_tokens < 2 or len(self.token_ns) < 2:
+            return None
+        return (self.token_ns[-1] - self.token_ns[0]) / 1e9 / (output_tokens - 1)
+
+    def decode_rate(self, output_tokens: int | None) -> float | None:
+        """Output tokens per second between the first and the last output; the inverse of the time per output token."""
+        per_token_s = self.time_per_output_token_s(output_tokens)
+        return 1 / per_token_s if per_token_s else None

@@ -1,0 +1,60 @@
+# Everything the project does, each target from a fresh clone: needs python3 (3.11 or newer), make and git, and a package index.
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+# The first interpreter that is new enough; `make PYTHON=/path/to/python …` overrides it.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
+
+# A stamp's name holds a checksum of what decides the installation, so that an unchanged one is not repeated.
+CHECKSUM := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+BENCH := $(VENV)/.installed-bench-$(CHECKSUM)
+EVERYTHING := $(VENV)/.installed-everything-$(CHECKSUM)
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install bench test check docs conformance benchmarks
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name what; do \
+		printf '  make %-12s %s\n' "$$name" "$$what"; done
+
+install: $(EVERYTHING) ## set up $(VENV) with everything the other targets need
+
+bench: $(BENCH) ## A/B every play on the embedded provider: no API key, no network (ARGS="--help" says more)
+	$(BIN)/fastlane bench $(ARGS)
+
+test: $(EVERYTHING) ## run all tests (ARGS="tests/plays -x" narrows)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(EVERYTHING) ## format, lint, types, import contracts, spelling
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+docs: $(EVERYTHING) ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+conformance: $(EVERYTHING) ## run openai's own test suite with fastlane's clients, on the newest openai and on 2.54.0
+	PYTHON=$(BIN)/python bash tests/conformance/run.sh fastlane
+	PYTHON=$(BIN)/python bash tests/conformance/run.sh fastlane --openai 2.54.0
+
+benchmarks: $(EVERYTHING) ## run every benchmark of the README quickly
+	$(BIN)/python -m benchmarks --quick
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "fastlane needs Python 3.11 or newer, and none of python3, python3.13, python3.12 and" \
+		"python3.11 is one. Install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) could not make a virtual environment." \
+		"It needs its venv and ensurepip modules (on Debian and Ubuntu: the package python3-venv)." >&2; exit 1; }
+
+$(BENCH): | $(BIN)/python
+	$(PIP_INSTALL) '.[bench]'
+	@touch $@
+
+$(EVERYTHING): | $(BIN)/python
+	$(PIP_INSTALL) '.[bench,httpx,test,check,docs]'
+	@touch $@ $(BENCH)

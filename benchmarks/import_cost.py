@@ -1,0 +1,72 @@
+"""What `import fastlane` costs on top of `import openai`, in CPU time of a fresh interpreter.
+
+Inside: everything that the interpreter does from start to exit. Outside: the compilation of modules, which a first,
+unmeasured run of each side has done.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+
+from benchmarks._paired import differences, median
+from benchmarks._report import Reach, Report, main
+
+# What nobody should pay for who only wants to make calls.
+_KEPT_OUT = (
+    "numpy",
+    "opentelemetry.sdk",
+    "tiktoken",
+    "rich",
+    "typer",
+    "trustme",
+    "fastlane.bench",
+    "fastlane.emulator",
+)
+
+
+def _child_cpu_ms(code: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def _loaded_by_import() -> list[str]:
+    code = f"import fastlane, json, sys; print(json.dumps([name for name in {_KEPT_OUT} if name in sys.modules]))"
+    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return [str(name) for name in json.loads(answer.stdout)]
+
+
+def measure(quick: bool) -> Report:
+    """Start an interpreter for each side in turn."""
+    sides = {"stock": "import openai; openai.OpenAI", "fastlane": "import fastlane; fastlane.OpenAI"}
+    for code in sides.values():
+        _child_cpu_ms(code)
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for round_number in range(12 if quick else 40):
+        for name in reversed(sides) if round_number % 2 else sides:
+            taken[name].append(_child_cpu_ms(sides[name]))
+    added = median(differences(taken["fastlane"], taken["stock"]))
+    loaded = _loaded_by_import()
+    return Report(
+        figures={
+            "added_cpu_ms": added.value,
+            "added_cpu_low_ms": added.low,
+            "added_cpu_high_ms": added.high,
+            "stock_cpu_ms": median(taken["stock"]).value,
+            "fastlane_cpu_ms": median(taken["fastlane"]).value,
+            "modules_that_should_not_load": len(loaded),
+        },
+        reach=(
+            Reach(figure="added_cpu_ms", op="<=", target=60),
+            Reach(figure="modules_that_should_not_load", op="==", target=0),
+        ),
+        conditions={"pairs": len(taken["stock"]), "kept_out": list(_KEPT_OUT), "loaded_none_the_less": loaded},
+    )
+
+
+if __name__ == "__main__":
+    main("import_cost", __doc__, measure)

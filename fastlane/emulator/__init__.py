@@ -1,0 +1,9 @@
+"""An OpenAI-compatible provider on loopback that writes down what it really did."""
+
+from fastlane.emulator._distribution import Quantiles as Quantiles
+from fastlane.emulator._emulator import Emulator as Emulator
+from fastlane.emulator._faults import Fault as Fault
+from fastlane.emulator._log import RequestLog as RequestLog
+from fastlane.emulator._model import ProviderModel as ProviderModel, ServiceTier as ServiceTier
+from fastlane.emulator._presets import preset as preset, presets as presets
+from fastlane.emulator._server import Server as Server

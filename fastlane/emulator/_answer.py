@@ -1,0 +1,265 @@
+"""Generating endpoints in time: queue, prefill, decode, and the faults on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, cast
+
+from fastlane._clock import now_ns
+from fastlane.emulator import _tokens
+from fastlane.emulator._errors import ApiError
+from fastlane.emulator._exchange import Exchange
+from fastlane.emulator._faults import Fault
+from fastlane.emulator._generation import Choice, generate
+from fastlane.emulator._overrides import Overrides
+from fastlane.emulator._prompt import Prompt
+from fastlane.emulator._provider import Luck, Provider
+from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Reply, Usage
+
+ReplyMaker = Callable[..., Reply]
+
+# A model without delays would otherwise keep the event loop to itself for a whole answer.
+_TICKS_PER_TURN = 32
+
+
+class _Ended(Exception):  # noqa: N818  (an end, not an error)
+    """A fault has ended the answer."""
+
+
+async def until(deadline_ns: int) -> None:
+    """Sleep until a moment of `now_ns`; a moment that is past costs nothing."""
+    delay = deadline_ns - now_ns()
+    if delay > 0:
+        await asyncio.sleep(delay / 1e9)
+
+
+class Answer:
+    """One generation being sent. Deadlines are absolute, so that one late token does not make the next one late."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        provider: Provider,
+        prompt: Prompt,
+        overrides: Overrides,
+        faults: Sequence[Fault],
+        make_reply: ReplyMaker,
+    ) -> None:
+        self._exchange = exchange
+        self._record = exchange.record
+        self._provider = provider
+        self._prompt = prompt
+        self._overrides = overrides
+        self._faults: Mapping[str, Fault] = {fault.kind: fault for fault in reversed(faults)}
+        self._make_reply = make_reply
+        self._headers_sent = False
+        self._malformed = False
+
+    async def run(self) -> None:
+        """Send the whole answer, or as much of it as the faults let through."""
+        record, provider, prompt = self._record, self._provider, self._prompt
+        record.model, record.stream = prompt.model, prompt.stream
+        record.prompt_tokens = _tokens.count(prompt.text)
+        provider.check(prompt, record.prompt_tokens)
+        tier = provider.model.tier(None if prompt.service_tier == "auto" else prompt.service_tier)
+        record.service_tier = tier.name
+        luck = provider.luck(record.sequence_number, prompt, self._overrides)
+        choices = generate(prompt, self._overrides, provider.model, seed=provider.seed)
+        with contextlib.suppress(_Ended):
+            await self._before_queue()
+            keeping_alive = self._keep_alive()
+            try:
+                waited = await provider.admission.enter(tier.rank)
+                try:
+                    record.admitted_ns = now_ns()
+                    await self._generate(luck, choices, tier_name=tier.name, waited=waited, alive=keeping_alive)
+                finally:
+                    provider.admission.leave()
+            finally:
+                if keeping_alive:
+                    keeping_alive.cancel()
+
+    async def _before_queue(self) -> None:
+        refuse = self._faults.get("refuse")
+        if refuse:
+            self._exchange.reset(7)
+            raise _Ended
+        status = self._faults.get("status")
+        if status:
+            raise _status_error(status)
+
+    def _keep_alive(self) -> asyncio.Task[None] | None:
+        fault = self._faults.get("keepalive")
+        if fault is None or not self._prompt.stream:
+            return None
+        self._send_headers()
+        return asyncio.get_running_loop().create_task(self._comment(_seconds(fault)))
+
+    async def _comment(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            self._exchange.send(KEEP_ALIVE)
+
+    async def _generate(
+        self,
+        luck: Luck,
+        choices: Sequence[Choice],
+        *,
+        tier_name: str,
+        waited: bool,
+        alive: asyncio.Task[None] | None,
+    ) -> None:
+        record, provider, overrides = self._record, self._provider, self._overrides
+        tier = provider.model.tier(tier_name)
+        record.cached_tokens = provider.recall(self._prompt, luck)
+        uncached = record.prompt_tokens - record.cached_tokens
+        # Reading the body is work of the emulator, not of the provider it emulates: it counts as part of prefill.
+        started = record.admitted_ns if waited else record.body_complete_ns
+        first_token_at = (started or now_ns()) + provider.prefill_ns(
+            uncached_tokens=uncached, luck=luck, tier=tier, overrides=overrides
+        )
+        usage = Usage(
+            prompt=record.prompt_tokens,
+            cached=record.cached_tokens,
+            output=sum(choice.tokens for choice in choices),
+            reasoning=sum(len(choice.reasoning) for choice in choices),
+        )
+        reply = self._make_reply(self._prompt, choices, usage, number=record.sequence_number, tier=tier_name)
+        gaps = provider.gaps_ns(luck=luck, tier=tier, overrides=overrides)
+        if self._prompt.stream:
+            await self._stream(reply, first_token_at, gaps.__next__, alive)
+        else:
+            tokens = max(choice.tokens for choice in choices)
+            await self._whole(reply, usage, first_token_at, gaps.__next__, tokens)
+
+    async def _stream(
+        self, reply: Reply, first_token_at: int, next_gap: Callable[[], int], alive: asyncio.Task[None] | None
+    ) -> None:
+        exchange, record = self._exchange, self._record
+        early = self._provider.model.role_chunk_early or "early_role" in self._faults
+        slow = self._faults.get("slow_headers")
+        if early and not slow:
+            self._send_headers()
+            exchange.send(reply.opening())
+        await until(first_token_at)
+        if slow:
+            await asyncio.sleep(_seconds(slow))
+            first_token_at = now_ns()
+        if alive:
+            alive.cancel()
+        self._send_headers()
+        if not early or slow:
+            exchange.send(reply.opening())
+        deadline = first_token_at
+        for sent, tick in enumerate(reply.ticks()):
+            if sent:
+                deadline += next_gap()
+            await until(deadline)
+            if sent % _TICKS_PER_TURN == _TICKS_PER_TURN - 1:
+                await asyncio.sleep(0)
+            if self._faults:
+                stalled = await self._strike(record.output_tokens)
+                deadline += stalled
+            if not exchange.writable:
+                await exchange.drained()
+            exchange.send(tick.data, record.token_ns.append)
+            record.output_tokens += tick.tokens
+            record.reasoning_tokens += tick.reasoning_tokens
+        if self._faults:
+            await self._strike(None)
+        exchange.send(reply.closing(usage="no_usage" not in self._faults, done="no_done" not in self._faults))
+        self._end()
+
+    async def _whole(
+        self, reply: Reply, usage: Usage, first_token_at: int, next_gap: Callable[[], int], tokens: int
+    ) -> None:
+        await until(first_token_at + sum(next_gap() for _ in range(max(0, tokens - 1))))
+        slow = self._faults.get("slow_headers")
+        if slow:
+            await asyncio.sleep(_seconds(slow))
+        body = reply.whole(usage="no_usage" not in self._faults)
+        if "malformed" in self._faults:
+            body = body[: len(body) // 2] + b"}"
+        before_headers = ("stall", "goaway")
+        await self._strike(None, only=before_headers)
+        self._send_headers(length=len(body))
+        if any(kind in self._faults for kind in ("drop", "reset", "truncate")):
+            self._exchange.send(body[: len(body) // 2])
+            await self._strike(None)
+        self._exchange.send(body)
+        self._record.output_tokens, self._record.reasoning_tokens = usage.output, usage.reasoning
+        self._end()
+
+    def _send_headers(self, *, length: int | None = None) -> None:
+        if self._headers_sent:
+            return
+        self._headers_sent = True
+        streamed = length is None
+        headers = [
+            ("content-type", "text/event-stream; charset=utf-8" if streamed else "application/json"),
+            ("x-request-id", self._record.request_id),
+            ("openai-processing-ms", str((now_ns() - self._record.received_ns) // 1_000_000)),
+            ("cache-control", "no-cache"),
+        ]
+        if length is not None:
+            headers.append(("content-length", str(length)))
+        self._exchange.send_headers(200, headers)
+
+    async def _strike(self, sent: int | None, *, only: tuple[str, ...] | None = None) -> int:
+        """Do what the faults do after `sent` tokens (None: after all); returns the nanoseconds stalled."""
+        exchange = self._exchange
+        for fault in self._faults.values():
+            if (sent is not None and sent < fault.after) or (only is not None and fault.kind not in only):
+                continue
+            if fault.kind == "stall" and not self._stalled:
+                self._stalled = True
+                if fault.value is None:
+                    await asyncio.Event().wait()
+                await asyncio.sleep(_seconds(fault))
+                return round(_seconds(fault) * 1e9)
+            if fault.kind == "drop":
+                exchange.abort()
+                raise _Ended
+            if fault.kind == "reset":
+                exchange.reset(fault.code)
+                raise _Ended
+            if fault.kind == "truncate":
+                self._end()
+                raise _Ended
+            if fault.kind == "goaway" and not self._gone_away:
+                self._gone_away = True
+                exchange.go_away(cast(Literal["graceful", "hard"], fault.value), fault.last)
+                if fault.value == "hard":
+                    raise _Ended
+            if fault.kind == "malformed" and self._prompt.stream and not self._malformed:
+                self._malformed = True
+                exchange.send(MALFORMED)
+        return 0
+
+    _stalled = False
+    _gone_away = False
+
+    def _end(self) -> None:
+        idle = self._faults.get("idle_close")
+        if idle:
+            self._exchange.close_when_idle(_seconds(idle))
+        self._exchange.end()
+
+
+def _seconds(fault: Fault) -> float:
+    return float(fault.value or 0)
+
+
+def _status_error(fault: Fault) -> ApiError:
+    status = int(float(fault.value or 500))
+    headers: list[tuple[str, str]] = []
+    if fault.retry_after is not None:
+        headers = [
+            ("retry-after", f"{fault.retry_after:g}"),
+            ("retry-after-ms", f"{fault.retry_after * 1000:g}"),
+        ]
+    kind = {429: "rate_limit_exceeded", 401: "invalid_api_key"}.get(status, "emulated_fault")
+    error_type = "server_error" if status >= 500 else "invalid_request_error"
+    return ApiError(status, f"Emulated fault: {fault}.", type=error_type, code=kind, headers=headers)

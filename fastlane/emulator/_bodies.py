@@ -1,0 +1,56 @@
+"""Request bodies as they come over the wire: JSON or MessagePack, gzipped or not."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any, Literal
+
+import msgpack  # type: ignore[import-untyped]
+
+from fastlane.emulator._errors import ApiError
+
+Encoding = Literal["json", "msgpack", "gzip"]
+ALL_ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack", "gzip")
+MESSAGEPACK_TYPES = frozenset({"application/vnd.msgpack", "application/msgpack", "application/x-msgpack"})
+MAXIMUM_BYTES = 64 * 1_048_576
+"""Of a body as received."""
+MAXIMUM_DECODED_BYTES = 256 * 1_048_576
+"""Of a body after decompression: a small bomb must not fill the memory."""
+
+
+def decompress(body: bytes, content_encoding: str | None, *, accepted: tuple[str, ...], refusal_status: int) -> bytes:
+    """Undo a body's Content-Encoding. Raises ApiError for one that is not accepted, broken or too large."""
+    name = (content_encoding or "identity").strip().lower()
+    if name == "identity":
+        return body
+    if name != "gzip" or "gzip" not in accepted:
+        raise ApiError(refusal_status, f"Unsupported content encoding: {name!r}.", code="unsupported_content_encoding")
+    inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        decoded = inflater.decompress(body, MAXIMUM_DECODED_BYTES)
+    except zlib.error as error:
+        raise ApiError(400, f"The body is not valid gzip: {error}.", code="invalid_gzip") from error
+    if inflater.unconsumed_tail:
+        raise ApiError(413, f"The decompressed body exceeds {MAXIMUM_DECODED_BYTES} bytes.", code="body_too_large")
+    if not inflater.eof:
+        raise ApiError(400, "The gzip body ends too early.", code="invalid_gzip")
+    return decoded
+
+
+def parse(body: bytes, content_type: str | None, *, accepted: tuple[str, ...], refusal_status: int) -> dict[str, Any]:
+    """Read a decompressed body as an object. Raises ApiError for a type that is not accepted or a broken body."""
+    media_type = (content_type or "application/json").partition(";")[0].strip().lower()
+    encoding = "msgpack" if media_type in MESSAGEPACK_TYPES else "json"
+    if encoding not in accepted or (encoding == "json" and media_type not in ("application/json", "text/json")):
+        raise ApiError(refusal_status, f"Unsupported content type: {media_type!r}.", code="unsupported_content_type")
+    try:
+        value = msgpack.unpackb(body) if encoding == "msgpack" else json.loads(body)
+    # Besides their own errors both raise RecursionError, UnicodeDecodeError and, msgpack, plain ValueError.
+    except (ValueError, RecursionError, msgpack.UnpackException) as error:
+        raise ApiError(
+            400, f"We could not parse the {encoding} body of your request ({type(error).__name__}).", code=None
+        ) from error
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ApiError(400, "The body of the request must be an object.")
+    return value

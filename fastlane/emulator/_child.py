@@ -1,0 +1,73 @@
+"""The provider as a process of its own: settings in on stdin, ports out on stdout, gone when stdin closes."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastlane.emulator._model import ProviderModel
+from fastlane.emulator._server import Server
+
+if TYPE_CHECKING:
+    from fastlane.emulator.wire import Wire
+
+
+def describe(*, model: ProviderModel, wire: Wire | None, **settings: Any) -> str:
+    """Write the settings as the one line that `run_child` reads."""
+    return json.dumps({"model": model.to_json(), "wire": dataclasses.asdict(wire) if wire else None, **settings})
+
+
+def run_child() -> None:
+    """Serve until stdin closes, which it also does when the parent dies."""
+    # Ctrl-C reaches the whole process group; it is the parent who decides when the provider goes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = json.loads(sys.stdin.readline())
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: Mapping[str, Any]) -> None:
+    values = dict(settings)
+    model = ProviderModel.from_json(values.pop("model"))
+    wire = values.pop("wire")
+    async with Server(model=model, **values) as server:
+        ready: dict[str, Any] = {"port": server.port, "wire_port": None, "authority": None}
+        if server.authority_pem:
+            ready["authority"] = server.authority_pem.decode()
+        if wire is None:
+            await _until_stdin_closes(ready)
+            return
+        from fastlane.emulator import wire as wires
+
+        running = await wires.serve(wires.Wire(**wire), server.host, server.port, server.host)
+        ready["wire_port"] = running.port
+        try:
+            await _until_stdin_closes(ready)
+        finally:
+            await running.close()
+
+
+async def _until_stdin_closes(ready: Mapping[str, Any]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait() -> None:
+        # Unbuffered: a buffered reader that waits for input cannot be torn down at the end of the process.
+        while os.read(0, 4096):
+            pass
+        loop.call_soon_threadsafe(stop.set)
+
+    threading.Thread(target=wait, daemon=True).start()
+    # A full collection of what was imported would hold every token up; what lives now lives for good.
+    gc.collect()
+    gc.freeze()
+    sys.stdout.write(json.dumps(ready) + "\n")
+    sys.stdout.flush()
+    await stop.wait()

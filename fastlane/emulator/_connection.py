@@ -1,0 +1,173 @@
+"""One accepted connection: bytes of the socket to the protocol that ALPN chose, and its bytes back."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from fastlane._clock import now_ns
+from fastlane.emulator._exchange import Exchange, Request, Stamp
+from fastlane.emulator._log import OpenRecord
+
+
+class Service(Protocol):
+    """What a connection needs of the server behind it."""
+
+    def open_record(
+        self, connection: Connection, *, method: str, path: str, headers: Mapping[str, str], stream_id: int
+    ) -> OpenRecord:
+        """Begin the record of a request whose headers came in."""
+
+    async def answer(self, exchange: Exchange, request: Request) -> None:
+        """Answer a request whose body has come in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """What a connection announces to its client."""
+
+    http2: bool = True
+    max_concurrent_streams: int = 100
+    # Large enough that no upload ever waits for our window: what an upload costs is the wire's doing, not ours.
+    window_bytes: int = 16 * 1_048_576
+
+
+class Engine(Protocol):
+    """HTTP/2 or HTTP/1.1 on one connection."""
+
+    http_version: str
+
+    def start(self) -> None:
+        """Say the first word, if the protocol has one."""
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes of the socket."""
+
+    def outgoing(self) -> bytes:
+        """Return the bytes to send."""
+
+    def writable_again(self) -> None:
+        """Take note that the socket has room again."""
+
+    def lost(self) -> None:
+        """Take note that the connection is gone."""
+
+
+class Connection(asyncio.Protocol):
+    """Gathers what all streams send in one turn of the event loop into one write."""
+
+    def __init__(
+        self,
+        connection_id: str,
+        service: Service,
+        settings: ConnectionSettings,
+        choose: Callable[[Connection, bool], Engine],
+    ) -> None:
+        self.connection_id = connection_id
+        self.service = service
+        self.settings = settings
+        self.requests = 0
+        self.closed = False
+        self.socket_full = False
+        self._choose = choose
+        self._engine: Engine | None = None
+        self._transport: asyncio.Transport | None = None
+        self._flush_scheduled = False
+        self._stamps: list[Stamp] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def http_version(self) -> str:
+        """The protocol spoken, as the log names it."""
+        return self._engine.http_version if self._engine else "HTTP/1.1"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Choose the protocol."""
+        self._transport = cast(asyncio.Transport, transport)
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            # Without it the kernel holds small writes back until the client has acknowledged the ones before.
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tls = transport.get_extra_info("ssl_object")
+        self._engine = self._choose(self, tls is not None and tls.selected_alpn_protocol() == "h2")
+        self._engine.start()
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand bytes to the protocol."""
+        if self._engine and not self.closed:
+            self._engine.receive(data)
+            self.flush()
+
+    def pause_writing(self) -> None:
+        """The socket's buffer is full."""
+        self.socket_full = True
+
+    def resume_writing(self) -> None:
+        """The socket's buffer has room again."""
+        self.socket_full = False
+        if self._engine:
+            self._engine.writable_again()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop every answer."""
+        self.closed = True
+        if self._engine:
+            self._engine.lost()
+        for task in self._tasks:
+            task.cancel()
+
+    def run(self, exchange: Exchange, request: Request) -> asyncio.Task[None]:
+        """Begin to answer a request."""
+        task = asyncio.get_running_loop().create_task(self.service.answer(exchange, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def flush_soon(self, stamp: Stamp | None = None) -> None:
+        """Send at the end of this turn of the event loop; `stamp` gets the time."""
+        if stamp is not None:
+            self._stamps.append(stamp)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Send now."""
+        self._flush_scheduled = False
+        if self.closed or self._engine is None or self._transport is None:
+            self._stamps.clear()
+            return
+        data = self._engine.outgoing()
+        if data:
+            self._transport.write(data)
+        if self._stamps:
+            stamps, self._stamps = self._stamps, []
+            now = now_ns()
+            for stamp in stamps:
+                stamp(now)
+
+    def write_raw(self, data: bytes) -> None:
+        """Send bytes that the protocol's state shall not know of, after what it has to send."""
+        self.flush()
+        if self._transport and not self.closed:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Send what is left and close."""
+        self.flush()
+        if self._transport:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Break the connection off with a TCP reset."""
+        if self._transport is None or self.closed:
+            return
+        raw = self._transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()

@@ -1,0 +1,216 @@
+"""The provider in a child process, as a context manager."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import ipaddress
+import json
+import ssl
+import subprocess
+import sys
+import tempfile
+import warnings
+import weakref
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import IO, TYPE_CHECKING, Any, Self, cast
+
+from fastlane._exceptions import FastlaneError
+from fastlane.emulator._bodies import ALL_ENCODINGS
+from fastlane.emulator._child import describe
+from fastlane.emulator._faults import Fault
+from fastlane.emulator._log import RequestLog
+from fastlane.emulator._model import ProviderModel
+
+if TYPE_CHECKING:
+    from fastlane.emulator.wire import Wire
+
+_STOP_TIMEOUT_S = 5.0
+_CONTROL_TIMEOUT_S = 30.0
+
+
+class EmulatorError(FastlaneError):
+    """The emulator's process could not start or has ended."""
+
+
+class Emulator:
+    """A provider on loopback in its own process, so that its work never delays the client that is measured.
+
+    Starts at once; `close()` or the end of a `with` block stops it. It ends with its parent in any case.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: ProviderModel,
+        seed: int = 0,
+        wire: Wire | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: bool = True,
+        http2: bool = True,
+        max_concurrent_streams: int = 100,
+        faults: Iterable[Fault | str] = (),
+        accepted_encodings: Iterable[str] = ALL_ENCODINGS,
+        encoding_refusal_status: int = 415,
+    ) -> None:
+        warn_if_exposed(host)
+        self.model = model
+        self.seed = seed
+        self.wire = wire
+        settings = describe(
+            model=model,
+            wire=wire,
+            seed=seed,
+            host=host,
+            port=port,
+            tls=tls,
+            http2=http2,
+            max_concurrent_streams=max_concurrent_streams,
+            faults=[str(_checked(fault)) for fault in faults],
+            accepted_encodings=list(accepted_encodings),
+            encoding_refusal_status=encoding_refusal_status,
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "fastlane.emulator"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._authority: Path | None = None
+        # Also when the owner forgets to close: neither a process nor a file may stay behind.
+        self._finalizer = weakref.finalize(self, _stop, self._process)
+        ready = self._begin(settings)
+        self._host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
+        self._tls = tls
+        self._port: int = ready["port"]
+        self._wire_port: int | None = ready["wire_port"]
+        if ready["authority"]:
+            with tempfile.NamedTemporaryFile("w", prefix="fastlane-ca-", suffix=".pem", delete=False) as file:
+                file.write(ready["authority"])
+            self._authority = Path(file.name)
+            self._finalizer.detach()
+            self._finalizer = weakref.finalize(self, _stop, self._process, self._authority)
+
+    def _begin(self, settings: str) -> dict[str, Any]:
+        stdin, stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
+        line = ""
+        with contextlib.suppress(BrokenPipeError):
+            stdin.write(settings + "\n")
+            stdin.flush()
+            line = stdout.readline()
+        if not line:
+            self._finalizer()
+            raise EmulatorError(
+                f"the emulator's process ended with exit code {self._process.returncode} before it was ready: "
+                "its stderr says why"
+            )
+        return cast(dict[str, Any], json.loads(line))
+
+    @property
+    def base_url(self) -> str:
+        """What a client takes as its base URL; leads through the wire if there is one."""
+        return self._url(self._wire_port or self._port)
+
+    @property
+    def direct_base_url(self) -> str:
+        """The base URL past the wire."""
+        return self._url(self._port)
+
+    def _url(self, port: int) -> str:
+        return f"{'https' if self._tls else 'http'}://{self._host}:{port}/v1"
+
+    @property
+    def certificate_authority(self) -> Path:
+        """The PEM file by which a client trusts the server; removed by `close`. Raises EmulatorError without TLS."""
+        if self._authority is None:
+            raise EmulatorError("there is no certificate authority: the emulator was started with tls=False")
+        return self._authority
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a stock client needs in `os.environ` to trust the server."""
+        return MappingProxyType({"SSL_CERT_FILE": str(self._authority)} if self._authority else {})
+
+    def log(self) -> tuple[RequestLog, ...]:
+        """Return the record of every request so far, unfinished ones included."""
+        return tuple(RequestLog.from_json(record) for record in self._control("GET", "log"))
+
+    def clear(self) -> None:
+        """Forget the records so far."""
+        self._control("POST", "clear")
+
+    def forget_prompts(self) -> None:
+        """Empty the prompt cache."""
+        self._control("POST", "forget")
+
+    def set_faults(self, *faults: Fault | str | Iterable[Fault | str]) -> None:
+        """Replace the server's own faults; none at all removes them. Takes faults, or tuples of them."""
+        flat: list[str] = []
+        for fault in faults:
+            several = (fault,) if isinstance(fault, Fault | str) else fault
+            flat += [str(_checked(each)) for each in several]
+        self._control("PUT", "faults", json.dumps(flat))
+
+    def _control(self, method: str, action: str, body: str | None = None) -> Any:
+        connection: http.client.HTTPConnection
+        if self._tls:
+            context = ssl.create_default_context(cafile=str(self._authority))
+            connection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=_CONTROL_TIMEOUT_S, context=context
+            )
+        else:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=_CONTROL_TIMEOUT_S)
+        try:
+            connection.request(method, f"/emulator/{action}", body=body)
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+        except OSError as error:
+            raise EmulatorError(f"the emulator does not answer ({error}): has it been closed?") from error
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise EmulatorError(f"the emulator refused {action!r}: {answer['error']['message']}")
+        return answer
+
+    def close(self) -> None:
+        """Stop the process and remove the certificate; more than once does no harm."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def warn_if_exposed(host: str) -> None:
+    """Warn about a host that other machines can reach."""
+    loopback = host == "localhost"
+    with contextlib.suppress(ValueError):
+        loopback = ipaddress.ip_address(host).is_loopback
+    if not loopback:
+        warnings.warn(
+            f"the emulator listens on {host!r}, where other machines can reach it, and takes any API key",
+            stacklevel=3,
+        )
+
+
+def _checked(fault: Fault | str) -> Fault:
+    return Fault.parse(fault) if isinstance(fault, str) else fault
+
+
+def _stop(process: subprocess.Popen[str], authority: Path | None = None) -> None:
+    if authority:
+        authority.unlink(missing_ok=True)
+    if process.stdin:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    try:
+        process.wait(_STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout:
+        process.stdout.close()

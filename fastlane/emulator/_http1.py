@@ -1,0 +1,223 @@
+"""HTTP/1.1 on one connection: bytes to requests, answers to bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+import h11
+
+from fastlane._clock import now_ns
+from fastlane.emulator._bodies import MAXIMUM_BYTES
+from fastlane.emulator._connection import Connection
+from fastlane.emulator._exchange import Headers, Request, Stamp
+from fastlane.emulator._log import OpenRecord
+
+_MAXIMUM_HEAD_BYTES = 256 * 1024
+
+
+class Http1:
+    """The connection; its current request and answer are a `_Turn`."""
+
+    http_version = "HTTP/1.1"
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAXIMUM_HEAD_BYTES)
+        self.close_after_turn = False
+        self.idle_s: float | None = None
+        self._turn: _Turn | None = None
+        self._outgoing: list[bytes] = []
+        self._idle: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Nothing: the client speaks first."""
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes of the socket."""
+        self.h11.receive_data(data)
+        self._read()
+
+    def _read(self) -> None:
+        while not self.connection.closed:
+            try:
+                event = self.h11.next_event()
+            except h11.RemoteProtocolError as error:
+                self._refuse(error)
+                return
+            if isinstance(event, h11.Request):
+                self._begin(event)
+            elif isinstance(event, h11.Data) and self._turn:
+                self._turn.receive(bytes(event.data))
+            elif isinstance(event, h11.EndOfMessage) and self._turn:
+                self._turn.run()
+                return
+            elif isinstance(event, h11.ConnectionClosed):
+                self.connection.close()
+                return
+            else:
+                return
+
+    def _begin(self, event: h11.Request) -> None:
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in event.headers:
+            name, value = raw_name.decode("ascii"), raw_value.decode("utf-8", "replace")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        if self._idle:
+            self._idle.cancel()
+        record = self.connection.service.open_record(
+            self.connection,
+            method=event.method.decode("ascii"),
+            path=event.target.decode("ascii", "replace"),
+            headers=headers,
+            stream_id=self.connection.requests + 1,
+        )
+        self._turn = _Turn(self, record, headers)
+        if self.h11.they_are_waiting_for_100_continue:
+            self.write(h11.InformationalResponse(status_code=100, headers=[]))
+
+    def _refuse(self, error: h11.RemoteProtocolError) -> None:
+        if self.h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self.write(h11.Response(status_code=error.error_status_hint, headers=[("content-length", "0")]))
+            self.write(h11.EndOfMessage())
+        self.connection.close()
+
+    def write(self, event: h11.InformationalResponse | h11.Response | h11.Data | h11.EndOfMessage) -> None:
+        """Queue an event's bytes."""
+        data = self.h11.send(event)
+        if data:
+            self._outgoing.append(data)
+
+    def outgoing(self) -> bytes:
+        """Return the bytes to send."""
+        if not self._outgoing:
+            return b""
+        data, self._outgoing = b"".join(self._outgoing), []
+        return data
+
+    def writable_again(self) -> None:
+        """Wake the answer that waits for the socket."""
+        if self._turn:
+            self._turn.room.set()
+
+    def lost(self) -> None:
+        """End the current record."""
+        if self._idle:
+            self._idle.cancel()
+        if self._turn:
+            self._turn.client_left()
+
+    def turn_over(self) -> None:
+        """Make ready for the next request, or close."""
+        self._turn = None
+        if self.close_after_turn or self.h11.our_state is h11.MUST_CLOSE or self.h11.their_state is not h11.DONE:
+            self.connection.close()
+            return
+        self.h11.start_next_cycle()
+        if self.idle_s is not None:
+            self._idle = asyncio.get_running_loop().call_later(self.idle_s, self.connection.close)
+        asyncio.get_running_loop().call_soon(self._read)
+
+
+class _Turn:
+    """One request and its answer; an `Exchange`."""
+
+    def __init__(self, http1: Http1, record: OpenRecord, headers: dict[str, str]) -> None:
+        self.record = record
+        self.room = asyncio.Event()
+        self._http1 = http1
+        self._connection = http1.connection
+        self._headers = headers
+        self._body: list[bytes] = []
+        self._task: asyncio.Task[None] | None = None
+        self._gone = False
+
+    def receive(self, data: bytes) -> None:
+        """Take some of the body."""
+        self.record.bytes_in += len(data)
+        if self.record.bytes_in <= MAXIMUM_BYTES:
+            self._body.append(data)
+        else:
+            self._body.clear()
+
+    def run(self) -> None:
+        """Answer: the body is whole."""
+        self.record.body_complete_ns = now_ns()
+        path, _, query = self.record.path.partition("?")
+        body, self._body = b"".join(self._body), []
+        request = Request(method=self.record.method, path=path, query=query, headers=self._headers, body=body)
+        self._task = self._connection.run(self, request)
+
+    def client_left(self) -> None:
+        """Stop at once: the connection is gone."""
+        if self._gone:
+            return
+        self._gone = True
+        if self.record.reset_ns is None:
+            self.record.reset_ns = now_ns()
+        self.room.set()
+        if self._task:
+            self._task.cancel()
+
+    @property
+    def writable(self) -> bool:
+        """Whether the socket takes more."""
+        return not self._connection.socket_full and not self._gone
+
+    async def drained(self) -> None:
+        """Wait until it is writable."""
+        while not self.writable:
+            if self._gone:
+                raise ConnectionError("the client went away")
+            self.room.clear()
+            await self.room.wait()
+
+    def send_headers(self, status: int, headers: Headers) -> None:
+        """Send the status and the headers."""
+        if self._gone:
+            return
+        self.record.status = status
+        if self._http1.close_after_turn:
+            headers = [*headers, ("connection", "close")]
+        self._http1.write(h11.Response(status_code=status, headers=list(headers)))
+        self._connection.flush_soon(self.record.stamp_headers)
+
+    def send(self, data: bytes, stamp: Stamp | None = None) -> None:
+        """Send some of the body."""
+        if self._gone or not data:
+            return
+        self._http1.write(h11.Data(data=data))
+        self.record.bytes_out += len(data)
+        self._connection.flush_soon(stamp)
+
+    def end(self) -> None:
+        """End the answer."""
+        if self._gone:
+            return
+        self._gone = True
+        try:
+            self._http1.write(h11.EndOfMessage())
+        except h11.LocalProtocolError:
+            # A body cut short of its content-length, as a fault asked: only closing can end it.
+            self._http1.close_after_turn = True
+        self._connection.flush_soon(self.record.stamp_finished)
+        self._http1.turn_over()
+
+    def reset(self, code: int) -> None:
+        """Abort the connection: HTTP/1.1 has no streams to reset."""
+        self.abort()
+
+    def abort(self) -> None:
+        """Break the connection off."""
+        self._connection.flush()
+        self._connection.abort()
+
+    def go_away(self, manner: Literal["graceful", "hard"], last: int | None) -> None:
+        """Close after this answer (graceful) or at once (hard)."""
+        self._http1.close_after_turn = True
+        if manner == "hard":
+            self._connection.close()
+
+    def close_when_idle(self, seconds: float) -> None:
+        """Close the connection once it has been idle for so long."""
+        self._http1.idle_s = seconds

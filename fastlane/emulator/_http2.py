@@ -1,0 +1,296 @@
+"""HTTP/2 on one connection: frames to requests, answers to frames."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Literal
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
+from hyperframe.frame import GoAwayFrame
+
+from fastlane._clock import now_ns
+from fastlane.emulator._bodies import MAXIMUM_BYTES
+from fastlane.emulator._connection import Connection
+from fastlane.emulator._exchange import Headers, Request, Stamp
+from fastlane.emulator._log import OpenRecord
+
+_DEFAULT_CONNECTION_WINDOW_BYTES = 65_535
+
+
+class Http2:
+    """The connection; its streams are `_Stream`s."""
+
+    http_version = "HTTP/2"
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+        self.streams: dict[int, _Stream] = {}
+        self._last_served: int | None = None
+        self._idle_s: float | None = None
+        self._idle: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Send the settings."""
+        settings = self.connection.settings
+        self.h2.local_settings = Settings(
+            client=False,
+            initial_values={
+                SettingCodes.MAX_CONCURRENT_STREAMS: settings.max_concurrent_streams,
+                SettingCodes.INITIAL_WINDOW_SIZE: settings.window_bytes,
+            },
+        )
+        self.h2.initiate_connection()
+        if settings.window_bytes > _DEFAULT_CONNECTION_WINDOW_BYTES:
+            self.h2.increment_flow_control_window(settings.window_bytes - _DEFAULT_CONNECTION_WINDOW_BYTES)
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes of the socket."""
+        try:
+            events = self.h2.receive_data(data)
+        except ProtocolError:
+            # h2 has already queued the GOAWAY that says what was wrong.
+            self.connection.close()
+            return
+        for event in events:
+            self._handle(event)
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, RequestReceived):
+            self._begin(event)
+        elif isinstance(event, DataReceived):
+            self.h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id or 0)
+            stream = self.streams.get(event.stream_id or 0)
+            if stream:
+                stream.receive(event.data or b"")
+        elif isinstance(event, StreamEnded):
+            stream = self.streams.get(event.stream_id or 0)
+            if stream:
+                stream.run()
+        elif isinstance(event, StreamReset):
+            stream = self.streams.get(event.stream_id or 0)
+            if stream:
+                stream.client_left(int(event.error_code or 0))
+        elif isinstance(event, WindowUpdated):
+            self.writable_again()
+        elif isinstance(event, ConnectionTerminated) and not self.streams:
+            self.connection.close()
+
+    def _begin(self, event: RequestReceived) -> None:
+        stream_id = event.stream_id or 0
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in event.headers or ():
+            name, value = _text(raw_name), _text(raw_value)
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        if self._idle:
+            self._idle.cancel()
+        record = self.connection.service.open_record(
+            self.connection,
+            method=headers.pop(":method", "GET"),
+            path=headers.pop(":path", "/"),
+            headers={name: value for name, value in headers.items() if not name.startswith(":")},
+            stream_id=stream_id,
+        )
+        stream = self.streams[stream_id] = _Stream(self, stream_id, record, headers)
+        if self._last_served is not None and stream_id > self._last_served:
+            record.fault = "refused after goaway"
+            stream.reset(int(ErrorCodes.REFUSED_STREAM))
+
+    def outgoing(self) -> bytes:
+        """Return the bytes to send."""
+        return self.h2.data_to_send()
+
+    def writable_again(self) -> None:
+        """Send what waited for a window or for the socket."""
+        for stream in tuple(self.streams.values()):
+            stream.pump()
+
+    def lost(self) -> None:
+        """End every stream's record."""
+        if self._idle:
+            self._idle.cancel()
+        for stream in tuple(self.streams.values()):
+            stream.client_left(None)
+
+    def forget(self, stream_id: int) -> None:
+        """Drop a finished stream, and close a connection that has no more to do."""
+        self.streams.pop(stream_id, None)
+        if self.streams:
+            return
+        if self._last_served is not None:
+            asyncio.get_running_loop().call_soon(self.connection.close)
+        elif self._idle_s is not None:
+            self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        self.h2.close_connection()
+        self.connection.close()
+
+    def close_when_idle(self, seconds: float) -> None:
+        """Close once no stream has been open for so long."""
+        self._idle_s = seconds
+
+    def go_away(self, last: int) -> None:
+        """Send GOAWAY(NO_ERROR) and serve the streams up to `last` to their end."""
+        self._last_served = last
+        # Past the h2 library, whose state would otherwise close the streams that are still to be served.
+        self.connection.write_raw(GoAwayFrame(0, last_stream_id=last, error_code=0).serialize())
+
+    def go_away_hard(self, last: int) -> None:
+        """Send GOAWAY(INTERNAL_ERROR) and close at once."""
+        frame = GoAwayFrame(0, last_stream_id=last, error_code=int(ErrorCodes.INTERNAL_ERROR))
+        self.connection.write_raw(frame.serialize())
+        self.connection.close()
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+
+
+class _Stream:
+    """One stream; an `Exchange`."""
+
+    def __init__(self, http2: Http2, stream_id: int, record: OpenRecord, headers: dict[str, str]) -> None:
+        self.record = record
+        self._http2 = http2
+        self._connection = http2.connection
+        self._stream_id = stream_id
+        self._headers = headers
+        self._body: list[bytes] = []
+        self._task: asyncio.Task[None] | None = None
+        self._unsent: deque[tuple[memoryview, Stamp | None]] = deque()
+        self._ending = False
+        self._gone = False
+        self._room = asyncio.Event()
+
+    def receive(self, data: bytes) -> None:
+        """Take some of the body."""
+        self.record.bytes_in += len(data)
+        if self.record.bytes_in <= MAXIMUM_BYTES:
+            self._body.append(data)
+        else:
+            self._body.clear()
+
+    def run(self) -> None:
+        """Answer: the body is whole."""
+        self.record.body_complete_ns = now_ns()
+        path, _, query = self.record.path.partition("?")
+        body, self._body = b"".join(self._body), []
+        request = Request(method=self.record.method, path=path, query=query, headers=self._headers, body=body)
+        self._task = self._connection.run(self, request)
+
+    def client_left(self, code: int | None) -> None:
+        """Stop at once: the client reset the stream (`code`) or the connection is gone."""
+        if self._gone:
+            return
+        self._gone = True
+        if self.record.reset_ns is None:
+            self.record.reset_ns = now_ns()
+            self.record.reset_code = code
+        self._unsent.clear()
+        self._room.set()
+        if self._task:
+            self._task.cancel()
+        self._http2.forget(self._stream_id)
+
+    @property
+    def writable(self) -> bool:
+        """Whether what was sent so far has left."""
+        return not self._unsent and not self._connection.socket_full and not self._gone
+
+    async def drained(self) -> None:
+        """Wait until it is writable."""
+        while not self.writable:
+            if self._gone:
+                raise ConnectionError("the client went away")
+            self._room.clear()
+            await self._room.wait()
+
+    def send_headers(self, status: int, headers: Headers) -> None:
+        """Send the status and the headers."""
+        if self._gone:
+            return
+        self.record.status = status
+        self._http2.h2.send_headers(self._stream_id, [(":status", str(status)), *headers])
+        self._connection.flush_soon(self.record.stamp_headers)
+
+    def send(self, data: bytes, stamp: Stamp | None = None) -> None:
+        """Send some of the body."""
+        if not self._gone and data:
+            self._unsent.append((memoryview(data), stamp))
+            self.pump()
+
+    def pump(self) -> None:
+        """Send as much as the windows and the socket let through."""
+        h2, stream_id, connection = self._http2.h2, self._stream_id, self._connection
+        while self._unsent and not connection.socket_full and not self._gone:
+            data, stamp = self._unsent[0]
+            room = min(h2.local_flow_control_window(stream_id), h2.max_outbound_frame_size)
+            if room <= 0:
+                return
+            sent = data[:room]
+            h2.send_data(stream_id, sent)
+            self.record.bytes_out += len(sent)
+            if len(sent) < len(data):
+                self._unsent[0] = (data[len(sent) :], stamp)
+                connection.flush_soon()
+            else:
+                self._unsent.popleft()
+                connection.flush_soon(stamp)
+        if not self._unsent:
+            self._room.set()
+            if self._ending and not self._gone:
+                self._finish()
+
+    def end(self) -> None:
+        """End the answer, when all of it has left."""
+        self._ending = True
+        if not self._unsent and not self._gone:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._gone = True
+        self._http2.h2.end_stream(self._stream_id)
+        self._connection.flush_soon(self.record.stamp_finished)
+        self._http2.forget(self._stream_id)
+
+    def reset(self, code: int) -> None:
+        """Reset the stream."""
+        if self._gone:
+            return
+        self._gone = True
+        self._unsent.clear()
+        self._http2.h2.reset_stream(self._stream_id, code)
+        self._connection.flush_soon(self.record.stamp_finished)
+        self._http2.forget(self._stream_id)
+
+    def abort(self) -> None:
+        """Break the connection off."""
+        self._connection.flush()
+        self._connection.abort()
+
+    def go_away(self, manner: Literal["graceful", "hard"], last: int | None) -> None:
+        """Announce that no stream after `last` (default: this one) is served."""
+        last = self._stream_id if last is None else last
+        if manner == "hard":
+            self._http2.go_away_hard(last)
+        else:
+            self._http2.go_away(last)
+
+    def close_when_idle(self, seconds: float) -> None:
+        """Close the connection once it has been idle for so long."""
+        self._http2.close_when_idle(seconds)

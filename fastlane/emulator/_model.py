@@ -1,0 +1,126 @@
+"""The provider's behaviour in time, as settings: how long it queues, prefills and decodes, and what it remembers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastlane._exceptions import ConfigurationError
+from fastlane.emulator._distribution import Quantiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceTier:
+    """A class of service: `time_factor` multiplies prefill and decode times, a higher `rank` leaves the queue first."""
+
+    name: str
+    time_factor: float
+    rank: int
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigurationError("a service tier's name must not be empty, got '': name it as requests ask for it")
+        if not (math.isfinite(self.time_factor) and self.time_factor > 0):
+            raise ConfigurationError(
+                f"time_factor of tier {self.name!r} must be above 0, got {self.time_factor}: 1.0 is the usual speed"
+            )
+
+
+STANDARD_TIERS = (
+    ServiceTier(name="default", time_factor=1.0, rank=1),
+    ServiceTier(name="priority", time_factor=0.6, rank=2),
+    ServiceTier(name="flex", time_factor=1.8, rank=0),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderModel:
+    """How one emulated provider spends time. Raises ConfigurationError for a setting that cannot work.
+
+    A request waits for one of `concurrency` places, then prefills for `prefill_base_s` (drawn per request) plus
+    `prefill_s_per_token` for every token that the prefix cache does not hold, then sends a token every
+    `inter_token_s` (drawn once per request), each gap varied by up to ±`inter_token_jitter` of itself.
+    """
+
+    name: str = "custom"
+    prefill_base_s: Quantiles | float = 0.0
+    prefill_s_per_token: float = 0.0
+    inter_token_s: Quantiles | float = 0.0
+    inter_token_jitter: float = 0.0
+    concurrency: int = 1_024
+    # OpenAI documents prefixes from 1,024 tokens in steps of 128, kept for 5 to 10 minutes of inactivity.
+    cache_minimum_tokens: int = 1_024
+    cache_block_tokens: int = 128
+    cache_expiry_s: float = 300.0
+    cache_machines: int = 1
+    service_tiers: tuple[ServiceTier, ...] = STANDARD_TIERS
+    default_output_tokens: int = 64
+    reasoning_tokens: int = 32
+    context_window_tokens: int = 1_000_000
+    role_chunk_early: bool = False
+    models: tuple[str, ...] = ()
+    """The model names served; others get a 404. Empty: every name is served."""
+
+    def __post_init__(self) -> None:
+        for name in ("prefill_base_s", "inter_token_s"):
+            value = getattr(self, name)
+            if not isinstance(value, Quantiles):
+                self._at_least(name, value, 0)
+                object.__setattr__(self, name, Quantiles.constant(value))
+        self._at_least("prefill_s_per_token", self.prefill_s_per_token, 0)
+        self._at_least("inter_token_jitter", self.inter_token_jitter, 0)
+        self._at_least("cache_expiry_s", self.cache_expiry_s, 0)
+        if self.inter_token_jitter > 1:
+            raise ConfigurationError(
+                f"inter_token_jitter must be a share from 0 to 1, got {self.inter_token_jitter}: 0.3 means ±30 %"
+            )
+        for name in (
+            "concurrency",
+            "cache_minimum_tokens",
+            "cache_block_tokens",
+            "cache_machines",
+            "default_output_tokens",
+            "context_window_tokens",
+        ):
+            self._at_least(name, getattr(self, name), 1)
+        self._at_least("reasoning_tokens", self.reasoning_tokens, 0)
+        if "default" not in (tier.name for tier in self.service_tiers):
+            names = ", ".join(tier.name for tier in self.service_tiers)
+            raise ConfigurationError(f"service_tiers must hold one named 'default', got {names or 'none'}: add it")
+
+    @staticmethod
+    def _at_least(name: str, value: object, least: int) -> None:
+        if not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+            raise ConfigurationError(f"{name} must be at least {least}, got {value!r}")
+
+    def tier(self, asked: str | None) -> ServiceTier:
+        """Return the tier that a request gets; one that the provider does not know gets the default tier."""
+        tiers = {tier.name: tier for tier in self.service_tiers}
+        return tiers.get(asked or "default", tiers["default"])
+
+    def prefill_s(self, *, uncached_tokens: int, luck: float, tier: ServiceTier) -> float:
+        """Return the seconds from leaving the queue to the first token; `luck` (0 to 1) picks the base's quantile."""
+        assert isinstance(self.prefill_base_s, Quantiles)
+        return (self.prefill_base_s.at(luck) + uncached_tokens * self.prefill_s_per_token) * tier.time_factor
+
+    def mean_gap_s(self, *, luck: float, tier: ServiceTier) -> float:
+        """Return the mean seconds between two tokens of one request; `luck` (0 to 1) picks the quantile."""
+        assert isinstance(self.inter_token_s, Quantiles)
+        return self.inter_token_s.at(luck) * tier.time_factor
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as plain JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, settings: Mapping[str, Any]) -> ProviderModel:
+        """Rebuild a model that `to_json` made."""
+        values = dict(settings)
+        for name in ("prefill_base_s", "inter_token_s"):
+            values[name] = Quantiles(tuple(tuple(point) for point in values[name]["points"]))
+        values["service_tiers"] = tuple(ServiceTier(**tier) for tier in values["service_tiers"])
+        values["models"] = tuple(values["models"])
+        return cls(**values)

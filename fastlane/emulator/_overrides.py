@@ -1,0 +1,63 @@
+"""What one request may ask of the emulator by its `x-emulator-…` headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from fastlane._exceptions import ConfigurationError
+from fastlane.emulator._errors import ApiError
+from fastlane.emulator._faults import Fault, parse_all
+
+_Value = TypeVar("_Value", int, float)
+
+# A request for more would only fill the memory of the machine that tests with it.
+_MAXIMUM_OUTPUT_TOKENS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """The request's own wishes; None where it has none."""
+
+    tag: str | None = None
+    faults: tuple[Fault, ...] = ()
+    output_tokens: int | None = None
+    output_text: str | None = None
+    reasoning_tokens: int | None = None
+    tool_call: str | None = None
+    prefill_ms: float | None = None
+    token_ms: float | None = None
+    draw: int | None = None
+
+
+def read_overrides(headers: Mapping[str, str]) -> Overrides:
+    """Read them. Raises ApiError (400) for a value that cannot be."""
+    try:
+        faults = parse_all(headers.get("x-emulator-fault", ""))
+    except ConfigurationError as error:
+        raise ApiError(400, str(error), param="x-emulator-fault", code="invalid_fault") from error
+    return Overrides(
+        tag=headers.get("x-emulator-tag"),
+        faults=faults,
+        output_tokens=_number(headers, "x-emulator-output-tokens", int, _MAXIMUM_OUTPUT_TOKENS),
+        output_text=headers.get("x-emulator-output-text"),
+        reasoning_tokens=_number(headers, "x-emulator-reasoning-tokens", int, _MAXIMUM_OUTPUT_TOKENS),
+        tool_call=headers.get("x-emulator-tool-call"),
+        prefill_ms=_number(headers, "x-emulator-prefill-ms", float, 3_600_000.0),
+        token_ms=_number(headers, "x-emulator-token-ms", float, 3_600_000.0),
+        draw=_number(headers, "x-emulator-draw", int, 2**63),
+    )
+
+
+def _number(headers: Mapping[str, str], name: str, convert: Callable[[str], _Value], most: _Value) -> _Value | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    try:
+        value = convert(text)
+    except ValueError:
+        value = convert("-1")
+    if not 0 <= value <= most:
+        raise ApiError(400, f"{name} must be a number from 0 to {most}, got {text!r}.", param=name)
+    return value

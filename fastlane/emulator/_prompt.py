@@ -1,0 +1,261 @@
+"""What a request asks of the model, read and checked from the body of any of the generating endpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from fastlane.emulator._errors import ApiError
+
+Schema = Mapping[str, Any] | bool
+Body = Mapping[str, Any]
+
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_MAXIMUM_CHOICES = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """One generation as asked for."""
+
+    model: str
+    text: str
+    """The canonical text of tools, response format and messages, in this order: what is counted and cached."""
+    body: Body = field(repr=False)
+    stream: bool = False
+    include_usage: bool = False
+    output_limit: int | None = None
+    choices: int = 1
+    stop: tuple[str, ...] = ()
+    service_tier: str | None = None
+    reasoning: bool = False
+    cache_key: str | None = None
+    schema: Schema | None = None
+    """What the text must be valid for; None for free text."""
+    tools: Mapping[str, Schema] = field(default_factory=dict)
+    """The function tools by name, each with the schema of its arguments."""
+    forced_tool: str | None = None
+    """The tool that must be called."""
+
+
+def read_chat(body: Body) -> Prompt:
+    """Read the body of a chat completion. Raises ApiError (400)."""
+    model = _required(body, "model", str)
+    messages = _required(body, "messages", list)
+    if not messages:
+        raise ApiError(400, "Invalid 'messages': empty array.", param="messages", code="empty_array")
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            expected = ", ".join(sorted(_ROLES))
+            raise ApiError(
+                400,
+                f"Invalid value for 'messages[{index}].role': expected one of {expected}.",
+                param=f"messages[{index}].role",
+                code="invalid_value",
+            )
+    tools = _functions(body, lambda tool: tool.get("function"))
+    schema = _chat_schema(body)
+    options = _optional(body, "stream_options", dict, {})
+    return Prompt(
+        model=model,
+        text=_canonical(body.get("tools"), body.get("response_format"), messages),
+        body=body,
+        stream=_optional(body, "stream", bool, False),
+        include_usage=bool(options.get("include_usage")),
+        output_limit=_limit(body, "max_completion_tokens", "max_tokens"),
+        choices=_choices(body),
+        stop=_stop(body),
+        service_tier=_optional(body, "service_tier", str, None),
+        reasoning=_reasons(body.get("reasoning_effort")),
+        cache_key=_optional(body, "prompt_cache_key", str, None),
+        schema=schema,
+        tools=tools,
+        forced_tool=_forced(body.get("tool_choice"), tools, lambda choice: (choice.get("function") or {}).get("name")),
+    )
+
+
+def read_responses(body: Body) -> Prompt:
+    """Read the body of a response. Raises ApiError (400)."""
+    model = _required(body, "model", str)
+    given = body.get("input")
+    if not isinstance(given, str | list) or not given:
+        raise ApiError(400, "Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
+    messages: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+    if isinstance(body.get("instructions"), str):
+        messages.insert(0, {"role": "system", "content": body["instructions"]})
+    tools = _functions(body, lambda tool: tool)
+    text = _optional(body, "text", dict, {})
+    form = text.get("format")
+    schema: Schema | None = None
+    if isinstance(form, dict):
+        if form.get("type") == "json_schema":
+            schema = _schema(form.get("schema"), "text.format.schema")
+        elif form.get("type") == "json_object":
+            schema = True
+    return Prompt(
+        model=model,
+        text=_canonical(body.get("tools"), form, messages),
+        body=body,
+        stream=_optional(body, "stream", bool, False),
+        include_usage=True,
+        output_limit=_limit(body, "max_output_tokens"),
+        service_tier=_optional(body, "service_tier", str, None),
+        reasoning=_reasons(_optional(body, "reasoning", dict, {}).get("effort")),
+        cache_key=_optional(body, "prompt_cache_key", str, None),
+        schema=schema,
+        tools=tools,
+        forced_tool=_forced(body.get("tool_choice"), tools, lambda choice: choice.get("name")),
+    )
+
+
+def read_completion(body: Body) -> Prompt:
+    """Read the body of a legacy completion. Raises ApiError (400)."""
+    model = _required(body, "model", str)
+    prompt = body.get("prompt")
+    if prompt is None:
+        raise ApiError(400, "Missing required parameter: 'prompt'.", param="prompt", code="missing_required_parameter")
+    options = _optional(body, "stream_options", dict, {})
+    return Prompt(
+        model=model,
+        text=prompt if isinstance(prompt, str) else _dumped(prompt),
+        body=body,
+        stream=_optional(body, "stream", bool, False),
+        include_usage=bool(options.get("include_usage")),
+        # OpenAI's own default for this endpoint.
+        output_limit=_limit(body, "max_tokens") or 16,
+        choices=_choices(body),
+        stop=_stop(body),
+    )
+
+
+def _required(body: Body, name: str, kind: type) -> Any:
+    if name not in body:
+        raise ApiError(400, f"Missing required parameter: '{name}'.", param=name, code="missing_required_parameter")
+    return _optional(body, name, kind, None, null=False)
+
+
+def _optional(body: Body, name: str, kind: type, default: Any, *, null: bool = True) -> Any:
+    value = body.get(name)
+    if value is None and null:
+        return default
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        got = type(value).__name__
+        message = f"Invalid type for '{name}': expected {kind.__name__}, but got {got} instead."
+        raise ApiError(400, message, param=name, code="invalid_type")
+    return value
+
+
+def _limit(body: Body, *names: str) -> int | None:
+    for name in names:
+        value: int | None = _optional(body, name, int, None)
+        if value is not None:
+            if value < 1:
+                raise ApiError(
+                    400,
+                    f"Invalid '{name}': integer below minimum value. Expected a value >= 1, but got {value} instead.",
+                    param=name,
+                    code="integer_below_min_value",
+                )
+            return value
+    return None
+
+
+def _choices(body: Body) -> int:
+    value: int = _optional(body, "n", int, 1)
+    if not 1 <= value <= _MAXIMUM_CHOICES:
+        raise ApiError(400, f"Invalid 'n': expected 1 to {_MAXIMUM_CHOICES}, got {value}.", param="n")
+    return value
+
+
+def _stop(body: Body) -> tuple[str, ...]:
+    value = body.get("stop")
+    sequences = [value] if isinstance(value, str) else value or []
+    if not isinstance(sequences, list) or not all(isinstance(each, str) for each in sequences) or len(sequences) > 4:
+        raise ApiError(400, "Invalid 'stop': expected a string or an array of up to 4 strings.", param="stop")
+    return tuple(each for each in sequences if each)
+
+
+def _reasons(effort: object) -> bool:
+    return isinstance(effort, str) and effort != "none"
+
+
+def _schema(value: object, param: str) -> Schema:
+    if isinstance(value, dict | bool):
+        return value
+    raise ApiError(400, f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
+
+
+def _chat_schema(body: Body) -> Schema | None:
+    form = _optional(body, "response_format", dict, {})
+    kind = form.get("type", "text")
+    if kind == "json_schema":
+        described = form.get("json_schema")
+        schema = described.get("schema") if isinstance(described, dict) else None
+        return _schema(schema, "response_format.json_schema.schema")
+    if kind not in ("text", "json_object"):
+        message = f"Invalid value: {kind!r}. Supported values are: 'json_object', 'json_schema', and 'text'."
+        raise ApiError(400, message, param="response_format.type", code="invalid_value")
+    return True if kind == "json_object" else None
+
+
+def _functions(body: Body, unwrap: Any) -> dict[str, Schema]:
+    tools = _optional(body, "tools", list, [])
+    found: dict[str, Schema] = {}
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, dict):
+            raise ApiError(400, f"Invalid type for 'tools[{index}]': expected an object.", param=f"tools[{index}]")
+        if tool.get("type") != "function":
+            continue
+        function = unwrap(tool)
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            param = f"tools[{index}].function.name"
+            message = f"Missing required parameter: '{param}'."
+            raise ApiError(400, message, param=param, code="missing_required_parameter")
+        parameters = function.get("parameters")
+        found[function["name"]] = parameters if isinstance(parameters, dict) else {"type": "object"}
+    return found
+
+
+def _forced(choice: object, tools: Mapping[str, Schema], name_of: Any) -> str | None:
+    if choice == "required":
+        if not tools:
+            raise ApiError(400, "'tool_choice' is 'required' but there are no 'tools'.", param="tool_choice")
+        return next(iter(tools))
+    if isinstance(choice, dict):
+        name = name_of(choice)
+        if name is None:
+            return None
+        if name not in tools:
+            raise ApiError(400, f"Tool choice {name!r} not found in 'tools' parameter.", param="tool_choice")
+        return str(name)
+    return None
+
+
+def _dumped(value: object) -> str:
+    # The order of keys stays as sent: a provider sees a changed order as a changed prefix, and so do we.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _canonical(tools: object, form: object, messages: list[Any]) -> str:
+    parts = [f"<|{name}|>{_dumped(value)}" for name, value in (("tools", tools), ("format", form)) if value]
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, str) and not message.keys() - {"role", "content"}:
+            parts.append(f"<|{message.get('role')}|>{content}")
+        else:
+            parts.append(f"<|message|>{_dumped(_with_short_images(message))}")
+    return "".join(parts)
+
+
+def _with_short_images(message: object) -> object:
+    """Replace inline images by digests: a picture costs a provider some tokens, not one per four of its base64."""
+    if isinstance(message, dict):
+        return {key: _with_short_images(value) for key, value in message.items()}
+    if isinstance(message, list):
+        return [_with_short_images(value) for value in message]
+    if isinstance(message, str) and message.startswith("data:"):
+        return blake2b(message.encode("utf-8", "surrogatepass")).hexdigest()
+    return message

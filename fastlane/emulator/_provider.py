@@ -1,0 +1,113 @@
+"""The emulated provider's state: its model, its memory, its queue and its luck."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+from fastlane._clock import now_ns
+from fastlane.emulator import _tokens
+from fastlane.emulator._admission import Admission
+from fastlane.emulator._bodies import ALL_ENCODINGS
+from fastlane.emulator._errors import ApiError
+from fastlane.emulator._faults import Fault, FaultRules
+from fastlane.emulator._log import Ledger
+from fastlane.emulator._model import ProviderModel, ServiceTier
+from fastlane.emulator._overrides import Overrides
+from fastlane.emulator._prefix_cache import PrefixCache
+from fastlane.emulator._prompt import Prompt
+
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Luck:
+    """The draws of one request: equal for the same seed, sequence number and prompt."""
+
+    prefill: float
+    pace: float
+    jitter: Random
+    random: Random
+
+
+class Provider:
+    """One provider. All of its state changes happen on one event loop."""
+
+    def __init__(
+        self,
+        model: ProviderModel,
+        *,
+        seed: int = 0,
+        faults: Iterable[Fault] = (),
+        accepted_encodings: Iterable[str] = ALL_ENCODINGS,
+        encoding_refusal_status: int = 415,
+    ) -> None:
+        self.model = model
+        self.seed = seed
+        self.accepted_encodings = tuple(accepted_encodings)
+        self.encoding_refusal_status = encoding_refusal_status
+        self.ledger = Ledger()
+        self.faults = FaultRules(faults)
+        self.fault_random = Random(f"{seed}:faults")
+        self.admission = Admission(model.concurrency)
+        self.files: dict[str, dict[str, object]] = {}
+        self.cache = PrefixCache(
+            block_tokens=model.cache_block_tokens,
+            minimum_tokens=model.cache_minimum_tokens,
+            expiry_ns=round(model.cache_expiry_s * _NS),
+            machines=model.cache_machines,
+        )
+
+    def luck(self, number: int, prompt: Prompt, overrides: Overrides) -> Luck:
+        """Draw for one request. Requests with equal `x-emulator-draw` draw alike, whatever they ask."""
+        if overrides.draw is None:
+            random = Random(f"{self.seed}:time:{number}:{_tokens.fingerprint(prompt.text)}")
+        else:
+            random = Random(f"{self.seed}:draw:{overrides.draw}")
+        prefill, pace = random.random(), random.random()
+        return Luck(prefill=prefill, pace=pace, jitter=Random(random.random()), random=random)
+
+    def check(self, prompt: Prompt, prompt_tokens: int) -> None:
+        """Raise ApiError for a model that is not served or a prompt that is too long."""
+        model = self.model
+        if model.models and prompt.model not in model.models:
+            raise ApiError(
+                404,
+                f"The model '{prompt.model}' does not exist or you do not have access to it.",
+                code="model_not_found",
+            )
+        if prompt_tokens > model.context_window_tokens:
+            raise ApiError(
+                400,
+                f"This model's maximum context length is {model.context_window_tokens} tokens. However, your messages "
+                f"resulted in {prompt_tokens} tokens. Please reduce the length of the messages.",
+                param="messages",
+                code="context_length_exceeded",
+            )
+
+    def recall(self, prompt: Prompt, luck: Luck) -> int:
+        """Return how many of the prompt's tokens the cache holds, and hold all of them from now on."""
+        digests = _tokens.prefix_digests(prompt.text, block_tokens=self.model.cache_block_tokens)
+        machine = self.cache.machine(prompt.cache_key, luck.random)
+        now = now_ns()
+        cached = self.cache.cached_tokens(machine, prompt.model, digests, now)
+        self.cache.remember(machine, prompt.model, digests, now)
+        return cached
+
+    def prefill_ns(self, *, uncached_tokens: int, luck: Luck, tier: ServiceTier, overrides: Overrides) -> int:
+        """Return the nanoseconds from leaving the queue to the first token."""
+        if overrides.prefill_ms is not None:
+            return round(overrides.prefill_ms * 1e6)
+        return round(self.model.prefill_s(uncached_tokens=uncached_tokens, luck=luck.prefill, tier=tier) * _NS)
+
+    def gaps_ns(self, *, luck: Luck, tier: ServiceTier, overrides: Overrides) -> Iterator[int]:
+        """Yield the nanoseconds between a token and the next, for ever."""
+        if overrides.token_ms is not None:
+            mean = overrides.token_ms * 1e6
+            jitter = 0.0
+        else:
+            mean = self.model.mean_gap_s(luck=luck.pace, tier=tier) * _NS
+            jitter = self.model.inter_token_jitter
+        while True:
+            yield round(mean * (1 + jitter * (2 * luck.jitter.random() - 1))) if jitter else round(mean)

@@ -1,0 +1,115 @@
+"""The provider on a socket, in this process and event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from fastlane.emulator._bodies import ALL_ENCODINGS
+from fastlane.emulator._certificates import ServerTls, make_tls
+from fastlane.emulator._connection import Connection, ConnectionSettings, Engine
+from fastlane.emulator._faults import Fault
+from fastlane.emulator._http1 import Http1
+from fastlane.emulator._http2 import Http2
+from fastlane.emulator._log import RequestLog
+from fastlane.emulator._model import ProviderModel
+from fastlane.emulator._provider import Provider
+from fastlane.emulator._service import ProviderService
+
+_BACKLOG = 1_024
+
+
+class Server:
+    """`async with Server(model=…) as server:` listens on `server.port` until the block ends."""
+
+    def __init__(
+        self,
+        *,
+        model: ProviderModel,
+        seed: int = 0,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: bool = True,
+        http2: bool = True,
+        max_concurrent_streams: int = 100,
+        faults: Iterable[Fault | str] = (),
+        accepted_encodings: Iterable[str] = ALL_ENCODINGS,
+        encoding_refusal_status: int = 415,
+    ) -> None:
+        self.provider = Provider(
+            model,
+            seed=seed,
+            faults=[Fault.parse(fault) if isinstance(fault, str) else fault for fault in faults],
+            accepted_encodings=accepted_encodings,
+            encoding_refusal_status=encoding_refusal_status,
+        )
+        self.host = host
+        self.port = port
+        self.connections = 0
+        self._tls: ServerTls | None = make_tls(host, http2=http2) if tls else None
+        self._settings = ConnectionSettings(http2=http2, max_concurrent_streams=max_concurrent_streams)
+        self._service = ProviderService(self.provider)
+        self._open: set[Connection] = set()
+        self._listener: asyncio.Server | None = None
+
+    @property
+    def authority_pem(self) -> bytes | None:
+        """The certificate authority by which clients can trust the server; None without TLS."""
+        return self._tls.authority_pem if self._tls else None
+
+    @property
+    def base_url(self) -> str:
+        """What a client takes as its base URL."""
+        return f"{'https' if self._tls else 'http'}://{self.host}:{self.port}/v1"
+
+    @property
+    def log(self) -> tuple[RequestLog, ...]:
+        """The records of all requests so far."""
+        return self.provider.ledger.read()
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return a TLS context that trusts the server."""
+        return ssl.create_default_context(cadata=(self.authority_pem or b"").decode())
+
+    async def __aenter__(self) -> Self:
+        self._listener = await asyncio.get_running_loop().create_server(
+            self._accept, self.host, self.port, ssl=self._tls.context if self._tls else None, backlog=_BACKLOG
+        )
+        self.port = self._listener.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._listener:
+            self._listener.close()
+        for connection in tuple(self._open):
+            connection.abort()
+        # One turn for the connections to learn that they are gone, one for their answers to stop.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    def _accept(self) -> Connection:
+        self.connections += 1
+        connection = _Tracked(f"c{self.connections}", self._service, self._settings, _choose)
+        connection.open_connections = self._open
+        return connection
+
+
+class _Tracked(Connection):
+    open_connections: set[Connection]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.open_connections.add(self)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.open_connections.discard(self)
+        super().connection_lost(exc)
+
+
+def _choose(connection: Connection, http2: bool) -> Engine:
+    return Http2(connection) if http2 else Http1(connection)

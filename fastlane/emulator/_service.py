@@ -1,0 +1,147 @@
+"""The provider's HTTP surface: which path means what, and errors in OpenAI's shape."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fastlane._clock import now_ns
+from fastlane.emulator import _bodies, _prompt
+from fastlane.emulator._answer import Answer, ReplyMaker
+from fastlane.emulator._chat import ChatReply, CompletionReply
+from fastlane.emulator._connection import Connection
+from fastlane.emulator._control import control
+from fastlane.emulator._errors import ApiError
+from fastlane.emulator._exchange import Exchange, Request
+from fastlane.emulator._log import OpenRecord
+from fastlane.emulator._overrides import Overrides, read_overrides
+from fastlane.emulator._prompt import Prompt
+from fastlane.emulator._provider import Provider
+
+CONTROL_PREFIX = "/emulator/"
+
+Reader = Callable[[Mapping[str, Any]], Prompt]
+
+_GENERATING: Mapping[str, tuple[Reader, ReplyMaker]] = {
+    "chat/completions": (_prompt.read_chat, ChatReply),
+    "completions": (_prompt.read_completion, CompletionReply),
+}
+# OpenAI's own base, Azure's two, and a deployment's name in the path.
+_API_PATH = re.compile(r"^/(?:openai/v1|openai|v1)/(?:deployments/(?P<deployment>[^/]+)/)?(?P<resource>.+?)/?$")
+
+
+class ProviderService:
+    """Answers requests for one provider."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+
+    def open_record(
+        self, connection: Connection, *, method: str, path: str, headers: Mapping[str, str], stream_id: int
+    ) -> OpenRecord:
+        """Begin the record of a request whose headers came in; the emulator's own control requests leave none."""
+        logged = not path.startswith(CONTROL_PREFIX)
+        number = -1
+        if logged:
+            connection.requests += 1
+            number = self.provider.ledger.next_number()
+        record = OpenRecord(
+            sequence_number=number,
+            request_id=f"req_{self.provider.seed:x}_{number:012d}",
+            method=method,
+            path=path,
+            http_version=connection.http_version,
+            connection_id=connection.connection_id,
+            stream_id=stream_id,
+            connection_request_number=connection.requests,
+            header_names=tuple(headers),
+            received_ns=now_ns(),
+            tag=headers.get("x-emulator-tag"),
+            content_type=headers.get("content-type"),
+            content_encoding=headers.get("content-encoding"),
+        )
+        if logged:
+            self.provider.ledger.add(record)
+        return record
+
+    async def answer(self, exchange: Exchange, request: Request) -> None:
+        """Answer a request. A bug becomes a 500 and a traceback on stderr."""
+        try:
+            await self._route(exchange, request)
+        except ApiError as error:
+            send_error(exchange, error)
+        except ConnectionError:
+            pass
+        # Whatever it is, the client gets an answer and the server lives on.
+        except Exception:  # noqa: BLE001
+            traceback.print_exc(file=sys.stderr)
+            if exchange.record.status is None:
+                send_error(exchange, ApiError(500, "The emulator has a bug; see its stderr.", type="server_error"))
+            else:
+                exchange.abort()
+
+    async def _route(self, exchange: Exchange, request: Request) -> None:
+        if request.path.startswith(CONTROL_PREFIX):
+            send_json(exchange, control(self.provider, request))
+            return
+        if not (request.headers.get("authorization") or request.headers.get("api-key")):
+            raise ApiError(
+                401,
+                "You didn't provide an API key. You need to provide your API key in an Authorization header.",
+                code="invalid_api_key",
+            )
+        matched = _API_PATH.match(request.path)
+        overrides = read_overrides(request.headers)
+        if matched and request.method == "POST" and matched["resource"] in _GENERATING:
+            await self._generate(exchange, request, overrides, matched["resource"], matched["deployment"])
+            return
+        raise ApiError(404, f"Invalid URL ({request.method} {request.path})", code="unknown_url")
+
+    async def _generate(
+        self, exchange: Exchange, request: Request, overrides: Overrides, resource: str, deployment: str | None
+    ) -> None:
+        record = exchange.record
+        faults = self.provider.faults.striking(overrides.faults, tag=overrides.tag, random=self.provider.fault_random)
+        record.fault = ",".join(map(str, faults)) or None
+        body = self.read_body(record, request)
+        if deployment is not None:
+            body.setdefault("model", deployment)
+        read, make_reply = _GENERATING[resource]
+        await Answer(exchange, self.provider, read(body), overrides, faults, make_reply).run()
+
+    def read_body(self, record: OpenRecord, request: Request) -> dict[str, Any]:
+        """Decode a body by its headers. Raises ApiError."""
+        if record.bytes_in > _bodies.MAXIMUM_BYTES:
+            raise ApiError(413, f"The body exceeds {_bodies.MAXIMUM_BYTES} bytes.", code="body_too_large")
+        accepted, refusal = self.provider.accepted_encodings, self.provider.encoding_refusal_status
+        body = _bodies.decompress(request.body, record.content_encoding, accepted=accepted, refusal_status=refusal)
+        record.bytes_in_decoded = len(body)
+        return _bodies.parse(body, record.content_type, accepted=accepted, refusal_status=refusal)
+
+
+def send_error(exchange: Exchange, error: ApiError) -> None:
+    """Send an error as a whole answer."""
+    _send(exchange, error.status, error.body(), error.headers)
+
+
+def send_json(exchange: Exchange, value: object) -> None:
+    """Send a value as a whole answer."""
+    _send(exchange, 200, json.dumps(value, separators=(",", ":")).encode(), ())
+
+
+def _send(exchange: Exchange, status: int, body: bytes, headers: tuple[tuple[str, str], ...]) -> None:
+    exchange.send_headers(
+        status,
+        [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("x-request-id", exchange.record.request_id),
+            *headers,
+        ],
+    )
+    exchange.send(body)
+    exchange.end()

@@ -1,1 +1,8 @@
-"""The playbook: one module per play."""
+"""The playbook: one module per play, none knows another."""
+
+from ._base import Play as Play
+from ._base import Stage as Stage
+from ._base import Watcher as Watcher
+from .connection import Connection as Connection
+
+__all__ = ["Connection", "Play", "Stage", "Watcher"]

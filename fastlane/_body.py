@@ -1,0 +1,159 @@
+"""Watch the bytes of an answer that the application reads itself: when they arrive, how many, and how they end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from functools import cache
+from typing import Any
+
+from . import _tokens_seen
+from ._clock import now_ns
+from ._observation import FINISHING_ENDPOINTS, Observation
+
+# What is kept of an answer that is read undecoded, to find its usage in it: more than any chat answer needs.
+_MOST_KEPT_BYTES = 4 * 1024 * 1024
+
+
+def watch_body(response: Any, observation: Observation) -> None:
+    """Put a watcher between an answer's body and whoever reads it."""
+    observation.streaming = True
+    inner = response.stream
+    kind = _async_body_class if hasattr(inner, "__aiter__") and not hasattr(inner, "__iter__") else _sync_body_class
+    response.stream = kind(_family(type(inner)))(inner, observation, _reader_for(response, observation))
+
+
+def _family(stream_type: type) -> tuple[type, ...]:
+    """The base classes by which the response's own library knows its streams (httpx2, or legacy httpx)."""
+    bases = tuple(
+        base
+        for base in stream_type.__mro__
+        if base.__name__ in ("SyncByteStream", "AsyncByteStream") and base.__module__.startswith("httpx")
+    )
+    return bases or (object,)
+
+
+@cache
+def _sync_body_class(bases: tuple[type, ...]) -> type[Any]:
+    return type("ObservedBody", (_SyncBody, bases[0]), {})
+
+
+@cache
+def _async_body_class(bases: tuple[type, ...]) -> type[Any]:
+    return type("ObservedAsyncBody", (_AsyncBody, bases[0]), {})
+
+
+class _Body:
+    """What both forms share."""
+
+    def __init__(self, inner: Any, observation: Observation, reader: _UndecodedReader | None) -> None:
+        self._inner = inner
+        self._observation = observation
+        self._reader = reader
+
+    def _arrived(self, chunk: bytes) -> None:
+        observation = self._observation
+        observation.arrived_ns = now_ns()
+        observation.received_bytes += len(chunk)
+        if self._reader is not None and not observation.decoded:
+            self._reader.feed(chunk)
+
+    def _ended(self) -> None:
+        observation = self._observation
+        observation.exhausted = True
+        if self._reader is not None and not observation.decoded:
+            self._reader.finish()
+
+    def __del__(self) -> None:
+        observation = getattr(self, "_observation", None)
+        if observation is not None:
+            observation.abandoned()
+
+
+class _SyncBody(_Body):
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for chunk in self._inner:
+                self._arrived(chunk)
+                yield chunk
+        except GeneratorExit:
+            raise  # the reader gave up; whoever closes the body says how the call ended
+        except BaseException as error:
+            self._observation.body_failed(error)
+            raise
+        self._ended()
+
+    def close(self) -> None:
+        try:
+            self._inner.close()
+        finally:
+            self._observation.body_closed()
+
+
+class _AsyncBody(_Body):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._inner:
+                self._arrived(chunk)
+                yield chunk
+        except GeneratorExit:
+            raise  # the reader gave up; whoever closes the body says how the call ended
+        except BaseException as error:
+            self._observation.body_failed(error)
+            raise
+        self._ended()
+
+    async def aclose(self) -> None:
+        try:
+            await self._inner.aclose()
+        finally:
+            self._observation.body_closed()
+
+
+class _UndecodedReader:
+    """Finds tokens and usage in bytes that the application takes undecoded (`iter_lines()`, `iter_bytes()`, `read()`)."""
+
+    def __init__(self, observation: Observation, *, events: bool) -> None:
+        self._observation = observation
+        self._events = events
+        self._kept = bytearray()
+        self._gave_up = False
+
+    def feed(self, chunk: bytes) -> None:
+        if self._gave_up:
+            return
+        self._kept += chunk
+        if self._events:
+            *lines, rest = self._kept.split(b"\n")
+            self._kept = bytearray(rest)
+            for line in lines:
+                self._line(line)
+        if len(self._kept) > _MOST_KEPT_BYTES:
+            self._kept.clear()
+            self._gave_up = True
+
+    def finish(self) -> None:
+        if self._kept and not self._gave_up and not self._events:
+            self._observation.raw_answer(bytes(self._kept))
+        self._kept.clear()
+
+    def _line(self, line: bytes) -> None:
+        if not line.startswith(b"data:"):
+            return
+        data = bytes(line[5:]).strip()
+        if data == b"[DONE]":
+            self._observation.done()
+            return
+        try:
+            event = _tokens_seen.from_json(data)
+        except ValueError:
+            return  # the application will find out for itself
+        self._observation.event(event)
+
+
+def _reader_for(response: Any, observation: Observation) -> _UndecodedReader | None:
+    if observation.endpoint not in FINISHING_ENDPOINTS or response.status_code >= 400:
+        return None
+    headers = response.headers
+    if headers.get("content-encoding", "identity") != "identity":
+        return None  # compressed: the bytes seen here are not the text
+    return _UndecodedReader(observation, events=headers.get("content-type", "").startswith("text/event-stream"))

@@ -1,0 +1,32 @@
+"""The commands of the command line, each from the part that it belongs to."""
+
+from __future__ import annotations
+
+from . import __version__
+from ._exceptions import MissingExtraError
+
+try:
+    import typer
+
+    from .bench._command import bench
+    from .emulator._command import emulator
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] == "fastlane":
+        raise
+    raise MissingExtraError("bench", error.name) from error
+
+app = typer.Typer(
+    name="fastlane",
+    help="A drop-in OpenAI client that makes calls faster from the client's side, and measures it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(bench)
+app.command()(emulator)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)

@@ -1,0 +1,94 @@
+"""What the constructors and `copy()` of openai's clients take, for editors and type checkers alone.
+
+A contract test compares the names with `inspect.signature` of the installed openai.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypedDict
+
+import httpx2
+from openai import NotGiven, Timeout
+from openai._data_residency import DataResidency
+from openai._provider import _Provider
+from openai.auth import WorkloadIdentity, X509WorkloadIdentity
+
+
+class _CommonOptions(TypedDict, total=False):
+    admin_api_key: str | None
+    organization: str | None
+    project: str | None
+    webhook_secret: str | None
+    websocket_base_url: str | httpx2.URL | None
+    timeout: float | Timeout | None | NotGiven
+    default_headers: Mapping[str, str] | None
+    default_query: Mapping[str, object] | None
+    workload_identity: WorkloadIdentity | X509WorkloadIdentity | None
+
+
+class _ConstructorOptions(_CommonOptions, total=False):
+    max_retries: int
+    _strict_response_validation: bool
+    _enforce_credentials: bool
+
+
+class _OpenAIOnlyOptions(_ConstructorOptions, total=False):
+    provider: _Provider | None
+    base_url: str | httpx2.URL | None | NotGiven
+    data_residency: DataResidency | None
+
+
+class OpenAIOptions(_OpenAIOnlyOptions, total=False):
+    """Arguments of `openai.OpenAI`."""
+
+    api_key: str | Callable[[], str] | None
+    http_client: httpx2.Client | None
+
+
+class AsyncOpenAIOptions(_OpenAIOnlyOptions, total=False):
+    """Arguments of `openai.AsyncOpenAI`."""
+
+    api_key: str | Callable[[], Awaitable[str]] | None
+    http_client: httpx2.AsyncClient | None
+
+
+class _AzureOnlyOptions(_ConstructorOptions, total=False):
+    api_version: str | None
+    azure_endpoint: str | None
+    azure_deployment: str | None
+    azure_ad_token: str | None
+    base_url: str | None
+
+
+class AzureOpenAIOptions(_AzureOnlyOptions, total=False):
+    """Arguments of `openai.AzureOpenAI`."""
+
+    api_key: str | Callable[[], str] | None
+    azure_ad_token_provider: Callable[[], str] | None
+    http_client: httpx2.Client | None
+
+
+class AsyncAzureOpenAIOptions(_AzureOnlyOptions, total=False):
+    """Arguments of `openai.AsyncAzureOpenAI`."""
+
+    api_key: str | Callable[[], Awaitable[str]] | None
+    azure_ad_token_provider: Callable[[], str | Awaitable[str]] | None
+    http_client: httpx2.AsyncClient | None
+
+
+class CopyOptions(_CommonOptions, total=False):
+    """Arguments of `copy()` and `with_options()`; the Azure ones are taken by the Azure clients only."""
+
+    api_key: str | Callable[[], Any] | None
+    http_client: Any
+    max_retries: int | NotGiven
+    provider: _Provider | None | NotGiven
+    base_url: str | httpx2.URL | None | NotGiven
+    data_residency: DataResidency | None
+    set_default_headers: Mapping[str, str] | None
+    set_default_query: Mapping[str, object] | None
+    api_version: str | None
+    azure_ad_token: str | None
+    azure_ad_token_provider: Callable[[], Any] | None
+    _enforce_credentials: bool | None

@@ -1,0 +1,157 @@
+"""Run the plays around one call, fail-open, and report each call exactly once."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ._call import Call, CallRecord
+from ._exceptions import ConfigurationError, PlayError
+from .plays._base import Play, Watcher
+
+Hook = Callable[[CallRecord], Any]
+"""Called with the record of every call that is over, in the thread or task that ended it. Its result is ignored."""
+
+# What a client remembers: enough for a look back over minutes of traffic, at about 2 kB a record without its stamps.
+REMEMBERED_CALLS = 1_000
+
+log = logging.getLogger("fastlane")
+
+
+class Pipeline:
+    """The plays and hooks of one client, and the log of its calls.
+
+    Clients made by `with_options` share their parent's pipeline.
+    """
+
+    def __init__(self, plays: Iterable[Play], hooks: Iterable[Hook], *, strict: bool) -> None:
+        self.plays = tuple(plays)
+        self.hooks = tuple(hooks)
+        self.strict = strict
+        for play in self.plays:
+            if not isinstance(play, Play):
+                raise ConfigurationError(
+                    f"plays takes instances of fastlane.Play such as Connection(), got {_described(play)}"
+                )
+        kinds = [type(play) for play in self.plays]
+        for kind in kinds:
+            if kinds.count(kind) > 1:
+                raise ConfigurationError(f"plays holds {kind.__name__} twice; give each play once")
+        for hook in self.hooks:
+            if not callable(hook):
+                raise ConfigurationError(f"hooks takes callables of one CallRecord, got {_described(hook)}")
+        self.fingerprint = tuple(repr(play) for play in self.plays)
+        # What a play does not override is not called: an empty loop is the cheapest plan.
+        self._planners = sorted(_overriding(self.plays, "plan"), key=lambda play: play.stage)
+        self._watching = _overriding(self.plays, "watch")
+        self._learners = _overriding(self.plays, "learn")
+        self._calls: deque[CallRecord] = deque(maxlen=REMEMBERED_CALLS)
+        self._unreported: deque[CallRecord] = deque()
+        self._logged: set[tuple[str, str]] = set()
+
+    @property
+    def shapes_calls(self) -> bool:
+        """Whether any play plans or watches: if not, no Call needs to be made."""
+        return bool(self._planners or self._watching)
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        """The records of the last calls, the oldest first."""
+        self.report_abandoned()
+        return tuple(self._calls)
+
+    def plan(self, call: Call) -> Call:
+        """Let every play rewrite the call, in the order of their stages."""
+        for play in self._planners:
+            try:
+                planned = play.plan(call)
+                if not isinstance(planned, Call):
+                    raise TypeError(f"plan() must return a Call, got {type(planned).__name__}")
+                call = planned
+            except Exception as error:
+                self._went_wrong(play, "plan", error)
+        return call
+
+    def watchers(self, call: Call) -> tuple[Watcher, ...]:
+        """The watchers that the plays want on this call's stream."""
+        watchers = []
+        for play in self._watching:
+            try:
+                watcher = play.watch(call)
+            except Exception as error:
+                self._went_wrong(play, "watch", error)
+            else:
+                if watcher is not None:
+                    watchers.append(watcher)
+        return tuple(watchers)
+
+    def see(self, watcher: Watcher, event: Any) -> bool:
+        """Show one event to one watcher; True if it asks to stop the stream."""
+        try:
+            return bool(watcher.see(event))
+        except Exception as error:
+            self._went_wrong(watcher, "see", error)
+            return False
+
+    def report(self, record: CallRecord) -> None:
+        """Remember a call that is over, and tell every play and every hook."""
+        self._calls.append(record)
+        if self._learners or self.hooks:
+            self._tell(record)
+
+    def remember_abandoned(self, record: CallRecord) -> None:
+        """Remember a call whose stream was garbage-collected; plays and hooks hear of it a little later.
+
+        A finaliser runs at any point of any thread, also where that thread holds a lock that a hook would want.
+        """
+        self._calls.append(record)
+        if self._learners or self.hooks:
+            self._unreported.append(record)
+
+    def report_abandoned(self) -> None:
+        """Tell plays and hooks of the calls that finalisers left behind."""
+        while self._unreported:
+            try:
+                record = self._unreported.popleft()
+            except IndexError:  # another thread was faster
+                return
+            self._tell(record)
+
+    def _tell(self, record: CallRecord) -> None:
+        for play in self._learners:
+            try:
+                play.learn(record)
+            except Exception as error:
+                self._went_wrong(play, "learn", error)
+        for hook in self.hooks:
+            try:
+                hook(record)
+            except Exception as error:
+                self._went_wrong(hook, "hook", error)
+
+    def _went_wrong(self, what: object, doing: str, error: Exception) -> None:
+        name = type(what).__name__ if isinstance(what, Play) else getattr(what, "__qualname__", type(what).__name__)
+        if self.strict:
+            raise PlayError(f"{name} raised {type(error).__name__} in {doing}") from error
+        if (name, doing) in self._logged:
+            return
+        self._logged.add((name, doing))
+        # The class alone: an error's message may quote the prompt.
+        log.warning(
+            "%s raised %s in %s and is skipped; the call is not affected (logged once; strict=True raises)",
+            name,
+            type(error).__name__,
+            doing,
+        )
+
+
+def _overriding(plays: tuple[Play, ...], method: str) -> tuple[Play, ...]:
+    return tuple(play for play in plays if getattr(type(play), method) is not getattr(Play, method))
+
+
+def _described(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__} (did you mean {value.__name__}()?)"
+    return f"{type(value).__name__} {value!r:.60}"

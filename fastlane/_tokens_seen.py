@@ -1,0 +1,128 @@
+"""Read tokens, usage and finish reasons out of what a provider sent: openai's typed objects, or JSON with attributes.
+
+Everything is read with `getattr`, so that an answer which lacks a field, or has it in another shape, is never an error.
+"""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+from ._call import Usage
+from ._timeline import TokenKind
+
+# Fields of a chat delta that carry output, in the order in which they are looked for. `reasoning_content` (DeepSeek,
+# vLLM, llama.cpp) and `reasoning` (OpenRouter, Cerebras, Groq) are no part of OpenAI's own schema.
+_DELTA_FIELDS: tuple[tuple[str, TokenKind], ...] = (
+    ("reasoning_content", "reasoning"),
+    ("reasoning", "reasoning"),
+    ("tool_calls", "tool_call"),
+    ("function_call", "tool_call"),
+    ("refusal", "refusal"),
+    ("audio", "audio"),
+)
+
+# Events of a Responses stream that carry output. `response.reasoning_summary_text.delta` is what a user of a
+# reasoning model sees first.
+_RESPONSE_DELTAS: dict[str, TokenKind] = {
+    "response.output_text.delta": "content",
+    "response.refusal.delta": "refusal",
+    "response.reasoning_text.delta": "reasoning",
+    "response.reasoning_summary_text.delta": "reasoning",
+    "response.function_call_arguments.delta": "tool_call",
+    "response.custom_tool_call_input.delta": "tool_call",
+    "response.mcp_call_arguments.delta": "tool_call",
+    "response.code_interpreter_call_code.delta": "tool_call",
+    "response.audio.delta": "audio",
+}
+
+_RESPONSE_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+def from_json(data: bytes | str) -> Any:
+    """Parse JSON so that it can be read like openai's objects; ValueError if it is none."""
+    return json.loads(data, object_hook=lambda fields: SimpleNamespace(**fields))
+
+
+def kind_of_delta(delta: Any) -> TokenKind | None:
+    """What output a chat delta carries; None for a role, an empty or a missing delta."""
+    if delta is None:
+        return None
+    if getattr(delta, "content", None):
+        return "content"
+    for name, kind in _DELTA_FIELDS:
+        if getattr(delta, name, None):
+            return kind
+    return None
+
+
+def kind_of_choices(choices: Any) -> TokenKind | None:
+    """What output a chat or completions event carries: that of the first choice which carries any."""
+    for choice in choices:
+        kind = kind_of_delta(getattr(choice, "delta", None))
+        if kind is None and getattr(choice, "text", None):
+            return "content"
+        if kind is not None:
+            return kind
+    return None
+
+
+def kind_of_response_event(event_type: str) -> TokenKind | None:
+    """What output an event of a Responses stream carries, by its type."""
+    return _RESPONSE_DELTAS.get(event_type)
+
+
+def ends_response(event_type: str) -> bool:
+    """Whether an event of this type ends a Responses stream and carries the whole answer."""
+    return event_type in _RESPONSE_ENDS
+
+
+def usage_of(usage: Any) -> Usage:
+    """Token counts from a `usage` of chat completions, embeddings or Responses; what it lacks is None, not 0."""
+    if usage is None:
+        return Usage()
+    return Usage(
+        input_tokens=_first_int(usage, "prompt_tokens", "input_tokens"),
+        output_tokens=_first_int(usage, "completion_tokens", "output_tokens"),
+        cached_tokens=_detail(usage, ("prompt_tokens_details", "input_tokens_details"), "cached_tokens"),
+        reasoning_tokens=_detail(usage, ("completion_tokens_details", "output_tokens_details"), "reasoning_tokens"),
+    )
+
+
+def finish_reason_of(answer: Any) -> str | None:
+    """The first choice's finish reason, or the status of a Responses answer."""
+    choices = getattr(answer, "choices", None)
+    if choices:
+        try:
+            return _text(getattr(choices[0], "finish_reason", None))
+        except (TypeError, KeyError, IndexError):
+            return None
+    return _text(getattr(answer, "status", None))
+
+
+def text_of(source: Any, name: str) -> str | None:
+    """A field that should be text; None where it is missing or something else."""
+    return _text(getattr(source, name, None))
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _first_int(source: Any, *names: str) -> int | None:
+    for name in names:
+        value = getattr(source, name, None)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def _detail(usage: Any, parents: tuple[str, ...], name: str) -> int | None:
+    for parent in parents:
+        details = getattr(usage, parent, None)
+        if details is not None:
+            value = _first_int(details, name)
+            if value is not None:
+                return value
+    return None

@@ -1,0 +1,20 @@
+"""The command `fastlane`: its parts are imported when they are called, so that a missing extra is named."""
+
+from __future__ import annotations
+
+import sys
+
+from ._exceptions import MissingExtraError
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from ._commands import app
+    except MissingExtraError as error:
+        sys.exit(f"fastlane: {error}")
+    app()
+
+
+if __name__ == "__main__":
+    main()

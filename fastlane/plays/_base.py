@@ -1,0 +1,50 @@
+"""What a play is: settings as frozen data, and pure functions around one call."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, ClassVar, Protocol
+
+from .._call import Call, CallRecord
+
+
+class Stage(IntEnum):
+    """When a play plans: a lower stage sees the call before a higher one."""
+
+    ROUTE = 1
+    """Which model and provider."""
+    SHAPE = 2
+    """What the request says."""
+    ENCODE = 3
+    """How its bytes travel."""
+
+
+class Watcher(Protocol):
+    """Looks at one call's decoded stream while it arrives."""
+
+    def see(self, event: Any) -> bool:
+        """Look at one event (openai's typed object); True asks to stop the stream after it."""
+
+
+class Play:
+    """One optimisation that can be switched on, traced and A/B-tested by itself.
+
+    A subclass is a frozen dataclass: its fields are its settings, validated in `__post_init__`, and its `repr` is its
+    fingerprint in every record. It is on when it is in the client's `plays`. A play that raises is logged once and
+    skipped, and the call goes out as the caller wrote it; with `strict=True` a `PlayError` is raised instead.
+    """
+
+    __slots__ = ()
+
+    stage: ClassVar[Stage] = Stage.SHAPE
+
+    def plan(self, call: Call) -> Call:
+        """Rewrite the call before it is sent: once per call, pure, never overriding what the caller set."""
+        return call
+
+    def watch(self, call: Call) -> Watcher | None:  # noqa: ARG002 - part of the interface
+        """Return a watcher of this call's stream, or None."""
+        return None
+
+    def learn(self, record: CallRecord) -> None:
+        """Take note of a call that is over."""

@@ -1,0 +1,115 @@
+"""Connection pools whose connections carry one call at a time and are checked before they are used again.
+
+The HTTP/2 connection underneath delivers the events of one stream only when no other stream is being read, does not
+tell the server that a stream was closed early, and does not notice that an idle connection was closed. One call per
+connection, a look at the socket before reuse, and closing what was left half-read keep all three from an application.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import anyio
+
+# Connections kept without a call, of all that may be open at once: the stock client's own limit.
+_MOST_IDLE = 100
+
+CONNECTION = "fastlane.connection"
+"""Where an answer carries the connection that it comes over."""
+
+
+class _OneCall:
+    """The part of a connection that is the same in both forms."""
+
+    def __init__(self, not_available: type[Exception], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._not_available = not_available
+        self._claim_lock = threading.Lock()
+        self._claimed = False
+        self._network_stream: Any = None
+
+    def claim(self) -> None:
+        """Take the connection for one call, or raise so that the pool looks for another one."""
+        with self._claim_lock:
+            if self._claimed:
+                raise self._not_available()
+            self._claimed = True
+
+    def release(self) -> None:
+        """The call is over, and the connection is clean or closed."""
+        self._claimed = False
+
+    def is_available(self) -> bool:
+        return not self._claimed and bool(super().is_available())  # type: ignore[misc]
+
+    def can_multiplex(self) -> bool:
+        return False
+
+    def has_expired(self) -> bool:
+        # Whatever a server says on an idle connection is a goodbye (GOAWAY, close_notify, FIN, RST), or so rare
+        # (a PING) that a new connection is the cheaper answer.
+        return bool(super().has_expired()) or (self.is_idle() and self._is_readable())  # type: ignore[misc]
+
+    def _is_readable(self) -> bool:
+        if self._network_stream is None:
+            return False
+        try:
+            return bool(self._network_stream.get_extra_info("is_readable"))
+        except Exception:  # a socket that cannot be asked cannot be used either
+            return True
+
+    def _answered(self, response: Any) -> Any:
+        self._network_stream = response.extensions.get("network_stream")
+        response.extensions[CONNECTION] = self
+        return response
+
+
+class _SyncConnection(_OneCall):
+    def handle_request(self, request: Any) -> Any:
+        self.claim()
+        try:
+            return self._answered(super().handle_request(request))  # type: ignore[misc]
+        except BaseException as error:
+            if not isinstance(error, self._not_available):
+                self.close()  # type: ignore[attr-defined]
+            self.release()
+            raise
+
+
+class _AsyncConnection(_OneCall):
+    async def handle_async_request(self, request: Any) -> Any:
+        self.claim()
+        try:
+            return self._answered(await super().handle_async_request(request))  # type: ignore[misc]
+        except BaseException as error:
+            if not isinstance(error, self._not_available):
+                with anyio.CancelScope(shield=True):
+                    await self.aclose()  # type: ignore[attr-defined]
+            self.release()
+            raise
+
+
+@cache
+def pool_class(core: ModuleType, *, asynchronous: bool) -> type[Any]:
+    """The pool for a core library (httpcore2, or the httpcore that openai 2 brings), sync or async."""
+    prefix = "Async" if asynchronous else ""
+    connection_class = type(
+        f"{prefix}OneCallConnection",
+        (_AsyncConnection if asynchronous else _SyncConnection, getattr(core, f"{prefix}HTTPConnection")),
+        {},
+    )
+    pool_base = getattr(core, f"{prefix}ConnectionPool")
+
+    def __init__(self: Any, *, max_connections: int, **settings: Any) -> None:  # noqa: N807
+        pool_base.__init__(self, max_connections=max_connections, max_keepalive_connections=_MOST_IDLE, **settings)
+        self._connection_settings = settings
+
+    def create_connection(self: Any, origin: Any) -> Any:
+        return connection_class(not_available=core.ConnectionNotAvailable, origin=origin, **self._connection_settings)
+
+    return type(
+        f"{prefix}OneCallPool", (pool_base,), {"__init__": __init__, "create_connection": create_connection}
+    )

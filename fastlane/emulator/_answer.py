@@ -22,10 +22,21 @@ ReplyMaker = Callable[..., Reply]
 
 # A model without delays would otherwise keep the event loop to itself for a whole answer.
 _TICKS_PER_TURN = 32
+_REFUSED_STREAM = 7
 
 
-class _Ended(Exception):  # noqa: N818  (an end, not an error)
-    """A fault has ended the answer."""
+class AnswerEnded(Exception):  # noqa: N818  (an end, not an error)
+    """A fault has ended the answer; there is nothing left to send."""
+
+
+async def strike_before_answer(exchange: Exchange, faults: Sequence[Fault]) -> None:
+    """Do what the faults do before any work on the answer. Raises ApiError, or AnswerEnded if the exchange is over."""
+    for fault in faults:
+        if fault.kind == "refuse":
+            exchange.reset(_REFUSED_STREAM)
+            raise AnswerEnded
+        if fault.kind == "status":
+            raise _status_error(fault)
 
 
 async def until(deadline_ns: int) -> None:
@@ -56,6 +67,8 @@ class Answer:
         self._make_reply = make_reply
         self._headers_sent = False
         self._malformed = False
+        self._stalled = False
+        self._gone_away = False
 
     async def run(self) -> None:
         """Send the whole answer, or as much of it as the faults let through."""
@@ -67,8 +80,8 @@ class Answer:
         record.service_tier = tier.name
         luck = provider.luck(record.sequence_number, prompt, self._overrides)
         choices = generate(prompt, self._overrides, provider.model, seed=provider.seed)
-        with contextlib.suppress(_Ended):
-            await self._before_queue()
+        with contextlib.suppress(AnswerEnded):
+            await strike_before_answer(self._exchange, tuple(self._faults.values()))
             keeping_alive = self._keep_alive()
             try:
                 waited = await provider.admission.enter(tier.rank)
@@ -80,15 +93,6 @@ class Answer:
             finally:
                 if keeping_alive:
                     keeping_alive.cancel()
-
-    async def _before_queue(self) -> None:
-        refuse = self._faults.get("refuse")
-        if refuse:
-            self._exchange.reset(7)
-            raise _Ended
-        status = self._faults.get("status")
-        if status:
-            raise _status_error(status)
 
     def _keep_alive(self) -> asyncio.Task[None] | None:
         fault = self._faults.get("keepalive")
@@ -221,25 +225,22 @@ class Answer:
                 return round(_seconds(fault) * 1e9)
             if fault.kind == "drop":
                 exchange.abort()
-                raise _Ended
+                raise AnswerEnded
             if fault.kind == "reset":
                 exchange.reset(fault.code)
-                raise _Ended
+                raise AnswerEnded
             if fault.kind == "truncate":
                 self._end()
-                raise _Ended
+                raise AnswerEnded
             if fault.kind == "goaway" and not self._gone_away:
                 self._gone_away = True
                 exchange.go_away(cast(Literal["graceful", "hard"], fault.value), fault.last)
                 if fault.value == "hard":
-                    raise _Ended
+                    raise AnswerEnded
             if fault.kind == "malformed" and self._prompt.stream and not self._malformed:
                 self._malformed = True
                 exchange.send(MALFORMED)
         return 0
-
-    _stalled = False
-    _gone_away = False
 
     def _end(self) -> None:
         idle = self._faults.get("idle_close")

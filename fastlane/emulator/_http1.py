@@ -209,6 +209,7 @@ class _Turn:
 
     def abort(self) -> None:
         """Break the connection off."""
+        self._gone = True
         self._connection.flush()
         self._connection.abort()
 
@@ -216,6 +217,7 @@ class _Turn:
         """Close after this answer (graceful) or at once (hard)."""
         self._http1.close_after_turn = True
         if manner == "hard":
+            self._gone = True
             self._connection.close()
 
     def close_when_idle(self, seconds: float) -> None:

@@ -280,6 +280,7 @@ class _Stream:
 
     def abort(self) -> None:
         """Break the connection off."""
+        self._gone = True
         self._connection.flush()
         self._connection.abort()
 
@@ -287,6 +288,7 @@ class _Stream:
         """Announce that no stream after `last` (default: this one) is served."""
         last = self._stream_id if last is None else last
         if manner == "hard":
+            self._gone = True
             self._http2.go_away_hard(last)
         else:
             self._http2.go_away(last)

@@ -8,19 +8,23 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from fastlane._clock import now_ns
 from fastlane.emulator import _bodies, _prompt
-from fastlane.emulator._answer import Answer, ReplyMaker
+from fastlane.emulator._answer import Answer, AnswerEnded, ReplyMaker, strike_before_answer
 from fastlane.emulator._chat import ChatReply, CompletionReply
 from fastlane.emulator._connection import Connection
 from fastlane.emulator._control import control
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._exchange import Exchange, Request
+from fastlane.emulator._faults import Fault
 from fastlane.emulator._log import OpenRecord
 from fastlane.emulator._overrides import Overrides, read_overrides
 from fastlane.emulator._prompt import Prompt
 from fastlane.emulator._provider import Provider
+from fastlane.emulator._resources import add_file, embeddings, list_files, list_models, one_file, one_model
+from fastlane.emulator._responses import ResponsesReply
 
 CONTROL_PREFIX = "/emulator/"
 
@@ -29,6 +33,7 @@ Reader = Callable[[Mapping[str, Any]], Prompt]
 _GENERATING: Mapping[str, tuple[Reader, ReplyMaker]] = {
     "chat/completions": (_prompt.read_chat, ChatReply),
     "completions": (_prompt.read_completion, CompletionReply),
+    "responses": (_prompt.read_responses, ResponsesReply),
 }
 # OpenAI's own base, Azure's two, and a deployment's name in the path.
 _API_PATH = re.compile(r"^/(?:openai/v1|openai|v1)/(?:deployments/(?P<deployment>[^/]+)/)?(?P<resource>.+?)/?$")
@@ -74,7 +79,7 @@ class ProviderService:
             await self._route(exchange, request)
         except ApiError as error:
             send_error(exchange, error)
-        except ConnectionError:
+        except (AnswerEnded, ConnectionError):
             pass
         # Whatever it is, the client gets an answer and the server lives on.
         except Exception:  # noqa: BLE001
@@ -99,27 +104,61 @@ class ProviderService:
         if matched and request.method == "POST" and matched["resource"] in _GENERATING:
             await self._generate(exchange, request, overrides, matched["resource"], matched["deployment"])
             return
+        faults = self._faults(exchange.record, overrides)
+        await strike_before_answer(exchange, faults)
+        send_json(exchange, self._resource(exchange.record, request, matched["resource"] if matched else ""))
+
+    def _resource(self, record: OpenRecord, request: Request, resource: str) -> object:
+        """Return what an endpoint that generates nothing answers. Raises ApiError."""
+        provider = self.provider
+        collection, _, name = resource.partition("/")
+        match request.method, collection, name:
+            case "POST", "embeddings", "":
+                answer, tokens = embeddings(self.read_body(record, request), provider)
+                record.model, record.prompt_tokens = answer["model"], tokens
+                return answer
+            case "GET", "models", "":
+                return list_models(provider)
+            case "GET", "models", _:
+                return one_model(provider, unquote(name))
+            case "POST", "files", "":
+                return add_file(provider, self.decompressed(record, request), record.content_type)
+            case "GET", "files", "":
+                return list_files(provider)
+            case "GET", "files", _:
+                return one_file(provider, name)
         raise ApiError(404, f"Invalid URL ({request.method} {request.path})", code="unknown_url")
+
+    def _faults(self, record: OpenRecord, overrides: Overrides) -> tuple[Fault, ...]:
+        rules, random = self.provider.faults, self.provider.fault_random
+        faults = rules.striking(overrides.faults, tag=overrides.tag, random=random)
+        record.fault = ",".join(map(str, faults)) or None
+        return faults
 
     async def _generate(
         self, exchange: Exchange, request: Request, overrides: Overrides, resource: str, deployment: str | None
     ) -> None:
         record = exchange.record
-        faults = self.provider.faults.striking(overrides.faults, tag=overrides.tag, random=self.provider.fault_random)
-        record.fault = ",".join(map(str, faults)) or None
+        faults = self._faults(record, overrides)
         body = self.read_body(record, request)
         if deployment is not None:
             body.setdefault("model", deployment)
         read, make_reply = _GENERATING[resource]
         await Answer(exchange, self.provider, read(body), overrides, faults, make_reply).run()
 
-    def read_body(self, record: OpenRecord, request: Request) -> dict[str, Any]:
-        """Decode a body by its headers. Raises ApiError."""
+    def decompressed(self, record: OpenRecord, request: Request) -> bytes:
+        """Undo a body's compression. Raises ApiError."""
         if record.bytes_in > _bodies.MAXIMUM_BYTES:
             raise ApiError(413, f"The body exceeds {_bodies.MAXIMUM_BYTES} bytes.", code="body_too_large")
         accepted, refusal = self.provider.accepted_encodings, self.provider.encoding_refusal_status
         body = _bodies.decompress(request.body, record.content_encoding, accepted=accepted, refusal_status=refusal)
         record.bytes_in_decoded = len(body)
+        return body
+
+    def read_body(self, record: OpenRecord, request: Request) -> dict[str, Any]:
+        """Read a body by its headers. Raises ApiError."""
+        body = self.decompressed(record, request)
+        accepted, refusal = self.provider.accepted_encodings, self.provider.encoding_refusal_status
         return _bodies.parse(body, record.content_type, accepted=accepted, refusal_status=refusal)
 
 

@@ -1,0 +1,34 @@
+"""Embedded providers for benchmarks, each behind its own wire, trusted by both sides in the same way."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from fastlane.emulator import Emulator, preset
+from fastlane.emulator.wire import Wire
+
+MODEL = "benchmark"
+
+
+@contextmanager
+def providers(count: int, *, round_trip_time_s: float, http2: bool = True) -> Iterator[list[Emulator]]:
+    """Start `count` providers without any delay of their own, and trust all of them through SSL_CERT_FILE."""
+    with ExitStack() as stack:
+        wire = Wire(round_trip_time_s=round_trip_time_s)
+        started = [stack.enter_context(Emulator(model=preset("instant"), wire=wire, http2=http2)) for _ in range(count)]
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        authorities = directory / "authorities.pem"
+        authorities.write_text("".join(emulator.certificate_authority.read_text() for emulator in started))
+        before = os.environ.get("SSL_CERT_FILE")
+        os.environ["SSL_CERT_FILE"] = str(authorities)
+        try:
+            yield started
+        finally:
+            if before is None:
+                del os.environ["SSL_CERT_FILE"]
+            else:
+                os.environ["SSL_CERT_FILE"] = before

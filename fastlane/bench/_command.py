@@ -1,0 +1,134 @@
+"""The command `fastlane bench`: its options, its exit codes, and where its output goes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from .._exceptions import ConfigurationError, FastlaneError
+from ._arms import DEFAULT_ARMS, arms_named
+from ._code_review import code_review
+from ._provider import Embedded, Provider, Real
+from ._records import document, write
+from ._report import print_report
+from ._run import Run, Settings, run
+from ._summary import summarise
+from ._workload import Workload, read_workload
+
+_BUILT_IN = "code-review"
+# Wide enough for the tables where nobody reads on a terminal.
+_WIDTH_WITHOUT_TERMINAL = 120
+
+
+def bench(
+    arms: Annotated[str, typer.Option(help="Arms to compare, separated by commas.")] = ",".join(DEFAULT_ARMS),
+    workload: Annotated[
+        str, typer.Option(help='"code-review", or a JSONL file of conversations: {"messages": […], "tools": […]}.')
+    ] = _BUILT_IN,
+    tools: Annotated[
+        Path | None, typer.Option(help="JSON file with the tools of all conversations of --workload.")
+    ] = None,
+    conversations: Annotated[int | None, typer.Option(min=1, help="Replay only the first N conversations.")] = None,
+    turns: Annotated[int | None, typer.Option(min=1, help="Replay only the first N turns of each.")] = None,
+    lanes: Annotated[int, typer.Option(min=1, help="Simulated users at the same time.")] = 3,
+    think_s: Annotated[float, typer.Option(min=0, help="Pause between the turns of a lane, in seconds.")] = 0.1,
+    max_output_tokens: Annotated[int, typer.Option(min=2, help="Most output tokens asked of a turn.")] = 96,
+    budget_s: Annotated[float, typer.Option(min=0, help="Start no block after this many seconds.")] = 50.0,
+    seed: Annotated[int, typer.Option(help="Of the arms' order, the salts and the provider's draws.")] = 0,
+    rtt_ms: Annotated[
+        float | None, typer.Option(min=0, help="Round trip to the embedded provider.", show_default="40")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Behaviour of the embedded provider.", show_default="bench")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option(help="A real provider, in place of the embedded one.")] = None,
+    model: Annotated[str | None, typer.Option(help="The real provider's model.")] = None,
+    api_key_env: Annotated[
+        str, typer.Option(help="Environment variable that holds the real provider's key.")
+    ] = "OPENAI_API_KEY",
+    out: Annotated[Path | None, typer.Option(help="Folder for records.jsonl and summary.json.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
+) -> None:
+    """Compare the stock client with fastlane on real conversations: no API key, no network.
+
+    Exit codes: 0 for a sound run, 1 for one whose figures must not be used, 2 for input that cannot work.
+    """
+    errors = Console(stderr=True, soft_wrap=True)
+    try:
+        settings = Settings(
+            arms=arms_named([name.strip() for name in arms.split(",") if name.strip()]),
+            workload=_workload(workload, tools).limited(conversations),
+            provider=_provider(base_url, model, api_key_env, preset, rtt_ms, seed),
+            turns=turns,
+            lanes=lanes,
+            think_s=think_s,
+            max_output_tokens=max_output_tokens,
+            budget_s=budget_s,
+            seed=seed,
+        )
+        if out is not None and out.exists() and not out.is_dir():
+            raise ConfigurationError(f"--out needs a folder, {out} is a file")
+        result = _run_with_progress(settings, errors)
+    except ConfigurationError as error:
+        errors.print(f"fastlane bench: {error}", style="red", markup=False, highlight=False)
+        raise typer.Exit(2) from None
+    except FastlaneError as error:
+        errors.print(f"fastlane bench: {error}", style="red", markup=False, highlight=False)
+        raise typer.Exit(1) from None
+    summary = summarise(result)
+    if out is not None:
+        write(result, summary, out)
+    if as_json:
+        typer.echo(json.dumps(document(result, summary), ensure_ascii=False, indent=2))
+    else:
+        console = Console()
+        print_report(result, summary, console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL))
+    if summary.problems:
+        for problem in summary.problems:
+            errors.print(f"fastlane bench: {problem}", style="red", markup=False, highlight=False)
+        raise typer.Exit(1)
+
+
+def _workload(name: str, tools: Path | None) -> Workload:
+    if name != _BUILT_IN:
+        path = Path(name)
+        if not path.exists():
+            raise ConfigurationError(
+                f"no workload {name!r}: neither a file nor built in. Built in is {_BUILT_IN!r}; a file has one JSON "
+                'object with "messages" per line'
+            )
+        return read_workload(path, tools)
+    if tools is not None:
+        raise ConfigurationError(f"--tools goes with a --workload file: {_BUILT_IN!r} brings its own tools")
+    return code_review()
+
+
+def _provider(
+    base_url: str | None, model: str | None, api_key_env: str, preset: str | None, rtt_ms: float | None, seed: int
+) -> Provider:
+    if base_url is None:
+        if model is not None:
+            raise ConfigurationError("--model goes with --base-url: the embedded provider serves any model")
+        round_trip_time_s = (40.0 if rtt_ms is None else rtt_ms) / 1e3
+        return Embedded(preset=preset or "bench", round_trip_time_s=round_trip_time_s, seed=seed)
+    if preset is not None or rtt_ms is not None:
+        raise ConfigurationError("--preset and --rtt-ms describe the embedded provider: leave them out with --base-url")
+    if model is None:
+        raise ConfigurationError("--base-url needs --model: name the model that the provider is to run")
+    return Real(base_url=base_url, model=model, api_key_env=api_key_env)
+
+
+def _run_with_progress(settings: Settings, console: Console) -> Run:
+    what = f"{len(settings.arms)} arms, {settings.lanes} lanes, at most {settings.budget_s:g} s of new blocks"
+    if not console.is_terminal:
+        console.print(f"fastlane bench: {settings.provider.describe()}; {what}", markup=False, highlight=False)
+        return run(settings)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        return run(settings, on_block=lambda done, planned: progress.update(task, completed=done, total=planned))

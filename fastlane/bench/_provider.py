@@ -1,0 +1,111 @@
+"""Whom the requests go to: the embedded provider behind an emulated wire, or a real one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .._exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from ..emulator import RequestLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A provider that takes requests now."""
+
+    base_url: str
+    api_key: str
+    model: str
+    one_way_s: float = 0.0
+    """The emulated wire's delay in one direction."""
+    read_log: Callable[[], tuple[RequestLog, ...]] | None = None
+    """The provider's own account of every request; None for a real provider, which gives none."""
+
+    @property
+    def embedded(self) -> bool:
+        """Whether this is the embedded provider, whose log can be read and whose answers can be ordered."""
+        return self.read_log is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedded:
+    """The embedded provider, in a process of its own, behind a wire of `round_trip_time_s`."""
+
+    preset: str = "bench"
+    round_trip_time_s: float = 0.04
+    seed: int = 0
+
+    def describe(self) -> str:
+        """Say in one line what the requests meet."""
+        return f"embedded provider, preset {self.preset!r}, round trip {self.round_trip_time_s * 1e3:g} ms"
+
+    @contextmanager
+    def running(self) -> Iterator[Running]:
+        """Start it, and trust its certificate as long as it runs."""
+        from ..emulator import Emulator, preset
+        from ..emulator.wire import Wire
+
+        wire = Wire(round_trip_time_s=self.round_trip_time_s)
+        with (
+            Emulator(model=preset(self.preset), seed=self.seed, wire=wire) as emulator,
+            _environment(emulator.environment),
+        ):
+            yield Running(
+                base_url=emulator.base_url,
+                api_key="sk-bench",
+                model="bench",
+                one_way_s=self.round_trip_time_s / 2,
+                read_log=emulator.log,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Real:
+    """A provider on the network. Raises ConfigurationError where its key is not in the environment."""
+
+    base_url: str
+    model: str
+    api_key_env: str = "OPENAI_API_KEY"
+
+    def __post_init__(self) -> None:
+        if not self.base_url.startswith(("https://", "http://")):
+            raise ConfigurationError(
+                f"the base URL must begin with https:// or http://, got {self.base_url!r}: "
+                "an example is https://api.openai.com/v1"
+            )
+        if not os.environ.get(self.api_key_env):
+            raise ConfigurationError(
+                f"the environment variable {self.api_key_env} is not set: put the provider's key into it, or name "
+                "another variable with --api-key-env (a server that asks for no key takes any text)"
+            )
+
+    def describe(self) -> str:
+        """Say in one line what the requests meet."""
+        return f"{self.base_url}, model {self.model!r}"
+
+    @contextmanager
+    def running(self) -> Iterator[Running]:
+        """Read the key from the environment; nothing is started."""
+        yield Running(base_url=self.base_url, api_key=os.environ[self.api_key_env], model=self.model)
+
+
+Provider = Embedded | Real
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

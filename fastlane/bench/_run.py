@@ -1,0 +1,229 @@
+"""One run: the arms' clients, a thread for each lane, and what they recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import openai
+
+from .._clock import cpu_ns, now_ns
+from .._exceptions import ConfigurationError, FastlaneError
+from ._arms import Arm
+from ._check import Check, check
+from ._messages import salted, salted_tools
+from ._provider import Provider, Running
+from ._recorder import Place, Sample, record
+from ._schedule import Block, lanes, salt
+from ._workload import Turn, Workload
+
+if TYPE_CHECKING:
+    from ..emulator import RequestLog
+
+_COLD = -1
+"""The block number of an arm's first request."""
+
+
+class RunFailedError(FastlaneError):
+    """A run that gave no usable figures: the message says what happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What to run. Raises ConfigurationError for a setting that cannot work."""
+
+    arms: tuple[Arm, ...]
+    workload: Workload
+    provider: Provider
+    turns: int | None = None
+    """Most turns of one conversation; None for all."""
+    lanes: int = 3
+    """Simulated users at the same time."""
+    think_s: float = 0.1
+    """Pause of a lane before each block but its first, in seconds: a user or a tool thinks."""
+    max_output_tokens: int = 96
+    budget_s: float = 50.0
+    """No block starts later than this many seconds after the first one."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("lanes", 1), ("think_s", 0), ("max_output_tokens", 2), ("budget_s", 0)):
+            if getattr(self, name) < least:
+                raise ConfigurationError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.turns is not None and self.turns < 1:
+            raise ConfigurationError(f"turns must be at least 1, got {self.turns}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a run recorded."""
+
+    settings: Settings
+    samples: tuple[Sample, ...]
+    log: tuple[RequestLog, ...] | None
+    """The provider's own account; None for a real provider."""
+    check: Check | None
+    blocks_planned: int
+    duration_s: float
+    """From the first block's start to the last one's end, in seconds."""
+    cpu_share: float
+    """CPU time of this process, which holds all clients, per second of the run: 1.0 is one core."""
+
+    @property
+    def blocks_run(self) -> int:
+        """Blocks that were started."""
+        return len({sample.key for sample in self.samples if not sample.cold})
+
+
+def run(settings: Settings, *, on_block: Callable[[int, int], None] | None = None) -> Run:
+    """Replay the workload with every arm, and return what was recorded.
+
+    `on_block` is called after each block, from the lanes' threads, with the blocks done and planned. Raises
+    RunFailedError when an arm's very first request fails: nothing that follows would be worth its time or its price.
+    """
+    names = [arm.name for arm in settings.arms]
+    planned = lanes(settings.workload, names, lane_count=settings.lanes, turns=settings.turns, seed=settings.seed)
+    with settings.provider.running() as provider, ExitStack() as open_clients:
+        clients = {
+            arm.name: open_clients.enter_context(arm.make_client(provider.base_url, provider.api_key))
+            for arm in settings.arms
+        }
+        crew = _Crew(settings, provider, clients, sum(map(len, planned)), on_block)
+        cold = crew.warm_up(names)
+        began, cpu_began = now_ns(), cpu_ns()
+        samples = (*cold, *crew.work(planned, typical_s=min(_duration_s(sample) for sample in cold) * len(names)))
+        duration_s, cpu_s = (now_ns() - began) / 1e9, (cpu_ns() - cpu_began) / 1e9
+        log = provider.read_log() if provider.read_log else None
+    return Run(
+        settings=settings,
+        samples=samples,
+        log=log,
+        check=None if log is None else check(samples, log, one_way_s=provider.one_way_s),
+        blocks_planned=crew.planned,
+        duration_s=duration_s,
+        cpu_share=cpu_s / duration_s,
+    )
+
+
+def _duration_s(sample: Sample) -> float:
+    return (sample.ended_ns - sample.issued_ns) / 1e9
+
+
+class _Crew:
+    """The lanes' threads and what they share: read-only but for the count of finished blocks."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        provider: Running,
+        clients: Mapping[str, openai.OpenAI],
+        planned: int,
+        on_block: Callable[[int, int], None] | None,
+    ) -> None:
+        self._settings = settings
+        self._provider = provider
+        self._clients = clients
+        self._on_block = on_block
+        self._done = 0
+        self._counting = threading.Lock()
+        self._stop = threading.Event()
+        self.planned = planned
+
+    def warm_up(self, names: Sequence[str]) -> tuple[Sample, ...]:
+        """Send each arm's first request of all. Raises RunFailedError if one fails."""
+        turn = next(turn for conversation in self._settings.workload.conversations for turn in conversation.turns)
+        samples: list[Sample] = []
+        for name in names:
+            place = Place(
+                arm=name, tag=f"{name}/cold", lane=0, block=_COLD, conversation=turn.conversation, turn=0, cold=True
+            )
+            sample = self._send(place, turn, conversation="cold", draw="cold")
+            if sample.error is not None:
+                raise RunFailedError(
+                    f"the first request of arm {name!r} failed: {sample.error}: {sample.error_message}"
+                )
+            samples.append(sample)
+        return tuple(samples)
+
+    def work(self, planned: Sequence[Sequence[Block]], *, typical_s: float) -> tuple[Sample, ...]:
+        """Run every lane in a thread, their starts spread over one block's usual time, and return all samples."""
+        results: list[list[Sample]] = [[] for _ in planned]
+        random = Random(f"{self._settings.seed}/starts")
+        until = now_ns() + int(self._settings.budget_s * 1e9)
+        failures: list[BaseException] = []
+        threads = []
+        for lane, blocks in enumerate(planned):
+            # Lanes in step would queue behind each other, and the queue would be taken for the provider's latency.
+            delay_s = typical_s * (lane + random.random() / 2) / len(planned) if lane else 0.0
+            threads.append(
+                threading.Thread(
+                    target=self._guarded, args=(failures, blocks, delay_s, until, results[lane]), daemon=True
+                )
+            )
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        finally:
+            # After Ctrl-C the lanes end with the request that they are in.
+            self._stop.set()
+        if failures:
+            raise failures[0]
+        return tuple(sample for result in results for sample in result)
+
+    def _guarded(self, failures: list[BaseException], *lane: Any) -> None:
+        # A lane that died unseen would be a run with fewer requests than it says.
+        try:
+            self._lane(*lane)
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+            self._stop.set()
+
+    def _lane(self, blocks: Sequence[Block], delay_s: float, until: int, samples: list[Sample]) -> None:
+        for block in blocks:
+            if self._stop.wait(self._settings.think_s if block.number else delay_s) or now_ns() > until:
+                return
+            for arm in block.order:
+                place = Place(
+                    arm=arm,
+                    tag=block.tag(arm),
+                    lane=block.lane,
+                    block=block.number,
+                    conversation=block.turn.conversation,
+                    turn=block.turn.number,
+                )
+                conversation, draw = str(block.conversation_index), f"{block.lane}/{block.number}"
+                samples.append(self._send(place, block.turn, conversation=conversation, draw=draw))
+            with self._counting:
+                self._done += 1
+                if self._on_block:
+                    self._on_block(self._done, self.planned)
+
+    def _send(self, place: Place, turn: Turn, *, conversation: str, draw: str) -> Sample:
+        settings = self._settings
+        line = salt(settings.seed, place.arm, conversation)
+        tokens = min(turn.answer_tokens, settings.max_output_tokens)
+        body: dict[str, Any] = {
+            "model": self._provider.model,
+            "messages": salted(turn.messages, line),
+            "max_completion_tokens": tokens,
+            "stream_options": {"include_usage": True},
+        }
+        if turn.tools:
+            body["tools"] = salted_tools(turn.tools, line)
+        headers: dict[str, str] = {}
+        if self._provider.embedded:
+            # Same draw, same luck: the arms of one block meet a provider in the same mood.
+            luck = int.from_bytes(hashlib.blake2b(f"{settings.seed}/{draw}".encode(), digest_size=6).digest(), "big")
+            headers = {
+                "x-emulator-tag": place.tag,
+                "x-emulator-output-tokens": str(tokens),
+                "x-emulator-draw": str(luck),
+            }
+        return record(self._clients[place.arm], place, body, headers)

@@ -12,8 +12,11 @@ _RTO_MIN_NS = 200_000_000
 # IPv4 and TCP headers with timestamps: they take time on the link too.
 _HEADER_BYTES = 52
 # A Linux receiver offers 64 KiB at first (tcp_rmem's default, halved) and at most half of tcp_rmem's usual maximum.
+# Once bulk data comes (more than two slow-start rounds) and one more round trip has been measured, it offers two bytes
+# more for each byte that arrived (tcp_rcv_space_adjust(), tcp_grow_window()).
 _RECEIVE_WINDOW_BYTES = 65_536
 _RECEIVE_WINDOW_MAX_BYTES = 3 << 20
+_BULK_SEGMENTS = 30
 
 
 class Delivery(NamedTuple):
@@ -41,17 +44,17 @@ class Flow:
         "_flight",
         "_flight_bytes",
         "_flight_segments",
+        "_growth",
         "_last_arrival_ns",
         "_most_in_flight",
         "_one_way_ns",
         "_opens_ns",
-        "_receive_window",
+        "_received_bytes",
         "_round_trip_ns",
         "_segments_acknowledged",
         "_segments_sent",
         "_tail_room",
         "_usage_mark",
-        "_window_mark",
         "_wire",
     )
 
@@ -74,8 +77,9 @@ class Flow:
         self._cwnd_limited = False
         self._most_in_flight = 0
         self._usage_mark = 0
-        self._receive_window = _RECEIVE_WINDOW_BYTES
-        self._window_mark: int | None = None
+        # What the receiver has measured, and what it has yet to: (when it will have, bytes).
+        self._received_bytes = 0
+        self._growth: deque[tuple[int, int]] = deque()
 
     def send(self, now_ns: int, size: int) -> list[Delivery]:
         """Take `size` bytes that the sender writes now; return when they arrive, in order."""
@@ -131,16 +135,18 @@ class Flow:
             room = 1 << 62
         else:
             room = self._congestion_window - self._flight_segments
-            offered = self._receive_window - self._flight_bytes
+            offered = self._receive_window() - self._flight_bytes
             # With nothing on its way one segment always may, or a segment above the window would wait for ever.
             whole = offered // self._wire.segment_bytes or int(offered >= first_segment_bytes)
             room = min(room, whole if self._flight else max(whole, 1))
         return room if self._wire.rate_bits_per_s is None else min(room, 1)
 
+    def _receive_window(self) -> int:
+        bulk_bytes = self._received_bytes - _BULK_SEGMENTS * self._wire.segment_bytes
+        return min(_RECEIVE_WINDOW_BYTES + 2 * max(0, bulk_bytes), _RECEIVE_WINDOW_MAX_BYTES)
+
     def _wait_for_window(self, departs_ns: int, first_segment_bytes: int) -> int:
         while self._segments_that_fit(first_segment_bytes) < 1:
-            if self._flight_segments < self._congestion_window and self._window_mark is None:
-                self._window_mark = self._segments_sent
             departs_ns = max(departs_ns, self._flight[0].acknowledged_ns)
             self._acknowledge(departs_ns)
         return departs_ns
@@ -165,7 +171,7 @@ class Flow:
 
     def _acknowledge(self, until_ns: int) -> None:
         while self._flight and self._flight[0].acknowledged_ns <= until_ns:
-            _, segments, size = self._flight.popleft()
+            acknowledged_ns, segments, size = self._flight.popleft()
             self._flight_segments -= segments
             self._flight_bytes -= size
             self._segments_acknowledged += segments
@@ -174,10 +180,9 @@ class Flow:
                 self._congestion_window += segments
             else:
                 self._congestion_window += max(0, min(segments, 2 * self._most_in_flight - self._congestion_window))
-            if self._window_mark is not None and self._segments_acknowledged >= self._window_mark:
-                # The receiver saw its window filled for a round trip and offers twice as much.
-                self._receive_window = min(2 * self._receive_window, _RECEIVE_WINDOW_MAX_BYTES)
-                self._window_mark = None
+            self._growth.append((acknowledged_ns + self._round_trip_ns, size))
+        while self._growth and self._growth[0][0] <= until_ns:
+            self._received_bytes += self._growth.popleft()[1]
 
     def _restart_if_idle(self, departs_ns: int) -> None:
         if self._flight or not self._wire.restart_after_idle or not self._segments_sent:

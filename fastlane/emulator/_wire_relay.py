@@ -1,4 +1,4 @@
-"""The plumbing of one proxied connection: two sockets and, between them, two pipes that deliver when the model says."""
+"""One proxied connection: the client's socket and the server's, with a pipe for each direction between them."""
 
 from __future__ import annotations
 
@@ -6,131 +6,23 @@ import asyncio
 import socket
 import struct
 import sys
-from collections import deque
 from collections.abc import Callable
-from enum import Enum
 from typing import cast
 
 from fastlane.emulator._wire_flow import Flow
+from fastlane.emulator._wire_pipe import Pipe, loop_ns
 from fastlane.emulator._wire_settings import Wire
 
-# Bytes on their way per direction before the sender is no longer read: room for a fast download, not for a leak.
-_PIPE_BYTES = 1 << 20
+# How often an end that is not read is asked whether its peer has reset it.
+_PROBE_S = 0.1
 # Winsock's struct linger has two shorts, everybody else's two ints.
 _LINGER_AT_ONCE = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
-
-
-class _Signal(Enum):
-    """What travels through a pipe beside bytes."""
-
-    FINISH = "finish"
-    RESET = "reset"
-
-
-class Pipe:
-    """One direction of a connection: what one end reads is written at the other end when the flow says it arrives."""
-
-    __slots__ = (
-        "_flow",
-        "_loop",
-        "_queue",
-        "_queued_bytes",
-        "_resetting",
-        "_timer",
-        "delivered_bytes",
-        "finished",
-        "sink",
-        "source",
-    )
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, flow: Flow, source: End, sink: End) -> None:
-        self._loop = loop
-        self._flow = flow
-        self._queue: deque[tuple[int, bytes | _Signal]] = deque()
-        self._queued_bytes = 0
-        self._resetting = False
-        self._timer: asyncio.TimerHandle | None = None
-        self.source = source
-        self.sink = sink
-        self.delivered_bytes = 0
-        self.finished = False  # nothing more will come out
-
-    def feed(self, data: bytes) -> None:
-        if self.finished or self._resetting:
-            return
-        start = 0
-        for arrives_ns, size in self._flow.send(loop_ns(self._loop), len(data)):
-            self._queue.append((arrives_ns, data[start : start + size]))
-            start += size
-        self._queued_bytes += len(data)
-        if self._queued_bytes > _PIPE_BYTES:
-            self.source.hold()
-        self.arm()
-
-    def finish(self) -> None:
-        if not self.finished and not self._resetting:
-            self._queue.append((self._flow.finish(loop_ns(self._loop)), _Signal.FINISH))
-            self.arm()
-
-    def reset(self) -> None:
-        """Send a reset: it overtakes what has not left yet, not what is already on its way."""
-        if self.finished or self._resetting:
-            return
-        self._resetting = True
-        arrives_ns = self._flow.reset(loop_ns(self._loop))
-        while self._queue and self._queue[-1][0] > arrives_ns:
-            self._queue.pop()
-        self._queue.append((arrives_ns, _Signal.RESET))
-        self._disarm()
-        self.arm()
-
-    def discard(self) -> None:
-        """Throw away what is on its way: nobody is there to take it."""
-        self.finished = True
-        self._queue.clear()
-        self._disarm()
-
-    def arm(self) -> None:
-        """Set the timer to the next arrival, by an absolute deadline, so that late timers do not add up."""
-        # A reset does not wait for a receiver that does not read.
-        takes = self.sink.connected if self._resetting else self.sink.writable
-        if takes and self._queue and self._timer is None:
-            self._timer = self._loop.call_at(self._queue[0][0] / 1e9, self._deliver)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _deliver(self) -> None:
-        self._timer = None
-        now_ns = loop_ns(self._loop) + 1_000  # forgive the rounding of nanoseconds to the loop's float seconds
-        arrived: list[bytes] = []
-        signal: _Signal | None = None
-        while self._queue and self._queue[0][0] <= now_ns and signal is None:
-            item = self._queue.popleft()[1]
-            if isinstance(item, _Signal):
-                signal = item
-            else:
-                arrived.append(item)
-        if arrived and self.sink.writable:
-            data = arrived[0] if len(arrived) == 1 else b"".join(arrived)
-            self._queued_bytes -= len(data)
-            self.delivered_bytes += len(data)
-            self.sink.write(data)
-        if self._queued_bytes <= _PIPE_BYTES // 2:
-            self.source.release()
-        if signal is None:
-            self.arm()
-        else:
-            self.discard()
-            self.sink.end(reset=signal is _Signal.RESET)
 
 
 class End(asyncio.Protocol):
     """One of the two sockets of a proxied connection."""
 
-    __slots__ = ("_held", "_link", "_transport", "_write_paused", "incoming", "lost", "outgoing")
+    __slots__ = ("_held", "_link", "_probe_timer", "_transport", "_write_paused", "incoming", "lost", "outgoing")
 
     incoming: Pipe  # what is written here
     outgoing: Pipe  # what is read here
@@ -140,6 +32,7 @@ class End(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._write_paused = False
         self._held = False
+        self._probe_timer: asyncio.TimerHandle | None = None
         self.lost = False
 
     @property
@@ -152,9 +45,9 @@ class End(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        connection = transport.get_extra_info("socket")
-        if connection is not None:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # asyncio has set TCP_NODELAY already: small packets leave at once.
+        if self._link.aborted:
+            self.abort()
         self.incoming.arm()
 
     def data_received(self, data: bytes) -> None:
@@ -173,6 +66,8 @@ class End(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
+        if self._probe_timer is not None:
+            self._probe_timer.cancel()
         self.incoming.discard()
         self.outgoing.reset()
         self._link.end_lost()
@@ -182,28 +77,41 @@ class End(asyncio.Protocol):
         if self._transport is not None and not self._held:
             self._held = True
             self._transport.pause_reading()
+            if self._probe_timer is None:
+                self._probe_timer = self._link.loop.call_later(_PROBE_S, self._probe)
 
     def release(self) -> None:
+        """Read on."""
         if self._transport is not None and self._held and not self.lost:
             self._held = False
             self._transport.resume_reading()
+
+    def _probe(self) -> None:
+        # asyncio does not watch a socket that it does not read, so that a reset would go unnoticed until the receiver
+        # reads on, which may be never.
+        self._probe_timer = None
+        if self._transport is None or not self._held or self.lost:
+            return
+        connection = self._transport.get_extra_info("socket")
+        if connection is not None and connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._transport.abort()
+        else:
+            self._probe_timer = self._link.loop.call_later(_PROBE_S, self._probe)
 
     def write(self, data: bytes) -> None:
         assert self._transport is not None
         self._transport.write(data)
 
-    def end(self, *, reset: bool) -> None:
-        """Pass on what the other side did: end the stream, or reset the connection."""
-        if self._transport is None or self.lost:
-            return
-        if reset:
-            self.abort()
-        elif self.outgoing.finished:
+    def finish(self) -> None:
+        """End the stream; close both sockets when both directions have ended."""
+        if self.outgoing.finished:
             self._link.close()
         else:
+            assert self._transport is not None
             self._transport.write_eof()
 
     def close(self) -> None:
+        """Close after what was written has left."""
         if self._transport is not None:
             self._transport.close()
 
@@ -225,7 +133,8 @@ class Link:
 
     def __init__(self, wire: Wire, loop: asyncio.AbstractEventLoop, on_closed: Callable[[Link], None]) -> None:
         self._on_closed = on_closed
-        self._loop = loop
+        self.loop = loop
+        self.aborted = False
         self._one_way_s = wire.round_trip_time_s / 2
         round_trip_ns = round(wire.round_trip_time_s * 1e9)
         # The SYN left when the client connected. The client may send after one round trip; its acknowledgement lets
@@ -244,7 +153,7 @@ class Link:
         try:
             if self.client.lost:
                 raise ConnectionAbortedError("the client went away before its SYN arrived")
-            await self._loop.create_connection(lambda: self.server, host, port)
+            await self.loop.create_connection(lambda: self.server, host, port)
         except OSError:
             self.server.lost = True
             self.up.discard()
@@ -252,10 +161,15 @@ class Link:
             self.end_lost()
 
     def close(self) -> None:
+        """Close both sockets: both directions have ended."""
+        self.up.discard()
+        self.down.discard()
         self.client.close()
         self.server.close()
 
     def abort(self) -> None:
+        """Reset both sockets now; one that asyncio has yet to hand over is reset when it comes."""
+        self.aborted = True
         self.up.discard()
         self.down.discard()
         self.client.abort()
@@ -263,13 +177,9 @@ class Link:
             self.server.abort()
         else:
             self.server.lost = True
+        self.end_lost()
 
     def end_lost(self) -> None:
         """Leave the wire's books when both ends are gone."""
         if self.client.lost and self.server.lost:
             self._on_closed(self)
-
-
-def loop_ns(loop: asyncio.AbstractEventLoop) -> int:
-    """The loop's own clock, which its timers go by, in nanoseconds."""
-    return int(loop.time() * 1e9)

@@ -23,6 +23,7 @@ class RunningWire:
         self._dials: set[asyncio.Task[None]] = set()
         self._no_link = asyncio.Event()
         self._no_link.set()
+        self._closing = False
         self._bytes_up = 0
         self._bytes_down = 0
         self.wire = wire
@@ -48,6 +49,7 @@ class RunningWire:
 
     async def close(self) -> None:
         """Stop to accept, reset what is open, and return when no socket and no task is left."""
+        self._closing = True
         if self._server is not None:
             self._server.close()
         for dial in self._dials:
@@ -77,6 +79,9 @@ class RunningWire:
         self.connections += 1
         self._links.add(link)
         self._no_link.clear()
+        if self._closing:  # a connection that was accepted in the same moment
+            link.abort()
+            return link.client
         dial = self._loop.create_task(link.dial(*self._upstream))
         self._dials.add(dial)
         dial.add_done_callback(self._dials.discard)

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fastlane._exceptions import ConfigurationError
+from fastlane.emulator._wire_flow import Delivery, Flow
+from fastlane.emulator.wire import Wire
+
+# The laws are about virtual time: a busy machine is no failure, and no example is kept on disk.
+law = settings(deadline=None, database=None)
+
+MS = 1_000_000
+RTT = 40 * MS
+# HTTP/1 sends its header in a segment of its own.
+HEADER = 300
+
+wires = st.builds(
+    Wire,
+    round_trip_time_s=st.sampled_from([0.0, 0.001, 0.04, 0.1]),
+    rate_bits_per_s=st.sampled_from([None, 1e6, 20e6, 1e9]),
+    slow_start=st.booleans(),
+    initial_window_segments=st.sampled_from([1, 2, 10, 32]),
+    segment_bytes=st.sampled_from([100, 536, 1_448, 65_535]),
+    restart_after_idle=st.booleans(),
+)
+# (nanoseconds since the write before, bytes)
+writes = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, MS, 3 * MS, 39 * MS, RTT, 300 * MS, 5_000 * MS]),
+        st.one_of(st.integers(0, 20), st.integers(0, 20_000)),
+    ),
+    max_size=12,
+)
+
+
+def send(flow: Flow, written: list[tuple[int, int]]) -> list[tuple[int, list[Delivery]]]:
+    now_ns, answers = 0, []
+    for gap_ns, size in written:
+        now_ns += gap_ns
+        answers.append((now_ns, flow.send(now_ns, size)))
+    return answers
+
+
+def arrives_ns(flow: Flow, now_ns: int, size: int) -> int:
+    return flow.send(now_ns, size)[-1].arrives_ns
+
+
+def upload_rounds(body: int) -> int:
+    """Round trips until the answer to a cold HTTP/1 request with such a body."""
+    flow = Flow(Wire(), 0)
+    flow.send(0, HEADER)
+    return (arrives_ns(flow, 0, body) + RTT // 2) // RTT
+
+
+def heated(wire: Wire) -> tuple[Flow, int]:
+    """A flow whose windows are open, and the time at which its last byte was acknowledged."""
+    flow, now_ns = Flow(wire, 0), 0
+    for _ in range(6):
+        now_ns = arrives_ns(flow, now_ns, 123_400) + RTT // 2
+    return flow, now_ns
+
+
+@law
+@given(wires, writes)
+def test_arrivals_keep_their_order_and_lose_no_byte(wire: Wire, written: list[tuple[int, int]]) -> None:
+    answers = send(Flow(wire, 0), written)
+
+    times = [delivery.arrives_ns for _, deliveries in answers for delivery in deliveries]
+    assert times == sorted(times)
+    assert [sum(delivery.size for delivery in deliveries) for _, deliveries in answers] == [n for _, n in written]
+    assert all(delivery.size > 0 for _, deliveries in answers for delivery in deliveries)
+
+
+@law
+@given(wires, writes, st.sampled_from([0, RTT]))
+def test_nothing_arrives_sooner_than_half_a_round_trip(
+    wire: Wire, written: list[tuple[int, int]], opens_ns: int
+) -> None:
+    one_way_ns = wire.round_trip_time_s * 1e9 / 2
+
+    for now_ns, deliveries in send(Flow(wire, opens_ns), written):
+        assert all(delivery.arrives_ns >= max(now_ns, opens_ns) + one_way_ns for delivery in deliveries)
+
+
+@law
+@given(wires, writes)
+def test_the_rate_is_never_exceeded(wire: Wire, written: list[tuple[int, int]]) -> None:
+    rate = wire.rate_bits_per_s or 20e6
+    answers = send(Flow(replace(wire, rate_bits_per_s=rate), 0), written)
+
+    deliveries = [delivery for _, many in answers for delivery in many]
+    for earlier, later in pairwise(deliveries):
+        assert later.arrives_ns - earlier.arrives_ns >= later.size * 8e9 / rate - 1  # rounded to a nanosecond
+
+
+@law
+@given(wires, writes)
+def test_the_end_of_the_stream_comes_last(wire: Wire, written: list[tuple[int, int]]) -> None:
+    flow = Flow(wire, 0)
+    answers = send(flow, written)
+    now_ns = sum(gap_ns for gap_ns, _ in written)
+
+    end_ns = flow.finish(now_ns)
+
+    assert end_ns >= now_ns + wire.round_trip_time_s * 1e9 / 2
+    assert all(delivery.arrives_ns <= end_ns for _, deliveries in answers for delivery in deliveries)
+
+
+@law
+@given(st.integers(1, 130_000), st.integers(0, 20_000))
+def test_a_larger_body_never_arrives_sooner(body: int, more: int) -> None:
+    assert upload_rounds(body) <= upload_rounds(body + more)
+
+
+def test_a_body_of_thirteen_kilobytes_takes_one_round() -> None:
+    assert upload_rounds(13_000) == 1
+    assert upload_rounds(13_100) == 2
+
+
+def test_a_body_of_forty_one_kilobytes_takes_two_rounds() -> None:
+    assert upload_rounds(41_000) == 2
+    assert upload_rounds(42_100) == 3
+
+
+def test_a_body_of_a_hundred_kilobytes_takes_three_rounds() -> None:
+    assert upload_rounds(99_000) == 3
+    assert upload_rounds(101_000) == 4
+
+
+def test_a_body_of_a_hundred_and_sixty_kilobytes_takes_four_rounds() -> None:
+    assert upload_rounds(160_000) == 4
+    assert upload_rounds(170_000) == 5
+
+
+def test_a_connection_that_was_just_used_carries_a_large_body_in_one_round() -> None:
+    flow, now_ns = heated(Wire())
+
+    assert arrives_ns(flow, now_ns, 123_400) == now_ns + RTT // 2
+
+
+@pytest.mark.parametrize(("idle_ms", "rounds"), [(150, 1), (500, 2), (750, 3), (1_000, 4), (2_000, 4)])
+def test_each_time_out_of_silence_halves_the_window(idle_ms: int, rounds: int) -> None:
+    flow, now_ns = heated(Wire())
+    now_ns += idle_ms * MS
+
+    assert arrives_ns(flow, now_ns, 123_400) == now_ns + (rounds - 1) * RTT + RTT // 2
+
+
+def test_without_the_restart_silence_costs_nothing() -> None:
+    flow, now_ns = heated(Wire(restart_after_idle=False))
+    now_ns += 5_000 * MS
+
+    assert arrives_ns(flow, now_ns, 123_400) == now_ns + RTT // 2
+
+
+def test_small_messages_keep_an_open_window_open_but_do_not_open_it() -> None:
+    flow, now_ns = heated(Wire())
+    cold = Flow(Wire(), 0)
+    for _ in range(20):
+        now_ns = arrives_ns(flow, now_ns + 100 * MS, 200)
+        arrives_ns(cold, now_ns, 200)
+    now_ns += 100 * MS
+
+    assert arrives_ns(flow, now_ns, 123_400) == now_ns + RTT // 2
+    assert arrives_ns(cold, now_ns, 123_400) == now_ns + 3 * RTT + RTT // 2
+
+
+def test_without_slow_start_every_body_arrives_at_once() -> None:
+    assert Flow(Wire(slow_start=False), 0).send(0, 10_000_000) == [Delivery(RTT // 2, 10_000_000)]
+
+
+def test_a_large_initial_window_saves_rounds() -> None:
+    assert arrives_ns(Flow(Wire(initial_window_segments=32), 0), 0, 46_000) == RTT // 2
+
+
+def test_the_first_bytes_wait_for_the_handshake() -> None:
+    assert arrives_ns(Flow(Wire(), RTT), 0, 200) == RTT + RTT // 2
+
+
+def test_small_writes_that_wait_for_the_window_leave_together() -> None:
+    flow = Flow(Wire(), 0)
+
+    arrivals = [arrives_ns(flow, now_ns * MS, 100) for now_ns in range(20)]
+
+    # Ten segments fill the window; the eleventh takes the ten writes behind it along.
+    assert arrivals[:10] == [now_ns * MS + RTT // 2 for now_ns in range(10)]
+    assert set(arrivals[10:]) == {RTT + RTT // 2}
+
+
+def test_a_body_on_a_slow_link_takes_the_time_that_the_link_takes() -> None:
+    wire = Wire(rate_bits_per_s=5e6, slow_start=False)
+    body, segments = 123_400, 86
+
+    expected_ns = (body + segments * 52) * 8e9 / 5e6 + RTT / 2
+
+    assert arrives_ns(Flow(wire, 0), 0, body) == pytest.approx(expected_ns, abs=100)
+
+
+def test_a_reset_overtakes_what_has_not_left() -> None:
+    flow = Flow(Wire(), 0)
+    last_ns = arrives_ns(flow, 0, 123_400)
+
+    assert flow.reset(10 * MS) == 10 * MS + RTT // 2 < last_ns
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "message"),
+    [
+        ({"round_trip_time_s": -0.04}, "between 0 and 60 seconds, got -0.04"),
+        ({"round_trip_time_s": 100}, "between 0 and 60 seconds, got 100"),
+        ({"round_trip_time_s": float("nan")}, "got nan"),
+        ({"rate_bits_per_s": 0}, "at least 1000 bits per second, got 0"),
+        ({"rate_bits_per_s": float("inf")}, "got inf"),
+        ({"initial_window_segments": 0}, "at least 1, got 0"),
+        ({"segment_bytes": 0}, "between 1 and 65535, got 0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(given_settings: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Wire(**given_settings)  # type: ignore[arg-type]

@@ -123,7 +123,7 @@ class AttemptStamps:
 def _local_address(stream: Any) -> str | None:
     try:
         address = stream.get_extra_info("client_addr")
-    except Exception:  # the socket may be closed already: the id is then not known
+    except Exception:  # noqa: BLE001 - the socket may be closed already: the id is then not known
         return None
     if isinstance(address, tuple) and len(address) >= 2:
         return f"{address[0]}:{address[1]}"

@@ -50,18 +50,16 @@ class _Body:
         self._observation = observation
         self._reader = reader
 
-    def _arrived(self, chunk: bytes) -> None:
-        observation = self._observation
-        observation.arrived_ns = now_ns()
-        observation.received_bytes += len(chunk)
-        if self._reader is not None and not observation.decoded:
-            self._reader.feed(chunk)
+    def _undecoded(self) -> _UndecodedReader | None:
+        """Who has to look into the bytes; nobody where a decoding stream shows its events."""
+        return None if self._observation.decoded else self._reader
 
     def _ended(self) -> None:
         observation = self._observation
         observation.exhausted = True
-        if self._reader is not None and not observation.decoded:
-            self._reader.finish()
+        reader = self._undecoded()
+        if reader is not None:
+            reader.finish()
 
     def __del__(self) -> None:
         observation = getattr(self, "_observation", None)
@@ -71,14 +69,18 @@ class _Body:
 
 class _SyncBody(_Body):
     def __iter__(self) -> Iterator[bytes]:
+        observation, reader = self._observation, self._undecoded()
         try:
             for chunk in self._inner:
-                self._arrived(chunk)
+                observation.arrived_ns = now_ns()
+                observation.received_bytes += len(chunk)
+                if reader is not None:
+                    reader.feed(chunk)
                 yield chunk
         except GeneratorExit:
             raise  # the reader gave up; whoever closes the body says how the call ended
         except BaseException as error:
-            self._observation.body_failed(error)
+            observation.body_failed(error)
             raise
         self._ended()
 
@@ -91,14 +93,18 @@ class _SyncBody(_Body):
 
 class _AsyncBody(_Body):
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        observation, reader = self._observation, self._undecoded()
         try:
             async for chunk in self._inner:
-                self._arrived(chunk)
+                observation.arrived_ns = now_ns()
+                observation.received_bytes += len(chunk)
+                if reader is not None:
+                    reader.feed(chunk)
                 yield chunk
         except GeneratorExit:
             raise  # the reader gave up; whoever closes the body says how the call ended
         except BaseException as error:
-            self._observation.body_failed(error)
+            observation.body_failed(error)
             raise
         self._ended()
 
@@ -110,7 +116,7 @@ class _AsyncBody(_Body):
 
 
 class _UndecodedReader:
-    """Finds tokens and usage in bytes that the application takes undecoded (`iter_lines()`, `iter_bytes()`, `read()`)."""
+    """Finds tokens and usage in bytes that the application takes undecoded (`iter_lines()`, `iter_bytes()`)."""
 
     def __init__(self, observation: Observation, *, events: bool) -> None:
         self._observation = observation

@@ -74,8 +74,7 @@ class OpenAI(openai.OpenAI):
     @property
     def last_call(self) -> CallRecord | None:
         """The record of the last call that is over; None before the first."""
-        calls = calls_of(self._fastlane)
-        return calls[-1] if calls else None
+        return self._fastlane.pipeline.last_call if self._fastlane is not None else None
 
     def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
         shell = self._fastlane
@@ -129,8 +128,9 @@ class OpenAI(openai.OpenAI):
         carried = carried_settings(self._fastlane, plays, hooks, strict)
         if options.get("http_client") is None and carried is not None:
             options["http_client"] = http_client_for_copy(self, self._fastlane, carried, asynchronous=False)
-        copied = super().copy(**options, _extra_kwargs={**_extra_kwargs, **(carried or {})})
-        return Shell.continued(self, copied, shared=carried is None)
+        copied = super().copy(**options, _extra_kwargs={**_extra_kwargs, **(carried or {})})  # type: ignore[misc]
+        Shell.continued(self, copied, shared=carried is None)
+        return copied
 
     # The stock class binds its own function under this name.
     with_options = copy
@@ -176,8 +176,7 @@ class AsyncOpenAI(openai.AsyncOpenAI):
     @property
     def last_call(self) -> CallRecord | None:
         """The record of the last call that is over; None before the first."""
-        calls = calls_of(self._fastlane)
-        return calls[-1] if calls else None
+        return self._fastlane.pipeline.last_call if self._fastlane is not None else None
 
     async def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
         shell = self._fastlane
@@ -231,8 +230,9 @@ class AsyncOpenAI(openai.AsyncOpenAI):
         carried = carried_settings(self._fastlane, plays, hooks, strict)
         if options.get("http_client") is None and carried is not None:
             options["http_client"] = http_client_for_copy(self, self._fastlane, carried, asynchronous=True)
-        copied = super().copy(**options, _extra_kwargs={**_extra_kwargs, **(carried or {})})
-        return Shell.continued(self, copied, shared=carried is None)
+        copied = super().copy(**options, _extra_kwargs={**_extra_kwargs, **(carried or {})})  # type: ignore[misc]
+        Shell.continued(self, copied, shared=carried is None)
+        return copied
 
     # The stock class binds its own function under this name.
     with_options = copy

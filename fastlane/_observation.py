@@ -28,12 +28,16 @@ FINISHING_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/response
 _CANCELLATIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 _call_numbers = itertools.count(1)
-_process_prefix = secrets.token_hex(4)
+
+
+class _Process:
+    """Tells the calls of this process from those of others."""
+
+    prefix = secrets.token_hex(4)
 
 
 def _renew_prefix() -> None:
-    global _process_prefix
-    _process_prefix = secrets.token_hex(4)
+    _Process.prefix = secrets.token_hex(4)
 
 
 if hasattr(os, "register_at_fork"):
@@ -46,8 +50,8 @@ class Observation:
     __slots__ = (
         "_action",
         "_answer_ended_ns",
-        "_closing",
         "_done",
+        "_ended_ns",
         "_error",
         "_events",
         "_finish_reason",
@@ -56,7 +60,10 @@ class Observation:
         "_first_event_ns",
         "_first_token_kind",
         "_first_token_ns",
+        "_headers",
+        "_is_response",
         "_lock",
+        "_made",
         "_outcome",
         "_over",
         "_request_id",
@@ -65,6 +72,7 @@ class Observation:
         "_service_tier",
         "_started_ns",
         "_started_wall_ns",
+        "_steady",
         "_token_ns",
         "_usage",
         "arrived_ns",
@@ -92,7 +100,7 @@ class Observation:
         self._started_wall_ns = wall_ns()
         self._started_ns = now_ns()
         self.pipeline = pipeline
-        self.call_id = f"{_process_prefix}-{next(_call_numbers)}"
+        self.call_id = f"{_Process.prefix}-{next(_call_numbers)}"
         self.method = method
         self.endpoint = endpoint
         self.origin = origin
@@ -116,7 +124,8 @@ class Observation:
         self._action = current_user_action()
         self._lock = threading.Lock()
         self._over = False
-        self._closing = False
+        self._is_response = endpoint == "/responses"
+        self._steady = False
         self._done = False
         self._outcome: Outcome | None = None
         self._error: str | None = None
@@ -134,6 +143,9 @@ class Observation:
         self._response_model: str | None = None
         self._service_tier: str | None = None
         self._request_id: str | None = None
+        self._headers: Any = None
+        self._ended_ns = 0
+        self._made: CallRecord | None = None
 
     # The attempts
 
@@ -153,7 +165,7 @@ class Observation:
     def attempt_answered(self, response: Any) -> None:
         """The head of an answer has come, and its body too unless the caller streams."""
         self.attempts[-1].answered(response)
-        self._request_id = response.headers.get("x-request-id")
+        self._headers = response.headers
 
     # The answer
 
@@ -161,29 +173,41 @@ class Observation:
         """Look at one decoded event of the stream; True if it should stop after this one."""
         arrived = self.arrived_ns or now_ns()
         self._events += 1
+        if self._steady:
+            # The path of nearly every event of a chat stream: more content of the only choice, and nothing else.
+            try:
+                (choice,) = event.choices
+                if choice.delta.content and choice.finish_reason is None and event.usage is None:
+                    self._token_ns.append(arrived)
+                    return False
+            except (AttributeError, TypeError, ValueError):
+                pass
         if self._first_event_ns is None:
             self._first_event_ns = arrived
-        choices = getattr(event, "choices", None)
-        if choices is not None:
-            if choices:
-                kind = _tokens_seen.kind_of_choices(choices)
-                if kind is not None:
-                    self._token(kind, arrived)
-                for choice in choices:
-                    self._choice(choice)
-            if self._response_model is None:
-                self._response_model = _tokens_seen.text_of(event, "model")
-            # Engines report usage on a last event without choices, on the finishing event, or on every event.
-            usage = getattr(event, "usage", None)
-            if usage is not None:
-                self._usage = usage
-            if self._service_tier is None:
-                self._service_tier = _tokens_seen.text_of(event, "service_tier")
-        else:
+        if self._is_response:
             self._response_event(event, arrived)
-        if self.watchers:
-            return self._seen_by_watchers(event)
-        return False
+        else:
+            self._chat_event(event, arrived)
+        return self._seen_by_watchers(event) if self.watchers else False
+
+    def _chat_event(self, event: Any, arrived: int) -> None:
+        choices = getattr(event, "choices", None)
+        if choices:
+            kind = _tokens_seen.kind_of_choices(choices)
+            if kind is not None:
+                self._token(kind, arrived)
+            for choice in choices:
+                self._choice(choice)
+            self._steady = kind == "content" and self._seen_choices == 1 and not self.watchers
+        if self._response_model is None:
+            self._response_model = _tokens_seen.text_of(event, "model")
+        # Engines report usage on a last event without choices, on the finishing event, or on every event.
+        usage = getattr(event, "usage", None)
+        if usage is not None:
+            self._usage = usage
+        tier = _tokens_seen.text_of(event, "service_tier")
+        if tier is not None:
+            self._service_tier = tier
 
     def _token(self, kind: TokenKind, arrived_ns: int) -> None:
         if self._first_token_ns is None:
@@ -232,6 +256,8 @@ class Observation:
         self._finish_reason = _tokens_seen.finish_reason_of(answer)
         self._response_model = _tokens_seen.text_of(answer, "model")
         self._service_tier = _tokens_seen.text_of(answer, "service_tier")
+        # openai has read it from the headers already.
+        self._request_id = _tokens_seen.text_of(answer, "_request_id")
 
     def raw_answer(self, body: bytes) -> None:
         """Look at a whole answer that the application takes undecoded."""
@@ -289,13 +315,13 @@ class Observation:
             self._over = True
         finally:
             self._lock.release()
-        record = self._record()
+        self._close_account()
         if self._action is not None:
-            self._action.add(record)
+            self._action.add(self.record())
         if abandoned:
-            self.pipeline.remember_abandoned(record)
+            self.pipeline.remember_abandoned(self)
         else:
-            self.pipeline.report(record)
+            self.pipeline.report(self)
 
     def _how_it_ended(self) -> Outcome:
         if self._outcome is not None:
@@ -308,15 +334,30 @@ class Observation:
             return "truncated" if self._done or self.exhausted else "closed"
         return "completed" if self._done or self.exhausted else "closed"
 
-    def _record(self) -> CallRecord:
-        ended_ns = now_ns()
-        last = self.attempts[-1] if self.attempts else None
-        if last is not None:
+    def _close_account(self) -> None:
+        """Take down what is known only now, and let go of what need not be kept."""
+        self._ended_ns = now_ns()
+        self._outcome = self._how_it_ended()
+        if self.attempts:
+            last = self.attempts[-1]
             if self.streaming:
                 last.response_body_bytes = self.received_bytes
             if last.ended_ns is None:
-                last.ended_ns = self.arrived_ns or ended_ns
-        outcome = self._how_it_ended()
+                last.ended_ns = self.arrived_ns or self._ended_ns
+        if self._request_id is None and self._headers is not None:
+            self._request_id = self._headers.get("x-request-id")
+        self._headers = None
+        self.watchers = ()
+
+    def record(self) -> CallRecord:
+        """The record of the call, once it is over."""
+        if self._made is None:
+            self._made = self._make_record()
+        return self._made
+
+    def _make_record(self) -> CallRecord:
+        last = self.attempts[-1] if self.attempts else None
+        outcome = self._outcome or "failed"
         answer_ended_ns = None
         if last is not None and outcome in ("completed", "truncated") and (not self.streaming or self.exhausted):
             answer_ended_ns = last.ended_ns
@@ -333,7 +374,7 @@ class Observation:
             timeline=Timeline(
                 started_wall_ns=self._started_wall_ns,
                 started_ns=self._started_ns,
-                ended_ns=ended_ns,
+                ended_ns=self._ended_ns,
                 answer_ended_ns=answer_ended_ns,
                 first_event_ns=self._first_event_ns,
                 first_token_ns=self._first_token_ns,

@@ -21,7 +21,7 @@ class _CommonOptions(TypedDict, total=False):
     project: str | None
     webhook_secret: str | None
     websocket_base_url: str | httpx2.URL | None
-    timeout: float | Timeout | None | NotGiven
+    timeout: float | Timeout | NotGiven | None
     default_headers: Mapping[str, str] | None
     default_query: Mapping[str, object] | None
     workload_identity: WorkloadIdentity | X509WorkloadIdentity | None
@@ -35,7 +35,7 @@ class _ConstructorOptions(_CommonOptions, total=False):
 
 class _OpenAIOnlyOptions(_ConstructorOptions, total=False):
     provider: _Provider | None
-    base_url: str | httpx2.URL | None | NotGiven
+    base_url: str | httpx2.URL | NotGiven | None
     data_residency: DataResidency | None
 
 
@@ -83,8 +83,8 @@ class CopyOptions(_CommonOptions, total=False):
     api_key: str | Callable[[], Any] | None
     http_client: Any
     max_retries: int | NotGiven
-    provider: _Provider | None | NotGiven
-    base_url: str | httpx2.URL | None | NotGiven
+    provider: _Provider | NotGiven | None
+    base_url: str | httpx2.URL | NotGiven | None
     data_residency: DataResidency | None
     set_default_headers: Mapping[str, str] | None
     set_default_query: Mapping[str, object] | None

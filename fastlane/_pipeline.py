@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from ._call import Call, CallRecord
 from ._exceptions import ConfigurationError, PlayError
@@ -18,6 +18,13 @@ Hook = Callable[[CallRecord], Any]
 REMEMBERED_CALLS = 1_000
 
 log = logging.getLogger("fastlane")
+
+
+class Ended(Protocol):
+    """A call that is over."""
+
+    def record(self) -> CallRecord:
+        """Its record, made when it is first asked for: most are never looked at."""
 
 
 class Pipeline:
@@ -47,8 +54,8 @@ class Pipeline:
         self._planners = sorted(_overriding(self.plays, "plan"), key=lambda play: play.stage)
         self._watching = _overriding(self.plays, "watch")
         self._learners = _overriding(self.plays, "learn")
-        self._calls: deque[CallRecord] = deque(maxlen=REMEMBERED_CALLS)
-        self._unreported: deque[CallRecord] = deque()
+        self._calls: deque[Ended] = deque(maxlen=REMEMBERED_CALLS)
+        self._unreported: deque[Ended] = deque()
         self._logged: set[tuple[str, str]] = set()
 
     @property
@@ -60,7 +67,7 @@ class Pipeline:
     def calls(self) -> tuple[CallRecord, ...]:
         """The records of the last calls, the oldest first."""
         self.report_abandoned()
-        return tuple(self._calls)
+        return tuple([call.record() for call in tuple(self._calls)])
 
     def plan(self, call: Call) -> Call:
         """Let every play rewrite the call, in the order of their stages."""
@@ -70,7 +77,7 @@ class Pipeline:
                 if not isinstance(planned, Call):
                     raise TypeError(f"plan() must return a Call, got {type(planned).__name__}")
                 call = planned
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self._went_wrong(play, "plan", error)
         return call
 
@@ -80,7 +87,7 @@ class Pipeline:
         for play in self._watching:
             try:
                 watcher = play.watch(call)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self._went_wrong(play, "watch", error)
             else:
                 if watcher is not None:
@@ -91,44 +98,53 @@ class Pipeline:
         """Show one event to one watcher; True if it asks to stop the stream."""
         try:
             return bool(watcher.see(event))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a play must not break a call
             self._went_wrong(watcher, "see", error)
             return False
 
-    def report(self, record: CallRecord) -> None:
-        """Remember a call that is over, and tell every play and every hook."""
-        self._calls.append(record)
-        if self._learners or self.hooks:
-            self._tell(record)
+    @property
+    def last_call(self) -> CallRecord | None:
+        """The record of the last call; None before the first."""
+        self.report_abandoned()
+        try:
+            return self._calls[-1].record()
+        except IndexError:
+            return None
 
-    def remember_abandoned(self, record: CallRecord) -> None:
+    def report(self, call: Ended) -> None:
+        """Remember a call that is over, and tell every play and every hook."""
+        self._calls.append(call)
+        if self._learners or self.hooks:
+            self._tell(call.record())
+
+    def remember_abandoned(self, call: Ended) -> None:
         """Remember a call whose stream was garbage-collected; plays and hooks hear of it a little later.
 
         A finaliser runs at any point of any thread, also where that thread holds a lock that a hook would want.
         """
-        self._calls.append(record)
+        self._calls.append(call)
         if self._learners or self.hooks:
-            self._unreported.append(record)
+            self._unreported.append(call)
 
     def report_abandoned(self) -> None:
         """Tell plays and hooks of the calls that finalisers left behind."""
         while self._unreported:
             try:
-                record = self._unreported.popleft()
+                call = self._unreported.popleft()
             except IndexError:  # another thread was faster
                 return
-            self._tell(record)
+            self._tell(call.record())
 
     def _tell(self, record: CallRecord) -> None:
         for play in self._learners:
             try:
                 play.learn(record)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self._went_wrong(play, "learn", error)
         for hook in self.hooks:
             try:
                 hook(record)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self._went_wrong(hook, "hook", error)
 
     def _went_wrong(self, what: object, doing: str, error: Exception) -> None:

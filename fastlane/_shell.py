@@ -101,9 +101,7 @@ def carried_settings(
     }
 
 
-def http_client_for_copy(
-    client: Any, shell: Shell | None, carried: Mapping[str, Any], *, asynchronous: bool
-) -> Any:
+def http_client_for_copy(client: Any, shell: Shell | None, carried: Mapping[str, Any], *, asynchronous: bool) -> Any:
     """The HTTP client of a copy with other plays: the original's, unless they ask for other connections."""
     if shell is None or shell.transport == "caller" or client._client.is_closed:
         return None
@@ -131,7 +129,7 @@ class Shell:
         self._origin = ""
 
     @staticmethod
-    def continued(client: Any, copied: Any, *, shared: bool) -> Any:
+    def continued(client: Any, copied: Any, *, shared: bool) -> None:
         """A copy that shares its original's HTTP client says the same of it, and by default shares its call log."""
         original, shell = client._fastlane, copied._fastlane
         if original is not None and shell is not None:
@@ -141,7 +139,6 @@ class Shell:
                 shell.transport = original.transport
             elif settings_of(copied._client) is not None:
                 shell.transport = "fastlane"
-        return copied
 
     def origin(self, base_url: Any) -> str:
         """scheme://host:port of a base URL, remembered while it stays the same."""
@@ -199,8 +196,12 @@ class Shell:
     @staticmethod
     def attach(observation: Observation, request: Any, trace: str) -> None:
         """Tie an attempt's request to its call, and have the HTTP client stamp it."""
-        length = request.headers.get("content-length")
-        attempt = observation.begin_attempt(int(length) if length is not None and length.isdecimal() else None)
+        try:
+            length = len(request.content)
+        except Exception:  # noqa: BLE001 - a body that is streamed out, of a length that the headers may say
+            given = request.headers.get("content-length", "")
+            length = int(given) if given.isdecimal() else None
+        attempt = observation.begin_attempt(length)
         extensions = request.extensions
         extensions[EXTENSION] = observation
         if "trace" not in extensions:  # the caller's own tracing goes first

@@ -1,4 +1,4 @@
-"""Give our constructors and `copy()` the stock client's signature with our own arguments added, for `inspect` and `help`."""
+"""Give our constructors and `copy()` the stock client's signature, with our arguments added."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 TokenKind = Literal["content", "reasoning", "tool_call", "refusal", "audio"]
@@ -67,7 +68,7 @@ class WireStamps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """Monotonic nanoseconds of one logical call, retries included; None for what did not happen or could not be seen."""
+    """Monotonic nanoseconds of one call, retries included; None for what did not happen or could not be seen."""
 
     started_wall_ns: int
     """Nanoseconds since the epoch when the call was issued: the anchor of all other stamps."""
@@ -105,8 +106,7 @@ class Timeline:
     @property
     def inter_token_latencies_s(self) -> tuple[float, ...]:
         """Seconds between neighbouring events that carry output: one fewer than there are such events."""
-        stamps = self.token_ns
-        return tuple((later - earlier) / 1e9 for earlier, later in zip(stamps, stamps[1:], strict=False))
+        return tuple((later - earlier) / 1e9 for earlier, later in pairwise(self.token_ns))
 
     @property
     def api_end_to_end_s(self) -> float | None:

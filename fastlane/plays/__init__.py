@@ -1,8 +1,6 @@
 """The playbook: one module per play, none knows another."""
 
-from ._base import Play as Play
-from ._base import Stage as Stage
-from ._base import Watcher as Watcher
+from ._base import Play as Play, Stage as Stage, Watcher as Watcher
 from .connection import Connection as Connection
 
 __all__ = ["Connection", "Play", "Stage", "Watcher"]

@@ -42,7 +42,7 @@ class Play:
         """Rewrite the call before it is sent: once per call, pure, never overriding what the caller set."""
         return call
 
-    def watch(self, call: Call) -> Watcher | None:  # noqa: ARG002 - part of the interface
+    def watch(self, call: Call) -> Watcher | None:
         """Return a watcher of this call's stream, or None."""
         return None
 

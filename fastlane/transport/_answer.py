@@ -38,7 +38,9 @@ class _Body:
         self._tail = chunk if len(chunk) >= _TAIL_BYTES else (self._tail + chunk)[-_TAIL_BYTES:]
 
     def _worth_draining(self) -> bool:
-        return not self._ended and self._iterator is not None and _DONE in self._tail[-_TAIL_BYTES:]
+        # Without a network stream nothing bounds the wait: a transport that somebody put in the pool's place.
+        started = self._iterator is not None and self._network_stream is not None
+        return started and not self._ended and _DONE in self._tail[-_TAIL_BYTES:]
 
     def __del__(self) -> None:
         # Dropped without being closed. A finaliser may run while its thread holds the pool's lock, so the pool is
@@ -47,7 +49,7 @@ class _Body:
             return
         try:
             self._network_stream.get_extra_info("socket").shutdown(2)
-        except Exception:  # closed already, or no socket at all
+        except Exception:  # noqa: BLE001 - closed already, or no socket at all
             pass
         self._abandoned.append(self._inner)
 
@@ -94,7 +96,7 @@ class SyncBody(_Body):
             for _ in self._iterator:
                 if now_ns() > deadline_ns:
                     return
-        except Exception:  # a time-out or a broken connection: it is closed, and the answer was complete
+        except Exception:  # noqa: BLE001 - a time-out or a broken connection: it is closed, and the answer was complete
             pass
         finally:
             del stream.read
@@ -134,5 +136,5 @@ class AsyncBody(_Body):
             with anyio.move_on_after(_DRAIN_S):
                 async for _ in self._iterator:
                     await anyio.lowlevel.checkpoint()  # the deadline also holds for what is buffered already
-        except Exception:  # a broken connection: it is closed, and the answer was complete
+        except Exception:  # noqa: BLE001 - a broken connection: it is closed, and the answer was complete
             pass

@@ -58,7 +58,7 @@ class _OneCall:
             return False
         try:
             return bool(self._network_stream.get_extra_info("is_readable"))
-        except Exception:  # a socket that cannot be asked cannot be used either
+        except Exception:  # noqa: BLE001 - a socket that cannot be asked cannot be used either
             return True
 
     def _answered(self, response: Any) -> Any:
@@ -110,6 +110,4 @@ def pool_class(core: ModuleType, *, asynchronous: bool) -> type[Any]:
     def create_connection(self: Any, origin: Any) -> Any:
         return connection_class(not_available=core.ConnectionNotAvailable, origin=origin, **self._connection_settings)
 
-    return type(
-        f"{prefix}OneCallPool", (pool_base,), {"__init__": __init__, "create_connection": create_connection}
-    )
+    return type(f"{prefix}OneCallPool", (pool_base,), {"__init__": __init__, "create_connection": create_connection})

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from ._answer import AsyncBody, SyncBody
@@ -182,49 +182,76 @@ def _running_loop() -> Any:
         raise
 
 
-_pools = _Pools()
-_left_to_the_parent: list[_Pools] = []
+class _Process:
+    """The pools of this process, and those of its parents, which are kept so that nothing closes their sockets."""
+
+    pools = _Pools()
+    left_to_the_parent: ClassVar[list[_Pools]] = []
 
 
 def _start_anew_after_fork() -> None:
     """A child must not speak on its parent's connections: it leaves them as they are and opens its own."""
-    global _pools
-    _left_to_the_parent.append(_pools)
-    _pools = _Pools()
+    _Process.left_to_the_parent.append(_Process.pools)
+    _Process.pools = _Pools()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_start_anew_after_fork)
-atexit.register(lambda: _pools.close_all())
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    _Process.pools.close_all()
 
 
 @cache
 def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
-    class Handle(library.AsyncBaseTransport if asynchronous else library.BaseTransport):  # type: ignore[misc]
+    # The library's own transport by its type, as what looks into a client expects, but without a pool of its own.
+    class Handle(library.AsyncHTTPTransport if asynchronous else library.HTTPTransport):  # type: ignore[misc]
         """One client's share of a pool: closing it leaves the pool to the others, and open for the next client."""
 
         def __init__(self, settings: PoolSettings) -> None:
             self.settings = settings
             self._open = True
-            _pools.join(settings, asynchronous=asynchronous)
+            _Process.pools.join(settings, asynchronous=asynchronous)
 
         def _leave(self) -> None:
             if self._open:
                 self._open = False
-                _pools.leave(self.settings, asynchronous=asynchronous)
+                _Process.pools.leave(self.settings, asynchronous=asynchronous)
 
         if asynchronous:
 
+            @property
+            def _pool(self) -> Any:
+                return _Process.pools.async_transport(self.settings)._pool
+
             async def handle_async_request(self, request: Any) -> Any:
-                return await _pools.async_transport(self.settings).handle_async_request(request)
+                return await _Process.pools.async_transport(self.settings).handle_async_request(request)
+
+            async def __aenter__(self) -> Any:
+                return self
+
+            async def __aexit__(self, *_: object) -> None:
+                self._leave()
 
             async def aclose(self) -> None:
                 self._leave()
 
         else:
 
+            @property
+            def _pool(self) -> Any:
+                return _Process.pools.sync_transport(self.settings)._pool
+
             def handle_request(self, request: Any) -> Any:
-                return _pools.sync_transport(self.settings).handle_request(request)
+                return _Process.pools.sync_transport(self.settings).handle_request(request)
+
+            def __enter__(self) -> Any:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                self._leave()
 
             def close(self) -> None:
                 self._leave()
@@ -239,9 +266,9 @@ def shared_transport(settings: PoolSettings, *, asynchronous: bool) -> Any:
 
 def close_if_unused(settings: PoolSettings) -> None:
     """Close the pool's connections unless another client that is still open uses it."""
-    _pools.close_if_unused(settings)
+    _Process.pools.close_if_unused(settings)
 
 
 async def aclose_if_unused(settings: PoolSettings) -> None:
     """Close the connections that this event loop has in the pool, unless another open client uses it."""
-    await _pools.aclose_if_unused(settings)
+    await _Process.pools.aclose_if_unused(settings)

@@ -15,7 +15,11 @@ DEFAULT_ARMS = (BASELINE, "connection", "fastlane")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One way to make a client. `make_client` gets the base URL and the key, and is called once per run."""
+    """One way to make a client.
+
+    `make_client` gets the base URL and the key, and is called once per run, in the arm's own process: it must be a
+    function of a module, not a lambda.
+    """
 
     name: str
     description: str

@@ -25,10 +25,10 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """Milliseconds from the provider's stamp of an event, plus the wire's way, to the caller's stamp of it."""
+    """Milliseconds from a token's arrival, by the provider's stamp and the wire's one way, to the caller's stamp."""
 
     p50_ms: float
-    p99_ms: float
+    p95_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +57,9 @@ class Check:
     request_bytes: Disagreement | None
     """Bytes of the request's body by the client's record minus by the provider's log."""
     own_time_to_first_token_ms: Disagreement | None
-    """The bench's stamp minus the client's own record of the first token."""
+    """The bench's time to first token minus the client's own record of it."""
     lags: Mapping[str, Lag]
-    """Per arm, over every token of every measured request."""
+    """Per arm, over the first tokens of its measured requests."""
     connections: Mapping[str, Connections]
 
 
@@ -99,11 +99,13 @@ def check(samples: Sequence[Sample], log: Iterable[RequestLog], *, one_way_s: fl
 
 
 def own_disagreement(samples: Iterable[Sample]) -> Disagreement | None:
-    """Return the largest difference between the bench's first-token stamp and the client's own, in milliseconds."""
+    """Return the largest difference between the bench's time to first token and the client's own, in milliseconds."""
     return _largest(
-        (sample.tag, (sample.token_ns[0] - first) / 1e6)
+        (sample.tag, (ours - theirs) * 1e3)
         for sample in samples
-        if sample.call is not None and sample.token_ns and (first := sample.call["timeline"]["first_token_ns"])
+        if sample.call is not None
+        and (ours := sample.time_to_first_token_s) is not None
+        and (theirs := sample.call["metrics"]["time_to_first_token_s"]) is not None
     )
 
 
@@ -149,16 +151,13 @@ def _largest(differences: Iterable[tuple[str, float]]) -> Disagreement | None:
 
 
 def _lags(pairs: Sequence[tuple[Sample, RequestLog]], way_ns: float) -> dict[str, Lag]:
-    values: dict[str, list[float]] = defaultdict(list)
+    # First tokens only: later ones may wait for TCP's window on the wire, which is no fault of a client.
+    values: dict[str, list[float]] = {}
     for sample, entry in pairs:
-        # Tokens can be told apart only where each came in a chunk of its own.
-        if len(sample.token_ns) == len(entry.token_ns):
-            values[sample.arm].extend(
-                (seen - sent - way_ns) / 1e6 for seen, sent in zip(sample.token_ns, entry.token_ns, strict=True)
-            )
+        values.setdefault(sample.arm, []).append((sample.token_ns[0] - entry.token_ns[0] - way_ns) / 1e6)
     return {
-        arm: Lag(p50_ms=float(np.quantile(lags, 0.5)), p99_ms=float(np.quantile(lags, 0.99)))
-        for arm, lags in values.items()
+        arm: Lag(p50_ms=float(np.quantile(lags, 0.5)), p95_ms=float(np.quantile(lags, 0.95)))
+        for arm, lags in sorted(values.items())
     }
 
 

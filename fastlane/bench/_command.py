@@ -35,10 +35,10 @@ def bench(
     ] = None,
     conversations: Annotated[int | None, typer.Option(min=1, help="Replay only the first N conversations.")] = None,
     turns: Annotated[int | None, typer.Option(min=1, help="Replay only the first N turns of each.")] = None,
-    lanes: Annotated[int, typer.Option(min=1, help="Simulated users at the same time.")] = 3,
+    lanes: Annotated[int, typer.Option(min=1, help="Simulated users at the same time.")] = 8,
     think_s: Annotated[float, typer.Option(min=0, help="Pause between the turns of a lane, in seconds.")] = 0.1,
     max_output_tokens: Annotated[int, typer.Option(min=2, help="Most output tokens asked of a turn.")] = 96,
-    budget_s: Annotated[float, typer.Option(min=0, help="Start no block after this many seconds.")] = 50.0,
+    budget_s: Annotated[float, typer.Option(min=0, help="Start no block after this many seconds.")] = 45.0,
     seed: Annotated[int, typer.Option(help="Of the arms' order, the salts and the provider's draws.")] = 0,
     rtt_ms: Annotated[
         float | None, typer.Option(min=0, help="Round trip to the embedded provider.", show_default="40")

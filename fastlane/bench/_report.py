@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ._arms import compared_with
-from ._check import Check, Disagreement
+from ._check import Disagreement
 from ._run import Run
 from ._statistics import ENOUGH_FOR_P95, ENOUGH_FOR_P99, Percentile, Ratio
 from ._summary import METRICS, SHARES, ArmSummary, Comparison, Summary
@@ -55,7 +55,7 @@ def _heading(run: Run) -> Iterator[str]:
         f"{settings.think_s:g} s pause, {run.duration_s:.1f} s in all"
     )
     if run.cpu_share > 0.7:
-        yield f"The clients took {run.cpu_share:.0%} of a core: above 70 % they delay each other. Use fewer --lanes."
+        yield f"An arm took {run.cpu_share:.0%} of a core: above 70 % its lanes delay each other. Use fewer --lanes."
 
 
 def _durations(metric: str, run: Run, summary: Summary) -> Table:
@@ -119,9 +119,10 @@ def _check_lines(run: Run) -> Iterator[str]:
         ("time to first token by the clients' own records", check.own_time_to_first_token_ms, "ms"),
     ):
         yield f"  {what}: {_largest(difference, unit)}"
-    yield f"  connections: {_connections(check)}"
+    for arm, counts in check.connections.items():
+        yield f"  connections, {arm}: {_count(counts.by_client)} by the client, {counts.by_server} by the provider"
     for arm, lag in check.lags.items():
-        yield f"  delay of a token inside the client, {arm}: p50 {lag.p50_ms:.2f} ms, p99 {lag.p99_ms:.2f} ms"
+        yield f"  from a first token's arrival to the caller, {arm}: p50 {lag.p50_ms:.2f} ms, p95 {lag.p95_ms:.2f} ms"
 
 
 def _largest(difference: Disagreement | None, unit: str) -> str:
@@ -131,13 +132,6 @@ def _largest(difference: Disagreement | None, unit: str) -> str:
         return "equal for every request"
     figure = f"{difference.value:+.2f} {unit}" if unit else f"{difference.value:+.0f}"
     return f"at most {figure} (request {difference.tag})"
-
-
-def _connections(check: Check) -> str:
-    return "; ".join(
-        f"{arm} {_count(counts.by_client)} by the client, {counts.by_server} by the provider"
-        for arm, counts in check.connections.items()
-    )
 
 
 def _table(title: str) -> Table:

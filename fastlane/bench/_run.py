@@ -5,21 +5,19 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import openai
-
-from .._clock import cpu_ns, now_ns
-from .._exceptions import ConfigurationError, FastlaneError
+from .._clock import now_ns
+from .._exceptions import ConfigurationError
 from ._arms import Arm
 from ._check import Check, check
 from ._messages import salted, salted_tools
 from ._provider import Provider, Running
-from ._recorder import Place, Sample, record
+from ._recorder import Place, Sample
 from ._schedule import Block, lanes, salt
+from ._workers import RunFailedError, Worker, workers
 from ._workload import Turn, Workload
 
 if TYPE_CHECKING:
@@ -27,10 +25,6 @@ if TYPE_CHECKING:
 
 _COLD = -1
 """The block number of an arm's first request."""
-
-
-class RunFailedError(FastlaneError):
-    """A run that gave no usable figures: the message says what happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +36,12 @@ class Settings:
     provider: Provider
     turns: int | None = None
     """Most turns of one conversation; None for all."""
-    lanes: int = 3
+    lanes: int = 8
     """Simulated users at the same time."""
     think_s: float = 0.1
     """Pause of a lane before each block but its first, in seconds: a user or a tool thinks."""
     max_output_tokens: int = 96
-    budget_s: float = 50.0
+    budget_s: float = 45.0
     """No block starts later than this many seconds after the first one."""
     seed: int = 0
 
@@ -72,7 +66,7 @@ class Run:
     duration_s: float
     """From the first block's start to the last one's end, in seconds."""
     cpu_share: float
-    """CPU time of this process, which holds all clients, per second of the run: 1.0 is one core."""
+    """CPU time of the busiest arm's process per second of the run: 1.0 is one core."""
 
     @property
     def blocks_run(self) -> int:
@@ -88,16 +82,16 @@ def run(settings: Settings, *, on_block: Callable[[int, int], None] | None = Non
     """
     names = [arm.name for arm in settings.arms]
     planned = lanes(settings.workload, names, lane_count=settings.lanes, turns=settings.turns, seed=settings.seed)
-    with settings.provider.running() as provider, ExitStack() as open_clients:
-        clients = {
-            arm.name: open_clients.enter_context(arm.make_client(provider.base_url, provider.api_key))
-            for arm in settings.arms
-        }
+    with (
+        settings.provider.running() as provider,
+        workers(settings.arms, base_url=provider.base_url, api_key=provider.api_key, lanes=settings.lanes) as clients,
+    ):
         crew = _Crew(settings, provider, clients, sum(map(len, planned)), on_block)
         cold = crew.warm_up(names)
-        began, cpu_began = now_ns(), cpu_ns()
+        began, cpu_began = now_ns(), crew.cpu_ns()
         samples = (*cold, *crew.work(planned, typical_s=min(_duration_s(sample) for sample in cold) * len(names)))
-        duration_s, cpu_s = (now_ns() - began) / 1e9, (cpu_ns() - cpu_began) / 1e9
+        duration_s = (now_ns() - began) / 1e9
+        cpu_s = max(after - before for before, after in zip(cpu_began, crew.cpu_ns(), strict=True)) / 1e9
         log = provider.read_log() if provider.read_log else None
     return Run(
         settings=settings,
@@ -121,7 +115,7 @@ class _Crew:
         self,
         settings: Settings,
         provider: Running,
-        clients: Mapping[str, openai.OpenAI],
+        clients: Mapping[str, Worker],
         planned: int,
         on_block: Callable[[int, int], None] | None,
     ) -> None:
@@ -133,6 +127,10 @@ class _Crew:
         self._counting = threading.Lock()
         self._stop = threading.Event()
         self.planned = planned
+
+    def cpu_ns(self) -> list[int]:
+        """Return the CPU nanoseconds that each arm's process has used so far."""
+        return [client.cpu_ns() for client in self._clients.values()]
 
     def warm_up(self, names: Sequence[str]) -> tuple[Sample, ...]:
         """Send each arm's first request of all. Raises RunFailedError if one fails."""
@@ -226,4 +224,4 @@ class _Crew:
                 "x-emulator-output-tokens": str(tokens),
                 "x-emulator-draw": str(luck),
             }
-        return record(self._clients[place.arm], place, body, headers)
+        return self._clients[place.arm].send(place.lane, place, body, headers)

@@ -1,8 +1,8 @@
 """What the `Connection` play saves without any pause: the CPU of another client, and the connections of streamed calls.
 
-A second client, inside: the constructor's CPU. Streamed calls, inside: twenty calls one after the other on each side,
-taking turns, synchronous, read to their end, timed from the application's call to the first content; the number of
-connections is the provider's own count. Outside: the provider's own time, which is none here.
+Inside, of another client: the constructor's CPU. Inside, of streamed calls: twenty calls one after the other on each
+side, taking turns, synchronous, read to their end, timed from the application's call to the first content; the number
+of connections is the provider's own count. Outside: the provider's own time, which is none here.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ if os.environ.get("FASTLANE_CONFORMANCE_MODULE"):
     )
 
 
-def pytest_report_header() -> str:
-    """Say which classes the suite really sees."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which classes the suite really saw."""
     seen = ", ".join(f"{name} is {getattr(openai, name).__module__}.{name}" for name in _HOMES if hasattr(openai, name))
-    return f"fastlane_conformance: openai {openai.__version__}; {seen}"
+    terminalreporter.write_line(f"fastlane_conformance: openai {openai.__version__}; {seen}")

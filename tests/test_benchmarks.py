@@ -1,0 +1,68 @@
+"""Every benchmark can be run, and the line it ends with can be read by a machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import names
+from benchmarks._paired import median
+from benchmarks._report import Reach
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(name: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_benchmark_explains_itself(name: str) -> None:
+    told = run(name, "--help")
+
+    assert "--quick" in told
+    assert "--json" in told
+    assert "Inside" in told
+
+
+@pytest.mark.slow
+def test_the_last_line_is_json_that_says_what_held() -> None:
+    line = json.loads(run("import_cost", "--quick", "--json").splitlines()[-1])
+
+    assert set(line) == {"name", "figures", "reach", "conditions"}
+    assert line["name"] == "import_cost"
+    assert all(isinstance(value, int | float) for value in line["figures"].values())
+    for reach in line["reach"]:
+        assert set(reach) == {"figure", "op", "target", "held"}
+        assert reach["figure"] in line["figures"]
+    assert line["conditions"]["openai"]
+
+
+@pytest.mark.parametrize(
+    ("value", "op", "held"),
+    [
+        (2.0, "<=", True),
+        (2.1, "<=", False),
+        (2.0, ">=", True),
+        (1.9, ">=", False),
+        (2.0, "==", True),
+        (None, "<=", False),
+    ],
+)
+def test_a_reach_is_held_or_not(value: float | None, op: str, held: bool) -> None:
+    assert Reach(figure="seconds", op=op, target=2.0).held({"seconds": value}) is held  # type: ignore[arg-type]
+
+
+def test_the_interval_of_a_median_holds_it_and_narrows_with_more_values() -> None:
+    few, many = median([float(value) for value in range(9)]), median([value / 100 for value in range(900)])
+
+    assert few.low <= few.value <= few.high
+    assert many.low <= many.value <= many.high
+    assert many.high - many.low < few.high - few.low

@@ -1,0 +1,123 @@
+"""What README and documentation show is true: examples run, commands exist, every metric is defined."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+import benchmarks.__main__
+from fastlane._call import Attempt, CallRecord, Outcome, Usage
+from fastlane._timeline import Timeline, WireStamps
+from fastlane._user_action import user_action
+from fastlane.emulator import Emulator, preset
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = Sybil(parsers=[PythonCodeBlockParser()])
+
+
+def named(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Emulator]:
+    with Emulator(model=preset("instant")) as emulator:
+        yield emulator
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_example_runs(page: Path, provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in provider.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OPENAI_BASE_URL", provider.base_url)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.delenv("FASTLANE_DISABLED", raising=False)
+
+    # The examples of a page belong together: each sees the names of those before it.
+    for example in EXAMPLES.parse(page).examples():
+        example.evaluate()
+
+
+def commands(page: Path) -> list[str]:
+    blocks = re.findall(r"^```(?:bash|console|)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    spoken = re.findall(r"`((?:make|fastlane|\.venv/bin/\S+) [^`]+)`", page.read_text())
+    return [line.removeprefix("$ ").split("#")[0].strip() for block in blocks for line in block.splitlines()] + spoken
+
+
+def exists(command: str) -> bool:
+    words = command.split()
+    match words:
+        case ["make", target, *_]:
+            return re.search(rf"^{re.escape(target)}:", (ROOT / "Makefile").read_text(), re.MULTILINE) is not None
+        case ["fastlane" | ".venv/bin/fastlane", name, *_]:
+            from fastlane._commands import app
+
+            callbacks = [registered.callback for registered in app.registered_commands]
+            return name in {callback.__name__ for callback in callbacks if callback is not None}
+        case [".venv/bin/python", "-m", module, *_] if module.startswith("benchmarks."):
+            return module.removeprefix("benchmarks.") in benchmarks.__main__.names()
+        case ["bash", script, *_]:
+            return (ROOT / script).is_file()
+        case _:
+            return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_command_exists(page: Path) -> None:
+    assert [command for command in commands(page) if not exists(command)] == []
+
+
+@pytest.mark.parametrize("command", ["make sandwich", "fastlane sandwich", ".venv/bin/python -m benchmarks.sandwich"])
+def test_a_command_that_does_not_exist_is_found(command: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```bash\n$ {command}\n```\n")
+
+    assert [command for command in commands(page) if not exists(command)] == [command]
+
+
+def properties(kind: type) -> set[str]:
+    return {name for name, value in vars(kind).items() if isinstance(value, property) and not name.startswith("_")}
+
+
+def fields(kind: type[typing.Any]) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+METRICS = (
+    properties(Timeline)
+    | fields(Timeline)
+    | properties(CallRecord)
+    | properties(WireStamps)
+    | fields(Usage)
+    | {"application_end_to_end_s"}
+)
+
+
+@pytest.mark.parametrize("metric", sorted(METRICS))
+def test_every_metric_is_defined(metric: str) -> None:
+    assert re.search(rf"`(?:record\.)?{metric}`", (ROOT / "docs/measuring.md").read_text())
+
+
+@pytest.mark.parametrize("outcome", typing.get_args(Outcome))
+def test_every_outcome_is_defined(outcome: str) -> None:
+    assert f"| `{outcome}` |" in (ROOT / "docs/measuring.md").read_text()
+
+
+@pytest.mark.parametrize("attribute", sorted(fields(CallRecord)))
+def test_every_attribute_of_a_record_is_in_the_reference(attribute: str) -> None:
+    assert f"`{attribute}`" in (ROOT / "docs/api.md").read_text()
+
+
+def test_what_the_definitions_name_exists() -> None:
+    named_in_page = set(re.findall(r"`(?:record\.)?([a-z_]+_(?:s|ns))`", (ROOT / "docs/measuring.md").read_text()))
+
+    known = METRICS | fields(CallRecord) | fields(Attempt) | fields(WireStamps) | properties(user_action)
+    assert named_in_page - known - {"_s", "_ns"} == set()

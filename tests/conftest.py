@@ -1,0 +1,39 @@
+"""What the tests of the client share: the embedded provider over real TLS and HTTP/2, and clients that trust it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fastlane.emulator import Emulator, preset
+
+# Nothing of the environment that the tests run in may reach a client.
+for name in [name for name in os.environ if name.startswith(("OPENAI_", "AZURE_OPENAI_", "FASTLANE_"))]:
+    del os.environ[name]
+for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+    os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def running_provider() -> Iterator[Emulator]:
+    """One embedded provider without delays, in a process of its own, for the whole session."""
+    with Emulator(model=preset("instant"), seed=0) as provider:
+        yield provider
+
+
+@pytest.fixture
+def provider(running_provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """The embedded provider with an empty log, trusted by clients that the test makes."""
+    for name, value in running_provider.environment.items():
+        monkeypatch.setenv(name, value)
+    running_provider.clear()
+    return running_provider
+
+
+@pytest.fixture
+def arguments(provider: Emulator) -> dict[str, Any]:
+    """What every client of the provider is made with."""
+    return {"api_key": "sk-test", "base_url": provider.base_url}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fastlane.emulator._wire_relay import End
 
 # Bytes on their way per direction before the sender is no longer read: room for a fast download, not for a leak.
-_PIPE_BYTES = 1 << 20
+_PIPE_BYTES = 4 << 20
 
 
 class _Signal(Enum):
@@ -118,14 +118,14 @@ class Pipe:
             self.sink.write(data)
         if self._queued_bytes <= _PIPE_BYTES // 2:
             self.source.release()
-        if signal is None:
-            self.arm()
-        elif signal is _Signal.FINISH:
-            self.finished = True
-            self.sink.finish()
-        else:
+        if signal is _Signal.RESET:
             self.discard()
             self.sink.abort()
+            return
+        if signal is _Signal.FINISH:
+            self.finished = True
+            self.sink.finish()
+        self.arm()  # a reset may follow the end of the stream
 
 
 def loop_ns(loop: asyncio.AbstractEventLoop) -> int:

@@ -108,7 +108,10 @@ class End(asyncio.Protocol):
             self._link.close()
         else:
             assert self._transport is not None
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:  # the peer has reset the connection, and asyncio has yet to notice
+                self.abort()
 
     def close(self) -> None:
         """Close after what was written has left."""

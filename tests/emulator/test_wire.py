@@ -210,6 +210,22 @@ async def test_a_reset_reaches_the_server_even_after_the_end_of_the_clients_stre
         await until(lambda: running.open_connections == 0)
 
 
+async def test_a_reset_right_behind_the_end_of_the_clients_stream_closes_both_sides() -> None:
+    async def stay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readexactly(1))
+        await reader.read()
+        await asyncio.sleep(PATIENCE_S)
+
+    async with far_server(Wire(round_trip_time_s=0.05), stay) as running, connected(running) as (reader, writer):
+        writer.write(b"x")
+        await reader.readexactly(1)
+        (link,) = running._links
+        link.up.finish()
+        link.client.abort()
+
+        await until(lambda: running.open_connections == 0)
+
+
 async def test_a_reset_does_not_wait_for_a_client_that_does_not_read() -> None:
     flooded = asyncio.Event()
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import gc
 import json
 import os
 import signal
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastlane.emulator._model import ProviderModel
@@ -37,10 +40,11 @@ async def _serve(settings: Mapping[str, Any]) -> None:
     values = dict(settings)
     model = ProviderModel.from_json(values.pop("model"))
     wire = values.pop("wire")
-    async with Server(model=model, **values) as server:
+    async with Server(model=model, **values) as server, contextlib.AsyncExitStack() as stack:
         ready: dict[str, Any] = {"port": server.port, "wire_port": None, "authority": None}
         if server.authority_pem:
-            ready["authority"] = server.authority_pem.decode()
+            # Made and removed here, because this process outlives a parent that is killed.
+            ready["authority"] = str(stack.enter_context(_temporary_file(server.authority_pem)))
         if wire is None:
             await _until_stdin_closes(ready)
             return
@@ -52,6 +56,17 @@ async def _serve(settings: Mapping[str, Any]) -> None:
             await _until_stdin_closes(ready)
         finally:
             await running.close()
+
+
+@contextlib.contextmanager
+def _temporary_file(content: bytes) -> Iterator[Path]:
+    with tempfile.NamedTemporaryFile(prefix="fastlane-ca-", suffix=".pem", delete=False) as file:
+        file.write(content)
+    path = Path(file.name)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 async def _until_stdin_closes(ready: Mapping[str, Any]) -> None:

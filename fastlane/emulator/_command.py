@@ -17,13 +17,9 @@ from fastlane.emulator._presets import preset, presets
 
 
 def emulator(
-    preset_name: Annotated[
-        str, typer.Option("--preset", help="The provider to emulate; see --list-presets.")
-    ] = "bench",
+    preset_name: Annotated[str, typer.Option("--preset", help="The provider; see --list-presets.")] = "bench",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65_535)] = 0,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on. Others than loopback are open to all.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on; keep to loopback.")] = "127.0.0.1",
     seed: Annotated[int, typer.Option(help="Equal seeds give equal texts and delays.")] = 0,
     no_tls: Annotated[bool, typer.Option("--no-tls", help="Plain HTTP/1.1, without TLS and HTTP/2.")] = False,
     rtt_ms: Annotated[float, typer.Option(help="Put an emulated wire of this round trip in front.", min=0)] = 0.0,
@@ -37,7 +33,7 @@ def emulator(
         return
     stop = threading.Event()
 
-    def ask_to_stop(number: int, frame: FrameType | None) -> None:
+    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
     # Before the process starts, so that no signal can come between and leave it or its files behind.

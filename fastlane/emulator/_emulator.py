@@ -9,7 +9,6 @@ import json
 import ssl
 import subprocess
 import sys
-import tempfile
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping
@@ -85,9 +84,8 @@ class Emulator:
         self._port: int = ready["port"]
         self._wire_port: int | None = ready["wire_port"]
         if ready["authority"]:
-            with tempfile.NamedTemporaryFile("w", prefix="fastlane-ca-", suffix=".pem", delete=False) as file:
-                file.write(ready["authority"])
-            self._authority = Path(file.name)
+            self._authority = Path(ready["authority"])
+            self._context = ssl.create_default_context(cafile=ready["authority"])
             self._finalizer.detach()
             self._finalizer = weakref.finalize(self, _stop, self._process, self._authority)
 
@@ -154,9 +152,8 @@ class Emulator:
     def _control(self, method: str, action: str, body: str | None = None) -> Any:
         connection: http.client.HTTPConnection
         if self._tls:
-            context = ssl.create_default_context(cafile=str(self._authority))
             connection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=_CONTROL_TIMEOUT_S, context=context
+                self._host, self._port, timeout=_CONTROL_TIMEOUT_S, context=self._context
             )
         else:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=_CONTROL_TIMEOUT_S)
@@ -202,8 +199,6 @@ def _checked(fault: Fault | str) -> Fault:
 
 
 def _stop(process: subprocess.Popen[str], authority: Path | None = None) -> None:
-    if authority:
-        authority.unlink(missing_ok=True)
     if process.stdin:
         with contextlib.suppress(OSError):
             process.stdin.close()
@@ -214,3 +209,6 @@ def _stop(process: subprocess.Popen[str], authority: Path | None = None) -> None
         process.wait()
     if process.stdout:
         process.stdout.close()
+    # The process removes its file itself, unless it was killed.
+    if authority:
+        authority.unlink(missing_ok=True)

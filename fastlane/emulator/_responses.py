@@ -82,9 +82,12 @@ class ResponsesReply:
         yield from self._reasoning_ticks()
         pieces = self._choice.pieces
         for at, piece in enumerate(pieces):
-            before = self._item_begins() if at == 0 else b""
-            after = self._item_ends() if at == len(pieces) - 1 else b""
-            yield Tick(before + self._delta(piece) + after, 1, 0)
+            # In the order of sending, because each event takes the next number.
+            data = self._item_begins() if at == 0 else b""
+            data += self._delta(piece)
+            if at == len(pieces) - 1:
+                data += self._item_ends()
+            yield Tick(data, 1, 0)
 
     def _reasoning_ticks(self) -> Iterator[Tick]:
         pieces = self._choice.reasoning

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from fastlane.emulator import Emulator, preset
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[Emulator]:
+    with Emulator(model=preset("instant"), seed=7) as emulator:
+        yield emulator
+
+
+@pytest.fixture
+def emulator(running: Emulator) -> Iterator[Emulator]:
+    """An emulator without delays, whose log and faults are this test's alone."""
+    running.clear()
+    yield running
+    running.set_faults()
+
+
+@pytest.fixture(scope="session")
+def trust(running: Emulator) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(running.certificate_authority))
+
+
+@pytest.fixture(params=["HTTP/2", "HTTP/1.1"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def http(emulator: Emulator, trust: ssl.SSLContext, protocol: str) -> Iterator[httpx2.Client]:
+    with httpx2.Client(
+        base_url=emulator.base_url,
+        http2=protocol == "HTTP/2",
+        verify=trust,
+        headers={"authorization": "Bearer secret-key"},
+        timeout=10,
+    ) as client:
+        yield client

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from fastlane.emulator import Emulator
+from tests.emulator.requests import chat, content, events, stream
+
+
+def post(client: httpx2.Client, body: dict[str, Any], **headers: str) -> dict[str, Any]:
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer: dict[str, Any] = client.post("/chat/completions", json=body, headers=sent).raise_for_status().json()
+    return answer
+
+
+def test_a_stream_says_what_the_whole_answer_says(http: httpx2.Client) -> None:
+    whole = post(http, chat())
+
+    assert content(stream(http, chat())) == whole["choices"][0]["message"]["content"]
+
+
+def test_the_first_chunk_tells_the_role_and_the_last_why_it_ended(http: httpx2.Client) -> None:
+    first, *_, last = events(stream(http, chat()))
+
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
+    assert last["choices"][0] == {"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}
+
+
+def test_usage_comes_in_a_last_chunk_without_choices_if_asked_for(http: httpx2.Client) -> None:
+    text = stream(http, chat(stream_options={"include_usage": True}))
+    *chunks, last = events(text)
+
+    assert text.endswith("data: [DONE]\n\n")
+    assert last["choices"] == []
+    assert last["usage"]["completion_tokens"] == 64
+    assert all(chunk["usage"] is None for chunk in chunks)
+    assert all("usage" not in chunk for chunk in events(stream(http, chat())))
+
+
+def test_usage_counts_the_chunks_that_were_sent(http: httpx2.Client) -> None:
+    text = stream(http, chat(stream_options={"include_usage": True}), x_emulator_output_tokens="17")
+    pieces = [event for event in events(text) if event["choices"] and event["choices"][0]["delta"].get("content")]
+
+    assert len(pieces) == 17 == events(text)[-1]["usage"]["completion_tokens"]
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_the_limit_of_tokens_is_kept(http: httpx2.Client, name: str) -> None:
+    answer = post(http, {**chat(), name: 5})
+
+    assert answer["usage"]["completion_tokens"] == 5
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_stop_sequence_ends_the_text_before_it(http: httpx2.Client) -> None:
+    whole = post(http, chat())["choices"][0]["message"]["content"]
+    stopped = post(http, chat(stop=[whole[20:24]]))
+
+    assert stopped["choices"][0]["message"]["content"] == whole[: whole.index(whole[20:24])]
+    assert stopped["choices"][0]["finish_reason"] == "stop"
+
+
+def test_n_choices_differ_and_are_all_counted(http: httpx2.Client) -> None:
+    answer = post(http, chat(n=3))
+    streamed = events(stream(http, chat(n=3)))
+
+    assert len({choice["message"]["content"] for choice in answer["choices"]}) == 3
+    assert answer["usage"]["completion_tokens"] == 3 * 64
+    assert {choice["index"] for event in streamed for choice in event["choices"]} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "look_up"}}])
+def test_a_forced_tool_is_called_with_valid_arguments(http: httpx2.Client, choice: object) -> None:
+    schema = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"]}
+    tools = [{"type": "function", "function": {"name": "look_up", "parameters": schema}}]
+    answer = post(http, chat(tools=tools, tool_choice=choice))
+    streamed = events(stream(http, chat(tools=tools, tool_choice=choice)))
+
+    call = answer["choices"][0]["message"]["tool_calls"][0]
+    deltas = [
+        part for event in streamed for choice_ in event["choices"] for part in choice_["delta"].get("tool_calls", ())
+    ]
+    assert json.loads(call["function"]["arguments"])["city"] in ("Oslo", "Rome")
+    assert answer["choices"][0]["finish_reason"] == "tool_calls"
+    assert deltas[0]["function"]["name"] == "look_up"
+    assert "".join(part["function"]["arguments"] for part in deltas) == call["function"]["arguments"]
+
+
+def test_without_a_forced_choice_tools_are_left_alone_unless_a_header_names_one(http: httpx2.Client) -> None:
+    tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+
+    assert post(http, chat(tools=tools))["choices"][0]["message"].get("tool_calls") is None
+    assert post(http, chat(tools=tools), x_emulator_tool_call="look_up")["choices"][0]["message"]["tool_calls"]
+
+
+def test_reasoning_comes_first_and_is_counted(http: httpx2.Client) -> None:
+    body = chat(reasoning_effort="low", stream_options={"include_usage": True})
+    chunks = events(stream(http, body))
+
+    kinds = [next(iter(event["choices"][0]["delta"]), None) for event in chunks if event["choices"]]
+    assert kinds == ["role", *["reasoning_content"] * 32, *["content"] * 64, None]
+    assert chunks[-1]["usage"]["completion_tokens_details"]["reasoning_tokens"] == 32
+    assert chunks[-1]["usage"]["completion_tokens"] == 96
+
+
+def test_no_reasoning_where_the_effort_is_none(http: httpx2.Client) -> None:
+    answer = post(http, chat(reasoning_effort="none"))
+
+    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
+
+
+def test_the_tier_served_is_told_and_an_unknown_one_is_the_default(http: httpx2.Client, emulator: Emulator) -> None:
+    asked = ("priority", "flex", "auto", "gold")
+
+    assert [post(http, chat(service_tier=tier))["service_tier"] for tier in asked] == [
+        "priority",
+        "flex",
+        "default",
+        "default",
+    ]
+
+
+def test_the_same_prompt_is_answered_alike_and_another_is_not(http: httpx2.Client) -> None:
+    def said(text: str) -> str:
+        return str(post(http, chat(text))["choices"][0]["message"]["content"])
+
+    assert said("one") == said("one") != said("two")
+
+
+def test_a_given_text_is_said(http: httpx2.Client) -> None:
+    assert content(stream(http, chat(), x_emulator_output_text="exactly this")) == "exactly this"
+
+
+def test_json_is_stretched_to_the_tokens_asked_for(http: httpx2.Client) -> None:
+    answer = post(http, chat(response_format={"type": "json_object"}), x_emulator_output_tokens="50")
+
+    assert answer["usage"]["completion_tokens"] == 50
+    assert isinstance(json.loads(answer["choices"][0]["message"]["content"]), dict)
+
+
+def test_legacy_completions_stream_and_answer(http: httpx2.Client) -> None:
+    body = {"model": "m", "prompt": "Once", "max_tokens": 6}
+    whole = http.post("/completions", json=body).json()
+    text = http.post("/completions", json={**body, "stream": True, "stream_options": {"include_usage": True}}).text
+
+    streamed = "".join(choice["text"] for event in events(text) for choice in event["choices"])
+    assert streamed == whole["choices"][0]["text"]
+    assert events(text)[-1]["usage"] == whole["usage"]

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane._exceptions import ConfigurationError
+from fastlane.emulator import Fault
+from fastlane.emulator._faults import KINDS, FaultRules, parse_all
+
+
+def test_reading_kind_value_and_settings() -> None:
+    assert Fault.parse("status=429; retry_after=0.2 ;times=2") == Fault(
+        kind="status", value=429, retry_after=0.2, times=2
+    )
+    assert Fault.parse("goaway=graceful;after=2") == Fault(kind="goaway", value="graceful", after=2)
+    assert parse_all("refuse, keepalive=0.1") == (Fault(kind="refuse"), Fault(kind="keepalive", value=0.1))
+    assert parse_all("") == ()
+
+
+FAULTS = st.builds(
+    lambda kind, number, after, code, times, every, probability: Fault(
+        kind=kind,
+        value={"goaway": "hard", "status": 400 + number % 200}.get(kind, number + 1),
+        after=after,
+        code=code,
+        times=times,
+        every=every,
+        probability=probability,
+    ),
+    st.sampled_from(sorted(KINDS)),
+    st.integers(0, 999),
+    st.integers(0, 99),
+    st.integers(0, 13),
+    st.none() | st.integers(1, 9),
+    st.none() | st.integers(1, 9),
+    st.none() | st.floats(0, 1),
+)
+
+
+@given(FAULTS)
+def test_a_fault_written_is_read_as_itself(fault: Fault) -> None:
+    assert Fault.parse(str(fault)) == fault
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("meteor", "unknown fault 'meteor': the known ones are status"),
+        ("status", "needs a number"),
+        ("status=200", "from 400 to 599"),
+        ("stall=long", "must be a number"),
+        ("goaway", "graceful or hard"),
+        ("stall;after=soon", "after of fault 'stall'"),
+        ("stall;later=1", "unknown setting 'later'"),
+        ("stall;every=0", "every must be at least 1"),
+        ("stall;probability=2", "probability"),
+        ("keepalive=0", "above 0"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused_with_what_to_do(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Fault.parse(text)
+
+
+def test_a_rule_with_times_ends() -> None:
+    rules = FaultRules([Fault(kind="refuse", times=2)])
+
+    assert [len(rules.striking((), tag=None, random=Random(0))) for _ in range(4)] == [1, 1, 0, 0]
+
+
+def test_a_rule_with_a_probability_strikes_about_so_often_and_repeatably() -> None:
+    def struck() -> list[int]:
+        rules, random = FaultRules([Fault(kind="refuse", probability=0.3)]), Random(5)
+        return [len(rules.striking((), tag=None, random=random)) for _ in range(1_000)]
+
+    assert 250 < sum(struck()) < 350
+    assert struck() == struck()

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from fastlane.emulator import Emulator, Fault
+from tests.emulator.raw_http2 import RawHttp2, StreamReset, ended
+from tests.emulator.requests import chat, content, events, stream
+
+# h2 calls a body shorter than its content-length a breach of the local protocol.
+BROKEN = (httpx2.RemoteProtocolError, httpx2.LocalProtocolError, httpx2.ReadError, httpx2.WriteError)
+
+
+def pieces(text: str) -> int:
+    return sum(1 for event in events(text) if event["choices"] and event["choices"][0]["delta"].get("content"))
+
+
+def read_what_comes(client: httpx2.Client, fault: str) -> tuple[str, Exception | None]:
+    """Stream until the end or an error; returns what came and the error."""
+    came: list[str] = []
+    try:
+        with client.stream(
+            "POST", "/chat/completions", json=chat(stream=True), headers={"x-emulator-fault": fault}
+        ) as response:
+            came.extend(response.iter_text())
+    except (*BROKEN, httpx2.ReadTimeout) as error:
+        return "".join(came), error
+    return "".join(came), None
+
+
+def test_status_with_retry_after_twice_then_the_answer(http: httpx2.Client, emulator: Emulator) -> None:
+    headers = {"x-emulator-fault": "status=429;retry_after=0.2;times=2", "x-emulator-tag": f"{http.base_url}{id(http)}"}
+    answers = [http.post("/chat/completions", json=chat(), headers=headers) for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [429, 429, 200]
+    assert answers[0].headers["retry-after"] == "0.2"
+    assert answers[0].headers["retry-after-ms"] == "200"
+    assert answers[0].json()["error"]["code"] == "rate_limit_exceeded"
+    assert [record.fault is None for record in emulator.log()] == [False, False, True]
+
+
+def test_times_are_counted_for_every_tag_by_itself(http: httpx2.Client) -> None:
+    def status(tag: str) -> int:
+        headers = {"x-emulator-fault": "status=500;times=1;every=1", "x-emulator-tag": f"{tag}{id(http)}"}
+        return http.post("/chat/completions", json=chat(), headers=headers).status_code
+
+    assert [status("a"), status("b"), status("a"), status("b")] == [500, 500, 200, 200]
+
+
+def test_stall_sends_no_more_until_the_client_gives_up(http: httpx2.Client, emulator: Emulator) -> None:
+    http.timeout = httpx2.Timeout(0.3)
+    text, error = read_what_comes(http, "stall;after=3")
+
+    assert isinstance(error, httpx2.ReadTimeout)
+    assert pieces(text) == 3
+    assert emulator.log()[0].output_tokens == 3
+
+
+def test_stall_for_a_while_goes_on(http: httpx2.Client, emulator: Emulator) -> None:
+    text, error = read_what_comes(http, "stall=0.2;after=3")
+    record = emulator.log()[0]
+
+    assert error is None
+    assert pieces(text) == 64
+    assert record.token_ns[3] - record.token_ns[2] >= 190_000_000
+
+
+@pytest.mark.parametrize("fault", ["drop;after=3", "reset;after=3;code=8"])
+def test_a_broken_stream_breaks_after_three_tokens(http: httpx2.Client, emulator: Emulator, fault: str) -> None:
+    text, error = read_what_comes(http, fault)
+    record = emulator.log()[0]
+
+    assert isinstance(error, BROKEN)
+    assert pieces(text) <= 3
+    assert record.output_tokens == 3
+    assert record.fault == ("drop;after=3" if "drop" in fault else "reset;after=3")
+    assert record.reset_ns is None
+
+
+@pytest.mark.parametrize("fault", ["drop", "reset", "truncate"])
+def test_a_whole_answer_breaks_too(http: httpx2.Client, fault: str) -> None:
+    with pytest.raises(BROKEN):
+        http.post("/chat/completions", json=chat(), headers={"x-emulator-fault": fault}).read()
+
+
+def test_truncate_ends_as_if_complete(http: httpx2.Client) -> None:
+    text, error = read_what_comes(http, "truncate;after=3")
+
+    assert error is None
+    assert pieces(text) == 3
+    assert "[DONE]" not in text
+    assert all(event["choices"][0]["finish_reason"] is None for event in events(text))
+
+
+def test_malformed_puts_one_event_that_is_not_json(http: httpx2.Client) -> None:
+    text, _ = read_what_comes(http, "malformed;after=2")
+    lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {")]
+
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(lines[3])
+    assert all(json.loads(line) for line in [*lines[:3], *lines[4:]])
+
+
+def test_malformed_makes_a_whole_answer_that_is_not_json(http: httpx2.Client) -> None:
+    response = http.post("/chat/completions", json=chat(), headers={"x-emulator-fault": "malformed"})
+
+    with pytest.raises(json.JSONDecodeError):
+        response.json()
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_slow_headers_come_late(http: httpx2.Client, emulator: Emulator, streamed: bool) -> None:
+    body = chat(stream=streamed)
+    http.post("/chat/completions", json=body, headers={"x-emulator-fault": "slow_headers=0.25"}).read()
+    record = emulator.log()[0]
+
+    assert record.headers_sent_ns is not None
+    assert record.headers_sent_ns - record.received_ns >= 240_000_000
+
+
+def test_no_done_and_no_usage_leave_them_out(http: httpx2.Client) -> None:
+    body = chat(stream_options={"include_usage": True})
+
+    assert "[DONE]" not in stream(http, body, fault="no_done")
+    assert not any(event.get("usage") for event in events(stream(http, body, fault="no_usage")))
+    headers = {"x-emulator-fault": "no_usage"}
+    assert "usage" not in http.post("/chat/completions", json=chat(), headers=headers).json()
+
+
+def test_early_role_comes_before_prefill(http: httpx2.Client, emulator: Emulator) -> None:
+    stream(http, chat(), fault="early_role", x_emulator_prefill_ms="200")
+    record = emulator.log()[0]
+
+    assert record.headers_sent_ns is not None
+    assert record.first_token_ns is not None
+    assert record.first_token_ns - record.headers_sent_ns >= 150_000_000
+
+
+def test_keepalive_comments_until_the_first_token(http: httpx2.Client) -> None:
+    text = stream(http, chat(), fault="keepalive=0.05", x_emulator_prefill_ms="280")
+
+    before, _, after = text.partition("data: ")
+    assert 2 <= before.count(": keep-alive\n\n") <= 6
+    assert "keep-alive" not in after
+
+
+def test_several_faults_strike_together(http: httpx2.Client) -> None:
+    text = stream(http, chat(), fault="keepalive=0.05, no_done", x_emulator_prefill_ms="120")
+
+    assert ": keep-alive" in text
+    assert "[DONE]" not in text
+
+
+def test_idle_close_ends_the_connection_after_the_answer(http: httpx2.Client, emulator: Emulator) -> None:
+    headers = {"x-emulator-fault": "idle_close=0.1"}
+    http.post("/chat/completions", json=chat(), headers=headers)
+    http.post("/chat/completions", json=chat(), headers=headers)
+    threading.Event().wait(0.4)
+    http.post("/chat/completions", json=chat())
+    first, second, third = emulator.log()
+
+    assert first.connection_id == second.connection_id != third.connection_id
+
+
+@pytest.mark.parametrize("rule", ["status=503;every=2", Fault(kind="status", value=503, every=2)])
+def test_a_rule_of_the_server_strikes_every_second_request(
+    http: httpx2.Client, emulator: Emulator, rule: Fault | str
+) -> None:
+    emulator.set_faults(rule)
+    struck = [http.post("/chat/completions", json=chat()).status_code for _ in range(4)]
+    emulator.set_faults()
+
+    assert struck == [200, 503, 200, 503]
+    assert http.post("/chat/completions", json=chat()).status_code == 200
+
+
+def test_a_status_strikes_other_endpoints_too(http: httpx2.Client) -> None:
+    assert http.get("/models", headers={"x-emulator-fault": "status=500"}).status_code == 500
+
+
+def test_refuse_on_http1_and_http2_breaks_before_any_answer(http: httpx2.Client, emulator: Emulator) -> None:
+    with pytest.raises(BROKEN):
+        http.post("/chat/completions", json=chat(), headers={"x-emulator-fault": "refuse"})
+
+    assert emulator.log()[0].status is None
+    assert emulator.log()[0].admitted_ns is None
+
+
+@pytest.fixture
+def raw(emulator: Emulator, trust: ssl.SSLContext) -> RawHttp2:
+    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
+    return RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context)
+
+
+@pytest.mark.parametrize(("fault", "code"), [("refuse", 7), ("reset;after=2;code=2", 2), ("reset", 8)])
+def test_a_reset_stream_carries_its_code(raw: RawHttp2, fault: str, code: int) -> None:
+    with raw:
+        reset = raw.read_until(ended(raw.post(chat(stream=True), x_emulator_fault=fault)))
+
+    assert isinstance(reset, StreamReset)
+    assert reset.error_code == code
+
+
+def test_a_graceful_goaway_finishes_this_stream_and_refuses_the_next(raw: RawHttp2, emulator: Emulator) -> None:
+    headers = {"x_emulator_fault": "goaway=graceful;after=2", "x_emulator_token_ms": "10"}
+    with raw:
+        served = raw.post(chat(stream=True), **headers)
+        raw.read_until(lambda event: raw.goaway_last is not None)
+        refused = raw.post(chat(stream=True))
+        reset = raw.read_until(ended(refused))
+        raw.read_until(ended(served))
+        raw.read_until(lambda event: False)
+
+    assert raw.goaway_last == served
+    assert isinstance(reset, StreamReset)
+    assert reset.error_code == 7
+    assert len(content(raw.body(served).decode())) == 256
+    assert raw.closed
+    assert [record.fault for record in emulator.log()] == ["goaway=graceful;after=2", "refused after goaway"]
+
+
+@pytest.mark.parametrize(("fault", "last"), [("goaway=hard;after=2", 1), ("goaway=hard;last=0", 0)])
+def test_a_hard_goaway_closes_at_once(raw: RawHttp2, fault: str, last: int) -> None:
+    with raw:
+        cut = raw.post(chat(stream=True), x_emulator_fault=fault)
+
+        assert raw.read_until(ended(cut)) is None
+    assert raw.goaway_last == last
+
+
+def test_goaway_on_http1_closes_after_or_in_the_answer(emulator: Emulator, trust: ssl.SSLContext) -> None:
+    headers = {"authorization": "Bearer any"}
+    with httpx2.Client(base_url=emulator.base_url, verify=trust, headers=headers) as client:
+        assert "[DONE]" in stream(client, chat(), fault="goaway=graceful")
+        stream(client, chat())
+        _, error = read_what_comes(client, "goaway=hard;after=2")
+
+    first, second, _ = emulator.log()
+    assert first.connection_id != second.connection_id
+    assert isinstance(error, BROKEN)

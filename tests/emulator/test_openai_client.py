@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, Literal
+
+import httpx2
+import openai
+import pydantic
+import pytest
+
+from fastlane.emulator import Emulator
+
+TOOL = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+class Urgency(Enum):
+    LOW = "low"
+    HIGH = "high"
+
+
+class Part(pydantic.BaseModel):
+    name: str
+    amount: int
+    parts: list[Part] = []
+
+
+class Ticket(pydantic.BaseModel):
+    category: Literal["billing", "shipping"]
+    confidence: float
+    urgency: Urgency
+    part: Part
+    other: Part | None
+    tags: list[str]
+    reference: int | str
+
+
+@pytest.fixture
+def client(emulator: Emulator, trust: ssl.SSLContext, protocol: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(
+        base_url=emulator.base_url,
+        api_key="any",
+        max_retries=0,
+        http_client=httpx2.Client(http2=protocol == "HTTP/2", verify=trust),
+    ) as client:
+        yield client
+
+
+def test_the_stock_client_trusts_the_server_by_its_environment(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in emulator.environment.items():
+        monkeypatch.setenv(name, value)
+    with openai.OpenAI(base_url=emulator.base_url, api_key="any") as client:
+        answer = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
+
+    assert answer.choices[0].message.content
+
+
+def test_parse_gives_the_model_that_was_asked_for(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.parse(
+        model="m", messages=[{"role": "user", "content": "x"}], response_format=Ticket
+    )
+    response = client.responses.parse(model="m", input="x", text_format=Ticket)
+
+    assert isinstance(answer.choices[0].message.parsed, Ticket)
+    assert isinstance(response.output_parsed, Ticket)
+
+
+def test_the_chat_stream_accumulates_to_a_tool_call(client: openai.OpenAI) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "look_up", "parameters": TOOL, "strict": True}}]
+    with client.chat.completions.stream(
+        model="m", messages=[{"role": "user", "content": "x"}], tools=tools, tool_choice="required"
+    ) as stream:
+        final = stream.get_final_completion()
+
+    calls = final.choices[0].message.tool_calls
+    assert calls is not None
+    assert isinstance(calls[0].function.parsed_arguments, dict)
+
+
+def test_responses_stream_the_events_in_openais_order(client: openai.OpenAI) -> None:
+    with client.responses.create(model="m", input="x", stream=True) as stream:
+        events = list(stream)
+    kinds = [event.type for event in events]
+
+    assert kinds == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        *["response.output_text.delta"] * 64,
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+
+
+@pytest.mark.parametrize("reasoning", [None, {"effort": "low"}])
+@pytest.mark.parametrize("forced", [True, False])
+def test_a_streamed_response_ends_as_the_whole_one(client: openai.OpenAI, reasoning: Any, forced: bool) -> None:
+    asked: dict[str, Any] = {"model": "m", "input": "x", "reasoning": reasoning, "instructions": "Be brief."}
+    if forced:
+        asked |= {"tools": [{"type": "function", "name": "look_up", "parameters": TOOL, "strict": True}]}
+        asked |= {"tool_choice": {"type": "function", "name": "look_up"}}
+    with client.responses.stream(**asked) as stream:
+        streamed = stream.get_final_response()
+    whole = client.responses.create(**asked)
+
+    assert [item.type for item in whole.output] == [
+        *(["reasoning"] if reasoning else []),
+        "function_call" if forced else "message",
+    ]
+    assert streamed.output_text == whole.output_text
+    assert streamed.usage == whole.usage
+    assert whole.usage is not None
+    assert whole.usage.output_tokens_details.reasoning_tokens == (32 if reasoning else 0)
+
+
+def test_a_response_cut_at_its_limit_is_incomplete(client: openai.OpenAI) -> None:
+    with client.responses.create(model="m", input="x", stream=True, max_output_tokens=4) as stream:
+        *_, last = stream
+    whole = client.responses.create(model="m", input=[{"role": "user", "content": "x"}], max_output_tokens=4)
+
+    assert last.type == "response.incomplete"
+    assert whole.status == "incomplete"
+    assert whole.incomplete_details is not None
+    assert whole.incomplete_details.reason == "max_output_tokens"
+
+
+def test_embeddings_are_unit_vectors_equal_in_both_encodings(client: openai.OpenAI) -> None:
+    packed = client.embeddings.create(model="e", input=["a", "b"])
+    plain = client.embeddings.create(model="e", input="a", encoding_format="float")
+
+    assert packed.data[0].embedding == pytest.approx(plain.data[0].embedding)
+    assert packed.data[0].embedding != packed.data[1].embedding
+    assert sum(value * value for value in plain.data[0].embedding) == pytest.approx(1, rel=1e-3)
+    assert len(client.embeddings.create(model="e", input="a", dimensions=8).data[0].embedding) == 8
+    assert packed.usage.prompt_tokens == 2
+
+
+def test_bad_embeddings_are_refused(client: openai.OpenAI) -> None:
+    bad: tuple[Any, ...] = (
+        {"input": []},
+        {"input": [{}]},
+        {"input": "a", "dimensions": -1},
+        {"input": "a", "model": 3},
+    )
+    for arguments in bad:
+        with pytest.raises(openai.BadRequestError):
+            client.embeddings.create(**{"model": "e", **arguments})
+
+
+def test_models_are_listed_and_found(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["instant"]
+    assert client.models.retrieve("any/model").id == "any/model"
+
+
+def test_files_are_taken_and_listed(client: openai.OpenAI) -> None:
+    file = client.files.create(file=("batch.jsonl", b'{"a": 1}\r\n{"b": 2}\n'), purpose="batch")
+
+    assert (file.bytes, file.filename, file.purpose) == (19, "batch.jsonl", "batch")
+    assert file.id in [each.id for each in client.files.list()]
+    assert client.files.retrieve(file.id) == file
+    with pytest.raises(openai.BadRequestError):
+        client.post("/files", cast_to=object, body={"purpose": "batch"})
+
+
+def test_azures_paths_answer_likewise(emulator: Emulator, trust: ssl.SSLContext) -> None:
+    with openai.AzureOpenAI(
+        azure_endpoint=emulator.base_url.removesuffix("/v1"),
+        api_key="any",
+        api_version="2024-10-21",
+        http_client=httpx2.Client(http2=True, verify=trust),
+    ) as client:
+        answer = client.chat.completions.create(model="deployed", messages=[{"role": "user", "content": "x"}])
+        response = client.responses.create(model="deployed", input="x")
+
+    assert answer.model == response.model == "deployed"
+    assert [record.path.partition("?")[0] for record in emulator.log()] == [
+        "/openai/deployments/deployed/chat/completions",
+        "/openai/responses",
+    ]
+
+
+@pytest.mark.asyncio
+async def test_the_asynchronous_client_streams_many_at_once(emulator: Emulator, trust: ssl.SSLContext) -> None:
+    async with openai.AsyncOpenAI(
+        base_url=emulator.base_url, api_key="any", http_client=httpx2.AsyncClient(http2=True, verify=trust)
+    ) as client:
+
+        async def one(number: int) -> str:
+            stream = await client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": str(number)}], stream=True
+            )
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+        texts = await asyncio.gather(*map(one, range(20)))
+
+    assert {len(text) for text in texts} == {256}
+    assert len(set(texts)) == 20

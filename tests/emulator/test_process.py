@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from fastlane._exceptions import FastlaneError
+from fastlane.emulator import Emulator, preset
+from fastlane.emulator.wire import Wire
+from tests.emulator.requests import chat
+
+
+def gone(pid: int) -> bool:
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+            # A process that has ended but that nobody has waited for yet is gone as well.
+            if Path(f"/proc/{pid}/stat").exists() and ") Z " in Path(f"/proc/{pid}/stat").read_text():
+                return True
+        except ProcessLookupError:
+            return True
+        threading.Event().wait(0.05)
+    return False
+
+
+def get(emulator: Emulator, url: str) -> httpx2.Response:
+    context = ssl.create_default_context(cafile=emulator.environment.get("SSL_CERT_FILE"))
+    with httpx2.Client(http2=True, verify=context, headers={"authorization": "Bearer any"}) as client:
+        return client.post(f"{url}/chat/completions", json=chat())
+
+
+def test_close_ends_the_process_and_removes_the_certificate() -> None:
+    emulator = Emulator(model=preset("instant"))
+    authority = emulator.certificate_authority
+    assert authority.exists()
+    emulator.close()
+    emulator.close()
+
+    assert not authority.exists()
+    assert emulator._process.returncode == 0
+    with pytest.raises(FastlaneError, match="has it been closed"):
+        emulator.log()
+
+
+def test_an_emulator_that_is_forgotten_leaves_nothing_behind() -> None:
+    emulator = Emulator(model=preset("instant"))
+    process, authority = emulator._process, emulator.certificate_authority
+    del emulator
+
+    assert process.wait(10) == 0
+    assert not authority.exists()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")
+def test_it_dies_with_a_parent_that_is_killed() -> None:
+    script = (
+        "import sys; from fastlane.emulator import Emulator, preset; e = Emulator(model=preset('instant')); "
+        "print(e._process.pid, e.certificate_authority, flush=True); sys.stdin.read()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with parent:
+        assert parent.stdout
+        pid, authority = parent.stdout.readline().split()
+        parent.kill()
+
+    assert gone(int(pid))
+    assert not Path(authority).exists()
+
+
+def test_with_a_wire_the_base_url_leads_through_it_and_the_log_does_not() -> None:
+    with Emulator(model=preset("instant"), wire=Wire(round_trip_time_s=0.05)) as emulator:
+        assert emulator.base_url != emulator.direct_base_url
+        far, near = get(emulator, emulator.base_url), get(emulator, emulator.direct_base_url)
+        assert far.elapsed.total_seconds() >= 0.04
+        assert far.json()["choices"] == near.json()["choices"]
+        assert len(emulator.log()) == 2
+
+
+def test_without_tls_it_speaks_plain_http1() -> None:
+    with Emulator(model=preset("instant"), tls=False) as emulator:
+        assert emulator.base_url.startswith("http://")
+        assert emulator.environment == {}
+        assert get(emulator, emulator.base_url).http_version == "HTTP/1.1"
+        assert emulator.log()[0].http_version == "HTTP/1.1"
+        with pytest.raises(FastlaneError, match="tls=False"):
+            _ = emulator.certificate_authority
+
+
+def test_without_http2_alpn_offers_http1_alone() -> None:
+    with Emulator(model=preset("instant"), http2=False, faults=("status=500;every=2",)) as emulator:
+        assert get(emulator, emulator.base_url).http_version == "HTTP/1.1"
+        assert get(emulator, emulator.base_url).status_code == 500
+
+
+def test_faults_that_cannot_be_are_refused_before_the_process_starts() -> None:
+    with pytest.raises(FastlaneError, match="unknown fault"):
+        Emulator(model=preset("instant"), faults=("meteor",))
+
+
+def test_a_host_that_others_reach_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="other machines can reach it"):
+        Emulator(model=preset("instant"), host="0.0.0.0").close()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_port_that_cannot_be_had_is_an_error_that_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    with (
+        Emulator(model=preset("instant")) as first,
+        pytest.raises(FastlaneError, match="before it was ready"),
+    ):
+        Emulator(model=preset("instant"), port=first._port)
+
+    assert "address already in use" in capfd.readouterr().err
+
+
+COMMAND = "import typer; from fastlane.emulator._command import emulator; typer.run(emulator)"
+
+
+def command(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", COMMAND, *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def test_the_command_serves_until_ctrl_c_and_writes_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    with command("--preset", "instant", "--json", "--log", str(log)) as process:
+        assert process.stdout
+        told = json.loads(process.stdout.readline())
+        context = ssl.create_default_context(cafile=told["certificate_authority"])
+        with httpx2.Client(verify=context, headers={"authorization": "Bearer any"}) as client:
+            assert client.post(f"{told['base_url']}/chat/completions", json=chat()).status_code == 200
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(10) == 0
+    assert json.loads(log.read_text())["path"] == "/v1/chat/completions"
+    assert not Path(told["certificate_authority"]).exists()
+
+
+def test_the_command_prints_what_to_copy() -> None:
+    with command("--preset", "instant", "--rtt-ms", "5") as process:
+        assert process.stdout
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith("curl"):
+                break
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    text = "".join(lines)
+
+    assert "export SSL_CERT_FILE=" in text
+    assert "past the wire" in text
+
+
+def test_the_command_lists_the_presets() -> None:
+    with command("--list-presets", "--json") as process:
+        assert process.stdout
+        assert "gpt-4.1-nano-rag" in json.loads(process.stdout.read())
+
+
+def test_the_command_names_the_presets_when_asked_for_an_unknown_one() -> None:
+    arguments = [sys.executable, "-c", COMMAND, "--preset", "x"]
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
+
+    assert ended.returncode == 2
+    assert "unknown preset" in ended.stderr

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane import _exceptions
+from fastlane.emulator import ProviderModel, Quantiles, ServiceTier, preset, presets
+from fastlane.emulator._overrides import Overrides
+from fastlane.emulator._prompt import read_chat
+from fastlane.emulator._provider import Provider
+
+PROMPT = read_chat({"model": "m", "messages": [{"role": "user", "content": "x"}]})
+
+# preset, mean prompt tokens, and the published quartiles of TTFT and inter-token latency.
+REPORTED = [
+    ("gpt-4.1-nano-rag", 5_500, (0.57257, 0.65080, 0.76897), (0.009799, 0.010470, 0.011001)),
+    ("gpt-4.1-nano-generate", 150, (0.44933, 0.46899, 0.52677), (0.011148, 0.012579, 0.014542)),
+    ("gpt-4.1-nano-chat", 150, (0.40688, 0.50923, 0.52992), (0.012314, 0.014064, 0.014650)),
+]
+
+
+def quartiles(values: list[float]) -> tuple[float, ...]:
+    values = sorted(values)
+    return tuple(values[len(values) * share // 4] for share in (1, 2, 3))
+
+
+@pytest.mark.parametrize(("name", "tokens", "ttft", "gap"), REPORTED)
+def test_sampling_a_preset_gives_the_reports_quartiles_back(
+    name: str, tokens: int, ttft: tuple[float, ...], gap: tuple[float, ...]
+) -> None:
+    provider = Provider(preset(name), seed=3)
+    tier, asked = provider.model.tier(None), Overrides()
+    prefills, means = [], []
+    for number in range(3_000):
+        luck = provider.luck(number, PROMPT, asked)
+        prefills.append(provider.prefill_ns(uncached_tokens=tokens, luck=luck, tier=tier, overrides=asked) / 1e9)
+        gaps = provider.gaps_ns(luck=luck, tier=tier, overrides=asked)
+        means.append(sum(next(gaps) for _ in range(50)) / 50e9)
+
+    assert quartiles(prefills) == pytest.approx(ttft, rel=0.03)
+    assert quartiles(means) == pytest.approx(gap, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "ttft", "rate"),
+    [
+        ("talk-code-review", 30_000, 0.363, 2_000),
+        ("talk-illustrative", 1_000, 0.272, 900),
+        ("gpt-oss-120b", 10_000, 1.62, 1_823),
+        ("gpt-5.5", 10_000, 75.1, 60),
+        ("bench", 1_000, 0.140, 300),
+        ("instant", 1_000, 0.0, None),
+    ],
+)
+def test_the_median_of_a_preset_is_the_figure_it_names(name: str, tokens: int, ttft: float, rate: float | None) -> None:
+    model = preset(name)
+    tier = model.tier(None)
+
+    assert model.prefill_s(uncached_tokens=tokens, luck=0.5, tier=tier) == pytest.approx(ttft)
+    gap = model.mean_gap_s(luck=0.5, tier=tier)
+    assert gap == pytest.approx(1 / rate if rate else 0, rel=1e-3)
+
+
+def test_every_preset_says_what_it_is() -> None:
+    assert all(presets().values())
+    assert all(preset(name).name == name for name in presets())
+    with pytest.raises(_exceptions.ConfigurationError, match=r"unknown preset 'x'.*bench"):
+        preset("x")
+
+
+@given(st.tuples(*[st.floats(1e-6, 100)] * 3).map(sorted), st.lists(st.floats(0, 1), min_size=2).map(sorted))
+def test_a_quantile_never_falls_as_its_share_rises(points: list[float], shares: list[float]) -> None:
+    quantiles = Quantiles.from_quartiles(*points)
+    values = [quantiles.at(share) for share in shares]
+
+    assert all(one <= other * (1 + 1e-9) for one, other in pairwise(values))
+    assert [quantiles.at(share) for share in (0.25, 0.5, 0.75)] == pytest.approx(points)
+    assert values[0] >= points[0] / 2 * 0.999
+
+
+@pytest.mark.parametrize(
+    "points", [((0, 1),), ((0, 1), (0.5, 2)), ((0, 2), (1, 1)), ((0, -1), (1, 1)), ((0, 1), (0, 1), (1, 1))]
+)
+def test_points_that_are_no_distribution_are_refused(points: Any) -> None:
+    with pytest.raises(_exceptions.ConfigurationError, match="quantile"):
+        Quantiles(points)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prefill_base_s": -1},
+        {"inter_token_s": float("nan")},
+        {"inter_token_jitter": 2},
+        {"concurrency": 0},
+        {"cache_expiry_s": -1},
+        {"service_tiers": ()},
+        {"default_output_tokens": "many"},
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_by_name(settings: dict[str, Any]) -> None:
+    with pytest.raises(_exceptions.ConfigurationError, match=next(iter(settings))):
+        ProviderModel(**settings)
+
+
+def test_a_tier_that_cannot_work_is_refused() -> None:
+    with pytest.raises(_exceptions.ConfigurationError, match="time_factor"):
+        ServiceTier(name="fast", time_factor=0, rank=1)
+    with pytest.raises(_exceptions.ConfigurationError, match="name"):
+        ServiceTier(name="", time_factor=1, rank=1)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_model_survives_json(name: str) -> None:
+    assert ProviderModel.from_json(json.loads(json.dumps(preset(name).to_json()))) == preset(name)
+
+
+def test_priority_is_faster_and_flex_slower() -> None:
+    model = preset("bench")
+    default, priority, flex = (
+        model.prefill_s(uncached_tokens=100, luck=0.5, tier=model.tier(name)) for name in (None, "priority", "flex")
+    )
+
+    assert priority < default < flex
+
+
+def test_equal_draws_are_equal_whatever_the_prompt() -> None:
+    provider = Provider(preset("bench"), seed=1)
+    other = read_chat({"model": "m", "messages": [{"role": "user", "content": "y"}]})
+    one = provider.luck(4, PROMPT, Overrides(draw=9))
+    two = provider.luck(5, other, Overrides(draw=9))
+
+    assert (one.prefill, one.pace, one.jitter.random()) == (two.prefill, two.pace, two.jitter.random())
+
+
+@given(st.integers(0, 100), st.integers(0, 100))
+def test_the_same_seed_and_number_draw_alike(seed: int, number: int) -> None:
+    lucks = [Provider(preset("bench"), seed=seed).luck(number, PROMPT, Overrides()) for _ in range(2)]
+
+    assert lucks[0].prefill == lucks[1].prefill
+    assert lucks[0].jitter.random() == lucks[1].jitter.random()
+
+
+def test_jitter_keeps_the_mean_and_its_bounds() -> None:
+    provider = Provider(ProviderModel(inter_token_s=0.01, inter_token_jitter=0.5))
+    gaps = provider.gaps_ns(
+        luck=provider.luck(0, PROMPT, Overrides()), tier=provider.model.tier(None), overrides=Overrides()
+    )
+    drawn = [next(gaps) for _ in range(2_000)]
+
+    assert 5e6 <= min(drawn) < max(drawn) <= 15e6
+    assert sum(drawn) / len(drawn) == pytest.approx(1e7, rel=0.03)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import ssl
+import threading
+from urllib.parse import urlsplit
+
+import httpx2
+import msgpack  # type: ignore[import-untyped]
+import pytest
+
+from fastlane.emulator import Emulator, RequestLog
+from tests.emulator.raw_http2 import RawHttp2, ended
+from tests.emulator.requests import chat, stream
+
+
+def settled(emulator: Emulator, number: int = 0) -> RequestLog:
+    """The record once the server has taken note of what the client did."""
+    for _ in range(100):
+        record = emulator.log()[number]
+        if record.finished_ns or record.reset_ns:
+            break
+        threading.Event().wait(0.02)
+    return record
+
+
+def test_the_record_tells_the_request_as_it_came(http: httpx2.Client, emulator: Emulator, protocol: str) -> None:
+    stream(http, chat(), x_emulator_tag="t-1")
+    record = emulator.log()[0]
+
+    assert record.http_version == protocol
+    assert record.path == "/v1/chat/completions"
+    assert record.model == "some-model"
+    assert record.tag == "t-1"
+    assert record.stream
+    assert record.status == 200
+    assert record.content_type == "application/json"
+    assert record.bytes_in == record.bytes_in_decoded > 0
+    assert "authorization" in record.header_names
+    assert record.connection_request_number == 1
+
+
+def test_the_moments_stand_in_order(http: httpx2.Client, emulator: Emulator) -> None:
+    stream(http, chat(), x_emulator_token_ms="1")
+    record = emulator.log()[0]
+    moments = [
+        record.received_ns,
+        record.body_complete_ns,
+        record.admitted_ns,
+        record.headers_sent_ns,
+        record.first_token_ns,
+        record.finished_ns,
+    ]
+
+    assert None not in moments
+    assert moments == sorted(moments)  # type: ignore[type-var]
+    assert list(record.token_ns) == sorted(record.token_ns)
+    assert len(record.token_ns) == record.output_tokens == 64
+    assert record.first_token_ns == record.token_ns[0]
+
+
+def test_bytes_out_are_the_bytes_of_the_body(http: httpx2.Client, emulator: Emulator) -> None:
+    text = stream(http, chat())
+
+    assert emulator.log()[0].bytes_out == len(text.encode())
+
+
+def test_neither_keys_nor_texts_are_kept(http: httpx2.Client, emulator: Emulator) -> None:
+    stream(http, chat("a secret prompt"))
+    written = repr(emulator.log())
+
+    assert "secret" not in written
+    assert not any("hash" in field.name for field in dataclasses.fields(RequestLog))
+
+
+def test_requests_on_one_connection_are_counted(http: httpx2.Client, emulator: Emulator) -> None:
+    for _ in range(3):
+        http.post("/chat/completions", json=chat())
+    records = emulator.log()
+
+    assert len({record.connection_id for record in records}) == 1
+    assert [record.connection_request_number for record in records] == [1, 2, 3]
+    numbers = [record.sequence_number for record in records]
+    assert numbers == list(range(numbers[0], numbers[0] + 3))
+
+
+def test_control_requests_leave_no_record_and_clear_forgets(http: httpx2.Client, emulator: Emulator) -> None:
+    http.post("/chat/completions", json=chat())
+    emulator.log()
+    assert len(emulator.log()) == 1
+    emulator.clear()
+    assert emulator.log() == ()
+
+
+def test_a_client_that_leaves_is_noted_and_its_answer_stops(
+    http: httpx2.Client, emulator: Emulator, protocol: str
+) -> None:
+    headers = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "500"}
+    with http.stream("POST", "/chat/completions", json=chat(stream=True), headers=headers) as response:
+        next(response.iter_text())
+    http.close()
+    record = settled(emulator)
+
+    assert record.reset_ns is not None
+    assert record.finished_ns is None
+    assert record.output_tokens < 100
+
+
+def test_a_reset_of_the_client_is_noted_with_its_code(emulator: Emulator) -> None:
+    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
+    with RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context) as raw:
+        left = raw.post(chat(stream=True), x_emulator_token_ms="10", x_emulator_output_tokens="500")
+        raw.read_until(lambda event: len(raw.body(left)) > 1_000)
+        raw.h2.reset_stream(left, 8)
+        raw.flush()
+        other = raw.post(chat(stream=True))
+        raw.read_until(ended(other))
+    first, second = emulator.log()
+
+    assert first.reset_code == 8
+    assert first.output_tokens < 100
+    assert second.finished_ns is not None
+
+
+def test_a_small_window_holds_the_tokens_back(emulator: Emulator) -> None:
+    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
+    with RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context, window_bytes=1_000) as raw:
+        slow = raw.post(chat(stream=True))
+        raw.read_until(lambda event: len(raw.body(slow)) >= 1_000, acknowledge=False)
+        held = emulator.log()[0]
+        raw.h2.increment_flow_control_window(100_000, slow)
+        raw.flush()
+        raw.read_until(ended(slow))
+
+    assert held.bytes_out == 1_000
+    assert len(held.token_ns) < 10
+    assert len(emulator.log()[0].token_ns) == 64
+    assert raw.body(slow).endswith(b"[DONE]\n\n")
+
+
+@pytest.mark.parametrize("media_type", ["application/vnd.msgpack", "application/msgpack", "application/x-msgpack"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_messagepack_and_gzip_bodies_are_read(
+    http: httpx2.Client, emulator: Emulator, media_type: str, zipped: bool
+) -> None:
+    packed = msgpack.packb(chat("word " * 1_000))
+    headers = {"content-type": media_type, **({"content-encoding": "gzip"} if zipped else {})}
+    body = gzip.compress(packed) if zipped else packed
+    answer = http.post("/chat/completions", content=body, headers=headers)
+    plain = http.post("/chat/completions", json=chat("word " * 1_000))
+    record = emulator.log()[0]
+
+    assert answer.json()["choices"] == plain.json()["choices"]
+    assert record.bytes_in == len(body)
+    assert record.bytes_in_decoded == len(packed)
+    assert record.content_encoding == ("gzip" if zipped else None)
+
+
+def test_a_record_survives_json(emulator: Emulator, http: httpx2.Client) -> None:
+    stream(http, chat())
+    record = emulator.log()[0]
+
+    assert RequestLog.from_json(record.to_json()) == record

@@ -25,7 +25,7 @@ EXTENSION = "fastlane.observation"
 # Endpoints whose streams end with a finish reason: without one they were cut off.
 FINISHING_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
 
-_CANCELLATIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
+_CANCELLATIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 
 _call_numbers = itertools.count(1)
 
@@ -177,7 +177,8 @@ class Observation:
             # The path of nearly every event of a chat stream: more content of the only choice, and nothing else.
             try:
                 (choice,) = event.choices
-                if choice.delta.content and choice.finish_reason is None and event.usage is None:
+                plain = choice.index == 0 and choice.finish_reason is None and event.usage is None
+                if plain and choice.delta.content:
                     self._token_ns.append(arrived)
                     return False
             except (AttributeError, TypeError, ValueError):
@@ -271,13 +272,12 @@ class Observation:
 
     def failed(self, error: BaseException) -> None:
         """An error is on its way to the application, which ends the call."""
-        if isinstance(error, _CANCELLATIONS) or type(error).__name__ == "Cancelled":  # trio's, without importing trio
-            self._outcome = "closed" if isinstance(error, GeneratorExit) else "cancelled"
-        elif self._outcome is None:
-            self._outcome = "failed"
+        if isinstance(error, GeneratorExit):
+            return  # the application stopped reading: what has come by then says how the call ended
+        cancelled = isinstance(error, _CANCELLATIONS) or type(error).__name__ == "Cancelled"  # trio's, not imported
+        self._outcome = "cancelled" if cancelled else "failed"
         # The last word counts: a broken connection reaches the application as openai's own error.
-        if not isinstance(error, GeneratorExit):
-            self._error = type(error).__name__
+        self._error = type(error).__name__
 
     def body_failed(self, error: BaseException) -> None:
         """Reading the answer's body failed or was cancelled."""

@@ -49,8 +49,8 @@ class _OneCall:
         return False
 
     def has_expired(self) -> bool:
-        # Whatever a server says on an idle connection is a goodbye (GOAWAY, close_notify, FIN, RST), or so rare
-        # (a PING) that a new connection is the cheaper answer.
+        # An idle HTTP/1.1 connection is looked at underneath. Whatever a server says on an idle HTTP/2 connection is
+        # a goodbye (GOAWAY, close_notify, FIN, RST), or so rare (a PING) that a new connection is the cheaper answer.
         return bool(super().has_expired()) or (self.is_idle() and self._is_readable())  # type: ignore[misc]
 
     def _is_readable(self) -> bool:
@@ -62,8 +62,10 @@ class _OneCall:
             return True
 
     def _answered(self, response: Any) -> Any:
-        self._network_stream = response.extensions.get("network_stream")
-        response.extensions[CONNECTION] = self
+        extensions = response.extensions
+        if self._network_stream is None and extensions.get("http_version") == b"HTTP/2":
+            self._network_stream = extensions.get("network_stream")
+        extensions[CONNECTION] = self
         return response
 
 

@@ -29,11 +29,14 @@ async def far_server(wire: Wire, answer: Serve) -> AsyncIterator[RunningWire]:
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async def run() -> None:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                await answer(reader, writer)
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
+            try:
+                with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                    await answer(reader, writer)
+                writer.close()
+                with contextlib.suppress(ConnectionError):
+                    await writer.wait_closed()
+            finally:
+                writer.transport.abort()
 
         answering.add(asyncio.get_running_loop().create_task(run()))
 
@@ -46,6 +49,7 @@ async def far_server(wire: Wire, answer: Serve) -> AsyncIterator[RunningWire]:
         for task in answering:
             task.cancel()
         await asyncio.gather(*answering, return_exceptions=True)
+        await asyncio.sleep(0)  # asyncio closes an aborted socket a turn later
         await server.wait_closed()
 
 
@@ -310,6 +314,7 @@ async def test_closing_the_wire_resets_what_is_open_and_leaves_no_task_and_no_co
             with pytest.raises(ConnectionResetError):
                 await reader.read()
             writer.close()
+        await asyncio.sleep(0)
         with pytest.raises(ConnectionError):
             await asyncio.open_connection("127.0.0.1", running.port)
 

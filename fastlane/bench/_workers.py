@@ -97,12 +97,14 @@ def _serve(arm: Arm, base_url: str, api_key: str, pipes: list[Connection]) -> No
 
 
 def _answer(client: openai.OpenAI, pipe: Connection) -> None:
-    while True:
-        try:
-            job: _Job | None = pipe.recv()
-        except EOFError:
-            return
-        try:
-            pipe.send(cpu_ns() if job is None else record(client, job.place, job.body, job.headers))
-        except BrokenPipeError:
-            return
+    # However this thread ends, the pipe's end tells the lane, which would wait for ever otherwise.
+    with pipe:
+        while True:
+            try:
+                job: _Job | None = pipe.recv()
+            except EOFError:
+                return
+            try:
+                pipe.send(cpu_ns() if job is None else record(client, job.place, job.body, job.headers))
+            except BrokenPipeError:
+                return

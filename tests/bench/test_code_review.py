@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import json
+
+from fastlane.bench import code_review
+from fastlane.bench._code_review import MODULES
+
+
+def test_this_python_has_every_module() -> None:
+    workload = code_review()
+
+    assert workload.notes == ()
+    assert [conversation.name for conversation in workload.conversations] == [f"review {name}" for name in MODULES]
+
+
+def test_it_is_the_same_each_time() -> None:
+    assert code_review() == code_review()
+
+
+def test_histories_grow_to_tens_of_kilobytes() -> None:
+    sizes = [
+        len(json.dumps(conversation.turns[-1].messages, ensure_ascii=False).encode())
+        for conversation in code_review().conversations
+    ]
+
+    assert min(sizes) > 20_000
+    assert max(sizes) < 80_000
+    assert 30_000 < sorted(sizes)[len(sizes) // 2] < 60_000
+
+
+def test_every_tool_call_is_answered_by_the_next_message() -> None:
+    for conversation in code_review().conversations:
+        for message, following in zip(conversation.messages, conversation.messages[1:], strict=False):
+            for call in message.get("tool_calls", ()):
+                assert following["tool_call_id"] == call["id"]
+                assert json.loads(call["function"]["arguments"])["path"].startswith("Lib/")
+
+
+def test_the_comments_name_lines_that_the_agent_has_read() -> None:
+    for conversation in code_review().conversations:
+        read = 0
+        for message in conversation.messages:
+            for call in message.get("tool_calls", ()):
+                arguments = json.loads(call["function"]["arguments"])
+                read = max(read, arguments.get("end_line", 0))
+                assert arguments.get("line", 1) <= read or not read

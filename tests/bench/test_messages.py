@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane.bench._messages import UnusableMessageError, answer_characters, salted, salted_tools, sendable
+
+CALL = {"id": "call_9", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+
+
+def cleaned(*messages: object) -> tuple[list[Any], Counter[str]]:
+    changes: Counter[str] = Counter()
+    return list(sendable(messages, changes)), changes
+
+
+def test_messages_that_an_api_takes_stay_as_they_are() -> None:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Read it."}]},
+        {"role": "assistant", "content": "I read it.", "tool_calls": [CALL]},
+        {"role": "tool", "content": "", "tool_call_id": "call_9"},
+    ]
+
+    assert cleaned(*messages) == (messages, Counter())
+
+
+def test_keys_that_an_api_does_not_know_are_left_out_and_counted() -> None:
+    messages, changes = cleaned(
+        {"role": "assistant", "tool_calls": [CALL]},
+        {"role": "tool", "content": "1", "tool_call_id": "call_9", "name": "read", "seconds": 3},
+    )
+
+    assert messages[1] == {"role": "tool", "content": "1", "tool_call_id": "call_9"}
+    assert changes == {"left out 'name' of tool messages": 1, "left out 'seconds' of tool messages": 1}
+
+
+def test_content_may_be_missing_only_beside_tool_calls() -> None:
+    messages, changes = cleaned(
+        {"role": "user", "content": None},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "assistant", "content": None, "tool_calls": []},
+    )
+
+    assert [message.get("content") for message in messages] == ["", None, ""]
+    assert "tool_calls" not in messages[2]
+    assert changes["set missing content of user messages to an empty text"] == 1
+
+
+def test_arguments_and_content_that_are_no_text_become_json() -> None:
+    messages, _ = cleaned(
+        {"role": "assistant", "tool_calls": [{"function": {"name": "read", "arguments": {"path": "a"}}}]},
+        {"role": "tool", "content": {"lines": 3}},
+    )
+
+    assert messages[0]["tool_calls"][0]["function"]["arguments"] == '{"path": "a"}'
+    assert messages[1] == {
+        "role": "tool",
+        "content": '{"lines": 3}',
+        "tool_call_id": messages[0]["tool_calls"][0]["id"],
+    }
+
+
+def test_a_tool_message_that_answers_no_call_becomes_the_users() -> None:
+    messages, changes = cleaned({"role": "user", "content": "Hi"}, {"role": "tool", "content": "42"})
+
+    assert messages[1] == {"role": "user", "content": "42"}
+    assert changes == {"sent tool messages that answer no call as user messages": 1}
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Hi", 'expected an object with a "role"'),
+        ({"content": "Hi"}, 'expected an object with a "role"'),
+        ({"role": "narrator", "content": "Hi"}, "expected one of system"),
+        ({"role": "assistant", "tool_calls": ["read"]}, "OpenAI's format"),
+    ],
+)
+def test_what_is_no_chat_message_is_named_by_its_number(message: object, expected: str) -> None:
+    with pytest.raises(UnusableMessageError, match="message 2.*" + expected):
+        cleaned({"role": "user", "content": "Hi"}, message)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"role": st.sampled_from(["system", "user", "assistant", "tool", "function", "human"])},
+            optional={
+                "content": st.none() | st.text() | st.lists(st.just({"type": "text", "text": "x"})),
+                "tool_calls": st.none() | st.lists(st.just(CALL), max_size=2),
+                "tool_call_id": st.just("call_9"),
+                "other": st.integers(),
+            },
+        ),
+        max_size=8,
+    )
+)
+def test_a_message_that_was_made_sendable_once_is_sendable_as_it_is(messages: list[dict[str, Any]]) -> None:
+    once, _ = cleaned(*messages)
+    twice, changes = cleaned(*once)
+
+    assert twice == once
+    assert not changes
+
+
+def test_what_a_model_wrote_is_text_and_tool_calls() -> None:
+    assert answer_characters({"role": "assistant", "content": "abc", "tool_calls": [CALL]}) == len(
+        "abc" + "read" + "{}"
+    )
+
+
+def test_a_salt_is_the_first_line_of_the_prompt() -> None:
+    messages = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"})
+
+    assert salted(messages, "Salt.")[0] == {"role": "system", "content": "Salt.\nBe brief."}
+    assert salted(messages[1:], "Salt.") == [{"role": "system", "content": "Salt."}, messages[1]]
+    assert messages[0]["content"] == "Be brief."
+
+
+def test_tools_are_salted_too_since_providers_put_them_before_the_messages() -> None:
+    tools = ({"type": "function", "function": {"name": "read", "description": "Reads."}}, {"type": "other"})
+
+    salt = salted_tools(tools, "Salt.")
+
+    assert salt[0]["function"]["description"] == "Salt. Reads."
+    assert salt[1] == tools[1]
+    assert salted_tools((), "Salt.") == []

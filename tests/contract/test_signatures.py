@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import inspect
+import typing
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import _options
+from fastlane.emulator import Emulator
+from tests.contract.entry_points import MESSAGES, MODEL
+
+NAMES = ("OpenAI", "AsyncOpenAI", "AzureOpenAI", "AsyncAzureOpenAI")
+METHODS = ("__init__", "copy", "with_options")
+OWN = {"plays", "hooks", "strict"}
+
+# The options name what the newest openai takes; an older one takes fewer.
+NEWEST = (3, 50)
+INSTALLED = tuple(int(part) for part in openai.__version__.split(".")[:2])
+
+
+def parameters(client: str, method: str, module: Any) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(getattr(getattr(module, client), method)).parameters)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_signature_is_the_stock_one_and_our_three_arguments(name: str, method: str) -> None:
+    ours, stock = parameters(name, method, fastlane), parameters(name, method, openai)
+
+    assert {each: ours[each] for each in stock} == stock
+    assert ours.keys() - stock.keys() == OWN
+    assert all(ours[each].kind is inspect.Parameter.KEYWORD_ONLY for each in OWN)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", NAMES)
+def test_type_hints_can_be_resolved(name: str, method: str) -> None:
+    stock = typing.get_type_hints(getattr(getattr(openai, name), method))
+
+    assert stock.keys() <= typing.get_type_hints(getattr(getattr(fastlane, name), method)).keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_options_for_type_checkers_name_what_the_constructor_takes(name: str) -> None:
+    options = getattr(_options, f"{name}Options")
+    named = set(options.__required_keys__ | options.__optional_keys__)
+    taken = parameters(name, "__init__", openai).keys() - {"self"}
+
+    assert taken <= named
+    if INSTALLED >= NEWEST:
+        assert named == taken
+
+
+def test_the_options_for_type_checkers_name_what_copies_take() -> None:
+    named = set(_options.CopyOptions.__optional_keys__)
+    taken = {each for name in NAMES for each in parameters(name, "copy", openai)} - {"self", "_extra_kwargs"}
+
+    assert taken <= named
+    if INSTALLED >= NEWEST:
+        assert named == taken
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_class_has_the_stock_name_and_is_one(name: str) -> None:
+    ours, stock = getattr(fastlane, name), getattr(openai, name)
+
+    assert ours.__name__ == ours.__qualname__ == name
+    assert issubclass(ours, stock)
+
+
+def test_an_azure_client_is_an_openai_client_as_with_the_stock_ones(azure_arguments: dict[str, Any]) -> None:
+    assert issubclass(openai.AzureOpenAI, openai.OpenAI)
+    assert issubclass(openai.AsyncAzureOpenAI, openai.AsyncOpenAI)
+    with fastlane.AzureOpenAI(**azure_arguments) as client:
+        assert isinstance(client, fastlane.OpenAI)
+    assert issubclass(fastlane.AsyncAzureOpenAI, fastlane.AsyncOpenAI)
+
+
+def test_the_user_agent_is_the_stock_clients(client: fastlane.OpenAI, stock: openai.OpenAI) -> None:
+    assert client.user_agent == stock.user_agent
+    assert client.default_headers.keys() == stock.default_headers.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unknown_argument_is_the_stock_error(name: str, arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'temperature'"):
+        getattr(fastlane, name)(**arguments, temperature=1.0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_positional_argument_is_the_stock_error(name: str) -> None:
+    with pytest.raises(TypeError, match="positional argument"):
+        getattr(openai, name)("sk-test")
+
+    with pytest.raises(TypeError, match="positional argument"):
+        getattr(fastlane, name)("sk-test")
+
+
+def test_an_unknown_argument_of_a_copy_is_the_stock_error(client: fastlane.OpenAI) -> None:
+    unknown: Any = {"temperature": 1.0}
+
+    with pytest.raises(TypeError, match="unexpected keyword argument 'temperature'"):
+        client.with_options(**unknown)
+
+
+def test_an_unknown_argument_of_a_method_is_the_stock_error(provider: Emulator, client: fastlane.OpenAI) -> None:
+    create: Any = client.chat.completions.create
+
+    with pytest.raises(TypeError, match="unexpected keyword argument 'temperatur'"):
+        create(model=MODEL, messages=MESSAGES, temperatur=1.0)
+    assert provider.log() == ()
+    assert client.calls == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_key_is_the_stock_error(name: str) -> None:
+    with pytest.raises(openai.OpenAIError) as stock:
+        getattr(openai, name)()
+
+    with pytest.raises(openai.OpenAIError) as ours:
+        getattr(fastlane, name)()
+    assert str(ours.value) == str(stock.value)
+    assert type(ours.value) is type(stock.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_keys_and_urls_come_from_the_same_variables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    azure = "Azure" in name
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY" if azure else "OPENAI_API_KEY", "sk-of-the-environment")
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT" if azure else "OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-the-environment")
+    options = {"api_version": "2024-10-21"} if azure else {}
+    stock = getattr(openai, name)(**options)
+
+    ours = getattr(fastlane, name)(**options)
+    assert ours.api_key == stock.api_key == "sk-of-the-environment"
+    assert (ours.base_url, ours.organization) == (stock.base_url, stock.organization)
+    assert (ours.timeout, ours.max_retries) == (stock.timeout, stock.max_retries)

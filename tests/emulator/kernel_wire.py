@@ -42,10 +42,10 @@ def missing() -> str | None:
     if shutil.which("ip") is None:
         return "needs the ip command (Debian and Ubuntu: the package iproute2)"
     try:
-        with Namespace():
+        with KernelWire(0):
             return None
     except OSError as error:
-        return f"may not make network namespaces here: {error}"
+        return f"may not make network namespaces with a wire between them here: {error}"
 
 
 class Namespace:

@@ -1,5 +1,15 @@
 """An OpenAI-compatible provider on loopback that writes down what it really did."""
 
+from fastlane._exceptions import MissingExtraError
+
+try:
+    import h2  # noqa: F401
+    import h11  # noqa: F401
+    import msgpack  # type: ignore[import-untyped]  # noqa: F401
+    import trustme  # noqa: F401
+except ModuleNotFoundError as error:
+    raise MissingExtraError("bench", error.name or "h2") from error
+
 from fastlane.emulator._distribution import Quantiles as Quantiles
 from fastlane.emulator._emulator import Emulator as Emulator
 from fastlane.emulator._faults import Fault as Fault

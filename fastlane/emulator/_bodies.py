@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgpack  # type: ignore[import-untyped]
 
+from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._errors import ApiError
 
 Encoding = Literal["json", "msgpack", "gzip"]
@@ -17,6 +19,15 @@ MAXIMUM_BYTES = 64 * 1_048_576
 """Of a body as received."""
 MAXIMUM_DECODED_BYTES = 256 * 1_048_576
 """Of a body after decompression: a small bomb must not fill the memory."""
+
+
+def checked_encodings(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the encodings a server accepts. Raises ConfigurationError for an unknown one."""
+    accepted = tuple(names)
+    unknown = [name for name in accepted if name not in ALL_ENCODINGS]
+    if unknown:
+        raise ConfigurationError(f"accepted_encodings must be of {', '.join(ALL_ENCODINGS)}, got {unknown[0]!r}")
+    return accepted
 
 
 def decompress(body: bytes, content_encoding: str | None, *, accepted: tuple[str, ...], refusal_status: int) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from fastlane._clock import now_ns
+from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._exchange import Exchange, Request, Stamp
 from fastlane.emulator._log import OpenRecord
 
@@ -34,6 +35,10 @@ class ConnectionSettings:
     max_concurrent_streams: int = 100
     # Large enough that no upload ever waits for our window: what an upload costs is the wire's doing, not ours.
     window_bytes: int = 16 * 1_048_576
+
+    def __post_init__(self) -> None:
+        if self.max_concurrent_streams < 1:
+            raise ConfigurationError(f"max_concurrent_streams must be at least 1, got {self.max_concurrent_streams}")
 
 
 class Engine(Protocol):

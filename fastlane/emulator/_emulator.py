@@ -17,7 +17,7 @@ from types import MappingProxyType, TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from fastlane._exceptions import FastlaneError
-from fastlane.emulator._bodies import ALL_ENCODINGS
+from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings
 from fastlane.emulator._child import describe
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._log import RequestLog
@@ -69,7 +69,7 @@ class Emulator:
             http2=http2,
             max_concurrent_streams=max_concurrent_streams,
             faults=[str(_checked(fault)) for fault in faults],
-            accepted_encodings=list(accepted_encodings),
+            accepted_encodings=list(checked_encodings(accepted_encodings)),
             encoding_refusal_status=encoding_refusal_status,
         )
         self._process = subprocess.Popen(

@@ -9,9 +9,10 @@ from random import Random
 from typing import Literal
 
 from fastlane.emulator import _text, _tokens
+from fastlane.emulator._errors import ApiError
 from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._overrides import Overrides
-from fastlane.emulator._prompt import Prompt
+from fastlane.emulator._prompt import Prompt, Schema
 from fastlane.emulator._schema import value_for
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -64,11 +65,11 @@ def _choice(index: int, prompt: Prompt, overrides: Overrides, model: ProviderMod
 
 def _natural_text(prompt: Prompt, overrides: Overrides, model: ProviderModel, tool: str | None, random: Random) -> str:
     if tool is not None:
-        return _filled(_json(value_for(prompt.tools[tool], random)), overrides.output_tokens)
+        return _filled(_drawn(prompt.tools[tool], random), overrides.output_tokens)
     if overrides.output_text is not None:
         return overrides.output_text
     if prompt.schema is not None:
-        return _filled(_json(value_for(_object_at_least(prompt.schema), random)), overrides.output_tokens)
+        return _filled(_drawn(_object_at_least(prompt.schema), random), overrides.output_tokens)
     wanted = model.default_output_tokens if overrides.output_tokens is None else overrides.output_tokens
     return _text.review(random, tokens=wanted)
 
@@ -83,8 +84,12 @@ def _object_at_least(schema: Mapping[str, object] | bool) -> Mapping[str, object
     return schema
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+def _drawn(schema: Schema, random: Random) -> str:
+    try:
+        return json.dumps(value_for(schema, random), separators=(",", ":"))
+    # A schema that is none ("minimum": "x") can trip the drawing at any keyword; it is the request's mistake.
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise ApiError(400, f"Invalid schema: {error}", code="invalid_schema") from error
 
 
 def _filled(text: str, tokens: int | None) -> str:

@@ -7,12 +7,13 @@ from collections import deque
 from typing import Literal
 
 from h2.config import H2Configuration
-from h2.connection import H2Connection
+from h2.connection import ConnectionState, H2Connection
 from h2.errors import ErrorCodes
 from h2.events import (
     ConnectionTerminated,
     DataReceived,
     Event,
+    RemoteSettingsChanged,
     RequestReceived,
     StreamEnded,
     StreamReset,
@@ -60,6 +61,8 @@ class Http2:
 
     def receive(self, data: bytes) -> None:
         """Take bytes of the socket."""
+        # A GOAWAY makes h2 throw away what it still has to send.
+        self.connection.flush()
         try:
             events = self.h2.receive_data(data)
         except ProtocolError:
@@ -85,10 +88,18 @@ class Http2:
             stream = self.streams.get(event.stream_id or 0)
             if stream:
                 stream.client_left(int(event.error_code or 0))
-        elif isinstance(event, WindowUpdated):
+        elif isinstance(event, WindowUpdated | RemoteSettingsChanged):
             self.writable_again()
-        elif isinstance(event, ConnectionTerminated) and not self.streams:
+        elif isinstance(event, ConnectionTerminated):
+            self._client_says_goodbye()
+
+    def _client_says_goodbye(self) -> None:
+        if not self.streams:
             self.connection.close()
+            return
+        # The client opens no more streams, but those open are answered; h2 by itself would send nothing any more.
+        self._last_served = max(self.streams)
+        self.h2.state_machine.state = ConnectionState.SERVER_OPEN
 
     def _begin(self, event: RequestReceived) -> None:
         stream_id = event.stream_id or 0

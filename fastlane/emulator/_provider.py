@@ -9,7 +9,7 @@ from random import Random
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
 from fastlane.emulator._admission import Admission
-from fastlane.emulator._bodies import ALL_ENCODINGS
+from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._faults import Fault, FaultRules
 from fastlane.emulator._log import Ledger
@@ -45,7 +45,7 @@ class Provider:
     ) -> None:
         self.model = model
         self.seed = seed
-        self.accepted_encodings = tuple(accepted_encodings)
+        self.accepted_encodings = checked_encodings(accepted_encodings)
         self.encoding_refusal_status = encoding_refusal_status
         self.ledger = Ledger()
         self.faults = FaultRules(faults)

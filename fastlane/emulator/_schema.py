@@ -22,6 +22,7 @@ _FORMATS = {
 # Deeper than this only what must be is drawn, so that a schema that refers to itself comes to an end.
 _SPARSE_DEPTH = 6
 _MAXIMUM_DEPTH = 40
+_MAXIMUM_SIZE = 10_000
 
 
 def value_for(schema: Mapping[str, Any] | bool, random: Random) -> Any:
@@ -113,14 +114,14 @@ class _Drawing:
             if name in wanted or name in required
         }
         extra = schema.get("additionalProperties")
-        while len(drawn) < schema.get("minProperties", 0):
+        while len(drawn) < _size(schema, "minProperties"):
             drawn[f"key_{len(drawn)}"] = self.draw(extra if isinstance(extra, Mapping) else {}, depth + 1)
         return drawn
 
     def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
         first = [self.draw(item, depth + 1) for item in schema.get("prefixItems") or ()]
         items = schema.get("items", {})
-        least = schema.get("minItems", 0)
+        least = _size(schema, "minItems")
         usual = least if depth >= _SPARSE_DEPTH or items is False else self._random.randint(1, 3)
         length = min(max(least, usual, len(first)), schema.get("maxItems", 1_000_000))
         drawn = first[:length]
@@ -137,7 +138,7 @@ class _Drawing:
         if given is not None:
             return given
         text = " ".join(self._random.choice(_WORDS) for _ in range(self._random.randint(1, 4)))
-        least, most = schema.get("minLength", 0), schema.get("maxLength")
+        least, most = _size(schema, "minLength"), schema.get("maxLength")
         while len(text) < least:
             text += f" {self._random.choice(_WORDS)}"
         return text if most is None else text[: int(most)]
@@ -155,6 +156,13 @@ class _Drawing:
         last = high // step - ("exclusiveMaximum" in schema and high % step == 0)
         value = self._random.randint(int(first), max(int(first), int(last))) * step
         return int(value) if whole else value
+
+
+def _size(schema: Mapping[str, Any], name: str) -> int:
+    size = int(schema.get(name, 0))
+    if size > _MAXIMUM_SIZE:
+        raise ValueError(f"{name} must be at most {_MAXIMUM_SIZE} here, got {size}")
+    return size
 
 
 def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

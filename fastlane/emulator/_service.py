@@ -182,5 +182,6 @@ def _send(exchange: Exchange, status: int, body: bytes, headers: tuple[tuple[str
             *headers,
         ],
     )
-    exchange.send(body)
+    if exchange.record.method != "HEAD":
+        exchange.send(body)
     exchange.end()

@@ -97,6 +97,12 @@ def test_an_endless_reference_comes_to_an_end() -> None:
     assert value_for(True, Random(0)) is None
 
 
+def test_a_size_without_end_is_refused() -> None:
+    for schema in ({"type": "array", "minItems": 10**9}, {"type": "string", "minLength": 10**9}):
+        with pytest.raises(ValueError, match="at most 10000"):
+            value_for(schema, Random(0))
+
+
 def test_least_properties_and_unique_items_are_kept() -> None:
     schema = {"type": "object", "minProperties": 3, "additionalProperties": {"type": "integer"}}
     unique = {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True, "minItems": 3}

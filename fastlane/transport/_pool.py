@@ -14,6 +14,8 @@ from typing import Any
 
 import anyio
 
+from ._http2_socket import AsyncBackend, Goodbyes, SyncBackend
+
 # Connections kept without a call, of all that may be open at once: the stock client's own limit.
 _MOST_IDLE = 100
 
@@ -24,9 +26,10 @@ CONNECTION = "fastlane.connection"
 class _OneCall:
     """The part of a connection that is the same in both forms."""
 
-    def __init__(self, not_available: type[Exception], **settings: Any) -> None:
+    def __init__(self, not_available: type[Exception], goodbyes: Goodbyes, **settings: Any) -> None:
         super().__init__(**settings)
         self._not_available = not_available
+        self._goodbyes = goodbyes
         self._claim_lock = threading.Lock()
         self._claimed = False
         self._network_stream: Any = None
@@ -37,13 +40,15 @@ class _OneCall:
             if self._claimed:
                 raise self._not_available()
             self._claimed = True
+        # Calls follow one another, and a client's streams have the odd numbers (RFC 9113, 5.1.1).
+        self._goodbyes.stream_id = 1 if self._goodbyes.stream_id == 0 else self._goodbyes.stream_id + 2
 
     def release(self) -> None:
         """The call is over, and the connection is clean or closed."""
         self._claimed = False
 
     def is_available(self) -> bool:
-        return not self._claimed and bool(super().is_available())  # type: ignore[misc]
+        return not self._claimed and not self._goodbyes.going_away and bool(super().is_available())  # type: ignore[misc]
 
     def can_multiplex(self) -> bool:
         return False
@@ -51,7 +56,9 @@ class _OneCall:
     def has_expired(self) -> bool:
         # An idle HTTP/1.1 connection is looked at underneath. Whatever a server says on an idle HTTP/2 connection is
         # a goodbye (GOAWAY, close_notify, FIN, RST), or so rare (a PING) that a new connection is the cheaper answer.
-        return bool(super().has_expired()) or (self.is_idle() and self._is_readable())  # type: ignore[misc]
+        idle = self.is_idle()  # type: ignore[attr-defined]
+        said_goodbye = idle and (self._goodbyes.going_away or self._is_readable())
+        return said_goodbye or bool(super().has_expired())  # type: ignore[misc]
 
     def _is_readable(self) -> bool:
         if self._network_stream is None:
@@ -109,7 +116,13 @@ def pool_class(core: ModuleType, *, asynchronous: bool) -> type[Any]:
         pool_base.__init__(self, max_connections=max_connections, max_keepalive_connections=_MOST_IDLE, **settings)
         self._connection_settings = settings
 
+    backend_class = AsyncBackend if asynchronous else SyncBackend
+
     def create_connection(self: Any, origin: Any) -> Any:
-        return connection_class(not_available=core.ConnectionNotAvailable, origin=origin, **self._connection_settings)
+        settings = dict(self._connection_settings)
+        goodbyes = Goodbyes()
+        if settings["http2"] and origin.scheme == b"https":
+            settings["network_backend"] = backend_class(self._network_backend, goodbyes)
+        return connection_class(not_available=core.ConnectionNotAvailable, goodbyes=goodbyes, origin=origin, **settings)
 
     return type(f"{prefix}OneCallPool", (pool_base,), {"__init__": __init__, "create_connection": create_connection})

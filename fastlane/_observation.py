@@ -193,7 +193,7 @@ class Observation:
 
     def _chat_event(self, event: Any, arrived: int) -> None:
         choices = getattr(event, "choices", None)
-        if choices:
+        if choices and isinstance(choices, list):
             kind = _tokens_seen.kind_of_choices(choices)
             if kind is not None:
                 self._token(kind, arrived)

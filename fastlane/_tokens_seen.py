@@ -42,7 +42,10 @@ _RESPONSE_ENDS = frozenset({"response.completed", "response.incomplete", "respon
 
 def from_json(data: bytes | str) -> Any:
     """Parse JSON so that it can be read like openai's objects; ValueError if it is none."""
-    return json.loads(data, object_hook=lambda fields: SimpleNamespace(**fields))
+    try:
+        return json.loads(data, object_hook=lambda fields: SimpleNamespace(**fields))
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply to be read") from None
 
 
 def kind_of_delta(delta: Any) -> TokenKind | None:

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from array import array
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fastlane import Attempt, Call, CallRecord, Timeline, Usage, WireStamps
+
+SECOND = 1_000_000_000
+
+
+def record(*, usage: Usage | None = None, kind: Any = "content", **fields: Any) -> CallRecord:
+    """A record of a stream with a token after 1, 2 and 3 seconds."""
+    tokens = array("q", [SECOND, 2 * SECOND, 3 * SECOND])
+    timeline = Timeline(
+        started_wall_ns=1_700_000_000 * SECOND,
+        started_ns=0,
+        ended_ns=4 * SECOND,
+        first_event_ns=SECOND,
+        first_token_ns=SECOND,
+        first_token_kind=kind,
+        first_content_token_ns=SECOND if kind == "content" else 3 * SECOND,
+        token_ns=tokens,
+    )
+    defaults: dict[str, Any] = {
+        "call_id": "a-1",
+        "method": "POST",
+        "endpoint": "/chat/completions",
+        "origin": "https://api.example.com:443",
+        "model": "m",
+        "stream": True,
+        "outcome": "completed",
+        "timeline": timeline,
+        "usage": usage or Usage(),
+    }
+    return CallRecord(**{**defaults, **fields})
+
+
+def call(body: Mapping[str, Any]) -> Call:
+    return Call(call_id="a-1", endpoint="/chat/completions", origin="https://x:443", body=body, stream=False)
+
+
+def test_a_body_is_changed_by_making_another_call() -> None:
+    body = {"model": "small", "messages": []}
+    first = call(body)
+    second = first.with_body("model: small -> large", model="large").with_body("seed: 7", seed=7)
+
+    assert body == {"model": "small", "messages": []}
+    assert first.body is body
+    assert first.changes == ()
+    assert second.body == {"model": "large", "messages": [], "seed": 7}
+    assert second.changes == ("model: small -> large", "seed: 7")
+    assert (first.model, second.model) == ("small", "large")
+
+
+@pytest.mark.parametrize("body", [{}, {"model": None}, {"model": 3}])
+def test_a_body_without_a_model_has_none(body: dict[str, Any]) -> None:
+    assert call(body).model is None
+
+
+@pytest.mark.parametrize(
+    "value", [call({}), record(), Usage(), Attempt(number=1, kind="first", wire=WireStamps(started_ns=0))]
+)
+def test_what_is_known_of_a_call_is_frozen(value: Any) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, dataclasses.fields(value)[0].name, "other")
+
+
+def test_the_pace_counts_the_tokens_that_the_provider_reported() -> None:
+    of_nine = record(usage=Usage(output_tokens=9))
+
+    assert of_nine.streamed_output_tokens == 9
+    assert of_nine.time_per_output_token_s == 2.0 / 8
+    assert of_nine.decode_rate == 4.0
+    assert of_nine.inter_token_latencies_s == (1.0, 1.0)
+
+
+def test_without_usage_there_is_no_pace() -> None:
+    assert record().streamed_output_tokens is None
+    assert record().time_per_output_token_s is None
+    assert record().decode_rate is None
+
+
+def test_reasoning_that_was_not_streamed_does_not_count_as_streamed() -> None:
+    hidden = record(usage=Usage(output_tokens=105, reasoning_tokens=100))
+
+    assert hidden.streamed_output_tokens == 5
+    assert hidden.time_per_output_token_s == 2.0 / 4
+
+
+def test_reasoning_that_was_streamed_counts() -> None:
+    shown = record(usage=Usage(output_tokens=105, reasoning_tokens=100), kind="reasoning")
+
+    assert shown.streamed_output_tokens == 105
+    assert shown.time_per_output_token_s == 2.0 / 104
+
+
+@pytest.mark.parametrize("reasoning_tokens", [None, 0])
+def test_an_answer_without_reasoning_counts_whole(reasoning_tokens: int | None) -> None:
+    assert record(usage=Usage(output_tokens=5, reasoning_tokens=reasoning_tokens)).streamed_output_tokens == 5
+
+
+def test_the_last_attempt_answered() -> None:
+    attempts = (
+        Attempt(number=1, kind="first", wire=WireStamps(started_ns=0), status_code=429, connection_reused=False),
+        Attempt(number=2, kind="retry", wire=WireStamps(started_ns=9), status_code=200, connection_reused=True),
+    )
+
+    assert record(attempts=attempts).last_attempt is attempts[1]
+    assert record(attempts=attempts).connection_reused is True
+    assert record().last_attempt is None
+    assert record().connection_reused is None
+
+
+def values(data: Any) -> list[Any]:
+    if isinstance(data, dict):
+        return [leaf for value in data.values() for leaf in values(value)]
+    if isinstance(data, list | tuple):
+        return [leaf for value in data for leaf in values(value)]
+    return [data]
+
+
+counts = st.none() | st.integers(0, 10**9)
+texts = st.none() | st.text(max_size=20)
+outcomes: list[Literal["completed", "truncated", "failed"]] = ["completed", "truncated", "failed"]
+
+
+@settings(deadline=None)
+@given(
+    usage=st.builds(Usage, input_tokens=counts, cached_tokens=counts, output_tokens=counts, reasoning_tokens=counts),
+    outcome=st.sampled_from(outcomes),
+    error=texts,
+    model=texts,
+    status_code=counts,
+    attempts=st.lists(
+        st.builds(
+            Attempt,
+            number=st.integers(1, 9),
+            kind=st.sampled_from(["first", "retry"]),
+            wire=st.builds(WireStamps, started_ns=st.integers(0, 10**18), ended_ns=counts),
+            error=texts,
+        ),
+        max_size=3,
+    ).map(tuple),
+)
+def test_a_record_is_plain_json(**fields: Any) -> None:
+    data = record(**fields).to_dict()
+
+    assert json.loads(json.dumps(data, allow_nan=False)) == json.loads(json.dumps(data))
+    assert {type(value) for value in values(data)} <= {int, float, str, bool, type(None)}
+
+
+def test_the_json_of_a_record_holds_its_metrics_and_its_stamps() -> None:
+    seen = record(usage=Usage(output_tokens=3))
+    data = json.loads(json.dumps(seen.to_dict()))
+
+    assert data["timeline"]["token_ns"] == [SECOND, 2 * SECOND, 3 * SECOND]
+    assert data["metrics"] == {
+        "time_to_first_token_s": seen.time_to_first_token_s,
+        "time_to_first_content_token_s": seen.time_to_first_content_token_s,
+        "time_per_output_token_s": seen.time_per_output_token_s,
+        "decode_rate": seen.decode_rate,
+        "api_end_to_end_s": seen.api_end_to_end_s,
+        "duration_s": seen.duration_s,
+    }
+    assert data["usage"] == {"input_tokens": None, "cached_tokens": None, "output_tokens": 3, "reasoning_tokens": None}
+
+
+def test_hidden_reasoning_never_makes_a_negative_count() -> None:
+    wrong = record(usage=Usage(output_tokens=3, reasoning_tokens=10))
+
+    assert wrong.time_per_output_token_s is None
+    assert wrong.decode_rate is None

@@ -1,0 +1,547 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from openai.types.chat import ChatCompletionChunk
+
+from fastlane import CallRecord, Play, Usage
+from fastlane._observation import Observation
+from fastlane._pipeline import Pipeline
+from fastlane._tokens_seen import from_json
+
+Make = Callable[..., Observation]
+
+
+class Told:
+    """A pipeline of no plays whose hook keeps what it is told."""
+
+    def __init__(self, *plays: Play, strict: bool = True) -> None:
+        self.records: list[CallRecord] = []
+        self.pipeline = Pipeline(plays, [self.records.append], strict=strict)
+
+    def begin(self, endpoint: str = "/chat/completions", *, streaming: bool = True) -> Observation:
+        observation = Observation(
+            self.pipeline, method="POST", endpoint=endpoint, origin="https://x:443", stream=streaming, transport="fake"
+        )
+        observation.streaming = streaming
+        observation.decoded = streaming
+        return observation
+
+
+def chunk(text: str | None = None, *, finish: str | None = None, **fields: Any) -> dict[str, Any]:
+    delta = fields.pop("delta", {} if text is None else {"content": text})
+    choice = {"index": fields.pop("index", 0), "delta": delta, "finish_reason": finish}
+    return {
+        "id": "c",
+        "created": 1,
+        "object": "chat.completion.chunk",
+        "model": "m",
+        "choices": [choice],
+        **fields,
+    }
+
+
+def typed(event: dict[str, Any]) -> Any:
+    return ChatCompletionChunk.construct(**event) if "type" not in event else from_json(json.dumps(event))
+
+
+def seen(
+    events: Iterable[dict[str, Any]], *, endpoint: str = "/chat/completions", done: bool = True, parse: Any = None
+) -> CallRecord:
+    """The record of a stream of these events, which arrive at 1,000, 2,000, ... nanoseconds."""
+    observation = Told().begin(endpoint)
+    for number, event in enumerate(events, 1):
+        observation.arrived_ns = number * 1_000
+        observation.event(from_json(json.dumps(event)) if parse is None else parse(event))
+    if done:
+        observation.done()
+    observation.finish()
+    return observation.record()
+
+
+@pytest.fixture(params=["json", "openai"])
+def parse(request: pytest.FixtureRequest) -> Any:
+    """Events as a reader of raw bytes sees them, and as openai's own objects."""
+    if request.param == "json":
+        return lambda event: from_json(json.dumps(event))
+    from openai._models import construct_type
+
+    return lambda event: construct_type(type_=ChatCompletionChunk, value=event)
+
+
+def test_a_stream_with_usage_on_a_last_event_without_choices(parse: Any) -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}
+    record = seen(
+        [
+            chunk(delta={"role": "assistant", "content": ""}),
+            chunk("a"),
+            chunk("b"),
+            chunk(finish="stop"),
+            chunk(choices=[], usage=usage, service_tier="priority"),
+        ],
+        parse=parse,
+    )
+
+    assert record.outcome == "completed"
+    assert record.finish_reason == "stop"
+    assert record.response_model == "m"
+    assert record.service_tier == "priority"
+    assert record.usage == Usage(input_tokens=9, output_tokens=2)
+    assert record.events == 5
+    assert record.timeline.first_event_ns == 1_000
+    assert record.timeline.first_token_ns == record.timeline.first_content_token_ns == 2_000
+    assert list(record.timeline.token_ns) == [2_000, 3_000]
+
+
+def test_usage_on_the_finishing_event(parse: Any) -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 1, "total_tokens": 10}
+    record = seen([chunk("a"), chunk(finish="length", usage=usage)], parse=parse)
+
+    assert record.usage == Usage(input_tokens=9, output_tokens=1)
+    assert record.finish_reason == "length"
+
+
+def test_usage_on_every_event_keeps_the_last(parse: Any) -> None:
+    def usage(count: int) -> dict[str, int]:
+        return {"prompt_tokens": 9, "completion_tokens": count, "total_tokens": 9 + count}
+
+    record = seen(
+        [chunk("a", usage=usage(1)), chunk("b", usage=usage(2)), chunk("c", usage=usage(3), finish="stop")], parse=parse
+    )
+
+    assert record.usage.output_tokens == 3
+    assert len(record.timeline.token_ns) == 3
+    assert record.outcome == "completed"
+
+
+def test_usage_that_comes_on_a_content_event_in_the_midst_is_not_missed(parse: Any) -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+    record = seen([chunk("a"), chunk("b"), chunk("c", usage=usage), chunk("d"), chunk(finish="stop")], parse=parse)
+
+    assert record.usage.output_tokens == 3
+    assert len(record.timeline.token_ns) == 4
+
+
+def test_without_usage_counts_are_unknown_whatever_number_of_events_came(parse: Any) -> None:
+    record = seen([*[chunk("a")] * 20, chunk(finish="stop")], parse=parse)
+
+    assert record.usage == Usage()
+    assert record.events == 21
+    assert record.time_per_output_token_s is None
+
+
+def test_reasoning_comes_first_and_content_later(parse: Any) -> None:
+    record = seen(
+        [
+            chunk(delta={"role": "assistant"}),
+            chunk(delta={"reasoning_content": "hm"}),
+            chunk(delta={"reasoning": "hm"}),
+            chunk("a"),
+            chunk(finish="stop"),
+        ],
+        parse=parse,
+    )
+
+    assert record.timeline.first_token_kind == "reasoning"
+    assert record.timeline.first_token_ns == 2_000
+    assert record.timeline.first_content_token_ns == 4_000
+    assert len(record.timeline.token_ns) == 3
+
+
+@pytest.mark.parametrize(
+    ("delta", "kind"),
+    [
+        ({"tool_calls": [{"index": 0, "id": "t", "function": {"name": "f", "arguments": ""}}]}, "tool_call"),
+        ({"function_call": {"name": "f", "arguments": ""}}, "tool_call"),
+        ({"refusal": "No"}, "refusal"),
+        ({"audio": {"id": "a", "data": "UklGRg=="}}, "audio"),
+        ({"reasoning": "hm"}, "reasoning"),
+        ({"reasoning_content": "hm"}, "reasoning"),
+    ],
+)
+def test_output_of_another_kind_is_a_first_token_without_visible_content(
+    delta: dict[str, Any], kind: str, parse: Any
+) -> None:
+    record = seen([chunk(delta={"role": "assistant"}), chunk(delta=delta), chunk(finish="stop")], parse=parse)
+
+    assert record.timeline.first_token_kind == kind
+    assert record.timeline.first_token_ns == 2_000
+    assert record.timeline.first_content_token_ns is None
+    assert record.time_to_first_content_token_s is None
+
+
+def test_several_choices_are_completed_when_each_has_finished(parse: Any) -> None:
+    events = [chunk("a"), chunk("b", index=1), chunk("c"), chunk(finish="stop"), chunk("d", index=1)]
+
+    cut = seen(events, parse=parse)
+    whole = seen([*events, chunk(finish="length", index=1)], parse=parse)
+
+    assert cut.outcome == "truncated"
+    assert whole.outcome == "completed"
+    assert whole.finish_reason == "stop"
+    assert len(whole.timeline.token_ns) == 4
+
+
+def test_several_choices_in_one_event(parse: Any) -> None:
+    both = chunk()
+    both["choices"] = [
+        {"index": 0, "delta": {"content": "a"}, "finish_reason": None},
+        {"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"},
+    ]
+
+    assert seen([both], parse=parse).outcome == "truncated"
+    assert seen([both, chunk(finish="stop")], parse=parse).outcome == "completed"
+
+
+def test_a_choice_that_appears_late_is_not_missed(parse: Any) -> None:
+    record = seen([chunk("a"), chunk("b"), chunk("c", index=1), chunk(finish="stop")], parse=parse)
+
+    assert record.outcome == "truncated"
+
+
+def test_the_completions_endpoint() -> None:
+    def event(text: str, finish: str | None = None) -> dict[str, Any]:
+        return {"choices": [{"index": 0, "text": text, "finish_reason": finish}], "model": "m"}
+
+    record = seen([event("a"), event("b"), event("", "stop")], endpoint="/completions")
+
+    assert record.outcome == "completed"
+    assert list(record.timeline.token_ns) == [1_000, 2_000]
+
+
+RESPONSE = {
+    "model": "m",
+    "status": "completed",
+    "service_tier": "flex",
+    "usage": {"input_tokens": 12, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 3},
+}
+
+
+def test_a_stream_of_the_responses_api() -> None:
+    record = seen(
+        [
+            {"type": "response.created", "response": {**RESPONSE, "status": "queued", "usage": None}},
+            {"type": "response.output_item.added"},
+            {"type": "response.reasoning_summary_text.delta", "delta": "hm"},
+            {"type": "response.output_text.delta", "delta": "a"},
+            {"type": "response.output_text.delta", "delta": "b"},
+            {"type": "response.output_text.done", "text": "ab"},
+            {"type": "response.completed", "response": RESPONSE},
+        ],
+        endpoint="/responses",
+        done=False,
+    )
+
+    assert record.outcome == "completed"
+    assert record.finish_reason == "completed"
+    assert record.usage == Usage(input_tokens=12, cached_tokens=4, output_tokens=3)
+    assert record.service_tier == "flex"
+    assert record.response_model == "m"
+    assert record.timeline.first_token_kind == "reasoning"
+    assert record.timeline.first_content_token_ns == 4_000
+    assert list(record.timeline.token_ns) == [3_000, 4_000, 5_000]
+
+
+@pytest.mark.parametrize("status", ["completed", "incomplete", "failed"])
+def test_each_end_of_a_response_carries_its_status(status: str) -> None:
+    response = {**RESPONSE, "status": status}
+    record = seen([{"type": f"response.{status}", "response": response}], endpoint="/responses", done=False)
+
+    assert record.outcome == "completed"
+    assert record.finish_reason == status
+    assert record.usage.output_tokens == 3
+
+
+def test_a_response_without_its_final_event_was_cut_off() -> None:
+    record = seen([{"type": "response.output_text.delta", "delta": "a"}], endpoint="/responses")
+
+    assert record.outcome == "truncated"
+    assert record.finish_reason is None
+
+
+class Ending:
+    """Ways in which a stream of the given events can end, by what is known at the end."""
+
+    @staticmethod
+    def done(observation: Observation) -> None:
+        observation.done()
+
+    @staticmethod
+    def exhausted(observation: Observation) -> None:
+        observation.exhausted = True
+
+    @staticmethod
+    def closed(observation: Observation) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("events", "ending", "outcome"),
+    [
+        ([chunk("a"), chunk(finish="stop")], Ending.done, "completed"),
+        ([chunk("a"), chunk(finish="stop")], Ending.exhausted, "completed"),
+        ([chunk("a"), chunk(finish="stop")], Ending.closed, "completed"),
+        ([chunk("a")], Ending.done, "truncated"),
+        ([chunk("a")], Ending.exhausted, "truncated"),
+        ([chunk("a")], Ending.closed, "closed"),
+        ([], Ending.closed, "closed"),
+        ([], Ending.done, "truncated"),
+        ([], Ending.exhausted, "truncated"),
+    ],
+)
+def test_how_a_stream_ended(events: list[dict[str, Any]], ending: Any, outcome: str) -> None:
+    observation = Told().begin()
+    for event in events:
+        observation.event(from_json(json.dumps(event)))
+    ending(observation)
+    observation.finish()
+
+    assert observation.record().outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "name"),
+    [
+        (ValueError("the prompt"), "failed", "ValueError"),
+        (asyncio.CancelledError(), "cancelled", "CancelledError"),
+        (KeyboardInterrupt(), "cancelled", "KeyboardInterrupt"),
+        (SystemExit(), "cancelled", "SystemExit"),
+        (GeneratorExit(), "closed", None),
+        (type("Cancelled", (BaseException,), {})(), "cancelled", "Cancelled"),
+    ],
+)
+def test_how_an_error_ends_a_call(error: BaseException, outcome: str, name: str | None) -> None:
+    observation = Told().begin()
+    observation.event(typed(chunk("a")))
+    observation.failed(error)
+    observation.finish()
+
+    assert observation.record().outcome == outcome
+    assert observation.record().error == name
+
+
+def test_the_error_that_reaches_the_application_names_the_failure_and_no_message_is_kept() -> None:
+    observation = Told().begin()
+    observation.begin_attempt(10)
+    observation.body_failed(ConnectionError("secret prompt"))
+    observation.failed(RuntimeError("secret prompt"))
+    observation.finish()
+    record = observation.record()
+
+    assert record.error == "RuntimeError"
+    assert record.attempts[0].error == "ConnectionError"
+    assert "secret" not in json.dumps(record.to_dict())
+
+
+ATOMS: Any = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=4)
+FIELDS = """
+    choices delta content usage index finish_reason model type response service_tier prompt_tokens completion_tokens
+    prompt_tokens_details cached_tokens tool_calls status text reasoning_content output_tokens input_tokens role
+"""
+NAMES = st.sampled_from(FIELDS.split())
+TYPES = st.sampled_from(["response.completed", "response.output_text.delta", "response.failed", "response.created"])
+ANYTHING = st.recursive(
+    ATOMS | TYPES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=12
+)
+WRONG_CHOICE = st.fixed_dictionaries(
+    {},
+    optional={
+        "index": ATOMS,
+        "delta": ANYTHING,
+        "finish_reason": ANYTHING,
+        "text": ANYTHING,
+    },
+)
+WRONG_EVENT = ANYTHING | st.fixed_dictionaries(
+    {},
+    optional={
+        "choices": st.none() | st.text(max_size=3) | ATOMS | st.lists(WRONG_CHOICE | ANYTHING, max_size=3) | ANYTHING,
+        "usage": ANYTHING,
+        "model": ATOMS,
+        "type": TYPES | ANYTHING,
+        "response": ANYTHING,
+    },
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    events=st.lists(WRONG_EVENT, max_size=5),
+    ordinary=st.booleans(),
+    endpoint=st.sampled_from(["/chat/completions", "/responses", "/completions"]),
+)
+def test_no_shape_of_an_event_is_an_error_of_ours(events: list[Any], ordinary: bool, endpoint: str) -> None:
+    first = [chunk("a"), chunk("b")] if ordinary else []
+    record = seen([*first, *events], endpoint=endpoint)
+
+    assert record.outcome in ("completed", "truncated")
+    assert record.events == len(first) + len(events)
+    json.dumps(record.to_dict())
+
+
+@settings(deadline=None, max_examples=200)
+@given(answer=WRONG_EVENT, endpoint=st.sampled_from(["/chat/completions", "/responses", "/embeddings"]))
+def test_no_shape_of_a_whole_answer_is_an_error_of_ours(answer: Any, endpoint: str) -> None:
+    observation = Told().begin(endpoint, streaming=False)
+    observation.raw_answer(json.dumps(answer).encode())
+    observation.finish()
+
+    assert observation.record().outcome == "completed"
+    json.dumps(observation.record().to_dict())
+
+
+@pytest.mark.parametrize("body", [b"", b"not json", b"\xff", b"[" * 100_000])
+def test_an_answer_that_is_no_json_is_not_ours_to_complain_about(body: bytes) -> None:
+    observation = Told().begin(streaming=False)
+    observation.raw_answer(body)
+    observation.finish()
+
+    assert observation.record().usage == Usage()
+
+
+def test_the_events_of_ordinary_content_are_all_counted_on_the_short_path(parse: Any) -> None:
+    record = seen([chunk("a") for _ in range(1_000)] + [chunk(finish="stop")], parse=parse)
+
+    assert len(record.timeline.token_ns) == 1_000
+    assert record.events == 1_001
+    assert record.finish_reason == "stop"
+
+
+def test_a_tool_call_after_content_leaves_the_short_path(parse: Any) -> None:
+    call = {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]}
+    record = seen([chunk("a"), chunk("b"), chunk(delta=call), chunk(finish="tool_calls")], parse=parse)
+
+    assert len(record.timeline.token_ns) == 3
+    assert record.timeline.first_token_kind == "content"
+    assert record.finish_reason == "tool_calls"
+
+
+# Exactly one record
+
+
+def test_a_call_that_is_finished_twice_is_reported_once() -> None:
+    told = Told()
+    observation = told.begin()
+    observation.finish()
+    observation.finish()
+    observation.abandoned()
+    observation.body_closed()
+
+    assert told.records == [observation.record()]
+    assert told.pipeline.calls == (observation.record(),)
+
+
+def test_threads_that_finish_a_call_at_once_report_it_once() -> None:
+    told = Told()
+    for _ in range(200):
+        observation = told.begin()
+        barrier = threading.Barrier(4)
+
+        def finish(observation: Observation = observation, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            observation.finish()
+
+        threads = [threading.Thread(target=finish) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert len(told.records) == 200
+    assert len({record.call_id for record in told.records}) == 200
+
+
+def test_an_abandoned_call_is_reported_later_and_once() -> None:
+    told = Told()
+    observation = told.begin()
+    observation.abandoned()
+    before = list(told.records)
+
+    assert before == []
+    assert told.pipeline.last_call == observation.record()
+    assert told.pipeline.calls == (observation.record(),)
+    assert [record.outcome for record in told.records] == ["abandoned"]
+
+
+def test_a_finaliser_that_runs_while_a_call_is_reported_reports_its_own() -> None:
+    told = Told()
+    inner = told.begin()
+    outer = Told()
+
+    class Dropped:
+        def __del__(self) -> None:
+            inner.abandoned()
+            observation.abandoned()
+
+    def hook(_: CallRecord) -> None:
+        dropped: Any = Dropped()
+        dropped.itself = dropped
+        del dropped
+        gc.collect()
+
+    outer.pipeline = Pipeline([], [outer.records.append, hook], strict=True)
+    observation = outer.begin()
+    observation.finish()
+
+    assert [record.outcome for record in outer.pipeline.calls] == ["closed"]
+    assert len(outer.records) == 1
+    assert [record.outcome for record in told.pipeline.calls] == ["abandoned"]
+    assert len(told.records) == 1
+
+
+def test_a_finaliser_that_finds_the_lock_taken_by_its_own_thread_does_not_wait() -> None:
+    told = Told()
+    observation = told.begin()
+    with observation._lock:
+        observation.abandoned()
+    observation.finish()
+
+    assert len(told.records) == 1
+
+
+def test_a_call_id_is_unique() -> None:
+    told = Told()
+
+    assert len({told.begin().call_id for _ in range(1_000)}) == 1_000
+
+
+def test_a_watcher_stops_a_stream() -> None:
+    class StopAtThird:
+        def __init__(self) -> None:
+            self.events: list[Any] = []
+
+        def see(self, event: Any) -> bool:
+            self.events.append(event)
+            return len(self.events) == 3
+
+    watcher = StopAtThird()
+    observation = Told().begin()
+    observation.watchers = (watcher,)
+    asked = [observation.event(from_json(json.dumps(chunk(text)))) for text in "abc"]
+    observation.finish()
+
+    assert asked == [False, False, True]
+    assert observation.record().outcome == "stopped"
+    assert len(watcher.events) == 3
+
+
+def test_headers_give_the_request_id_where_the_answer_does_not() -> None:
+    observation = Told().begin()
+    observation.begin_attempt(3)
+    headers = {"x-request-id": "req-7"}
+    observation.attempt_answered(SimpleNamespace(status_code=200, headers=headers, extensions={}))
+    observation.finish()
+    record = observation.record()
+
+    assert record.request_id == "req-7"
+    assert record.status_code == 200
+    assert record.attempts[0].request_body_bytes == 3
+    assert record.attempts[0].connection_reused is None

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import pytest
+
+from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError, Stage, Timeline, Watcher
+from fastlane._pipeline import REMEMBERED_CALLS, Pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Notes(Play):
+    """A play that notes its turn on the call."""
+
+    stage: ClassVar[Stage] = Stage.SHAPE
+
+    def plan(self, call: Call) -> Call:
+        return replace(call, changes=(*call.changes, type(self).__name__))
+
+
+class Routes(Notes):
+    stage = Stage.ROUTE
+
+
+class Shapes(Notes):
+    stage = Stage.SHAPE
+
+
+class ShapesToo(Notes):
+    stage = Stage.SHAPE
+
+
+class Encodes(Notes):
+    stage = Stage.ENCODE
+
+
+@dataclass(frozen=True)
+class Breaks(Play):
+    """A play that raises in whatever it is asked to do, quoting what no log may hold."""
+
+    def plan(self, call: Call) -> Call:
+        raise ValueError("the secret prompt")
+
+    def watch(self, call: Call) -> Watcher | None:
+        raise ValueError("the secret prompt")
+
+    def learn(self, record: CallRecord) -> None:
+        raise ValueError("the secret prompt")
+
+
+@dataclass(frozen=True)
+class ReturnsNothing(Play):
+    def plan(self, call: Call) -> Call:
+        return None  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Learns(Play):
+    learned: list[CallRecord] = field(default_factory=list, repr=False)
+
+    def learn(self, record: CallRecord) -> None:
+        self.learned.append(record)
+
+
+class BreakingWatcher:
+    def see(self, event: Any) -> bool:
+        raise ValueError("the secret prompt")
+
+
+@dataclass(frozen=True)
+class Watches(Play):
+    watcher: Watcher | None = None
+
+    def watch(self, call: Call) -> Watcher | None:
+        return self.watcher
+
+
+def call() -> Call:
+    return Call(call_id="a-1", endpoint="/chat/completions", origin="https://x:443", body={"model": "m"}, stream=True)
+
+
+def record(call_id: str = "a-1") -> CallRecord:
+    timeline = Timeline(started_wall_ns=0, started_ns=0, ended_ns=1)
+    return CallRecord(
+        call_id=call_id,
+        method="POST",
+        endpoint="/chat/completions",
+        origin="https://x:443",
+        model="m",
+        stream=False,
+        outcome="completed",
+        timeline=timeline,
+    )
+
+
+class Over:
+    """A call that is over, which counts how often its record is asked for."""
+
+    def __init__(self, call_id: str = "a-1") -> None:
+        self.asked = 0
+        self._record = record(call_id)
+
+    def record(self) -> CallRecord:
+        self.asked += 1
+        return self._record
+
+
+def pipeline(*plays: Play, hooks: Any = (), strict: bool = False) -> Pipeline:
+    return Pipeline(plays, hooks, strict=strict)
+
+
+def test_plays_plan_in_the_order_of_their_stages_and_then_in_the_order_given() -> None:
+    planned = pipeline(Encodes(), ShapesToo(), Shapes(), Routes()).plan(call())
+
+    assert planned.changes == ("Routes", "ShapesToo", "Shapes", "Encodes")
+
+
+def test_the_fingerprint_is_the_repr_of_every_play_in_the_order_given() -> None:
+    assert pipeline(Learns(), Connection(idle_s=7)).fingerprint == (
+        "Learns()",
+        "Connection(http2='prefer', idle_s=7, max_connections=1000)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("plays", "shapes"),
+    [((), False), ((Connection(),), False), ((Learns(),), False), ((Watches(),), True), ((Routes(),), True)],
+)
+def test_a_call_is_shaped_only_where_a_play_plans_or_watches(plays: tuple[Play, ...], shapes: bool) -> None:
+    assert pipeline(*plays).shapes_calls is shapes
+
+
+@pytest.mark.parametrize("play", [Breaks(), ReturnsNothing()])
+def test_a_play_that_raises_in_plan_is_skipped_and_the_others_go_on(play: Play) -> None:
+    planned = pipeline(Routes(), play, Encodes()).plan(call())
+
+    assert planned.changes == ("Routes", "Encodes")
+    assert planned.body == {"model": "m"}
+
+
+def test_a_play_that_raises_is_logged_once_without_what_it_said(caplog: pytest.LogCaptureFixture) -> None:
+    told = pipeline(Breaks(), hooks=[BreakingWatcher().see])
+    with caplog.at_level(logging.WARNING, logger="fastlane"):
+        for _ in range(3):
+            told.plan(call())
+            told.watchers(call())
+            told.see(BreakingWatcher(), object())
+            told.report(Over())
+
+    messages = [entry.getMessage() for entry in caplog.records]
+    assert [message.partition(" and is skipped")[0] for message in messages] == [
+        "Breaks raised ValueError in plan",
+        "Breaks raised ValueError in watch",
+        "BreakingWatcher raised ValueError in see",
+        "Breaks raised ValueError in learn",
+        "BreakingWatcher.see raised ValueError in hook",
+    ]
+    assert "secret" not in caplog.text
+
+
+DOINGS: dict[str, Callable[[Pipeline], object]] = {
+    "plan": lambda told: told.plan(call()),
+    "watch": lambda told: told.watchers(call()),
+    "see": lambda told: told.see(BreakingWatcher(), object()),
+    "learn": lambda told: told.report(Over()),
+}
+
+
+@pytest.mark.parametrize("doing", DOINGS)
+def test_strict_raises_what_went_wrong(doing: str) -> None:
+    with pytest.raises(PlayError, match=rf"raised ValueError in {doing}") as raised:
+        DOINGS[doing](pipeline(Breaks(), strict=True))
+
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert "secret" not in str(raised.value)
+
+
+def test_strict_raises_what_a_hook_raised() -> None:
+    def hook(_: CallRecord) -> None:
+        raise KeyError("x")
+
+    with pytest.raises(PlayError, match="hook raised KeyError in hook"):
+        pipeline(hooks=[hook], strict=True).report(Over())
+
+
+def test_a_hook_that_raises_keeps_the_record_from_no_other() -> None:
+    seen: list[CallRecord] = []
+
+    def broken(_: CallRecord) -> None:
+        raise KeyError("x")
+
+    learns = Learns()
+    told = pipeline(Breaks(), learns, hooks=[broken, seen.append])
+    over = Over()
+    told.report(over)
+
+    assert seen == learns.learned == [over.record()]
+
+
+def test_only_what_plays_override_is_called() -> None:
+    watchers = pipeline(Connection(), Watches(None), Watching()).watchers(call())
+
+    assert [type(watcher).__name__ for watcher in watchers] == ["Stops"]
+
+
+class Stops:
+    def see(self, event: Any) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Watching(Play):
+    def watch(self, call: Call) -> Watcher | None:
+        return Stops()
+
+
+def test_a_watcher_that_raises_does_not_stop_the_stream() -> None:
+    told = pipeline()
+
+    assert told.see(Stops(), object()) is True
+    assert told.see(BreakingWatcher(), object()) is False
+
+
+def test_a_record_nobody_asks_for_is_never_made() -> None:
+    told = pipeline(Connection())
+    over = Over()
+    told.report(over)
+    before = over.asked
+
+    assert before == 0
+    assert told.last_call is over.record()
+
+
+def test_the_last_calls_are_remembered_the_oldest_first() -> None:
+    told = pipeline()
+    before = told.calls, told.last_call
+    for number in range(REMEMBERED_CALLS + 5):
+        told.report(Over(f"a-{number}"))
+
+    assert before == ((), None)
+    assert REMEMBERED_CALLS == 1_000
+    assert len(told.calls) == REMEMBERED_CALLS
+    assert told.calls[0].call_id == "a-5"
+    assert told.last_call is told.calls[-1]
+
+
+def test_plays_and_hooks_hear_of_an_abandoned_call_when_somebody_looks() -> None:
+    seen: list[CallRecord] = []
+    told = pipeline(Learns(), hooks=[seen.append])
+    over = Over()
+    told.remember_abandoned(over)
+    before = list(seen)
+    told.report_abandoned()
+    told.report_abandoned()
+
+    assert before == []
+    assert seen == [over.record()]
+    assert told.calls == (over.record(),)
+
+
+def test_an_abandoned_call_leaves_nothing_behind_where_nobody_listens() -> None:
+    told = pipeline()
+    told.remember_abandoned(Over())
+
+    assert not told._unreported
+    assert len(told.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("plays", "hooks", "message"),
+    [
+        ([Connection], [], r"plays takes instances .* got the class Connection \(did you mean Connection\(\)\?\)"),
+        (["connection"], [], r"plays takes instances .* got str 'connection'"),
+        ([Connection(), Connection(idle_s=1)], [], r"plays holds Connection twice; give each play once"),
+        ([], ["print"], r"hooks takes callables of one CallRecord, got str 'print'"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_what_was_expected(plays: Any, hooks: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Pipeline(plays, hooks, strict=False)

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fastlane._timeline import Timeline, WireStamps, seconds
+
+SECOND = 1_000_000_000
+MILLISECOND = 1_000_000
+
+
+def timeline(**stamps: Any) -> Timeline:
+    tokens = array("q", stamps.pop("token_ns", ()))
+    first = tokens[0] if tokens else None
+    given_stamps = {"started_wall_ns": 0, "started_ns": 0, "ended_ns": 10 * SECOND, "first_token_ns": first, **stamps}
+    return Timeline(token_ns=tokens, **given_stamps)
+
+
+@st.composite
+def streamed(draw: st.DrawFn) -> Timeline:
+    """A stream whose stamps are in the order in which things happen."""
+    started = draw(st.integers(0, 10**15))
+    gaps = draw(st.lists(st.integers(0, 10**10), min_size=1, max_size=200))
+    tokens = []
+    now = started
+    for gap in gaps:
+        now += gap
+        tokens.append(now)
+    kind = draw(st.sampled_from(["content", "reasoning", "tool_call", "refusal", "audio"]))
+    content = draw(st.none() | st.sampled_from(tokens))
+    return timeline(
+        started_ns=started,
+        first_event_ns=tokens[0],
+        first_token_kind=kind,
+        first_content_token_ns=tokens[0] if kind == "content" else content,
+        token_ns=tokens,
+        answer_ended_ns=now + draw(st.integers(0, 10**9)),
+        ended_ns=now + draw(st.integers(0, 10**10)),
+    )
+
+
+def test_every_metric_of_a_stream_by_hand() -> None:
+    stamps = [3 * SECOND, 3 * SECOND + 500 * MILLISECOND, 4 * SECOND, 5 * SECOND]
+    stream = timeline(
+        started_ns=1 * SECOND,
+        first_event_ns=2 * SECOND,
+        first_token_kind="reasoning",
+        first_content_token_ns=4 * SECOND,
+        token_ns=stamps,
+        answer_ended_ns=6 * SECOND,
+        ended_ns=7 * SECOND,
+    )
+
+    assert stream.time_to_first_token_s == 2.0
+    assert stream.time_to_first_content_token_s == 3.0
+    assert stream.inter_token_latencies_s == (0.5, 0.5, 1.0)
+    assert stream.last_token_ns == 5 * SECOND
+    assert stream.api_end_to_end_s == 4.0
+    assert stream.duration_s == 6.0
+    # (5 s - 3 s) / (9 - 1): the provider's count of tokens, not the four events.
+    assert stream.time_per_output_token_s(9) == 0.25
+    assert stream.decode_rate(9) == 4.0
+
+
+def test_the_parentheses_of_time_per_output_token() -> None:
+    stream = timeline(token_ns=[2 * SECOND, 4 * SECOND], ended_ns=4 * SECOND)
+    end_to_end, first = stream.api_end_to_end_s, stream.time_to_first_token_s
+    assert end_to_end is not None
+    assert first is not None
+
+    assert stream.time_per_output_token_s(5) == (end_to_end - first) / (5 - 1) == 0.5
+
+
+def test_a_whole_answer_ends_where_its_last_byte_came_and_has_no_tokens_in_time() -> None:
+    whole = timeline(started_ns=1 * SECOND, answer_ended_ns=3 * SECOND, ended_ns=4 * SECOND)
+
+    assert whole.api_end_to_end_s == 2.0
+    assert whole.duration_s == 3.0
+    assert whole.time_to_first_token_s is None
+    assert whole.time_to_first_content_token_s is None
+    assert whole.inter_token_latencies_s == ()
+    assert whole.last_token_ns is None
+    assert whole.time_per_output_token_s(100) is None
+    assert whole.decode_rate(100) is None
+
+
+def test_what_is_unknown_is_none_and_never_zero() -> None:
+    nothing = timeline()
+
+    assert nothing.api_end_to_end_s is None
+    assert nothing.time_to_first_token_s is None
+    assert nothing.duration_s == 10.0
+
+
+@pytest.mark.parametrize("output_tokens", [None, 0, 1])
+def test_no_pace_below_two_tokens_or_without_a_count(output_tokens: int | None) -> None:
+    stream = timeline(token_ns=[SECOND, 2 * SECOND])
+
+    assert stream.time_per_output_token_s(output_tokens) is None
+    assert stream.decode_rate(output_tokens) is None
+
+
+def test_no_pace_where_all_tokens_came_in_one_event() -> None:
+    assert timeline(token_ns=[SECOND]).time_per_output_token_s(50) is None
+
+
+def test_no_rate_where_all_events_came_in_one_read() -> None:
+    stream = timeline(token_ns=[SECOND, SECOND, SECOND])
+
+    assert stream.time_per_output_token_s(3) == 0.0
+    assert stream.decode_rate(3) is None
+    assert stream.inter_token_latencies_s == (0.0, 0.0)
+
+
+@settings(deadline=None)
+@given(streamed())
+def test_first_token_before_last_before_the_end(stream: Timeline) -> None:
+    first, end_to_end = stream.time_to_first_token_s, stream.api_end_to_end_s
+    assert first is not None
+    assert end_to_end is not None
+
+    assert 0 <= first <= end_to_end <= stream.duration_s
+
+
+@settings(deadline=None)
+@given(streamed())
+def test_visible_content_is_never_before_the_first_token(stream: Timeline) -> None:
+    first, content = stream.time_to_first_token_s, stream.time_to_first_content_token_s
+    assert first is not None
+
+    assert content is None or content >= first
+
+
+@settings(deadline=None)
+@given(streamed())
+def test_latencies_between_tokens_add_up_to_the_time_between_the_first_and_the_last(stream: Timeline) -> None:
+    latencies = stream.inter_token_latencies_s
+
+    assert len(latencies) == len(stream.token_ns) - 1
+    assert all(latency >= 0 for latency in latencies)
+    assert sum(latencies) == pytest.approx((stream.token_ns[-1] - stream.token_ns[0]) / 1e9, abs=1e-6)
+
+
+@settings(deadline=None)
+@given(streamed(), st.integers(2, 100_000))
+def test_pace_times_tokens_plus_first_token_is_end_to_end(stream: Timeline, output_tokens: int) -> None:
+    pace = stream.time_per_output_token_s(output_tokens)
+    if len(stream.token_ns) < 2:
+        assert pace is None
+        return
+    first, end_to_end = stream.time_to_first_token_s, stream.api_end_to_end_s
+    assert pace is not None
+    assert first is not None
+    assert end_to_end is not None
+
+    assert pace * (output_tokens - 1) + first == pytest.approx(end_to_end, rel=1e-9, abs=1e-9)
+    rate = stream.decode_rate(output_tokens)
+    assert rate is None if pace == 0 else rate == pytest.approx(1 / pace)
+
+
+def test_the_phases_of_a_new_connection_by_hand() -> None:
+    wire = WireStamps(
+        started_ns=0,
+        connect_started_ns=1 * SECOND,
+        connect_ended_ns=3 * SECOND,
+        tls_started_ns=3 * SECOND,
+        tls_ended_ns=6 * SECOND,
+        send_started_ns=6 * SECOND,
+        send_ended_ns=10 * SECOND,
+        headers_received_ns=15 * SECOND,
+        ended_ns=21 * SECOND,
+    )
+
+    assert (wire.queue_s, wire.connect_s, wire.tls_s, wire.send_s, wire.wait_s) == (1.0, 2.0, 3.0, 4.0, 5.0)
+
+
+def test_a_reused_connection_has_no_connect_and_queues_until_it_sends() -> None:
+    wire = WireStamps(started_ns=0, send_started_ns=2 * SECOND, send_ended_ns=3 * SECOND)
+
+    assert wire.queue_s == 2.0
+    assert wire.connect_s is None
+    assert wire.tls_s is None
+    assert wire.wait_s is None
+
+
+@pytest.mark.parametrize(("start", "end"), [(None, 1), (1, None), (None, None)])
+def test_seconds_between_a_known_and_an_unknown_moment_are_unknown(start: int | None, end: int | None) -> None:
+    assert seconds(start, end) is None

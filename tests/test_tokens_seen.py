@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from openai.types import CompletionUsage
+from openai.types.chat import ChatCompletionChunk
+from openai.types.chat.chat_completion_chunk import ChoiceDelta
+
+from fastlane import Usage
+from fastlane._tokens_seen import (
+    ends_response,
+    finish_reason_of,
+    from_json,
+    kind_of_choices,
+    kind_of_delta,
+    kind_of_response_event,
+    text_of,
+    usage_of,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def delta(**fields: Any) -> ChoiceDelta:
+    return ChoiceDelta.construct(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"content": "Hello"}, "content"),
+        ({"content": " "}, "content"),
+        ({"role": "assistant", "content": "Hello"}, "content"),
+        ({"reasoning_content": "Let me see"}, "reasoning"),
+        ({"reasoning": "Let me see"}, "reasoning"),
+        ({"content": "", "reasoning_content": "Let me see"}, "reasoning"),
+        ({"content": None, "tool_calls": [{"index": 0, "function": {"name": "f"}}]}, "tool_call"),
+        ({"function_call": {"name": "f", "arguments": ""}}, "tool_call"),
+        ({"refusal": "I cannot"}, "refusal"),
+        ({"audio": {"data": "UklGRg=="}}, "audio"),
+        ({"role": "assistant"}, None),
+        ({"role": "assistant", "content": ""}, None),
+        ({"role": "assistant", "content": None, "refusal": None, "tool_calls": None}, None),
+        ({"tool_calls": []}, None),
+        ({}, None),
+    ],
+)
+def test_what_a_delta_carries(fields: dict[str, Any], kind: str | None) -> None:
+    assert kind_of_delta(delta(**fields)) == kind
+    assert kind_of_delta(SimpleNamespace(**fields)) == kind
+
+
+def test_no_delta_carries_nothing() -> None:
+    assert kind_of_delta(None) is None
+
+
+def test_the_first_choice_that_carries_anything_counts() -> None:
+    choices = [
+        SimpleNamespace(index=0, delta=SimpleNamespace(role="assistant")),
+        SimpleNamespace(index=1, delta=SimpleNamespace(content="Hello")),
+    ]
+
+    assert kind_of_choices(choices) == "content"
+    assert kind_of_choices(choices[:1]) is None
+    assert kind_of_choices([]) is None
+
+
+def test_the_text_of_the_completions_endpoint_is_content() -> None:
+    assert kind_of_choices([SimpleNamespace(index=0, text="Hello")]) == "content"
+    assert kind_of_choices([SimpleNamespace(index=0, text="")]) is None
+
+
+@pytest.mark.parametrize(
+    ("event_type", "kind"),
+    [
+        ("response.output_text.delta", "content"),
+        ("response.refusal.delta", "refusal"),
+        ("response.reasoning_text.delta", "reasoning"),
+        ("response.reasoning_summary_text.delta", "reasoning"),
+        ("response.function_call_arguments.delta", "tool_call"),
+        ("response.custom_tool_call_input.delta", "tool_call"),
+        ("response.mcp_call_arguments.delta", "tool_call"),
+        ("response.code_interpreter_call_code.delta", "tool_call"),
+        ("response.audio.delta", "audio"),
+        ("response.created", None),
+        ("response.in_progress", None),
+        ("response.output_item.added", None),
+        ("response.content_part.added", None),
+        ("response.output_text.done", None),
+        ("response.completed", None),
+        ("response.invented_tomorrow.delta", None),
+        ("", None),
+    ],
+)
+def test_what_an_event_of_a_response_carries(event_type: str, kind: str | None) -> None:
+    assert kind_of_response_event(event_type) == kind
+
+
+def test_the_events_that_end_a_response() -> None:
+    ends = ("response.completed", "response.incomplete", "response.failed")
+
+    assert all(ends_response(name) for name in ends)
+    assert not any(ends_response(name) for name in ("response.created", "response.output_text.done", "error"))
+
+
+def test_usage_of_a_chat_answer() -> None:
+    usage = CompletionUsage.model_validate(
+        {
+            "prompt_tokens": 100,
+            "completion_tokens": 20,
+            "total_tokens": 120,
+            "prompt_tokens_details": {"cached_tokens": 64},
+            "completion_tokens_details": {"reasoning_tokens": 12},
+        }
+    )
+
+    assert usage_of(usage) == Usage(input_tokens=100, cached_tokens=64, output_tokens=20, reasoning_tokens=12)
+
+
+def test_usage_of_a_response() -> None:
+    usage = from_json(
+        '{"input_tokens": 12, "input_tokens_details": {"cached_tokens": 0},'
+        ' "output_tokens": 8, "output_tokens_details": {"reasoning_tokens": 0}}'
+    )
+
+    assert usage_of(usage) == Usage(input_tokens=12, cached_tokens=0, output_tokens=8, reasoning_tokens=0)
+
+
+def test_usage_of_embeddings_has_no_output() -> None:
+    assert usage_of(from_json('{"prompt_tokens": 5, "total_tokens": 5}')) == Usage(input_tokens=5)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        "many",
+        7,
+        [],
+        SimpleNamespace(),
+        SimpleNamespace(prompt_tokens="12", completion_tokens=None, prompt_tokens_details="none"),
+        SimpleNamespace(prompt_tokens=True, completion_tokens=1.5, completion_tokens_details=[]),
+    ],
+)
+def test_a_count_that_is_no_number_is_unknown_and_not_zero(usage: Any) -> None:
+    assert usage_of(usage) == Usage()
+
+
+def test_missing_details_are_unknown_and_a_zero_stays_a_zero() -> None:
+    bare = usage_of(SimpleNamespace(prompt_tokens=0, completion_tokens=0))
+
+    assert bare == Usage(input_tokens=0, output_tokens=0)
+    assert bare.cached_tokens is None
+    assert bare.reasoning_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ('{"choices": [{"finish_reason": "stop"}, {"finish_reason": "length"}]}', "stop"),
+        ('{"choices": [{"finish_reason": null}]}', None),
+        ('{"choices": [{}]}', None),
+        ('{"choices": []}', None),
+        ('{"choices": {"0": {}}}', None),
+        ('{"choices": "none"}', None),
+        ('{"choices": 3}', None),
+        ('{"status": "incomplete"}', "incomplete"),
+        ('{"status": 3}', None),
+        ("{}", None),
+        ("[]", None),
+    ],
+)
+def test_why_an_answer_ended(answer: str, reason: str | None) -> None:
+    assert finish_reason_of(from_json(answer)) == reason
+
+
+def test_text_that_is_empty_or_no_text_is_unknown() -> None:
+    assert text_of(SimpleNamespace(model="m"), "model") == "m"
+    assert [text_of(SimpleNamespace(model=value), "model") for value in ("", None, 3, ["m"])] == [None] * 4
+    assert text_of(None, "model") is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "nonsense", b"\xff\xfe"])
+def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        from_json(text)
+
+
+@settings(deadline=None)
+@given(JSON)
+def test_reading_anything_is_never_an_error(data: Any) -> None:
+    seen = from_json(json.dumps(data))
+
+    assert isinstance(usage_of(seen), Usage)
+    assert finish_reason_of(seen) is None or isinstance(finish_reason_of(seen), str)
+    assert kind_of_delta(seen) is None or isinstance(kind_of_delta(seen), str)
+
+
+def test_openais_own_chunk_reads_like_json() -> None:
+    choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
+    text = json.dumps({"id": "c", "created": 1, "model": "m", "object": "chat.completion.chunk", "choices": [choice]})
+
+    assert kind_of_choices(ChatCompletionChunk.model_validate_json(text).choices) == "content"
+    assert kind_of_choices(from_json(text).choices) == "content"

@@ -1,0 +1,505 @@
+"""Answers of real engines, byte for byte, through both clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import CallRecord, Usage
+from tests.transport.scripted_server import END, STREAM_HEAD, Script, ScriptedServer, Seen, chunked, event
+
+RECORDED = Path(__file__).parent / "data/engine_transcripts"
+STREAMS = sorted(
+    path.stem
+    for path in RECORDED.glob("*.txt")
+    if path.stem.rpartition("_")[2] not in ("keepalive", "responses")
+    and path.stem not in ("llamacpppython_interrupted_0", "llamacpppython_schema")
+)
+
+Cut = Callable[[bytes], Sequence[bytes]]
+Ask = Callable[[Any], Any]
+
+
+def recorded(name: str) -> bytes:
+    return (RECORDED / f"{name}.txt").read_bytes()
+
+
+def whole(answer: bytes) -> Sequence[bytes]:
+    return [answer]
+
+
+def by_bytes(answer: bytes) -> Sequence[bytes]:
+    return [answer[at : at + 1] for at in range(len(answer))]
+
+
+def at_random(seed: int) -> Cut:
+    def cut(answer: bytes) -> Sequence[bytes]:
+        random = Random(f"{seed}:{len(answer)}")
+        places = sorted(random.sample(range(1, len(answer)), min(40, len(answer) // 8)))
+        return [answer[start:end] for start, end in zip([0, *places], [*places, len(answer)], strict=True)]
+
+    return cut
+
+
+def closes(answer: bytes) -> bool:
+    return b"\r\nconnection: close" in answer.lower().partition(b"\r\n\r\n")[0] + b"\r\n"
+
+
+def serving(*answers: bytes, cut: Cut = whole) -> ScriptedServer:
+    """A server that gives these answers in turn, and over again."""
+    given = 0
+
+    def respond(_: Seen) -> Script:
+        nonlocal given
+        answer = answers[given % len(answers)]
+        given += 1
+        return Script(cut(answer), closes=closes(answer))
+
+    return ScriptedServer(respond)
+
+
+def chat(client: Any) -> Any:
+    return client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}], stream=True)
+
+
+def respond(client: Any) -> Any:
+    return client.responses.create(model="m", input="Hello", stream=True)
+
+
+def read(library: Any, server: ScriptedServer, ask: Ask = chat) -> tuple[list[Any], Any]:
+    """The events that a client of the library reads, and the client."""
+    with library.OpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client:
+        return list(ask(client)), client
+
+
+async def read_async(library: Any, server: ScriptedServer, ask: Ask = chat) -> tuple[list[Any], Any]:
+    async with library.AsyncOpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client:
+        return [each async for each in await ask(client)], client
+
+
+def dumped(events: list[Any]) -> list[tuple[type[Any], Any]]:
+    return [(type(each), each.to_dict()) for each in events]
+
+
+def content_events(answer: bytes) -> int:
+    return len(re.findall(rb'"delta": ?\{[^}]*"content": ?"[^"]', answer))
+
+
+def expected_usage(answer: bytes) -> Usage:
+    counts = re.findall(rb'"(prompt_tokens|completion_tokens)": ?(\d+)', answer)
+    found = {name.decode(): int(count) for name, count in counts}
+    return Usage(input_tokens=found.get("prompt_tokens"), output_tokens=found.get("completion_tokens"))
+
+
+CUTS = {"whole": whole, "at random places": at_random(1), "at other places": at_random(2)}
+
+
+def check_record(record: CallRecord, answer: bytes) -> None:
+    timeline = record.timeline
+    assert record.outcome == "completed"
+    assert record.finish_reason == "length"
+    assert record.usage == expected_usage(answer)
+    assert record.usage.cached_tokens is None
+    assert record.usage.reasoning_tokens is None
+    assert len(timeline.token_ns) == content_events(answer)
+    assert record.events == answer.count(b"data: {")
+    assert timeline.first_event_ns is not None
+    assert timeline.first_token_ns is not None
+    assert timeline.first_event_ns <= timeline.first_token_ns == timeline.first_content_token_ns
+    assert timeline.first_token_kind == "content"
+    assert list(timeline.token_ns) == sorted(timeline.token_ns)
+    assert record.status_code == 200
+    assert record.error is None
+    assert len(record.attempts) == 1
+    assert record.attempts[0].http_version == "HTTP/1.1"
+    assert (record.time_per_output_token_s is None) == (b"completion_tokens" not in answer)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_recorded_stream(name: str, cut: str) -> None:
+    answer = recorded(name)
+    with serving(answer, cut=CUTS[cut]) as server:
+        theirs, _ = read(openai, server)
+        ours, client = read(fastlane, server)
+
+    assert dumped(ours) == dumped(theirs)
+    check_record(client.last_call, answer)
+    assert client.last_call.request_id == re.findall(rb"x-request-id: (\S+)", answer)[0].decode()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("name", STREAMS)
+async def test_a_recorded_stream_read_by_a_task(name: str, cut: str) -> None:
+    answer = recorded(name)
+    with serving(answer, cut=CUTS[cut]) as server:
+        theirs, _ = await read_async(openai, server)
+        ours, client = await read_async(fastlane, server)
+
+    assert dumped(ours) == dumped(theirs)
+    check_record(client.last_call, answer)
+
+
+SHORT = ("llamacpppython_warm", "transformers_warm")
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_recorded_stream_that_comes_one_byte_at_a_time(name: str) -> None:
+    answer = recorded(name)
+    with serving(answer, cut=by_bytes) as server:
+        events, client = read(fastlane, server)
+
+    assert len(events) == answer.count(b"data: {")
+    check_record(client.last_call, answer)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", SHORT)
+async def test_a_recorded_stream_that_comes_one_byte_at_a_time_to_a_task(name: str) -> None:
+    answer = recorded(name)
+    with serving(answer, cut=by_bytes) as server:
+        events, client = await read_async(fastlane, server)
+
+    assert len(events) == answer.count(b"data: {")
+    check_record(client.last_call, answer)
+
+
+def after_the_first_event(pause_s: float) -> Callable[[bytes], Script]:
+    def script(answer: bytes) -> Script:
+        at = answer.index(b"\n\n") + 4
+        return Script([answer[:at], pause_s, answer[at:]], closes=closes(answer))
+
+    return script
+
+
+@pytest.mark.parametrize("name", ["transformers_plain", "llamacpppython_plain"])
+def test_the_role_is_no_token(name: str) -> None:
+    answer = recorded(name)
+    script = after_the_first_event(0.2)(answer)
+    with ScriptedServer(lambda _: script) as server:
+        _, client = read(fastlane, server)
+    timeline = client.last_call.timeline
+
+    assert timeline.first_token_ns - timeline.first_event_ns >= 150_000_000
+    assert timeline.time_to_first_token_s >= 0.15
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("name", ["transformers_keepalive", "llamacpppython_keepalive"])
+def test_recorded_answers_in_a_row_use_one_connection(name: str, asynchronous: bool) -> None:
+    head = b"HTTP/1.1 200 OK\r\n"
+    answers = [head + rest for rest in recorded(name).split(head)[1:]]
+
+    async def ask_three_times(server: ScriptedServer) -> tuple[CallRecord, ...]:
+        async with fastlane.AsyncOpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client:
+            for _ in answers:
+                assert [each async for each in await client.chat.completions.create(**ASK, stream=True)]
+            return client.calls
+
+    with serving(*answers) as server:
+        if asynchronous:
+            calls = asyncio.run(ask_three_times(server))
+        else:
+            with fastlane.OpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client:
+                for _ in answers:
+                    assert list(client.chat.completions.create(**ASK, stream=True))
+                calls = client.calls
+
+        assert server.connections == 1
+    assert [call.connection_reused for call in calls] == [False, True, True]
+    assert [call.outcome for call in calls] == ["completed"] * 3
+
+
+ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+
+
+def test_done_without_a_finish_reason_was_cut_off() -> None:
+    answer = recorded("llamacpppython_interrupted_0")
+    # The recording ends with the connection, right after [DONE].
+    with ScriptedServer(lambda _: Script([answer], closes=True)) as server:
+        theirs, _ = read(openai, server)
+        ours, client = read(fastlane, server)
+
+    assert dumped(ours) == dumped(theirs)
+    assert client.last_call.outcome == "truncated"
+    assert client.last_call.finish_reason is None
+    assert client.last_call.usage == Usage()
+    assert client.last_call.error is None
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_recorded_stream_of_the_responses_api(cut: str) -> None:
+    with serving(recorded("transformers_responses"), cut=CUTS[cut]) as server:
+        theirs, _ = read(openai, server, respond)
+        ours, client = read(fastlane, server, respond)
+    record = client.last_call
+
+    assert dumped(ours) == dumped(theirs)
+    assert record.outcome == "completed"
+    assert record.finish_reason == "completed"
+    assert record.usage == Usage(input_tokens=12, cached_tokens=0, output_tokens=8, reasoning_tokens=0)
+    assert len(record.timeline.token_ns) == 8
+    assert record.time_per_output_token_s is not None
+
+
+@pytest.mark.asyncio
+async def test_a_recorded_stream_of_the_responses_api_read_by_a_task() -> None:
+    with serving(recorded("transformers_responses"), cut=at_random(3)) as server:
+        theirs, _ = await read_async(openai, server, respond)
+        ours, client = await read_async(fastlane, server, respond)
+
+    assert dumped(ours) == dumped(theirs)
+    assert client.last_call.outcome == "completed"
+    assert client.last_call.usage.output_tokens == 8
+
+
+PLAIN_500 = (
+    b"HTTP/1.1 500 Internal Server Error\r\ncontent-type: text/plain\r\ncontent-length: 21\r\n\r\nInternal Server Error"
+)
+UNPROCESSABLE_422 = (
+    b'HTTP/1.1 422 Unprocessable Entity\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{"detail":[1]}'
+)
+BAD_400 = b'HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: 17\r\n\r\n{"error": "wild"}'
+EMPTY_503 = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
+REFUSALS: dict[str, tuple[bytes, Ask]] = {
+    "404 with JSON": (recorded("llamacpppython_responses"), respond),
+    "500 with JSON": (recorded("llamacpppython_schema"), chat),
+    "500 with text": (PLAIN_500, chat),
+    "400 with JSON": (BAD_400, chat),
+    "503 without a body": (EMPTY_503, chat),
+    "422 with a list": (UNPROCESSABLE_422, chat),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_refusal_is_openais_own_error(refusal: str) -> None:
+    answer, ask = REFUSALS[refusal]
+    with serving(answer) as server:
+        with pytest.raises(openai.APIStatusError) as theirs:
+            read(openai, server, ask)
+        with (
+            fastlane.OpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client,
+            pytest.raises(openai.APIStatusError) as ours,
+        ):
+            ask(client)
+    record = client.last_call
+
+    assert type(ours.value) is type(theirs.value)
+    assert str(ours.value) == str(theirs.value)
+    assert ours.value.body == theirs.value.body
+    assert record is not None
+    assert record.outcome == "failed"
+    assert record.error == type(theirs.value).__name__
+    assert record.status_code == theirs.value.status_code
+    assert record.timeline.first_event_ns is None
+    assert record.api_end_to_end_s is None
+
+
+# Shapes of which there is no recording here, as engines and gateways are known to send them.
+
+
+def completion(*choices: dict[str, Any], **fields: Any) -> str:
+    base = {"id": "c", "created": 1, "model": "m", "object": "chat.completion.chunk", "choices": list(choices)}
+    return json.dumps({**base, **fields})
+
+
+def choice(delta: dict[str, Any], finish: str | None = None, index: int = 0) -> dict[str, Any]:
+    return {"index": index, "delta": delta, "finish_reason": finish}
+
+
+def streaming(*parts: bytes | float, closes: bool = False) -> ScriptedServer:
+    return ScriptedServer(lambda _: Script([STREAM_HEAD, *parts, END], closes=closes))
+
+
+HELLO = event(completion(choice({"content": "Hello"})))
+STOP = event(completion(choice({}, "stop")))
+DONE = event("[DONE]")
+
+
+def test_a_comment_that_keeps_the_connection_alive_is_no_event_and_no_token() -> None:
+    comment = chunked(b": OPENROUTER PROCESSING\n\n")
+    with streaming(comment, comment, 0.2, HELLO, comment, STOP, DONE) as server:
+        events, client = read(fastlane, server)
+    record = client.last_call
+
+    assert len(events) == record.events == 2
+    assert record.time_to_first_token_s >= 0.15
+    assert record.timeline.first_event_ns == record.timeline.first_token_ns
+    assert record.outcome == "completed"
+
+
+def test_the_end_of_a_stream_without_done_but_with_a_finish_reason_is_complete() -> None:
+    with streaming(HELLO, STOP) as server:
+        _, client = read(fastlane, server)
+
+    assert client.last_call.outcome == "completed"
+    assert client.last_call.timeline.answer_ended_ns is not None
+
+
+def test_the_end_of_a_stream_without_a_finish_reason_is_not() -> None:
+    with streaming(HELLO) as server:
+        _, client = read(fastlane, server)
+
+    assert client.last_call.outcome == "truncated"
+
+
+def test_two_choices_and_usage_after_them() -> None:
+    usage = {
+        "prompt_tokens": 9,
+        "completion_tokens": 4,
+        "total_tokens": 13,
+        "prompt_tokens_details": {"cached_tokens": 8},
+    }
+    parts = [
+        event(completion(choice({"role": "assistant", "content": ""}), choice({"role": "assistant"}, index=1))),
+        HELLO,
+        event(completion(choice({"content": "Hi"}, index=1))),
+        STOP,
+        event(completion(choice({}, "length", index=1))),
+        event(completion(usage=usage)),
+        DONE,
+    ]
+    with streaming(*parts) as server:
+        theirs, _ = read(openai, server)
+        ours, client = read(fastlane, server)
+    record = client.last_call
+
+    assert dumped(ours) == dumped(theirs)
+    assert record.outcome == "completed"
+    assert record.finish_reason == "stop"
+    assert record.usage == Usage(input_tokens=9, cached_tokens=8, output_tokens=4)
+    assert len(record.timeline.token_ns) == 2
+
+
+def test_a_tool_call_that_is_streamed() -> None:
+    def call(arguments: str, **more: Any) -> bytes:
+        function = {"arguments": arguments, **more}
+        return event(completion(choice({"tool_calls": [{"index": 0, "id": "t", "function": function}]})))
+
+    parts = [call("", name="weather"), call('{"city":'), call('"Bonn"}'), event(completion(choice({}, "tool_calls")))]
+    with streaming(*parts, DONE) as server:
+        theirs, _ = read(openai, server)
+        ours, client = read(fastlane, server)
+    record = client.last_call
+
+    assert dumped(ours) == dumped(theirs)
+    assert record.timeline.first_token_kind == "tool_call"
+    assert record.time_to_first_token_s is not None
+    assert record.time_to_first_content_token_s is None
+    assert len(record.timeline.token_ns) == 3
+    assert record.finish_reason == "tool_calls"
+
+
+def test_reasoning_that_is_streamed_counts_from_its_first_delta() -> None:
+    usage = {
+        "prompt_tokens": 1,
+        "completion_tokens": 12,
+        "total_tokens": 13,
+        "completion_tokens_details": {"reasoning_tokens": 10},
+    }
+    thought = event(completion(choice({"reasoning_content": "hm"})))
+    with streaming(thought, thought, 0.15, HELLO, event(completion(choice({}, "stop"), usage=usage)), DONE) as server:
+        ours, client = read(fastlane, server)
+    record = client.last_call
+
+    assert ours[0].choices[0].delta.reasoning_content == "hm"
+    assert record.timeline.first_token_kind == "reasoning"
+    assert record.time_to_first_content_token_s - record.time_to_first_token_s >= 0.1
+    assert record.streamed_output_tokens == 12
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '{"id": "c", "choices": null, "model": "m"}',
+        '{"id": "c", "choices": [], "usage": "none"}',
+        '{"id": "c", "choices": [{"delta": {"content": "x"}}]}',
+        '{"id": "c", "choices": [{"index": "0", "delta": null, "finish_reason": 3}]}',
+        '{"id": "c", "choices": 7}',
+        '{"object": "ping"}',
+        "[]",
+        "3",
+        "null",
+    ],
+)
+def test_an_event_of_a_wrong_shape_does_to_our_client_what_it_does_to_the_stock_one(wrong: str) -> None:
+    def outcome(library: Any) -> Any:
+        try:
+            return dumped_or_plain(read(library, server)[0])
+        except Exception as error:  # noqa: BLE001 - whatever the stock client makes of it is right
+            return type(error), str(error)
+
+    with streaming(HELLO, event(wrong), STOP, DONE) as server:
+        assert outcome(fastlane) == outcome(openai)
+
+
+def dumped_or_plain(events: list[Any]) -> list[Any]:
+    return [each.to_dict() if hasattr(each, "to_dict") else each for each in events]
+
+
+ERROR = event('{"error": {"message": "overloaded", "type": "server_error", "code": 503}}')
+
+
+def test_an_error_in_the_midst_of_a_stream_is_openais_own() -> None:
+    with streaming(HELLO, ERROR) as server:
+        with pytest.raises(openai.APIError) as theirs:
+            read(openai, server)
+        with (
+            fastlane.OpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client,
+            pytest.raises(openai.APIError) as ours,
+        ):
+            list(chat(client))
+    record = client.last_call
+
+    assert (type(ours.value), str(ours.value)) == (type(theirs.value), str(theirs.value))
+    assert record is not None
+    assert record.outcome == "failed"
+    assert record.error == "APIError"
+    assert len(record.timeline.token_ns) == 1
+
+
+@pytest.fixture
+def undecoded() -> Iterator[ScriptedServer]:
+    with serving(recorded("transformers_plain"), cut=at_random(4)) as server:
+        yield server
+
+
+def test_a_stream_that_the_application_takes_as_lines_is_observed_too(undecoded: ScriptedServer) -> None:
+    with fastlane.OpenAI(base_url=undecoded.base_url, api_key="sk-test", max_retries=0) as client:
+        raw = client.chat.completions.with_streaming_response
+        with raw.create(**ASK, stream=True) as response:
+            lines = list(response.iter_lines())
+        record = client.last_call
+
+    assert sum(line.startswith("data: ") for line in lines) == 18
+    assert record is not None
+    assert record.outcome == "completed"
+    assert record.usage == Usage(input_tokens=31, output_tokens=16)
+    assert len(record.timeline.token_ns) == 16
+
+
+@pytest.mark.asyncio
+async def test_a_stream_that_a_task_takes_as_lines_is_observed_too(undecoded: ScriptedServer) -> None:
+    async def lines(response: Any) -> AsyncIterator[str]:
+        async for line in response.iter_lines():
+            yield line
+
+    async with fastlane.AsyncOpenAI(base_url=undecoded.base_url, api_key="sk-test", max_retries=0) as client:
+        raw = client.chat.completions.with_streaming_response
+        async with raw.create(**ASK, stream=True) as response:
+            assert len([line async for line in lines(response)]) > 18
+        record = client.last_call
+
+    assert record is not None
+    assert record.usage == Usage(input_tokens=31, output_tokens=16)
+    assert len(record.timeline.token_ns) == 16

@@ -99,11 +99,15 @@ def check(samples: Sequence[Sample], log: Iterable[RequestLog], *, one_way_s: fl
 
 
 def own_disagreement(samples: Iterable[Sample]) -> Disagreement | None:
-    """Return the largest difference between the bench's time to first token and the client's own, in milliseconds."""
+    """Return the largest difference between the bench's time to first token and the client's own, in milliseconds.
+
+    First requests are left out: what a client imports before its method is entered is inside the bench's figure only.
+    """
     return _largest(
         (sample.tag, (ours - theirs) * 1e3)
         for sample in samples
         if sample.call is not None
+        and not sample.cold
         and (ours := sample.time_to_first_token_s) is not None
         and (theirs := sample.call["metrics"]["time_to_first_token_s"]) is not None
     )

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from .._clock import now_ns
 from .._exceptions import ConfigurationError, FastlaneError
 from ._arms import DEFAULT_ARMS, arms_named
 from ._code_review import code_review
@@ -128,7 +129,16 @@ def _run_with_progress(settings: Settings, console: Console) -> Run:
     if not console.is_terminal:
         console.print(f"fastlane bench: {settings.provider.describe()}; {what}", markup=False, highlight=False)
         return run(settings)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[blocks]}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        return run(settings, on_block=lambda done, planned: progress.update(task, completed=done, total=planned))
+        task = progress.add_task(what, total=None, blocks="starting")
+        first_ns: list[int] = []
+
+        def on_block(done: int, planned: int) -> None:
+            # The run ends with the workload or with the budget: the bar shows the one that is nearer.
+            first_ns[:] = first_ns or [now_ns()]
+            spent = (now_ns() - first_ns[0]) / 1e9 / settings.budget_s if settings.budget_s else 1.0
+            share = min(1.0, max(done / planned, spent))
+            progress.update(task, completed=share, total=1.0, blocks=f"{done} blocks")
+
+        return run(settings, on_block=on_block)

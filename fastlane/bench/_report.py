@@ -50,10 +50,8 @@ def _heading(run: Run) -> Iterator[str]:
     cut = (
         "" if run.blocks_run == run.blocks_planned else f" of {run.blocks_planned}, as many as the time budget allowed"
     )
-    yield (
-        f"Blocks: {run.blocks_run}{cut}; {len(settings.arms)} arms each, {settings.lanes} lanes, "
-        f"{settings.think_s:g} s pause, {run.duration_s:.1f} s in all"
-    )
+    yield f"Lanes: {settings.lanes}, pause {settings.think_s:g} s, seed {settings.seed}"
+    yield f"Blocks: {run.blocks_run}{cut}, with {len(settings.arms)} arms each, in {run.duration_s:.1f} s"
     if run.cpu_share > 0.7:
         yield f"An arm took {run.cpu_share:.0%} of a core: above 70 % its lanes delay each other. Use fewer --lanes."
 

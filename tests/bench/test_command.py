@@ -37,7 +37,8 @@ def test_a_run_says_how_the_arms_compare_and_that_both_sides_agree() -> None:
     assert result.exit_code == 0, result.output
     for expected in (
         "Workload code-review: 2 conversations",
-        "Blocks: 8; 3 arms each, 2 lanes",
+        "Lanes: 2, pause 0 s, seed 0",
+        "Blocks: 8, with 3 arms each",
         "Time to first token (ms)",
         "API end-to-end (ms)",
         "ratio to baseline [95 % CI]",

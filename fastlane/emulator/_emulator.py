@@ -73,7 +73,12 @@ class Emulator:
             encoding_refusal_status=encoding_refusal_status,
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "fastlane.emulator"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "fastlane.emulator"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # Ctrl-C in a terminal reaches a whole session; it is the owner who decides when the provider goes.
+            start_new_session=True,
         )
         self._authority: Path | None = None
         # Also when the owner forgets to close: neither a process nor a file may stay behind.

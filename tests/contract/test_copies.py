@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import Call, CallRecord, ConfigurationError, Connection, Play
+from tests.contract.entry_points import MESSAGES, MODEL
+
+
+@dataclass(frozen=True, slots=True)
+class Mark(Play):
+    """Says on the record that it planned."""
+
+    name: str = "mark"
+
+    def plan(self, call: Call) -> Call:
+        return call.with_body(f"marked {self.name}", metadata={"mark": self.name})
+
+
+def ask(client: openai.OpenAI) -> None:
+    client.chat.completions.create(model=MODEL, messages=MESSAGES)
+
+
+async def async_ask(client: openai.AsyncOpenAI) -> None:
+    await client.chat.completions.create(model=MODEL, messages=MESSAGES)
+
+
+@pytest.mark.parametrize("method", ["with_options", "copy"])
+def test_a_copy_has_the_options_it_was_asked_for(client: fastlane.OpenAI, method: str) -> None:
+    copied = getattr(client, method)(timeout=7.0, max_retries=5, default_headers={"x-app": "1"}, organization="org-1")
+
+    assert type(copied) is fastlane.OpenAI
+    assert (copied.timeout, copied.max_retries, copied.organization) == (7.0, 5, "org-1")
+    assert copied.default_headers["x-app"] == "1"
+    assert (client.max_retries, client.organization) == (2, None)
+
+
+def test_a_copy_keeps_plays_hooks_and_strictness(arguments: dict[str, Any]) -> None:
+    heard: list[CallRecord] = []
+    with fastlane.OpenAI(**arguments, plays=[Mark()], hooks=[heard.append], strict=True) as client:
+        copied = client.with_options(timeout=7.0).copy(max_retries=1)
+        ask(copied)
+
+        (record,) = heard
+        assert record.plays == (repr(Mark()),)
+        assert record.changes == ("marked mark",)
+
+
+def test_a_copy_stays_strict(arguments: dict[str, Any]) -> None:
+    def broken(record: CallRecord) -> None:
+        raise RuntimeError
+
+    with fastlane.OpenAI(**arguments, hooks=[broken], strict=True) as client:
+        copied = client.with_options(timeout=7.0)
+
+        with pytest.raises(fastlane.PlayError):
+            ask(copied)
+
+
+def test_a_copy_shares_the_call_log(client: fastlane.OpenAI) -> None:
+    copied = client.with_options(timeout=7.0)
+    ask(client)
+    ask(copied)
+
+    assert len(client.calls) == 2
+    assert client.calls == copied.calls
+    assert client.last_call is copied.last_call
+
+
+def test_a_client_with_other_plays_has_a_call_log_of_its_own(client: fastlane.OpenAI) -> None:
+    marked = client.with_plays(Mark())
+    ask(marked)
+
+    assert client.calls == ()
+    assert [record.changes for record in marked.calls] == [("marked mark",)]
+
+
+def test_with_plays_gives_exactly_these_plays(client: fastlane.OpenAI) -> None:
+    none = client.with_plays()
+    both = none.with_plays(Connection(), Mark())
+    ask(none)
+    ask(both)
+
+    assert none.calls[0].plays == ()
+    assert both.calls[0].plays == (repr(Connection()), repr(Mark()))
+
+
+def test_copies_can_be_chained(client: fastlane.OpenAI) -> None:
+    chained = client.with_options(timeout=7.0).with_plays(Mark("a")).with_options(max_retries=4).copy(timeout=8.0)
+    ask(chained)
+
+    assert (chained.timeout, chained.max_retries) == (8.0, 4)
+    assert chained.calls[0].changes == ("marked a",)
+    assert client.calls == ()
+
+
+def test_a_copy_with_another_hook_keeps_the_plays(arguments: dict[str, Any]) -> None:
+    first: list[CallRecord] = []
+    second: list[CallRecord] = []
+    with fastlane.OpenAI(**arguments, plays=[Mark()], hooks=[first.append]) as client:
+        copied = client.copy(hooks=[second.append])
+        ask(copied)
+
+        assert first == []
+        assert [record.changes for record in second] == [("marked mark",)]
+
+
+def test_a_copy_shares_the_http_client(client: fastlane.OpenAI) -> None:
+    copied = client.with_options(timeout=7.0)
+
+    assert copied._client is client._client
+
+
+def test_other_plays_share_the_http_client_where_they_ask_for_the_same_connections(client: fastlane.OpenAI) -> None:
+    marked = client.with_plays(Connection(), Mark())
+
+    assert marked._client is client._client
+
+
+def test_the_connection_is_used_again_by_a_copy(client: fastlane.OpenAI) -> None:
+    ask(client)
+    ask(client.with_options(timeout=7.0))
+
+    first, second = client.calls
+    assert first.attempts[0].connection_id is not None
+    assert second.attempts[0].connection_id == first.attempts[0].connection_id
+    assert second.connection_reused
+
+
+def test_a_copy_refuses_what_the_constructor_refuses(client: fastlane.OpenAI) -> None:
+    with pytest.raises(ConfigurationError, match=r"instances of fastlane\.Play"):
+        client.copy(plays=[Mark])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="twice"):
+        client.with_plays(Mark("a"), Mark("b"))
+
+
+def test_a_copy_made_with_an_http_client_uses_it(client: fastlane.OpenAI) -> None:
+    given = openai.DefaultHttpxClient()
+    copied = client.with_options(http_client=given)
+    ask(copied)
+
+    assert copied._client is given
+    assert client.calls[-1].transport == "caller"
+    given.close()
+
+
+def test_an_azure_copy_keeps_what_azure_adds(azure_arguments: dict[str, Any]) -> None:
+    with fastlane.AzureOpenAI(**azure_arguments, plays=[Mark()]) as client:
+        copied = client.with_options(timeout=7.0).copy(api_version="2025-01-01")
+        ask(copied)
+
+        assert type(copied) is fastlane.AzureOpenAI
+        assert copied._api_version == "2025-01-01"
+        assert client.calls[0].changes == ("marked mark",)
+
+
+def test_an_azure_client_takes_other_plays(azure_arguments: dict[str, Any]) -> None:
+    with fastlane.AzureOpenAI(**azure_arguments) as client:
+        marked = client.with_plays(Mark())
+        ask(marked)
+
+        assert type(marked) is fastlane.AzureOpenAI
+        assert client.calls == ()
+        assert marked.calls[0].changes == ("marked mark",)
+
+
+@pytest.mark.asyncio
+async def test_an_async_copy_keeps_its_plays_and_shares_log_and_http_client(arguments: dict[str, Any]) -> None:
+    heard: list[CallRecord] = []
+    async with fastlane.AsyncOpenAI(**arguments, plays=[Mark()], hooks=[heard.append], strict=True) as client:
+        copied = client.with_options(timeout=7.0)
+        await async_ask(copied)
+
+        assert type(copied) is fastlane.AsyncOpenAI
+        assert copied._client is client._client
+        assert client.calls == copied.calls == tuple(heard)
+        assert heard[0].changes == ("marked mark",)
+
+
+@pytest.mark.asyncio
+async def test_an_async_client_with_other_plays_has_a_call_log_of_its_own(
+    async_client: fastlane.AsyncOpenAI,
+) -> None:
+    async with async_client.with_plays(Mark()).with_options(max_retries=4) as marked:
+        await async_ask(marked)
+
+        assert async_client.calls == ()
+        assert marked.max_retries == 4
+        assert [record.changes for record in marked.calls] == [("marked mark",)]
+
+
+@pytest.mark.asyncio
+async def test_an_async_azure_client_takes_other_plays(azure_arguments: dict[str, Any]) -> None:
+    async with fastlane.AsyncAzureOpenAI(**azure_arguments) as client:
+        marked = client.with_plays(Connection(), Mark())
+        await async_ask(marked)
+
+        assert type(marked) is fastlane.AsyncAzureOpenAI
+        assert marked.calls[0].changes == ("marked mark",)

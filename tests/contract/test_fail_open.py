@@ -1,0 +1,294 @@
+"""A play or a hook that raises never breaks a call, unless the client was made with `strict=True`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError, Watcher
+from fastlane.emulator import Emulator, RequestLog
+from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC, comparable
+
+SECRET = "sk-of-this-very-call"
+PROMPT = "the prompt that nobody may read"
+
+
+class BrokenError(RuntimeError):
+    """Its message quotes what it was about, as messages do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaisesInPlan(Play):
+    def plan(self, call: Call) -> Call:
+        raise BrokenError(f"{PROMPT} {SECRET} {call!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class RaisesInWatch(Play):
+    def watch(self, call: Call) -> Watcher:
+        raise BrokenError(f"{PROMPT} {SECRET} {call!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class RaisesInSee(Play):
+    def watch(self, call: Call) -> Watcher:
+        return BrokenWatcher()
+
+
+class BrokenWatcher:
+    def see(self, event: Any) -> bool:
+        raise BrokenError(f"{PROMPT} {SECRET} {event!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class RaisesInLearn(Play):
+    def learn(self, record: CallRecord) -> None:
+        raise BrokenError(f"{PROMPT} {SECRET} {record!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnsNoCall(Play):
+    def plan(self, call: Call) -> Call:
+        nothing: Any = {"model": "other"}
+        return nothing  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class StopsAfter(Play):
+    """Asks to stop the stream after so many events with content."""
+
+    contents: int
+
+    def watch(self, call: Call) -> Watcher:
+        return Counting(self.contents)
+
+
+class Counting:
+    def __init__(self, contents: int) -> None:
+        self.left = contents
+
+    def see(self, event: Any) -> bool:
+        self.left -= bool(getattr(event, "delta", None) or (event.choices and event.choices[0].delta.content))
+        return self.left == 0
+
+
+def broken_hook(record: CallRecord) -> None:
+    raise BrokenError(f"{PROMPT} {SECRET} {record!r}")
+
+
+PLAYS = (RaisesInPlan(), RaisesInWatch(), RaisesInSee(), RaisesInLearn(), ReturnsNoCall())
+
+
+@pytest.mark.parametrize("entry", ["chat", "chat_streamed", "chat_stream_helper", "responses_streamed"])
+@pytest.mark.parametrize("play", PLAYS, ids=repr)
+def test_a_play_that_raises_does_not_affect_the_call(arguments: dict[str, Any], play: Play, entry: str) -> None:
+    with fastlane.OpenAI(**arguments, plays=[]) as without, fastlane.OpenAI(**arguments, plays=[play]) as client:
+        expected = comparable(SYNC[entry](without))
+
+        assert comparable(SYNC[entry](client)) == expected
+        assert [record.outcome for record in client.calls] == ["completed"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("play", PLAYS, ids=repr)
+async def test_an_async_call_is_not_affected_by_a_play_that_raises(arguments: dict[str, Any], play: Play) -> None:
+    async with fastlane.AsyncOpenAI(**arguments, plays=[Connection(), play]) as client:
+        chunks = await ASYNC["chat_streamed"](client)
+
+        assert chunks[-1].choices[0].finish_reason == "stop"
+        assert [record.outcome for record in client.calls] == ["completed"]
+
+
+def test_other_plays_and_hooks_go_on_beside_one_that_raises(arguments: dict[str, Any]) -> None:
+    heard: list[CallRecord] = []
+    plays = [RaisesInPlan(), RaisesInLearn(), StopsAfter(3)]
+    with fastlane.OpenAI(**arguments, plays=plays, hooks=[broken_hook, heard.append]) as client:
+        SYNC["chat_streamed"](client)
+
+        assert [record.outcome for record in heard] == ["stopped"]
+
+
+@pytest.mark.parametrize(
+    ("play", "doing"),
+    [(RaisesInPlan(), "plan"), (RaisesInWatch(), "watch"), (RaisesInSee(), "see"), (RaisesInLearn(), "learn")],
+    ids=repr,
+)
+def test_what_went_wrong_is_logged_once_and_says_the_class_alone(
+    arguments: dict[str, Any], caplog: pytest.LogCaptureFixture, play: Play, doing: str
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="fastlane")
+    arguments["api_key"] = SECRET
+    with fastlane.OpenAI(**arguments, plays=[play]) as client:
+        for _ in range(3):
+            list(
+                client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": PROMPT}], stream=True)
+            )
+
+    (logged,) = [each for each in caplog.records if each.name.startswith("fastlane")]
+    assert logged.levelno == logging.WARNING
+    assert "BrokenError" in logged.getMessage()
+    assert f"in {doing} " in logged.getMessage()
+    assert SECRET not in caplog.text
+    assert PROMPT not in caplog.text
+    assert logged.exc_info is None
+
+
+def test_a_hook_that_raises_is_logged_once_by_its_name(
+    arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with fastlane.OpenAI(**arguments, hooks=[broken_hook]) as client:
+        SYNC["chat"](client)
+        SYNC["chat"](client)
+
+    (logged,) = [each for each in caplog.records if each.name == "fastlane"]
+    assert "broken_hook raised BrokenError in hook" in logged.getMessage()
+    assert PROMPT not in caplog.text
+
+
+@pytest.mark.parametrize("play", PLAYS, ids=repr)
+def test_a_strict_client_raises_what_a_play_raised(arguments: dict[str, Any], play: Play) -> None:
+    with fastlane.OpenAI(**arguments, plays=[play], strict=True) as client:
+        with pytest.raises(PlayError, match=type(play).__name__ if "See" not in repr(play) else "Watcher") as raised:
+            SYNC["chat_streamed"](client)
+
+        assert isinstance(raised.value.__cause__, TypeError if isinstance(play, ReturnsNoCall) else BrokenError)
+        assert PROMPT not in str(raised.value)
+        assert SECRET not in str(raised.value)
+        assert len(client.calls) == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("play", PLAYS, ids=repr)
+async def test_a_strict_async_client_raises_what_a_play_raised(arguments: dict[str, Any], play: Play) -> None:
+    async with fastlane.AsyncOpenAI(**arguments, plays=[Connection(), play], strict=True) as client:
+        with pytest.raises(PlayError) as raised:
+            await ASYNC["chat_streamed"](client)
+
+        assert raised.value.__cause__ is not None
+        assert len(client.calls) == 1
+
+
+@pytest.mark.parametrize("entry", ["chat", "chat_streamed"])
+def test_a_strict_client_raises_what_a_hook_raised(arguments: dict[str, Any], entry: str) -> None:
+    with fastlane.OpenAI(**arguments, hooks=[broken_hook], strict=True) as client:
+        with pytest.raises(PlayError, match="broken_hook raised BrokenError in hook") as raised:
+            SYNC[entry](client)
+
+        assert isinstance(raised.value.__cause__, BrokenError)
+        assert len(client.calls) == 1
+
+
+def test_a_strict_client_asks_the_provider_nothing_where_planning_fails(
+    provider: Emulator, arguments: dict[str, Any]
+) -> None:
+    with fastlane.OpenAI(**arguments, plays=[RaisesInPlan()], strict=True) as client:
+        with pytest.raises(PlayError):
+            SYNC["chat"](client)
+
+        assert provider.log() == ()
+        assert (client.calls[0].outcome, client.calls[0].error) == ("failed", "PlayError")
+
+
+# Settings that cannot work
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"plays": [Connection]}, r"the class Connection \(did you mean Connection\(\)\?\)"),
+    ({"plays": Connection}, "list of plays"),
+    ({"plays": Connection()}, r"list of plays such as \[Connection\(\)\]"),
+    ({"plays": "connection"}, "instances of fastlane.Play"),
+    ({"plays": ["connection"]}, "instances of fastlane.Play such as .* got str 'connection'"),
+    ({"plays": [Connection(), Connection(http2="never")]}, "holds Connection twice"),
+    ({"plays": 3}, "list of plays"),
+    ({"hooks": broken_hook}, "list of callables"),
+    ({"hooks": [3]}, "callables of one CallRecord, got int 3"),
+    ({"strict": "yes"}, "True or False, got 'yes'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG)
+@pytest.mark.parametrize("name", ["OpenAI", "AsyncOpenAI"])
+def test_a_setting_that_cannot_work_says_what_to_do(
+    arguments: dict[str, Any], name: str, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        getattr(fastlane, name)(**arguments, **settings)
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG)
+def test_a_setting_of_azure_that_cannot_work_says_what_to_do(
+    azure_arguments: dict[str, Any], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        fastlane.AzureOpenAI(**azure_arguments, **settings)
+
+
+def test_a_configuration_error_is_a_value_error_and_openais_error() -> None:
+    import openai
+
+    assert issubclass(ConfigurationError, ValueError)
+    assert issubclass(ConfigurationError, openai.OpenAIError)
+
+
+# A stream that a watcher stops
+
+
+def stopped_generation(provider: Emulator) -> RequestLog:
+    """The log of the only request once the provider noticed that nobody listens any more."""
+    return poll(lambda: next((each for each in provider.log() if each.reset_ns is not None), None))
+
+
+def poll(look: Callable[[], RequestLog | None]) -> RequestLog:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        found = look()
+        if found is not None:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("the provider did not notice within 10 s")
+
+
+SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "400"}
+
+
+@pytest.mark.parametrize("http2", ["prefer", "never"])
+def test_a_watcher_stops_the_stream_and_the_generation(
+    provider: Emulator, arguments: dict[str, Any], http2: Any
+) -> None:
+    plays = [Connection(http2=http2), StopsAfter(3)]
+    with fastlane.OpenAI(**arguments, plays=plays, default_headers=SLOW, strict=True) as client:
+        chunks = SYNC["chat_streamed"](client)
+
+        assert sum(bool(chunk.choices[0].delta.content) for chunk in chunks) == 3
+        (record,) = client.calls
+        assert (record.outcome, record.error) == ("stopped", None)
+        assert record.events == len(chunks)
+        assert stopped_generation(provider).output_tokens < 400
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("http2", ["prefer", "never"])
+async def test_a_watcher_stops_the_async_stream_and_the_generation(
+    provider: Emulator, arguments: dict[str, Any], http2: Any
+) -> None:
+    plays = [Connection(http2=http2), StopsAfter(3)]
+    async with fastlane.AsyncOpenAI(**arguments, plays=plays, default_headers=SLOW, strict=True) as client:
+        chunks = await ASYNC["chat_streamed"](client)
+
+        assert sum(bool(chunk.choices[0].delta.content) for chunk in chunks) == 3
+        assert [record.outcome for record in client.calls] == ["stopped"]
+        assert stopped_generation(provider).output_tokens < 400
+
+
+def test_a_client_goes_on_after_a_stream_that_was_stopped(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, plays=[Connection(), StopsAfter(3)]) as client:
+        for _ in range(3):
+            client.chat.completions.create(model=MODEL, messages=MESSAGES)
+            SYNC["chat_streamed"](client)
+
+        assert [record.outcome for record in client.calls] == ["completed", "stopped"] * 3

@@ -1,0 +1,174 @@
+"""An application's own `http_client` carries its calls and stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from tests.contract.entry_points import ASYNC, SYNC
+
+LIBRARIES = ("httpx2", "httpx")
+ENTRIES = ("chat", "chat_streamed", "responses_streamed", "embeddings", "files_create")
+
+
+def library(name: str) -> Any:
+    return pytest.importorskip(name, reason=f"{name} is not installed")
+
+
+def described(http_client: Any) -> dict[str, Any]:
+    """What an application may have set on its HTTP client."""
+    return {
+        "headers": list(http_client.headers.raw),
+        "timeout": http_client.timeout,
+        "hooks": {name: list(hooks) for name, hooks in http_client.event_hooks.items()},
+        "transport": http_client._transport,
+        "mounts": dict(http_client._mounts),
+        "base_url": http_client.base_url,
+        "params": str(http_client.params),
+        "trust_env": http_client.trust_env,
+        "follow_redirects": http_client.follow_redirects,
+        "attributes": sorted(vars(http_client)),
+        "methods": [getattr(type(http_client), name) for name in ("send", "build_request", "request", "stream")],
+    }
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_given_http_client_carries_the_calls_and_is_not_modified(
+    arguments: dict[str, Any], name: str, entry: str
+) -> None:
+    sent: list[Any] = []
+    with library(name).Client(
+        timeout=11.0, headers={"x-of-the-app": "1"}, http2=True, event_hooks={"request": [sent.append]}
+    ) as given:
+        client = fastlane.OpenAI(**arguments, http_client=given)
+        before = described(given)
+        SYNC[entry](client)
+
+        assert client._client is given
+        assert described(given) == before
+        assert [request.headers["x-of-the-app"] for request in sent] == ["1"]
+        assert [(record.outcome, record.transport) for record in client.calls] == [("completed", "caller")]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("name", LIBRARIES)
+async def test_a_given_async_http_client_carries_the_calls_and_is_not_modified(
+    arguments: dict[str, Any], name: str, entry: str
+) -> None:
+    sent: list[Any] = []
+
+    async def note(request: Any) -> None:
+        sent.append(request)
+
+    async with library(name).AsyncClient(
+        timeout=11.0, headers={"x-of-the-app": "1"}, http2=True, event_hooks={"request": [note]}
+    ) as given:
+        client = fastlane.AsyncOpenAI(**arguments, http_client=given)
+        before = described(given)
+        await ASYNC[entry](client)
+
+        assert client._client is given
+        assert described(given) == before
+        assert [request.headers["x-of-the-app"] for request in sent] == ["1"]
+        assert [(record.outcome, record.transport) for record in client.calls] == [("completed", "caller")]
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_call_over_a_given_http_client_is_stamped(arguments: dict[str, Any], name: str) -> None:
+    with library(name).Client(http2=True) as given:
+        client = fastlane.OpenAI(**arguments, http_client=given)
+        SYNC["chat_streamed"](client)
+        SYNC["chat_streamed"](client)
+
+        first, second = client.calls
+        assert first.connection_reused is False
+        assert second.connection_reused is True
+        assert first.attempts[0].http_version == "HTTP/2"
+        assert first.time_to_first_token_s is not None
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_the_applications_own_trace_goes_first(arguments: dict[str, Any], name: str) -> None:
+    traced: list[str] = []
+
+    def add_trace(request: Any) -> None:
+        request.extensions["trace"] = lambda event, info: traced.append(event)
+
+    with library(name).Client(event_hooks={"request": [add_trace]}) as given:
+        client = fastlane.OpenAI(**arguments, http_client=given)
+        SYNC["chat"](client)
+
+        assert traced
+        assert client.calls[0].outcome == "completed"
+        assert client.calls[0].connection_reused is None
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_closing_a_client_closes_the_given_http_client_as_the_stock_one_does(
+    arguments: dict[str, Any], name: str
+) -> None:
+    of_stock, of_ours = library(name).Client(), library(name).Client()
+    openai.OpenAI(**arguments, http_client=of_stock).close()
+
+    fastlane.OpenAI(**arguments, http_client=of_ours).close()
+    assert of_ours.is_closed == of_stock.is_closed
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", LIBRARIES)
+async def test_closing_an_async_client_closes_the_given_http_client_as_the_stock_one_does(
+    arguments: dict[str, Any], name: str
+) -> None:
+    of_stock, of_ours = library(name).AsyncClient(), library(name).AsyncClient()
+    await openai.AsyncOpenAI(**arguments, http_client=of_stock).close()
+
+    await fastlane.AsyncOpenAI(**arguments, http_client=of_ours).close()
+    assert of_ours.is_closed == of_stock.is_closed
+
+
+def test_a_dropped_client_leaves_the_given_http_client_open(arguments: dict[str, Any]) -> None:
+    with library("httpx2").Client() as given:
+        client = fastlane.OpenAI(**arguments, http_client=given)
+        SYNC["chat"](client)
+        del client
+
+        assert not given.is_closed
+        assert given.get(f"{arguments['base_url']}/models", headers={"authorization": "Bearer k"}).status_code == 200
+
+
+def test_a_closed_client_says_so_as_the_stock_one_does(client: fastlane.OpenAI, stock: openai.OpenAI) -> None:
+    assert not client.is_closed()
+    client.close()
+    stock.close()
+
+    assert client.is_closed()
+    assert stock.is_closed()
+    with pytest.raises(Exception, match=r"^") as expected:
+        SYNC["chat"](stock)
+    with pytest.raises(type(expected.value)) as raised:
+        SYNC["chat"](client)
+    assert str(raised.value) == str(expected.value)
+
+
+def test_closing_one_client_leaves_the_connections_of_another(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as first, fastlane.OpenAI(**arguments) as second:
+        SYNC["chat"](first)
+        first.close()
+        SYNC["chat"](second)
+
+        assert second.calls[0].connection_reused
+
+
+def test_http_errors_arrive_as_openais_own(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(api_key="sk-test", base_url="https://127.0.0.1:9/v1", max_retries=0) as client:
+        with pytest.raises(openai.APIConnectionError):
+            SYNC["chat"](client)
+
+        (record,) = client.calls
+        assert (record.outcome, record.error) == ("failed", "APIConnectionError")
+        assert record.attempts[0].error == "ConnectError"

@@ -1,0 +1,387 @@
+"""What the provider is sent, looked at as bytes by an HTTP transport that the application brings."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+import fastlane
+from fastlane import Call, CallRecord, Connection, Play
+from fastlane.emulator import Emulator
+from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC
+
+ANSWER = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": MODEL,
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Rhine"}}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShortAnswers(Play):
+    """Sets a field of the body."""
+
+    def plan(self, call: Call) -> Call:
+        return call.with_body("at most 9 tokens", max_tokens=9)
+
+
+@dataclass(frozen=True, slots=True)
+class Header(Play):
+    """Adds a header."""
+
+    name: str = "x-of-a-play"
+
+    def plan(self, call: Call) -> Call:
+        return replace(call, headers={**call.headers, self.name: "play"})
+
+
+@dataclass(frozen=True, slots=True)
+class Listening(Play):
+    """Notes what plays are shown."""
+
+    planned: list[Call] = field(default_factory=list)
+    watched: list[Call] = field(default_factory=list)
+    learned: list[CallRecord] = field(default_factory=list)
+
+    def plan(self, call: Call) -> Call:
+        self.planned.append(call)
+        return call
+
+    def watch(self, call: Call) -> None:
+        self.watched.append(call)
+
+    def learn(self, record: CallRecord) -> None:
+        self.learned.append(record)
+
+
+class Post:
+    """An application's HTTP client that keeps every request and answers it itself."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.requests: list[httpx2.Request] = []
+        self.statuses = list(statuses)
+
+    def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        request.read()
+        self.requests.append(request)
+        status = self.statuses.pop(0) if self.statuses else 200
+        if status != 200:
+            return httpx2.Response(status, json={"error": {"message": "no"}}, headers={"retry-after-ms": "1"})
+        return httpx2.Response(200, json=ANSWER)
+
+    async def _async_answer(self, request: httpx2.Request) -> httpx2.Response:
+        await request.aread()
+        return self._answer(request)
+
+    def client(self) -> httpx2.Client:
+        return httpx2.Client(transport=httpx2.MockTransport(self._answer))
+
+    def async_client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(self._async_answer))
+
+    @property
+    def body(self) -> Any:
+        (request,) = self.requests
+        return json.loads(request.content)
+
+
+def made(post: Post, *plays: Play, **options: Any) -> fastlane.OpenAI:
+    http_client = post.client()
+    return fastlane.OpenAI(
+        api_key="sk-test", base_url="http://provider/v1", http_client=http_client, plays=plays, strict=True, **options
+    )
+
+
+def made_async(post: Post, *plays: Play, **options: Any) -> fastlane.AsyncOpenAI:
+    http_client = post.async_client()
+    return fastlane.AsyncOpenAI(
+        api_key="sk-test", base_url="http://provider/v1", http_client=http_client, plays=plays, strict=True, **options
+    )
+
+
+def of_stock(use: Callable[[Any], Any]) -> httpx2.Request:
+    post = Post()
+    with openai.OpenAI(api_key="sk-test", base_url="http://provider/v1", http_client=post.client()) as client:
+        use(client)
+    (request,) = post.requests
+    return request
+
+
+def with_extras(client: Any) -> None:
+    client.chat.completions.create(
+        model=MODEL,
+        messages=MESSAGES,
+        extra_body={"top_k": 3, "nested": {"a": [1, None, "ä"]}},
+        extra_headers={"x-of-the-app": "1", "OpenAI-Organization": openai.Omit()},
+        extra_query={"page": "2"},
+        timeout=3.0,
+    )
+
+
+@pytest.mark.parametrize("entry", ["chat", "chat_parse", "embeddings", "post", "completions"])
+def test_without_a_play_that_plans_the_bytes_are_the_stock_clients(entry: str) -> None:
+    post = Post()
+    expected = of_stock(_forgiving(SYNC[entry]))
+    with made(post, Connection()) as client:
+        _forgiving(SYNC[entry])(client)
+
+    (request,) = post.requests
+    assert request.content == expected.content
+    assert request.url == expected.url
+    assert dict(request.headers) == dict(expected.headers)
+
+
+def _forgiving(use: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The answer is a chat's whatever was asked for; only the request is looked at here."""
+
+    def used(client: Any) -> None:
+        try:
+            use(client)
+        except Exception:  # noqa: BLE001
+            pass
+
+    return used
+
+
+def test_extra_arguments_go_through_as_with_the_stock_client() -> None:
+    post = Post()
+    expected = of_stock(with_extras)
+    with made(post, Connection()) as client:
+        with_extras(client)
+
+    (request,) = post.requests
+    assert request.content == expected.content
+    assert request.url == expected.url
+    assert dict(request.headers) == dict(expected.headers)
+    assert request.extensions["timeout"] == expected.extensions["timeout"]
+
+
+def test_extra_arguments_go_through_beside_a_play_that_rewrites() -> None:
+    post = Post()
+    expected = of_stock(with_extras)
+    with made(post, ShortAnswers(), Header()) as client:
+        with_extras(client)
+
+    (request,) = post.requests
+    assert json.loads(request.content) == {**json.loads(expected.content), "max_tokens": 9}
+    assert request.url == expected.url
+    added = {"x-of-a-play": "play", "content-length": request.headers["content-length"]}
+    assert dict(request.headers) == {**expected.headers, **added}
+
+
+def test_a_plays_header_never_takes_the_place_of_the_callers() -> None:
+    post = Post()
+    with made(post, Header(name="x-of-the-app")) as client:
+        with_extras(client)
+
+    assert post.requests[0].headers["x-of-the-app"] == "1"
+
+
+@pytest.mark.parametrize("header", ["Authorization", "authorization", "X-OF-THE-CLIENT", "x-of-the-call"])
+def test_a_plays_header_never_replaces_the_callers_in_another_spelling(header: str) -> None:
+    post = Post()
+    with made(post, Header(name=header), default_headers={"x-of-the-client": "1"}) as client:
+        client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers={"X-Of-The-Call": "1"})
+
+    (request,) = post.requests
+    assert request.headers.get_list(header) == (["Bearer sk-test"] if header.lower() == "authorization" else ["1"])
+
+
+def test_a_play_sees_extra_body_merged_and_the_record_says_what_changed() -> None:
+    post, listening = Post(), Listening()
+    with made(post, listening, ShortAnswers()) as client:
+        with_extras(client)
+
+        (call,) = listening.planned
+        assert call.body["top_k"] == 3
+        assert call.endpoint == "/chat/completions"
+        assert client.calls[0].changes == ("at most 9 tokens",)
+
+
+def test_a_play_may_change_the_model_and_the_record_says_so() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Route(Play):
+        def plan(self, call: Call) -> Call:
+            return call.with_body("other model", model="other-1")
+
+    post = Post()
+    with made(post, Route()) as client:
+        SYNC["chat"](client)
+
+        assert post.body["model"] == "other-1"
+        assert client.calls[0].model == "other-1"
+
+
+def test_a_play_is_shown_no_key_and_no_header_of_the_caller() -> None:
+    post, listening = Post(), Listening()
+    with made(post, listening) as client:
+        with_extras(client)
+
+    assert listening.planned[0].headers == {}
+    assert "sk-test" not in repr(listening.planned)
+
+
+@pytest.mark.parametrize("entry", ["embeddings", "files_create", "models_list", "models_retrieve", "completions"])
+def test_a_play_is_never_asked_about_anything_but_chat_and_responses(arguments: dict[str, Any], entry: str) -> None:
+    listening = Listening()
+    with fastlane.OpenAI(**arguments, plays=[listening], strict=True) as client:
+        SYNC[entry](client)
+
+    assert (listening.planned, listening.watched) == ([], [])
+    assert len(listening.learned) == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("entry", ["embeddings", "files_create", "models_list"])
+async def test_an_async_play_is_never_asked_about_anything_but_chat_and_responses(
+    arguments: dict[str, Any], entry: str
+) -> None:
+    listening = Listening()
+    async with fastlane.AsyncOpenAI(**arguments, plays=[listening, Connection()], strict=True) as client:
+        await ASYNC[entry](client)
+
+    assert (listening.planned, listening.watched) == ([], [])
+    assert len(listening.learned) == 1
+
+
+@pytest.mark.parametrize("plays", [(Connection(),), (ShortAnswers(), Header())])
+def test_an_upload_arrives_as_the_stock_client_sends_it(plays: tuple[Play, ...]) -> None:
+    def upload(client: Any) -> None:
+        client.files.create(file=("a.jsonl", b"\x00{}"), purpose="fine-tune", extra_body={"note": "ä"})
+
+    post = Post()
+    expected = of_stock(_forgiving(upload))
+    with made(post, *plays) as client:
+        _forgiving(upload)(client)
+
+    (request,) = post.requests
+    boundary, expected_boundary = (each.headers["content-type"].partition("=")[2] for each in (request, expected))
+    assert request.content.replace(boundary.encode(), expected_boundary.encode()) == expected.content
+    assert "x-of-a-play" not in request.headers
+
+
+@pytest.mark.parametrize("plays", [(Connection(),), (ShortAnswers(), Header())])
+def test_the_callers_own_mappings_are_never_changed(plays: tuple[Play, ...]) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Name a river."}]}
+    extra_body, extra_headers, extra_query = {"top_k": 3}, {"x-of-the-app": "1"}, {"page": "2"}
+    given = (body, extra_body, extra_headers, extra_query)
+    before = copy.deepcopy(given)
+    with made(Post(500, 200), *plays, max_retries=1) as client:
+        client.post("/chat/completions", cast_to=object, body=body, options={"headers": extra_headers})
+        client.chat.completions.create(
+            model=MODEL,
+            messages=body["messages"],  # type: ignore[arg-type]
+            extra_body=extra_body,
+            extra_headers=extra_headers,
+            extra_query=extra_query,
+        )
+
+    assert given == before
+
+
+def test_a_retry_sends_the_same_bytes_and_is_not_planned_again() -> None:
+    post, listening = Post(500, 503, 200), Listening()
+    with made(post, listening, ShortAnswers(), Header(), max_retries=3) as client:
+        raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES)
+
+        assert raw.retries_taken == 2
+        assert len(listening.planned) == 1
+        assert len({request.content for request in post.requests}) == 1
+        assert [request.headers["x-stainless-retry-count"] for request in post.requests] == ["0", "1", "2"]
+        assert [request.headers["x-of-a-play"] for request in post.requests] == ["play"] * 3
+        (record,) = client.calls
+        assert [(each.kind, each.status_code) for each in record.attempts] == [
+            ("first", 500),
+            ("retry", 503),
+            ("retry", 200),
+        ]
+
+
+@pytest.mark.asyncio
+async def test_an_async_retry_sends_the_same_bytes_and_is_not_planned_again() -> None:
+    post, listening = Post(500, 503, 200), Listening()
+    async with made_async(post, listening, ShortAnswers(), Header(), max_retries=3) as client:
+        raw = await client.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES)
+
+        assert raw.retries_taken == 2
+        assert len(listening.planned) == 1
+        assert len({request.content for request in post.requests}) == 1
+        assert [each.status_code for each in client.calls[0].attempts] == [500, 503, 200]
+
+
+@pytest.mark.asyncio
+async def test_async_extra_arguments_go_through_beside_a_play_that_rewrites() -> None:
+    post = Post()
+    expected = of_stock(with_extras)
+    async with made_async(post, ShortAnswers(), Header()) as client:
+        await client.chat.completions.create(
+            model=MODEL,
+            messages=MESSAGES,
+            extra_body={"top_k": 3, "nested": {"a": [1, None, "ä"]}},
+            extra_headers={"x-of-the-app": "1", "OpenAI-Organization": openai.Omit()},
+            extra_query={"page": "2"},
+            timeout=3.0,
+        )
+
+    assert post.body == {**json.loads(expected.content), "max_tokens": 9}
+    assert post.requests[0].url == expected.url
+
+
+@pytest.mark.parametrize("entry", ["chat", "chat_streamed", "responses", "chat_response_streamed_lines"])
+def test_a_call_that_is_retried_is_one_call(provider: Emulator, arguments: dict[str, Any], entry: str) -> None:
+    fault = {"x-emulator-fault": "status=500;times=2;retry_after=0.01", "x-emulator-tag": f"sync {entry}"}
+    with fastlane.OpenAI(**arguments, default_headers=fault, max_retries=2) as client:
+        SYNC[entry](client)
+
+        (record,) = client.calls
+        assert [request.status for request in provider.log()] == [500, 500, 200]
+        assert [each.status_code for each in record.attempts] == [500, 500, 200]
+        assert record.outcome == "completed"
+        assert record.request_id == provider.log()[-1].request_id
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("entry", ["chat", "chat_streamed", "responses", "chat_response_streamed_lines"])
+async def test_an_async_call_that_is_retried_is_one_call(
+    provider: Emulator, arguments: dict[str, Any], entry: str
+) -> None:
+    fault = {"x-emulator-fault": "status=500;times=2;retry_after=0.01", "x-emulator-tag": f"async {entry}"}
+    async with fastlane.AsyncOpenAI(**arguments, default_headers=fault, max_retries=2) as client:
+        await ASYNC[entry](client)
+
+        (record,) = client.calls
+        assert [each.status_code for each in record.attempts] == [500, 500, 200]
+        assert record.outcome == "completed"
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, openai.BadRequestError),
+        (401, openai.AuthenticationError),
+        (404, openai.NotFoundError),
+        (429, openai.RateLimitError),
+        (500, openai.InternalServerError),
+    ],
+)
+@pytest.mark.parametrize("entry", ["chat", "chat_streamed", "chat_response_streamed_lines"])
+def test_an_error_is_openais_own_and_on_the_record(
+    provider: Emulator, client: fastlane.OpenAI, entry: str, status: int, error: type[openai.APIStatusError]
+) -> None:
+    failing = client.with_options(max_retries=0, default_headers={"x-emulator-fault": f"status={status}"})
+    with pytest.raises(error) as raised:
+        SYNC[entry](failing)
+
+    (record,) = client.calls
+    assert type(raised.value) is error
+    assert (record.outcome, record.error, record.status_code) == ("failed", error.__name__, status)
+    assert record.request_id == raised.value.request_id == provider.log()[0].request_id

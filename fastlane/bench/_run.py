@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,8 +48,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, least in (("lanes", 1), ("think_s", 0), ("max_output_tokens", 2), ("budget_s", 0)):
-            if getattr(self, name) < least:
-                raise ConfigurationError(f"{name} must be at least {least}, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < least:
+                raise ConfigurationError(f"{name} must be at least {least}, got {value}")
         if self.turns is not None and self.turns < 1:
             raise ConfigurationError(f"turns must be at least 1, got {self.turns}")
 

@@ -90,7 +90,15 @@ def test_a_process_that_ends_early_ends_the_run(make_client: object) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"lanes": 0}, {"think_s": -1.0}, {"max_output_tokens": 1}, {"budget_s": -1.0}, {"turns": 0}],
+    [
+        {"lanes": 0},
+        {"think_s": -1.0},
+        {"think_s": float("nan")},
+        {"budget_s": float("inf")},
+        {"max_output_tokens": 1},
+        {"budget_s": -1.0},
+        {"turns": 0},
+    ],
     ids=str,
 )
 def test_a_setting_that_cannot_work_is_named(changes: dict[str, object]) -> None:

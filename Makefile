@@ -22,7 +22,7 @@ help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name what; do \
 		printf '  make %-12s %s\n' "$$name" "$$what"; done
 
-install: $(EVERYTHING) ## set up $(VENV) with everything the other targets need
+install: $(EVERYTHING) ## set up .venv with everything that the other targets need
 
 bench: $(BENCH) ## A/B every play on the embedded provider: no API key, no network (ARGS="--help" says more)
 	$(BIN)/fastlane bench $(ARGS)

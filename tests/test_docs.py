@@ -41,8 +41,8 @@ def test_every_example_runs(page: Path, provider: Emulator, monkeypatch: pytest.
     monkeypatch.setenv("OPENAI_BASE_URL", provider.base_url)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     # openai's module-level client remembers what it found when it was first looked at, whoever caused it to look.
-    monkeypatch.setattr(openai, "api_key", None)
-    monkeypatch.setattr(openai, "base_url", None)
+    for name in ("api_key", "base_url", "http_client"):
+        monkeypatch.setattr(openai, name, None)
 
     # The examples of a page belong together: each sees the names of those before it.
     for example in EXAMPLES.parse(page).examples():

@@ -1,0 +1,231 @@
+"""One client used by many threads, tasks, event loops and processes at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane import CallRecord
+from fastlane.emulator import Emulator
+from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC
+
+KINDS = ("chat", "chat_streamed", "responses_streamed", "embeddings")
+
+
+def assert_each_call_is_on_one_record(records: tuple[CallRecord, ...], provider: Emulator, calls: int) -> None:
+    assert Counter(record.outcome for record in records) == {"completed": calls}
+    assert len({record.call_id for record in records}) == calls
+    served = {request.request_id: request for request in provider.log()}
+    assert {record.request_id for record in records} == served.keys()
+    for record in records:
+        assert record.request_id is not None
+        request = served[record.request_id]
+        assert request.path.endswith(record.endpoint)
+        assert record.stream == request.stream
+        assert record.usage.output_tokens in (None, request.output_tokens)
+        assert len(record.attempts) == 1
+        assert record.attempts[0].request_body_bytes == request.bytes_in
+
+
+def test_sixteen_threads_share_one_client(provider: Emulator, arguments: dict[str, Any]) -> None:
+    heard: list[CallRecord] = []
+    with fastlane.OpenAI(**arguments, hooks=[heard.append], strict=True, max_retries=0) as client:
+
+        def work(number: int) -> None:
+            for call in range(20):
+                SYNC[KINDS[(number + call) % len(KINDS)]](client)
+
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(work, range(16)))
+
+        assert_each_call_is_on_one_record(client.calls, provider, 320)
+        assert sorted(record.call_id for record in heard) == sorted(record.call_id for record in client.calls)
+
+
+@pytest.mark.asyncio
+async def test_fifty_tasks_share_one_client(provider: Emulator, arguments: dict[str, Any]) -> None:
+    heard: list[CallRecord] = []
+    async with fastlane.AsyncOpenAI(**arguments, hooks=[heard.append], strict=True, max_retries=0) as client:
+
+        async def work(number: int) -> None:
+            for call in range(4):
+                await ASYNC[KINDS[(number + call) % len(KINDS)]](client)
+
+        await asyncio.gather(*map(work, range(50)))
+
+        assert_each_call_is_on_one_record(client.calls, provider, 200)
+        assert len(heard) == 200
+
+
+@pytest.mark.asyncio
+async def test_each_record_tells_of_its_own_call(provider: Emulator, async_client: fastlane.AsyncOpenAI) -> None:
+    """The model's name says which call it was, on the record as in the provider's log."""
+
+    async def ask(number: int) -> tuple[str, str]:
+        stream = await async_client.chat.completions.create(
+            model=f"model-{number}",
+            messages=MESSAGES,
+            stream=True,
+            extra_headers={"x-emulator-output-tokens": str(number + 1), "x-emulator-token-ms": "1"},
+            stream_options={"include_usage": True},
+        )
+        await asyncio.sleep(0)
+        return f"model-{number}", str(len([chunk async for chunk in stream]))
+
+    events = dict(await asyncio.gather(*map(ask, range(50))))
+    served = {request.model: request for request in provider.log()}
+
+    for record in async_client.calls:
+        assert record.model is not None
+        request = served[record.model]
+        assert record.request_id == request.request_id
+        assert record.usage.output_tokens == request.output_tokens == int(record.model.removeprefix("model-")) + 1
+        assert str(record.events) == events[record.model]
+    assert len(async_client.calls) == 50
+
+
+def test_an_async_client_lives_through_two_event_loops(arguments: dict[str, Any]) -> None:
+    client = fastlane.AsyncOpenAI(**arguments)
+
+    async def use() -> None:
+        await ASYNC["chat"](client)
+        await ASYNC["chat_streamed"](client)
+
+    async def use_and_close() -> None:
+        await use()
+        await client.close()
+
+    with warnings.catch_warnings():
+        # The first loop leaves its idle connections behind, as it does with every client that is not closed in it.
+        warnings.simplefilter("ignore", ResourceWarning)
+        asyncio.run(use())
+        gc.collect()
+    asyncio.run(use_and_close())
+
+    assert [record.outcome for record in client.calls] == ["completed"] * 4
+    assert [record.connection_reused for record in client.calls] == [False, True, False, True]
+
+
+def test_an_async_client_is_used_by_two_event_loops_at_once(arguments: dict[str, Any]) -> None:
+    failed: list[BaseException] = []
+    records: list[CallRecord] = []
+
+    def run() -> None:
+        async def use() -> None:
+            async with fastlane.AsyncOpenAI(**arguments, hooks=[records.append]) as client:
+                await asyncio.gather(*(ASYNC["chat_streamed"](client) for _ in range(5)))
+
+        try:
+            asyncio.run(use())
+        except BaseException as error:  # noqa: BLE001
+            failed.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert failed == []
+    assert [record.outcome for record in records] == ["completed"] * 10
+
+
+@pytest.mark.skipif(importlib.util.find_spec("trio") is None, reason="trio is not installed")
+def test_an_async_client_runs_on_trio(arguments: dict[str, Any]) -> None:
+    import trio  # type: ignore[import-not-found, unused-ignore]
+
+    async def use() -> tuple[CallRecord, ...]:
+        async with fastlane.AsyncOpenAI(**arguments) as client:
+            await ASYNC["chat"](client)
+            async with await client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True) as stream:
+                await anext(stream)
+            with trio.move_on_after(0.3):
+                await ASYNC["chat"](client.with_options(default_headers={"x-emulator-prefill-ms": "60000"}))
+            await ASYNC["embeddings"](client)
+            return client.calls
+
+    records = trio.run(use)
+    assert [record.outcome for record in records] == ["completed", "closed", "cancelled", "completed"]
+
+
+FORKING = """
+import json, os, sys
+import fastlane
+
+client = fastlane.OpenAI(api_key="sk-test", base_url=os.environ["BASE_URL"], max_retries=0)
+messages = [{"role": "user", "content": "Name a river."}]
+
+def ask(stream):
+    answer = client.chat.completions.create(model="fast-1", messages=messages, stream=stream)
+    if stream:
+        list(answer)
+
+def told():
+    return [
+        [each.call_id, each.outcome, each.request_id, each.attempts[0].connection_id, each.connection_reused]
+        for each in client.calls
+    ]
+
+ask(False)
+before = client.chat.completions.create(model="fast-1", messages=messages, stream=True)
+next(before)
+reading, writing = os.pipe()
+child = os.fork()
+if not child:
+    try:
+        known = len(client.calls)
+        for number in range(6):
+            ask(number % 2 == 1)
+        os.write(writing, json.dumps(told()[known:]).encode())
+        os._exit(0)
+    except BaseException as error:
+        os.write(writing, json.dumps(repr(error)).encode())
+        os._exit(1)
+os.close(writing)
+list(before)
+for number in range(6):
+    ask(number % 2 == 1)
+with open(reading) as pipe:
+    of_child = json.loads(pipe.read())
+_, status = os.waitpid(child, 0)
+ask(False)
+client.close()
+print(json.dumps({"status": status, "child": of_child, "parent": told()}))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_makes_calls_while_its_parent_goes_on(provider: Emulator) -> None:
+    environment = {**os.environ, **provider.environment, "BASE_URL": provider.base_url}
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FORKING],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["status"] == 0, told["child"]
+    parent, child = told["parent"], told["child"]
+    assert [outcome for _, outcome, *_ in parent] == ["completed"] * 9
+    assert [outcome for _, outcome, *_ in child] == ["completed"] * 6
+    assert {call[0] for call in parent}.isdisjoint(call[0] for call in child)
+    assert {call[3] for call in parent}.isdisjoint(call[3] for call in child)
+    assert child[0][4] is False
+    assert {call[2] for call in parent + child} == {request.request_id for request in provider.log()}

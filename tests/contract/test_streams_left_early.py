@@ -1,0 +1,428 @@
+"""However a stream ends, its call is recorded exactly once, and the connection stays usable."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import CallRecord
+from fastlane.emulator import Emulator, RequestLog
+from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC
+
+# Long enough that no test reads it to its end.
+SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
+PROMPTLY_S = 10
+
+
+class Interrupted(BaseException):
+    """What a signal handler may raise anywhere."""
+
+
+@pytest.fixture
+def heard() -> list[CallRecord]:
+    return []
+
+
+@pytest.fixture
+def slow(arguments: dict[str, Any], heard: list[CallRecord]) -> Iterator[fastlane.OpenAI]:
+    with fastlane.OpenAI(**arguments, hooks=[heard.append], strict=True, default_headers=SLOW) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def slow_async(arguments: dict[str, Any], heard: list[CallRecord]) -> AsyncIterator[fastlane.AsyncOpenAI]:
+    async with fastlane.AsyncOpenAI(**arguments, hooks=[heard.append], strict=True, default_headers=SLOW) as client:
+        yield client
+
+
+def opened(client: openai.OpenAI) -> openai.Stream[Any]:
+    return client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
+
+
+async def async_opened(client: openai.AsyncOpenAI) -> openai.AsyncStream[Any]:
+    return await client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PROMPTLY_S
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def gave_up(provider: Emulator) -> bool:
+    def given_up(request: RequestLog) -> bool:
+        return request.reset_ns is not None and request.output_tokens < 3000
+
+    return all(map(given_up, provider.log()))
+
+
+def outcomes(client: fastlane.OpenAI | fastlane.AsyncOpenAI) -> list[str]:
+    return [record.outcome for record in client.calls]
+
+
+# Left in order
+
+
+def test_a_stream_closed_unread_is_closed(provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]) -> None:
+    stream = opened(slow)
+    assert slow.calls == ()
+    stream.close()
+    stream.close()
+
+    assert outcomes(slow) == ["closed"]
+    assert len(heard) == 1
+    assert heard[0].time_to_first_token_s is None
+    assert eventually(lambda: gave_up(provider))
+
+
+def test_a_stream_closed_after_one_chunk_is_closed(
+    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]
+) -> None:
+    stream = opened(slow)
+    next(stream)
+    stream.close()
+
+    assert outcomes(slow) == ["closed"]
+    assert heard[0].events == 1
+    assert eventually(lambda: gave_up(provider))
+    del stream
+    gc.collect()
+    assert len(slow.calls) == len(heard) == 1
+
+
+def test_a_stream_left_by_break_in_a_with_block_is_closed(
+    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]
+) -> None:
+    with opened(slow) as stream:
+        for chunk in stream:
+            if chunk.choices[0].delta.content:
+                break
+
+    assert outcomes(slow) == ["closed"]
+    assert heard[0].time_to_first_token_s is not None
+    assert eventually(lambda: gave_up(provider))
+
+
+@pytest.mark.parametrize("error", [ValueError, Interrupted])
+def test_a_stream_left_by_an_error_of_the_application_is_recorded_once(
+    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord], error: type[BaseException]
+) -> None:
+    def read() -> None:
+        with opened(slow) as stream:
+            for _ in stream:
+                raise error
+
+    with pytest.raises(error):
+        read()
+    assert outcomes(slow) == ["closed"]
+    assert len(heard) == 1
+    assert eventually(lambda: gave_up(provider))
+
+
+def test_a_stream_helper_left_early_is_closed(provider: Emulator, slow: fastlane.OpenAI) -> None:
+    with slow.chat.completions.stream(model=MODEL, messages=MESSAGES) as stream:
+        next(iter(stream))
+
+    assert outcomes(slow) == ["closed"]
+    assert eventually(lambda: gave_up(provider))
+
+
+@pytest.mark.parametrize("read", ["nothing", "a line", "a part"])
+def test_a_streaming_response_left_early_is_closed(provider: Emulator, slow: fastlane.OpenAI, read: str) -> None:
+    create = slow.chat.completions.with_streaming_response.create
+    with create(model=MODEL, messages=MESSAGES, stream=True) as response:
+        if read == "a line":
+            next(response.iter_lines())
+        elif read == "a part":
+            next(response.iter_bytes(1))
+
+    assert outcomes(slow) == ["closed"]
+    assert eventually(lambda: gave_up(provider))
+
+
+def test_a_raw_stream_closed_unread_is_closed(slow: fastlane.OpenAI) -> None:
+    raw = slow.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES, stream=True)
+    raw.parse().close()
+
+    assert outcomes(slow) == ["closed"]
+
+
+# Dropped
+
+
+def test_a_stream_dropped_unread_is_abandoned_and_hooks_hear_of_it_later(
+    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]
+) -> None:
+    stream = opened(slow)
+    del stream
+    gc.collect()
+
+    assert outcomes(slow) == ["abandoned"]
+    assert len(heard) == 1
+    assert slow.last_call is heard[0]
+    assert eventually(lambda: gave_up(provider))
+
+
+def test_hooks_hear_of_a_dropped_stream_with_the_next_call(arguments: dict[str, Any], heard: list[CallRecord]) -> None:
+    with fastlane.OpenAI(**arguments, hooks=[heard.append], strict=True) as client:
+        stream = opened(client)
+        del stream
+        gc.collect()
+        SYNC["chat"](client)
+
+        assert [record.outcome for record in heard] == ["abandoned", "completed"]
+
+
+def test_a_stream_dropped_half_read_is_recorded_once(slow: fastlane.OpenAI, heard: list[CallRecord]) -> None:
+    for _ in opened(slow):
+        break
+    gc.collect()
+
+    assert len(slow.calls) == len(heard) == 1
+    assert outcomes(slow)[0] in ("abandoned", "closed")
+
+
+def test_a_dropped_stream_costs_the_client_nothing(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        for _ in range(30):
+            opened(client)
+        gc.collect()
+        SYNC["chat"](client)
+
+        assert outcomes(client) == ["abandoned"] * 30 + ["completed"]
+
+
+# Async: left in order, dropped, cancelled
+
+
+@pytest.mark.asyncio
+async def test_an_async_stream_closed_unread_is_closed(
+    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord]
+) -> None:
+    async with slow_async(arguments, heard) as client:
+        stream = await async_opened(client)
+        assert client.calls == ()
+        await stream.close()
+
+        assert outcomes(client) == ["closed"]
+        assert len(heard) == 1
+        assert eventually(lambda: gave_up(provider))
+
+
+@pytest.mark.asyncio
+async def test_an_async_stream_closed_after_one_chunk_is_closed(
+    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord]
+) -> None:
+    async with slow_async(arguments, heard) as client:
+        stream = await async_opened(client)
+        await anext(stream)
+        await stream.close()
+
+        assert outcomes(client) == ["closed"]
+        assert heard[0].events == 1
+        assert eventually(lambda: gave_up(provider))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("error", [ValueError, Interrupted])
+async def test_an_async_stream_left_by_an_error_of_the_application_is_recorded_once(
+    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord], error: type[BaseException]
+) -> None:
+    async with slow_async(arguments, heard) as client:
+
+        async def read() -> None:
+            async with await async_opened(client) as stream:
+                async for _ in stream:
+                    raise error
+
+        with pytest.raises(error):
+            await read()
+        assert outcomes(client) == ["closed"]
+        assert len(heard) == 1
+        assert eventually(lambda: gave_up(provider))
+
+
+@pytest.mark.asyncio
+async def test_an_async_stream_left_by_break_is_closed(arguments: dict[str, Any], heard: list[CallRecord]) -> None:
+    async with slow_async(arguments, heard) as client:
+        async with await async_opened(client) as stream:
+            async for _ in stream:
+                break
+
+        assert outcomes(client) == ["closed"]
+
+
+@pytest.mark.asyncio
+async def test_an_async_stream_dropped_unread_is_abandoned(
+    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord]
+) -> None:
+    async with slow_async(arguments, heard) as client:
+        stream = await async_opened(client)
+        del stream
+        gc.collect()
+
+        assert outcomes(client) == ["abandoned"]
+        assert len(heard) == 1
+        assert eventually(lambda: gave_up(provider))
+        assert len((await client.models.list()).data) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_call_cancelled_while_it_waits_is_cancelled(
+    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord]
+) -> None:
+    async with slow_async(arguments, heard) as client:
+        waiting = client.with_options(default_headers={"x-emulator-prefill-ms": "60000"})
+        task = asyncio.ensure_future(ASYNC["chat"](waiting))
+        assert await asyncio.to_thread(eventually, lambda: bool(provider.log()))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+        assert [(record.outcome, record.error) for record in heard] == [("cancelled", "CancelledError")]
+        assert len(heard[0].attempts) == 1
+        assert eventually(lambda: gave_up(provider))
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_takes_too_long_for_wait_for_is_cancelled(
+    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord]
+) -> None:
+    async with slow_async(arguments, heard) as client:
+        await client.models.list()
+        waiting = client.with_options(default_headers={"x-emulator-prefill-ms": "60000"})
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(ASYNC["chat_streamed"](waiting), 0.3)
+
+        assert [record.outcome for record in heard] == ["completed", "cancelled"]
+
+
+@pytest.mark.asyncio
+async def test_a_stream_cancelled_in_the_middle_is_cancelled_and_the_client_goes_on(
+    provider: Emulator, arguments: dict[str, Any], heard: list[CallRecord]
+) -> None:
+    async with slow_async(arguments, heard) as client:
+        begun = asyncio.Event()
+
+        async def read() -> None:
+            async with await async_opened(client) as stream:
+                async for _ in stream:
+                    begun.set()
+
+        task = asyncio.create_task(read())
+        await begun.wait()
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+        assert [record.outcome for record in heard] == ["cancelled"]
+        assert eventually(lambda: gave_up(provider))
+        await client.models.list()
+        assert outcomes(client) == ["cancelled", "completed"]
+
+
+# Read elsewhere
+
+
+def test_a_stream_may_be_read_in_another_thread(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client, ThreadPoolExecutor(1) as pool:
+        stream = opened(client)
+        chunks = pool.submit(list, stream).result()
+
+        assert outcomes(client) == ["completed"]
+        assert client.calls[0].events == len(chunks)
+
+
+def test_a_stream_may_be_closed_by_another_thread_while_it_is_read(
+    slow: fastlane.OpenAI, heard: list[CallRecord]
+) -> None:
+    stream = opened(slow)
+    begun = threading.Event()
+
+    def read() -> None:
+        with contextlib.suppress(Exception):
+            for _ in stream:
+                begun.set()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    begun.wait(PROMPTLY_S)
+    stream.close()
+    thread.join(PROMPTLY_S)
+
+    assert not thread.is_alive()
+    assert len(slow.calls) == len(heard) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_stream_may_be_read_in_another_task(async_client: fastlane.AsyncOpenAI) -> None:
+    stream = await async_opened(async_client)
+
+    async def read() -> int:
+        return len([chunk async for chunk in stream])
+
+    events = await asyncio.create_task(read())
+    assert outcomes(async_client) == ["completed"]
+    assert async_client.calls[0].events == events
+
+
+# Broken on the way
+
+
+@pytest.mark.parametrize("fault", ["drop;after=5", "reset;after=5"])
+def test_a_stream_that_breaks_raises_what_the_stock_client_raises(
+    arguments: dict[str, Any], stock: openai.OpenAI, heard: list[CallRecord], fault: str
+) -> None:
+    headers = {"x-emulator-fault": fault}
+    with pytest.raises(Exception, match=r"^") as expected:
+        SYNC["chat_streamed"](stock.with_options(default_headers=headers))
+    with fastlane.OpenAI(**arguments, hooks=[heard.append], default_headers=headers) as client:
+        with pytest.raises(Exception, match=r"^") as raised:
+            SYNC["chat_streamed"](client)
+
+        # openai 2 lets the HTTP library's error through, of which each protocol has its own.
+        family = ("APIConnectionError", "TransportError")
+        (kind,) = [each for each in type(expected.value).__mro__ if each.__name__ in family]
+        assert isinstance(raised.value, kind)
+        assert [(record.outcome, record.error) for record in heard] == [("failed", type(raised.value).__name__)]
+        assert heard[0].events > 0
+
+
+@pytest.mark.parametrize("fault", ["truncate;after=5", "no_done"])
+def test_a_stream_that_ends_oddly_ends_as_with_the_stock_client(
+    arguments: dict[str, Any], stock: openai.OpenAI, fault: str
+) -> None:
+    headers = {"x-emulator-fault": fault}
+    expected = len(SYNC["chat_streamed"](stock.with_options(default_headers=headers)))
+    with fastlane.OpenAI(**arguments, default_headers=headers) as client:
+        assert len(SYNC["chat_streamed"](client)) == expected
+        assert outcomes(client) == ["completed" if fault == "no_done" else "truncated"]
+
+
+def test_an_event_that_is_not_json_raises_what_the_stock_client_raises(
+    arguments: dict[str, Any], stock: openai.OpenAI
+) -> None:
+    headers = {"x-emulator-fault": "malformed;after=5"}
+    with pytest.raises(Exception, match=r"^") as expected:
+        SYNC["chat_streamed"](stock.with_options(default_headers=headers))
+    with fastlane.OpenAI(**arguments, default_headers=headers) as client:
+        with pytest.raises(type(expected.value)):
+            SYNC["chat_streamed"](client)
+
+        assert [(record.outcome, record.error) for record in client.calls] == [
+            ("failed", type(expected.value).__name__)
+        ]

@@ -22,6 +22,7 @@ from fastlane.emulator._child import describe
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._log import RequestLog
 from fastlane.emulator._model import ProviderModel
+from fastlane.emulator._server import base_url
 
 if TYPE_CHECKING:
     from fastlane.emulator.wire import Wire
@@ -120,7 +121,7 @@ class Emulator:
         return self._url(self._port)
 
     def _url(self, port: int) -> str:
-        return f"{'https' if self._tls else 'http'}://{self._host}:{port}/v1"
+        return base_url(self._host, port, tls=self._tls)
 
     @property
     def certificate_authority(self) -> Path:

@@ -63,7 +63,7 @@ class Server:
     @property
     def base_url(self) -> str:
         """What a client takes as its base URL."""
-        return f"{'https' if self._tls else 'http'}://{self.host}:{self.port}/v1"
+        return base_url(self.host, self.port, tls=self._tls is not None)
 
     @property
     def log(self) -> tuple[RequestLog, ...]:
@@ -97,6 +97,11 @@ class Server:
         connection = _Tracked(f"c{self.connections}", self._service, self._settings, _choose)
         connection.open_connections = self._open
         return connection
+
+
+def base_url(host: str, port: int, *, tls: bool) -> str:
+    """Return what a client takes as its base URL."""
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
 
 class _Tracked(Connection):

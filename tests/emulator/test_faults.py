@@ -157,10 +157,10 @@ def test_several_faults_strike_together(http: httpx2.Client) -> None:
 
 
 def test_idle_close_ends_the_connection_after_the_answer(http: httpx2.Client, emulator: Emulator) -> None:
-    headers = {"x-emulator-fault": "idle_close=0.1"}
+    headers = {"x-emulator-fault": "idle_close=0.5"}
     http.post("/chat/completions", json=chat(), headers=headers)
     http.post("/chat/completions", json=chat(), headers=headers)
-    threading.Event().wait(0.4)
+    threading.Event().wait(1.0)
     http.post("/chat/completions", json=chat())
     first, second, third = emulator.log()
 

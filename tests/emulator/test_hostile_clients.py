@@ -215,6 +215,15 @@ def test_a_client_that_says_goodbye_still_gets_its_answer(emulator: Emulator) ->
     assert raw.closed
 
 
+def test_a_goodbye_without_open_streams_closes(emulator: Emulator) -> None:
+    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
+    with RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context) as raw:
+        raw.socket.sendall(bytes.fromhex("000008 07 00 00000000 00000000 00000000"))
+        raw.read_until(lambda event: False)
+
+    assert raw.closed
+
+
 def test_a_window_that_grows_by_settings_lets_the_tokens_go(emulator: Emulator) -> None:
     context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
     with RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context, window_bytes=500) as raw:

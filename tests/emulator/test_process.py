@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -100,9 +102,38 @@ def test_without_http2_alpn_offers_http1_alone() -> None:
         assert get(emulator, emulator.base_url).status_code == 500
 
 
-def test_faults_that_cannot_be_are_refused_before_the_process_starts() -> None:
-    with pytest.raises(FastlaneError, match="unknown fault"):
-        Emulator(model=preset("instant"), faults=("meteor",))
+@pytest.mark.skipif(not socket.has_ipv6, reason="the system has no IPv6")
+def test_an_address_of_ipv6_stands_in_brackets() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("the system has no loopback of IPv6")
+    with Emulator(model=preset("instant"), host="::1") as emulator:
+        assert emulator.base_url.startswith("https://[::1]:")
+        assert get(emulator, emulator.base_url).status_code == 200
+
+
+def test_control_requests_that_make_no_sense_are_refused() -> None:
+    with Emulator(model=preset("instant"), tls=False) as emulator:
+        root = emulator.base_url.removesuffix("/v1")
+        with httpx2.Client(base_url=f"{root}/emulator") as client:
+            assert client.put("/faults", json=["meteor"]).status_code == 400
+            assert client.put("/faults", content=b"{").status_code == 400
+            assert client.get("/nothing").status_code == 404
+            assert client.put("/faults", json=["refuse;every=2"]).json() == {"faults": ["refuse;every=2"]}
+            assert client.post("/forget").status_code == 200
+        emulator.forget_prompts()
+        emulator.set_faults(("status=500",), "refuse")
+        emulator.set_faults()
+        assert get(emulator, emulator.base_url).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "settings", [{"faults": ("meteor",)}, {"accepted_encodings": ("xml",)}], ids=["fault", "encoding"]
+)
+def test_settings_that_cannot_be_start_no_process(settings: Any) -> None:
+    with pytest.raises(FastlaneError, match=r"meteor|xml"):
+        Emulator(model=preset("instant"), **settings)
 
 
 def test_a_host_that_others_reach_is_warned_of() -> None:

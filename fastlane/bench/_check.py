@@ -45,6 +45,8 @@ class Check:
 
     requests_by_client: int
     requests_by_server: int
+    tries_by_server: int
+    """The same with every retry counted."""
     problems: tuple[str, ...]
     time_to_first_token_ms: Disagreement | None
     """Client's stamp minus the provider's stamp of the first token, minus the wire's one way."""
@@ -76,6 +78,7 @@ def check(samples: Sequence[Sample], log: Iterable[RequestLog], *, one_way_s: fl
     return Check(
         requests_by_client=len(samples),
         requests_by_server=len(entries),
+        tries_by_server=sum(map(len, entries.values())),
         problems=_missing(samples, entries),
         time_to_first_token_ms=_largest(
             (sample.tag, (sample.token_ns[0] - entry.token_ns[0] - way_ns) / 1e6) for sample, entry in timed

@@ -107,7 +107,9 @@ def _check_lines(run: Run) -> Iterator[str]:
         yield "No check against the provider's log: a real provider keeps its log to itself."
         return
     yield "Check against the provider's own log of this run (client minus provider)"
-    yield f"  requests: {check.requests_by_client} by the clients, {check.requests_by_server} by the provider"
+    retries = check.tries_by_server - check.requests_by_server
+    again = f", and {retries} retries" if retries else ""
+    yield f"  requests: {check.requests_by_client} by the clients, {check.requests_by_server} by the provider{again}"
     for what, difference, unit in (
         ("time to first token", check.time_to_first_token_ms, "ms"),
         ("API end-to-end", check.api_end_to_end_ms, "ms"),

@@ -120,7 +120,7 @@ def _tools_of(value: object, where: str) -> tuple[Message, ...]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

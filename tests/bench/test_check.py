@@ -91,7 +91,7 @@ def test_of_a_retried_request_the_last_try_counts() -> None:
 
     assert found.output_tokens is not None
     assert found.output_tokens.value == 0
-    assert (found.requests_by_client, found.requests_by_server) == (1, 1)
+    assert (found.requests_by_client, found.requests_by_server, found.tries_by_server) == (1, 1, 2)
 
 
 def test_counts_are_compared_with_the_clients_own_record() -> None:

@@ -70,9 +70,9 @@ def test_line_separators_inside_a_message_end_no_line(tmp_path: Path) -> None:
     assert workload.conversations[0].messages[0] == odd
 
 
-def test_empty_lines_are_no_conversations(tmp_path: Path) -> None:
+def test_empty_lines_and_byte_order_marks_are_no_conversations(tmp_path: Path) -> None:
     path = tmp_path / "talks.jsonl"
-    path.write_text("\n" + json.dumps({"messages": [USER, ANSWER]}) + "\r\n\n")
+    path.write_text("\ufeff\n" + json.dumps({"messages": [USER, ANSWER]}) + "\r\n\n", encoding="utf-8")
 
     assert [each.name for each in read_workload(path).conversations] == ["line 2"]
 

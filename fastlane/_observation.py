@@ -50,6 +50,7 @@ class Observation:
     __slots__ = (
         "_action",
         "_answer_ended_ns",
+        "_body_error",
         "_done",
         "_ended_ns",
         "_error",
@@ -129,6 +130,7 @@ class Observation:
         self._done = False
         self._outcome: Outcome | None = None
         self._error: str | None = None
+        self._body_error: BaseException | None = None
         self._events = 0
         self._first_event_ns: int | None = None
         self._first_token_ns: int | None = None
@@ -272,6 +274,8 @@ class Observation:
 
     def failed(self, error: BaseException) -> None:
         """An error is on its way to the application, which ends the call."""
+        if self._body_error is not None:
+            self.attempt_failed(self._body_error)
         if isinstance(error, GeneratorExit):
             return  # the application stopped reading: what has come by then says how the call ended
         cancelled = isinstance(error, _CANCELLATIONS) or type(error).__name__ == "Cancelled"  # trio's, not imported
@@ -281,6 +285,11 @@ class Observation:
 
     def body_failed(self, error: BaseException) -> None:
         """Reading the answer's body failed or was cancelled."""
+        if self.pulling:
+            # openai reads on after `[DONE]`, for a moment, and keeps what fails there from the application. If the
+            # error does reach it, the decoding stream will say so.
+            self._body_error = error
+            return
         self.failed(error)
         self.attempt_failed(error)
 
@@ -346,7 +355,7 @@ class Observation:
                 last.ended_ns = self.arrived_ns or self._ended_ns
         if self._request_id is None and self._headers is not None:
             self._request_id = self._headers.get("x-request-id")
-        self._headers = None
+        self._headers = self._body_error = None
         self.watchers = ()
 
     def record(self) -> CallRecord:

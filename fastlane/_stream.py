@@ -74,6 +74,7 @@ def _observing_async(stream_cls: Any) -> Any:
                 return
             observation.decoded = True
             observation.pulling = True
+            dropped = False
             try:
                 async for event in source:
                     observation.pulling = False
@@ -85,13 +86,19 @@ def _observing_async(stream_cls: Any) -> Any:
                 else:
                     if not observation.exhausted:
                         observation.done()
+            except GeneratorExit as error:
+                dropped = True
+                observation.failed(error)
+                raise
             except BaseException as error:
                 observation.failed(error)
                 raise
             finally:
                 observation.pulling = True
                 try:
-                    await source.aclose()
+                    # The event loop closes every generator of a dropped stream itself, this source too, and no
+                    # generator can be closed twice at once.
+                    await (self.response.aclose() if dropped else source.aclose())
                 finally:
                     observation.pulling = False
                     observation.finish()

@@ -545,3 +545,35 @@ def test_headers_give_the_request_id_where_the_answer_does_not() -> None:
     assert record.status_code == 200
     assert record.attempts[0].request_body_bytes == 3
     assert record.attempts[0].connection_reused is None
+
+
+def test_what_fails_after_done_while_openai_reads_on_is_no_error_of_the_call() -> None:
+    observation = Told().begin()
+    observation.begin_attempt(3)
+    for event in (chunk("a"), chunk(finish="stop")):
+        observation.event(typed(event))
+    observation.pulling = True
+    observation.body_failed(ConnectionError())
+    observation.body_closed()
+    observation.done()
+    observation.finish()
+    record = observation.record()
+
+    assert record.outcome == "completed"
+    assert record.error is None
+    assert record.attempts[0].error is None
+
+
+def test_what_fails_while_the_application_waits_for_an_event_ends_the_call() -> None:
+    observation = Told().begin()
+    observation.begin_attempt(3)
+    observation.event(typed(chunk("a")))
+    observation.pulling = True
+    observation.body_failed(ConnectionError())
+    observation.failed(RuntimeError())
+    observation.finish()
+    record = observation.record()
+
+    assert record.outcome == "failed"
+    assert record.error == "RuntimeError"
+    assert record.attempts[0].error == "ConnectionError"

@@ -1,0 +1,168 @@
+"""However a call ends, it leaves exactly one record, and the client keeps no more than its last calls."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane import CallRecord
+from fastlane.emulator import Emulator
+from tests.transport.callers import CALLERS, AsyncCaller, SyncCaller, request
+
+
+@pytest.fixture
+def told() -> list[CallRecord]:
+    """What the caller's hook was told."""
+    return []
+
+
+@pytest.fixture
+def caller(make_caller: Any, arguments: dict[str, Any], told: list[CallRecord]) -> Iterator[Any]:
+    with make_caller(**arguments, max_retries=0, strict=True, hooks=[told.append]) as caller:
+        yield caller
+
+
+def test_a_stream_that_is_read_whole(caller: Any, told: list[CallRecord]) -> None:
+    stream = caller.start(0, output_tokens=3)
+    caller.rest(stream)
+    caller.close_stream(stream)
+    caller.close_stream(stream)
+
+    assert [record.outcome for record in told] == ["completed"]
+    assert caller.calls == tuple(told)
+
+
+def test_a_stream_that_is_closed_early(caller: Any, told: list[CallRecord]) -> None:
+    stream = caller.start(3, output_tokens=100, token_ms=1)
+    caller.close_stream(stream)
+    caller.close_stream(stream)
+
+    assert [(record.outcome, record.events) for record in told] == [("closed", 3)]
+    assert told[0].usage == fastlane.Usage()
+    assert told[0].timeline.answer_ended_ns is None
+
+
+def test_a_stream_that_is_never_read_and_dropped(caller: Any, told: list[CallRecord]) -> None:
+    stream = caller.start(0, output_tokens=100, token_ms=1)
+    del stream
+    gc.collect()
+    records = caller.calls
+
+    assert [record.outcome for record in records] == ["abandoned"]
+    assert records == tuple(told)
+    assert records[0].time_to_first_token_s is None
+
+
+def test_a_stream_that_is_dropped_half_read(caller: Any, told: list[CallRecord]) -> None:
+    stream = caller.start(2, output_tokens=100, token_ms=1)
+    del stream
+    gc.collect()
+    caller.sleep(0.2)
+    records = caller.calls
+
+    assert len(records) == 1
+    assert records[0].outcome in ("abandoned", "closed")
+    assert records == tuple(told)
+
+
+def test_streams_that_tasks_drop_half_read_leave_no_complaint(
+    arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with AsyncCaller(**arguments) as caller, caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            stream = caller.start(2, output_tokens=1_000, token_ms=2)
+            del stream
+            gc.collect()
+            caller.sleep(0.05)
+
+        assert len(caller.calls) == 5
+    assert caplog.messages == []
+
+
+def test_threads_that_close_a_stream_at_once(arguments: dict[str, Any], told: list[CallRecord]) -> None:
+    with SyncCaller(**arguments, hooks=[told.append], strict=True) as caller:
+        for _ in range(20):
+            stream = caller.start(1, output_tokens=50, token_ms=2)
+            barrier = threading.Barrier(3)
+
+            def close(stream: Any = stream, barrier: threading.Barrier = barrier) -> None:
+                barrier.wait()
+                stream.close()
+
+            threads = [threading.Thread(target=close) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        assert [record.outcome for record in told] == ["closed"] * 20
+        caller.ask(output_tokens=1)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_task_that_is_cancelled(
+    arguments: dict[str, Any], told: list[CallRecord], provider: Emulator, streamed: bool
+) -> None:
+    async with fastlane.AsyncOpenAI(**arguments, hooks=[told.append], strict=True) as client:
+
+        async def call() -> None:
+            if not streamed:
+                await client.chat.completions.create(**request(prefill_ms=5_000))
+                return
+            async for _ in await client.chat.completions.create(**request(output_tokens=500, token_ms=20), stream=True):
+                pass
+
+        task = asyncio.create_task(call())
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await client.chat.completions.create(**request(output_tokens=1))
+
+    assert [(record.outcome, record.error) for record in told] == [("cancelled", "CancelledError"), ("completed", None)]
+    assert len(told[0].attempts) == 1
+
+
+def test_a_client_remembers_its_last_calls_and_no_more(make_caller: Any, arguments: dict[str, Any]) -> None:
+    with make_caller(**arguments) as caller:
+        for _ in range(5):
+            caller.ask(output_tokens=1)
+        deque = caller.client._fastlane.pipeline._calls
+
+    assert deque.maxlen == 1_000
+    assert len({record.call_id for record in caller.calls}) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", CALLERS)
+def test_memory_stays_flat_over_thousands_of_calls(form: str, arguments: dict[str, Any]) -> None:
+    def in_use() -> int:
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    with CALLERS[form](**arguments, max_retries=0) as caller:
+        blocks = []
+        for _ in range(3):
+            if form == "sync":
+                for _ in range(1_000):
+                    caller.ask(output_tokens=1)
+            else:
+                caller.loop.run(ask_in_turn(caller, 1_000))
+            blocks.append(in_use())
+
+    # The first thousand fills what is remembered. One call leaves dozens of blocks of memory where it is kept whole.
+    assert blocks[2] - blocks[1] < 3_000
+
+
+async def ask_in_turn(caller: Any, count: int) -> None:
+    for _ in range(count):
+        await caller._ask(output_tokens=1)

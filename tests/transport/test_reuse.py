@@ -1,0 +1,189 @@
+"""One connection for calls that follow each other, and a new one only where the old one is no good."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import pytest
+
+from fastlane import Connection
+from fastlane._clock import now_ns
+from fastlane.emulator import Emulator
+from tests.transport.callers import AsyncCaller, SyncCaller, text_of
+from tests.transport.scripted_server import END, STREAM_HEAD, Script, ScriptedServer, Seen, event
+
+HELLO = event('{"choices": [{"index": 0, "delta": {"content": "Hello"}}]}')
+STOP = event('{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}')
+DONE = event("[DONE]")
+
+
+def connections(provider: Emulator) -> int:
+    return len({entry.connection_id for entry in provider.log()})
+
+
+def test_streamed_calls_in_a_row_use_one_connection(caller: Any, provider: Emulator, protocol: str) -> None:
+    for _ in range(10):
+        caller.read(output_tokens=5)
+
+    assert connections(provider) == 1
+    assert {entry.http_version for entry in provider.log()} == {protocol}
+    assert [call.connection_reused for call in caller.calls[1:]] == [True] * 9
+    assert {call.outcome for call in caller.calls} == {"completed"}
+
+
+def test_whole_and_streamed_calls_share_a_connection(caller: Any, provider: Emulator) -> None:
+    for _ in range(3):
+        caller.ask(output_tokens=5)
+        caller.read(output_tokens=5)
+
+    assert connections(provider) == 1
+
+
+@pytest.mark.slow
+def test_calls_after_a_pause_longer_than_the_stock_clients_reuse_their_connection(
+    arguments: dict[str, Any], provider: Emulator
+) -> None:
+    never = Connection(http2="never")
+    callers: list[Any] = [
+        form(**arguments, max_retries=0, plays=[play])
+        for form in (SyncCaller, AsyncCaller)
+        for play in (Connection(), never)
+    ]
+    for caller in callers:
+        caller.read(output_tokens=2)
+    callers[0].sleep(5.5)
+    for caller in callers:
+        caller.read(output_tokens=2)
+        caller.close()
+
+    assert [caller.last_call.connection_reused for caller in callers] == [True] * 4
+    assert connections(provider) == 4
+
+
+def test_a_connection_is_given_up_when_its_idle_time_is_over(
+    make_caller: Any, arguments: dict[str, Any], provider: Emulator
+) -> None:
+    with make_caller(**arguments, max_retries=0, plays=[Connection(idle_s=0.2)]) as caller:
+        caller.ask(output_tokens=1)
+        caller.sleep(0.4)
+        caller.ask(output_tokens=1)
+
+    assert connections(provider) == 2
+    assert caller.last_call.connection_reused is False
+
+
+def test_a_connection_that_the_server_closed_while_idle_costs_no_error(caller: Any, provider: Emulator) -> None:
+    for _ in range(3):
+        caller.read(output_tokens=2, fault="idle_close=0.05")
+        caller.sleep(0.25)
+    caller.ask(output_tokens=2)
+
+    assert {call.outcome for call in caller.calls} == {"completed"}
+    assert [len(call.attempts) for call in caller.calls] == [1] * 4
+    assert [call.connection_reused for call in caller.calls] == [False] * 4
+    assert connections(provider) == 4
+
+
+def wait_until_the_server_stops(caller: Any, provider: Emulator) -> Any:
+    for _ in range(50):
+        entry = provider.log()[0]
+        if entry.reset_ns is not None:
+            return entry
+        caller.sleep(0.02)
+    raise AssertionError("the server did not notice that nobody listens")
+
+
+def test_an_early_close_stops_the_server_and_the_next_call_works(caller: Any, provider: Emulator) -> None:
+    stream = caller.start(3, output_tokens=1_000, token_ms=5)
+    caller.close_stream(stream)
+    closed_ns = now_ns()
+    entry = wait_until_the_server_stops(caller, provider)
+    caller.ask(output_tokens=2)
+
+    assert entry.finished_ns is None
+    assert entry.output_tokens < 300
+    assert entry.reset_ns - closed_ns < 1_000_000_000
+    assert [call.outcome for call in caller.calls] == ["closed", "completed"]
+    assert caller.calls[0].events == 3
+
+
+def test_a_stream_that_is_closed_unread_stops_the_server(caller: Any, provider: Emulator) -> None:
+    stream = caller.start(0, output_tokens=1_000, token_ms=5)
+    caller.close_stream(stream)
+    caller.close_stream(stream)
+    entry = wait_until_the_server_stops(caller, provider)
+
+    assert entry.finished_ns is None
+    assert [call.outcome for call in caller.calls] == ["closed"]
+
+
+def test_a_stream_that_is_dropped_stops_the_server(caller: Any, provider: Emulator) -> None:
+    stream = caller.start(2, output_tokens=1_000, token_ms=5)
+    del stream
+    gc.collect()
+    entry = wait_until_the_server_stops(caller, provider)
+
+    assert entry.output_tokens < 300
+    assert [call.outcome for call in caller.calls] in (["abandoned"], ["closed"])
+
+
+def answers(*pieces: bytes | float | threading.Event) -> ScriptedServer:
+    def respond(_: Seen) -> Script:
+        return Script([STREAM_HEAD, HELLO, STOP, DONE, *pieces])
+
+    return ScriptedServer(respond)
+
+
+def test_the_end_of_a_body_that_comes_right_behind_done_keeps_the_connection(make_caller: Any) -> None:
+    with answers(0.01, END) as server, make_caller(base_url=server.base_url, api_key="sk-test") as caller:
+        for _ in range(5):
+            assert text_of(caller.read()) == "Hello"
+
+        assert server.connections == 1
+    assert [call.outcome for call in caller.calls] == ["completed"] * 5
+
+
+def test_a_body_that_never_ends_after_done_costs_a_connection_and_no_more_than_a_moment(make_caller: Any) -> None:
+    never = threading.Event()
+    with answers(never) as server, make_caller(base_url=server.base_url, api_key="sk-test", timeout=20) as caller:
+        for _ in range(3):
+            assert text_of(caller.read()) == "Hello"
+        never.set()
+
+        assert server.connections == 3
+    assert all(call.duration_s < 3 for call in caller.calls)
+    assert [call.outcome for call in caller.calls] == ["completed"] * 3
+
+
+def test_a_body_that_goes_on_after_done_is_not_read_to_its_end(make_caller: Any) -> None:
+    more = [piece for _ in range(2_000) for piece in (event(": more"), 0.005)]
+    with answers(*more) as server, make_caller(base_url=server.base_url, api_key="sk-test", timeout=20) as caller:
+        assert text_of(caller.read()) == "Hello"
+        assert text_of(caller.read()) == "Hello"
+
+        assert server.connections == 2
+    assert all(call.duration_s < 3 for call in caller.calls)
+
+
+def test_a_connection_that_breaks_after_done_harms_nothing(make_caller: Any) -> None:
+    def respond(_: Seen) -> Script:
+        return Script([STREAM_HEAD, HELLO, STOP, DONE], closes=True)
+
+    with ScriptedServer(respond) as server, make_caller(base_url=server.base_url, api_key="sk-test") as caller:
+        assert text_of(caller.read()) == "Hello"
+        assert text_of(caller.read()) == "Hello"
+    assert [call.outcome for call in caller.calls] == ["completed"] * 2
+
+
+def test_a_server_that_closes_after_each_answer_gets_a_connection_for_each_call(make_caller: Any) -> None:
+    head = STREAM_HEAD.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+    with (
+        ScriptedServer(lambda _: Script([head, HELLO, STOP, DONE, END], closes=True)) as server,
+        make_caller(base_url=server.base_url, api_key="sk-test", max_retries=0) as caller,
+    ):
+        for _ in range(3):
+            assert text_of(caller.read()) == "Hello"
+
+        assert server.connections == 3

@@ -34,7 +34,7 @@ check: $(EVERYTHING) ## format, lint, types, import contracts, spelling
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 
 docs: $(EVERYTHING) ## build the documentation into site/

@@ -10,7 +10,7 @@ import openai
 from ._client import OpenAI
 from ._exceptions import FastlaneError
 from ._pipeline import Hook
-from ._shell import make_pipeline
+from ._shell import make_pipeline, settings_of
 from .plays import Play
 
 _NAMES = ("_ModuleClient", "_AzureModuleClient")
@@ -43,6 +43,9 @@ def uninstall() -> None:
     for name, stock in _stock.items():
         setattr(openai, name, stock)
     if _stock:
+        # The module-level client leaves the HTTP client that it was made with in the module.
+        if settings_of(openai.http_client) is not None:
+            openai.http_client = None
         _stock.clear()
         openai._reset_client()
 

@@ -1,0 +1,150 @@
+"""`fastlane.install()` takes the place of the module-level client, and nothing else is ever patched."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import Call, CallRecord, Connection, Play
+from tests.contract.entry_points import MESSAGES, MODEL, SYNC
+
+PATCHED = ("_ModuleClient", "_AzureModuleClient")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark(Play):
+    def plan(self, call: Call) -> Call:
+        return call.with_body("marked", metadata={"mark": "1"})
+
+
+@pytest.fixture
+def module(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The openai module, set up as an application does."""
+    monkeypatch.setattr(openai, "api_key", arguments["api_key"])
+    monkeypatch.setattr(openai, "base_url", arguments["base_url"] + "/")
+    monkeypatch.setattr(openai, "http_client", None)
+    openai._reset_client()
+    yield openai
+    if openai.http_client is not None:  # the stock client puts its own there
+        openai.http_client.close()
+    fastlane.uninstall()
+    openai._reset_client()
+
+
+def test_calls_on_the_module_are_observed(module: Any) -> None:
+    heard: list[CallRecord] = []
+    fastlane.install(plays=[Connection(), Mark()], hooks=[heard.append], strict=True)
+    answer = module.chat.completions.create(model=MODEL, messages=MESSAGES)
+    list(module.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True))
+    module.responses.create(model=MODEL, input="?")
+    module.embeddings.create(model=MODEL, input="?")
+
+    assert answer.choices[0].message.content
+    assert [record.outcome for record in heard] == ["completed"] * 4
+    assert [record.changes for record in heard] == [("marked",)] * 3 + [()]
+
+
+def test_every_entry_point_works_on_the_module(module: Any) -> None:
+    heard: list[CallRecord] = []
+    fastlane.install(hooks=[heard.append])
+    for entry in ("chat", "chat_streamed", "chat_parse", "chat_raw", "chat_stream_helper", "models_list"):
+        SYNC[entry](module)
+
+    assert len(heard) == 6
+
+
+def test_uninstall_restores_the_identical_objects(module: Any) -> None:
+    before = dict(vars(openai))
+    fastlane.install()
+    assert all(getattr(openai, name) is not before[name] for name in PATCHED)
+    module.models.list()
+    fastlane.install(hooks=[type])
+    module.models.list()
+    fastlane.uninstall()
+    fastlane.uninstall()
+
+    after = dict(vars(openai))
+    # These the stock client too fills with empty mappings when it is first used.
+    kept = before.keys() - {"default_headers", "default_query"}
+    assert [name for name in kept if before[name] is not after[name]] == []
+
+
+def test_after_uninstall_calls_are_no_longer_observed(module: Any) -> None:
+    heard: list[CallRecord] = []
+    fastlane.install(hooks=[heard.append])
+    module.models.list()
+    fastlane.uninstall()
+    module.models.list()
+
+    assert len(heard) == 1
+    assert type(openai._load_client()) is openai._ModuleClient
+
+
+def test_a_second_install_takes_the_place_of_the_first(module: Any) -> None:
+    first: list[CallRecord] = []
+    second: list[CallRecord] = []
+    fastlane.install(hooks=[first.append])
+    fastlane.install(hooks=[second.append])
+    module.models.list()
+
+    assert (len(first), len(second)) == (0, 1)
+
+
+def test_the_client_classes_stay_the_stock_ones(module: Any) -> None:
+    names = ("OpenAI", "AsyncOpenAI", "AzureOpenAI", "AsyncAzureOpenAI", "Client", "AsyncClient")
+    before = [getattr(openai, name) for name in names]
+    fastlane.install()
+
+    assert [getattr(openai, name) for name in names] == before
+    assert all(each.__module__.startswith("openai") for each in before)
+
+
+def test_settings_that_cannot_work_are_refused_at_once(module: Any) -> None:
+    stock = openai._ModuleClient
+    with pytest.raises(fastlane.ConfigurationError):
+        fastlane.install(plays=[Connection])  # type: ignore[list-item]
+
+    assert openai._ModuleClient is stock
+
+
+COMPARING = """
+import json, sys
+import openai
+import openai.resources.chat.completions, openai._base_client, openai._streaming, openai._legacy_response
+
+def taken(modules):
+    found = {}
+    for name in modules:
+        for attribute, value in vars(sys.modules[name]).items():
+            found[f"{name}.{attribute}"] = id(value)
+            if isinstance(value, type):
+                for inner, member in vars(value).items():
+                    found[f"{name}.{attribute}.{inner}"] = id(member)
+    return found
+
+libraries = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
+modules = [name for name in sys.modules if name.partition(".")[0] in libraries]
+loaded = {name: sys.modules[name] for name in modules}
+before = taken(modules)
+kept = [dict(vars(module)) for module in loaded.values()]
+import fastlane
+after = taken(modules)
+# pydantic completes a model when it is first needed, whoever needs it.
+changed = [name for name in before if before[name] != after.get(name) and "__pydantic_" not in name]
+print(json.dumps({"changed": changed, "legacy": "httpx" in sys.modules and "httpx" not in loaded}))
+"""
+
+
+def test_importing_fastlane_patches_nothing_and_loads_no_legacy_httpx() -> None:
+    ran = subprocess.run([sys.executable, "-c", COMPARING], capture_output=True, text=True, timeout=50, check=False)
+
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == {"changed": [], "legacy": False}

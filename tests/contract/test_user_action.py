@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import ConfigurationError, FastlaneError, user_action
+from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC
+
+
+def test_an_action_holds_the_calls_made_inside(client: fastlane.OpenAI) -> None:
+    SYNC["chat"](client)
+    with user_action("answer ticket") as action:
+        SYNC["chat"](client)
+        SYNC["chat_streamed"](client)
+        SYNC["embeddings"](client)
+    SYNC["chat"](client)
+
+    assert action.calls == client.calls[1:4]
+    assert action.call_count == 3
+    assert [record.user_actions for record in client.calls] == [(), *[("answer ticket",)] * 3, ()]
+
+
+def test_an_action_lasts_at_least_as_long_as_its_calls_together(client: fastlane.OpenAI) -> None:
+    with user_action("answer ticket") as action:
+        for _ in range(3):
+            SYNC["chat"](client)
+
+    took_s = action.application_end_to_end_s
+    assert took_s is not None
+    assert took_s >= sum(record.duration_s for record in action.calls)
+    assert all(record.api_end_to_end_s is not None and took_s >= record.api_end_to_end_s for record in action.calls)
+
+
+def test_an_action_has_no_duration_before_its_end() -> None:
+    action = user_action("answer ticket")
+    assert action.application_end_to_end_s is None
+    with action:
+        assert action.application_end_to_end_s is None
+
+    assert action.application_end_to_end_s is not None
+    assert action.started_wall_ns is not None
+
+
+def test_a_call_belongs_to_every_action_around_it(client: fastlane.OpenAI) -> None:
+    with user_action("answer ticket") as outer:
+        SYNC["chat"](client)
+        with user_action("find similar ones") as inner:
+            SYNC["chat"](client)
+        SYNC["chat"](client)
+
+    assert inner.path == ("answer ticket", "find similar ones")
+    assert (outer.call_count, inner.call_count) == (3, 1)
+    assert inner.calls == (outer.calls[1],)
+    assert client.calls[1].user_actions == ("answer ticket", "find similar ones")
+    assert outer.application_end_to_end_s is not None
+    assert inner.application_end_to_end_s is not None
+    assert outer.application_end_to_end_s >= inner.application_end_to_end_s
+
+
+def test_calls_of_several_clients_belong_to_one_action(arguments: dict[str, Any], client: fastlane.OpenAI) -> None:
+    with fastlane.OpenAI(**arguments) as other, user_action("answer ticket") as action:
+        SYNC["chat"](client)
+        SYNC["chat"](other)
+
+    assert action.calls == (*client.calls, *other.calls)
+
+
+def test_a_stream_that_is_read_after_the_action_still_belongs_to_it(client: fastlane.OpenAI) -> None:
+    with user_action("answer ticket") as action:
+        stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
+    assert action.calls == ()
+    list(stream)
+
+    assert action.calls == client.calls
+    assert client.calls[0].user_actions == ("answer ticket",)
+
+
+def test_a_call_that_fails_belongs_to_its_action(client: fastlane.OpenAI) -> None:
+    failing = client.with_options(max_retries=0, default_headers={"x-emulator-fault": "status=400"})
+    with pytest.raises(openai.BadRequestError), user_action("answer ticket") as action:
+        SYNC["chat"](failing)
+
+    assert action.error == "BadRequestError"
+    assert [record.outcome for record in action.calls] == ["failed"]
+
+
+def test_an_action_names_the_class_of_the_error_that_ended_it() -> None:
+    with pytest.raises(KeyError), user_action("answer ticket") as action:
+        raise KeyError("what the customer wrote")
+
+    assert action.error == "KeyError"
+    assert action.application_end_to_end_s is not None
+
+
+def test_an_action_that_ended_well_has_no_error() -> None:
+    with user_action("answer ticket") as action:
+        pass
+
+    assert action.error is None
+
+
+def test_an_action_cannot_be_entered_twice() -> None:
+    with user_action("answer ticket") as action:
+        pass
+
+    with pytest.raises(FastlaneError, match=r"user_action\('answer ticket'\) was entered before"), action:
+        pass
+
+
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_an_action_needs_a_name(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="user_action takes a name"):
+        user_action(name)
+
+
+def test_a_plain_thread_starts_outside_and_a_copied_context_inside(client: fastlane.OpenAI) -> None:
+    with user_action("answer ticket") as action:
+        plain = threading.Thread(target=SYNC["chat"], args=(client,))
+        plain.start()
+        plain.join()
+        assert action.call_count == 0
+        inside = threading.Thread(target=contextvars.copy_context().run, args=(SYNC["chat"], client))
+        inside.start()
+        inside.join()
+
+    assert [record.user_actions for record in client.calls] == [(), ("answer ticket",)]
+    assert action.call_count == 1
+
+
+def test_a_disabled_client_leaves_an_action_without_calls(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTLANE_DISABLED", "1")
+    with fastlane.OpenAI(**arguments) as client, user_action("answer ticket") as action:
+        SYNC["chat"](client)
+
+    assert action.calls == ()
+    assert action.application_end_to_end_s is not None
+
+
+@pytest.mark.asyncio
+async def test_tasks_started_inside_belong_to_the_action(async_client: fastlane.AsyncOpenAI) -> None:
+    async with user_action("answer ticket") as action:
+        await asyncio.gather(*(ASYNC["chat_streamed"](async_client) for _ in range(5)))
+
+    assert action.call_count == 5
+    assert action.calls == async_client.calls
+    took_s = action.application_end_to_end_s
+    assert took_s is not None
+    assert took_s >= max(record.duration_s for record in action.calls)
+
+
+@pytest.mark.asyncio
+async def test_actions_of_tasks_side_by_side_do_not_mix(async_client: fastlane.AsyncOpenAI) -> None:
+    async def act(number: int) -> user_action:
+        async with user_action(f"ticket {number}") as action:
+            for _ in range(number):
+                await ASYNC["chat"](async_client)
+        return action
+
+    actions = await asyncio.gather(*map(act, range(1, 6)))
+
+    assert [action.call_count for action in actions] == [1, 2, 3, 4, 5]
+    assert all(record.user_actions == action.path for action in actions for record in action.calls)
+
+
+@pytest.mark.asyncio
+async def test_a_task_that_outlives_the_action_still_belongs_to_it(async_client: fastlane.AsyncOpenAI) -> None:
+    async with user_action("answer ticket") as action:
+        task = asyncio.ensure_future(ASYNC["chat"](async_client))
+    await task
+
+    assert action.call_count == 1
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_action_says_so(async_client: fastlane.AsyncOpenAI) -> None:
+    slow = async_client.with_options(default_headers={"x-emulator-prefill-ms": "60000"})
+    action = user_action("answer ticket")
+
+    async def act() -> None:
+        async with action:
+            await ASYNC["chat"](slow)
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(act(), 0.3)
+
+    assert action.error == "CancelledError"
+    assert [record.outcome for record in action.calls] == ["cancelled"]
+
+
+@pytest.mark.asyncio
+async def test_an_action_around_the_yields_of_a_generator_that_is_finalised_elsewhere_does_no_harm() -> None:
+    action = user_action("answer ticket")
+
+    async def parts() -> AsyncIterator[int]:
+        with action:
+            yield 1
+            yield 2
+
+    generator: Any = parts()
+    await anext(generator)
+    await asyncio.create_task(generator.aclose())
+
+    assert action.error == "GeneratorExit"

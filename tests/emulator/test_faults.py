@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
+from http.client import HTTPSConnection
 from urllib.parse import urlsplit
 
 import httpx2
@@ -156,17 +156,6 @@ def test_several_faults_strike_together(http: httpx2.Client) -> None:
     assert "[DONE]" not in text
 
 
-def test_idle_close_ends_the_connection_after_the_answer(http: httpx2.Client, emulator: Emulator) -> None:
-    headers = {"x-emulator-fault": "idle_close=0.5"}
-    http.post("/chat/completions", json=chat(), headers=headers)
-    http.post("/chat/completions", json=chat(), headers=headers)
-    threading.Event().wait(1.0)
-    http.post("/chat/completions", json=chat())
-    first, second, third = emulator.log()
-
-    assert first.connection_id == second.connection_id != third.connection_id
-
-
 @pytest.mark.parametrize("rule", ["status=503;every=2", Fault(kind="status", value=503, every=2)])
 def test_a_rule_of_the_server_strikes_every_second_request(
     http: httpx2.Client, emulator: Emulator, rule: Fault | str
@@ -195,6 +184,34 @@ def test_refuse_on_http1_and_http2_breaks_before_any_answer(http: httpx2.Client,
 def raw(emulator: Emulator, trust: ssl.SSLContext) -> RawHttp2:
     context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
     return RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context)
+
+
+def test_idle_close_says_goodbye_and_closes_http2_after_the_answer(raw: RawHttp2) -> None:
+    with raw:
+        # A second request before the time is up keeps the connection.
+        for _ in range(2):
+            raw.read_until(ended(raw.post(chat(stream=True), x_emulator_fault="idle_close=0.5")))
+        raw.read_until(lambda event: False)
+
+    assert raw.closed
+    assert raw.goaway_last == 3
+
+
+def test_idle_close_closes_http1_after_the_answer(emulator: Emulator) -> None:
+    url = urlsplit(emulator.direct_base_url)
+    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
+    connection = HTTPSConnection(url.hostname or "", url.port, timeout=10, context=context)
+    headers = {"authorization": "Bearer any", "x-emulator-fault": "idle_close=0.5", "content-type": "application/json"}
+    for _ in range(2):
+        connection.request("POST", "/v1/chat/completions", json.dumps(chat()), headers)
+        assert connection.getresponse().read()
+    connection.sock.settimeout(10)
+    try:
+        assert connection.sock.recv(1) == b""
+    finally:
+        connection.close()
+
+    assert len({record.connection_id for record in emulator.log()}) == 1
 
 
 @pytest.mark.parametrize(("fault", "code"), [("refuse", 7), ("reset;after=2;code=2", 2), ("reset", 8)])

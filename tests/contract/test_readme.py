@@ -1,0 +1,198 @@
+"""The examples of openai's own README run unchanged but for the import."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib.metadata
+import importlib.util
+import inspect
+import json
+import re
+import textwrap
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import trustme
+
+import fastlane
+from fastlane.emulator import Emulator
+
+CLIENTS = ("OpenAI", "AsyncOpenAI", "AzureOpenAI", "AsyncAzureOpenAI")
+
+# What no test can run, found by a piece of the example, and why.
+LEFT_OUT = {
+    "client.realtime.connect": "a websocket to a model that speaks",
+    '"/var/run/secrets/kubernetes.io/serviceaccount/token"': "calls with a token that a Kubernetes pod has",
+    "from flask import": "a web server for webhooks, on a framework that is not installed",
+    "DefaultHttpx2Client(...)": "the ellipsis stands for arguments",
+    "DefaultHttpxClient(...)": "the ellipsis stands for arguments",
+    "response.my_field": "a piece that looks at a field which stands for any",
+    "first_page.after": "reads a field that openai's own page has not",
+    "bedrock": "needs AWS credentials; its client classes stay openai's own",
+    "BedrockOpenAI": "needs AWS credentials; its client classes stay openai's own",
+    "openai.http_client = openai.DefaultHttpx2Client()": "sets up the module-level client, which has its own tests",
+}
+if importlib.util.find_spec("httpx_aiohttp") is None:
+    LEFT_OUT["DefaultAioHttpClient"] = "needs openai's extra `aiohttp`, which is not installed"
+
+# Addresses that an example cannot know, and what stands in their place.
+AZURE = "https://example-endpoint.openai.azure.com"
+
+# Endpoints that the embedded provider does not have: these examples are answered by a small server of their own.
+ELSEWHERE = ("fine_tuning.jobs", "audio.transcriptions", '"/foo"')
+
+
+def examples() -> list[str]:
+    metadata: Any = importlib.metadata.metadata("openai")
+    text: str = metadata.get_payload() or metadata["Description"]
+    return [
+        textwrap.dedent(code) for code in re.findall(r"^```(?:python|py)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    ]
+
+
+def reason_to_leave_out(example: str) -> str | None:
+    return next((reason for piece, reason in LEFT_OUT.items() if piece in example), None)
+
+
+def imported_from_fastlane(example: str) -> str:
+    """The example with `from openai import OpenAI, X` as `from fastlane import OpenAI` and `from openai import X`."""
+
+    def replaced(line: re.Match[str]) -> str:
+        names = [name.strip() for name in line["names"].split(",")]
+        ours = [name for name in names if name in CLIENTS]
+        others = [name for name in names if name not in CLIENTS]
+        lines = [f"from fastlane import {', '.join(ours)}"] if ours else []
+        lines += [f"from openai import {', '.join(others)}"] if others else []
+        return "\n".join(lines)
+
+    return re.sub(r"^from openai import (?P<names>[\w, ]+)$", replaced, example, flags=re.MULTILINE)
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """Fine-tuning jobs on two pages, a transcription, and an endpoint that openai does not know."""
+
+    protocol_version = "HTTP/1.1"
+    asked: list[str] = []  # noqa: RUF012 - one list for all connections is what is wanted
+
+    def do_GET(self) -> None:
+        more = "after=" not in self.path
+        job = {"id": "ftjob-1" if more else "ftjob-2", "object": "fine_tuning.job", "created_at": 1, "model": "m"}
+        self.answer(200, {"object": "list", "data": [job], "has_more": more})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        if self.path.endswith("/audio/transcriptions"):
+            self.answer(200, {"text": "Rhine"})
+        elif self.path.endswith("/foo"):
+            self.answer(200, {})
+        else:
+            self.answer(404, {"error": {"message": "no such file"}})
+
+    def answer(self, status: int, content: Any) -> None:
+        self.asked.append(self.path)
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.send_header("x-foo", "bar")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[str]:
+    Elsewhere.asked.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def surroundings(
+    provider: Emulator, elsewhere: str, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files and variables that the examples speak of."""
+    local = any(piece in example for piece in ELSEWHERE)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "azure-test")
+    monkeypatch.setenv("OPENAI_BASE_URL", elsewhere if local else provider.base_url)
+    if "azure_endpoint" in example:
+        monkeypatch.delenv("OPENAI_BASE_URL")
+    monkeypatch.chdir(tmp_path)
+    Path("path/to").mkdir(parents=True)
+    Path("path/to/image.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    Path("input.jsonl").write_text("{}\n")
+    certificate = trustme.CA().issue_cert("client.example.com")
+    certificate.cert_chain_pems[0].write_to_path("chain.pem")
+    certificate.private_key_pem.write_to_path("key.pem")
+    monkeypatch.setenv("OPENAI_MTLS_CERTIFICATE_CHAIN", "chain.pem")
+    monkeypatch.setenv("OPENAI_MTLS_PRIVATE_KEY", "key.pem")
+    monkeypatch.setenv("OPENAI_IDENTITY_PROVIDER_ID", "idp-123")
+    monkeypatch.setenv("OPENAI_SERVICE_ACCOUNT_ID", "sa-456")
+
+
+def run(example: str, clients: list[fastlane.OpenAI | fastlane.AsyncOpenAI]) -> None:
+    code = compile(example, "README", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    awaits = bool(code.co_flags & inspect.CO_COROUTINE)
+    client = fastlane.AsyncOpenAI() if awaits else fastlane.OpenAI()
+    clients.append(client)
+    # What an example takes from the ones before it.
+    namespace: dict[str, Any] = {"__name__": "readme", "client": client, "audio_bytes": b"RIFF"}
+    for name in ("DefaultHttpx2Client", "DefaultHttpxClient", *CLIENTS):
+        namespace[name] = getattr(fastlane if name in CLIENTS else openai, name, None)
+    namespace["httpx"] = importlib.util.find_spec("httpx") and __import__("httpx")
+    if "verify=ssl_context" in example and "import ssl" not in example:
+        import ssl
+
+        namespace["ssl_context"] = ssl.create_default_context()
+    if awaits:
+
+        async def awaited() -> None:
+            await eval(code, namespace)
+            await client.close()  # type: ignore[misc]
+
+        asyncio.run(awaited())
+    else:
+        exec(code, namespace)
+    used = [value for value in namespace.values() if isinstance(value, openai.OpenAI | openai.AsyncOpenAI)]
+    assert used
+    clients += [each for each in used if each is not client]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("example", [each for each in examples() if reason_to_leave_out(each) is None])
+# The examples do not close their clients, and some say `asyncio.run` with a client made outside.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("surroundings")
+def test_an_example_runs(example: str, provider: Emulator) -> None:
+    clients: list[fastlane.OpenAI | fastlane.AsyncOpenAI] = []
+    with fastlane.user_action("an example") as action:
+        run(imported_from_fastlane(example).replace(AZURE, provider.base_url.removesuffix("/v1")), clients)
+
+    asked = len(provider.log()) + len(Elsewhere.asked)
+    assert all(type(client).__module__ == "fastlane._client" for client in clients)
+    assert action.call_count == asked
+    if any(word in example for word in (".create(", ".list(", ".post(")):
+        assert asked
+    for client in clients:
+        if isinstance(client, fastlane.OpenAI):
+            client.close()
+
+
+def test_every_reason_to_leave_an_example_out_is_needed_by_an_example_of_some_openai() -> None:
+    assert all(LEFT_OUT.values())
+    assert sum(reason_to_leave_out(each) is not None for each in examples()) < len(examples()) / 2
+    assert len(examples()) > 30

@@ -25,6 +25,8 @@ _STAMPS = {
     "http2.receive_response_headers.complete": "headers_received_ns",
     "http11.receive_response_body.complete": "ended_ns",
     "http2.receive_response_body.complete": "ended_ns",
+    "http11.response_closed.started": "closed_ns",
+    "http2.response_closed.started": "closed_ns",
 }
 
 
@@ -32,6 +34,7 @@ class AttemptStamps:
     """One attempt while it is on the wire."""
 
     __slots__ = (
+        "closed_ns",
         "connect_ended_ns",
         "connect_started_ns",
         "connection_id",
@@ -62,6 +65,8 @@ class AttemptStamps:
         self.send_ended_ns: int | None = None
         self.headers_received_ns: int | None = None
         self.ended_ns: int | None = None
+        self.closed_ns: int | None = None
+        """The answer was closed, read to its end or not."""
         self.status_code: int | None = None
         self.error: str | None = None
         self.http_version: str | None = None
@@ -108,7 +113,7 @@ class AttemptStamps:
                 send_started_ns=self.send_started_ns,
                 send_ended_ns=self.send_ended_ns,
                 headers_received_ns=self.headers_received_ns,
-                ended_ns=self.ended_ns,
+                ended_ns=self.ended_ns if self.ended_ns is not None else self.closed_ns,
             ),
             status_code=self.status_code,
             error=self.error,

@@ -28,6 +28,7 @@ class _Body:
         self._inner = response.stream
         self._connection = response.extensions.get(CONNECTION)
         self._network_stream = response.extensions.get("network_stream")
+        self._refused = response.status_code >= 400
         self._abandoned = abandoned
         self._iterator: Any = None
         self._tail = b""
@@ -39,8 +40,10 @@ class _Body:
 
     def _worth_draining(self) -> bool:
         # Without a network stream nothing bounds the wait: a transport that somebody put in the pool's place.
-        started = self._iterator is not None and self._network_stream is not None
-        return started and not self._ended and _DONE in self._tail[-_TAIL_BYTES:]
+        if self._network_stream is None or self._ended:
+            return False
+        # openai closes a refusal unread before it tries again: its body is short, and the connection as good as new.
+        return self._refused or (self._iterator is not None and _DONE in self._tail[-_TAIL_BYTES:])
 
     def __del__(self) -> None:
         # Dropped without being closed. A finaliser may run while its thread holds the pool's lock, so the pool is
@@ -93,7 +96,7 @@ class SyncBody(_Body):
 
         stream.read = read_until_deadline
         try:
-            for _ in self._iterator:
+            for _ in self._iterator or self:
                 if now_ns() > deadline_ns:
                     return
         except Exception:  # noqa: BLE001 - a time-out or a broken connection: it is closed, and the answer was complete
@@ -134,7 +137,7 @@ class AsyncBody(_Body):
     async def _drain(self) -> None:
         try:
             with anyio.move_on_after(_DRAIN_S):
-                async for _ in self._iterator:
+                async for _ in self._iterator or self:
                     await anyio.lowlevel.checkpoint()  # the deadline also holds for what is buffered already
         except Exception:  # noqa: BLE001 - a broken connection: it is closed, and the answer was complete
             pass

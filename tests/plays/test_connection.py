@@ -1,0 +1,358 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import os
+import re
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import trustme
+
+import fastlane
+from fastlane import AsyncOpenAI, ConfigurationError, Connection, OpenAI
+from fastlane.emulator import Emulator, preset
+from tests.transport.callers import CALLERS, AsyncCaller, SyncCaller, request as asking
+from tests.transport.connect_proxy import ConnectProxy
+
+
+@pytest.fixture(params=CALLERS)
+def make_caller(request: pytest.FixtureRequest) -> Any:
+    return CALLERS[request.param]
+
+
+def connections(provider: Emulator) -> int:
+    return len({entry.connection_id for entry in provider.log()})
+
+
+# Settings
+
+
+def test_the_repr_is_the_fingerprint() -> None:
+    assert repr(Connection()) == "Connection(http2='prefer', idle_s=300.0, max_connections=1000)"
+    assert eval(repr(Connection(http2="never", idle_s=5))) == Connection(http2="never", idle_s=5)
+
+
+def test_settings_are_frozen_and_named() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Connection().idle_s = 3.0  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Connection("never")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"http2": "always"}, 'Connection(http2=...) takes "prefer" or "never", got \'always\''),
+        ({"http2": True}, 'Connection(http2=...) takes "prefer" or "never", got True'),
+        ({"idle_s": -1}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got -1"),
+        ({"idle_s": 86_401}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got 86401"),
+        ({"idle_s": float("nan")}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got nan"),
+        ({"idle_s": "5"}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got '5'"),
+        ({"idle_s": True}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got True"),
+        ({"idle_s": None}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got None"),
+        ({"max_connections": 0}, "Connection(max_connections=...) takes a whole number of at least 1, got 0"),
+        ({"max_connections": 2.5}, "Connection(max_connections=...) takes a whole number of at least 1, got 2.5"),
+        ({"max_connections": True}, "Connection(max_connections=...) takes a whole number of at least 1, got True"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_with_what_was_expected(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        Connection(**settings)
+
+
+@pytest.mark.parametrize("settings", [{"idle_s": 0}, {"idle_s": 86_400}, {"max_connections": 1}])
+def test_a_setting_at_its_bound_works(settings: dict[str, Any], make_caller: Any, arguments: dict[str, Any]) -> None:
+    with make_caller(**arguments, max_retries=0, plays=[Connection(**settings)]) as caller:
+        caller.ask(output_tokens=1)
+        caller.read(output_tokens=1)
+
+
+# Protocols
+
+
+def test_http2_where_the_server_offers_it(make_caller: Any, arguments: dict[str, Any], provider: Emulator) -> None:
+    with make_caller(**arguments) as caller:
+        caller.ask(output_tokens=1)
+
+    assert provider.log()[0].http_version == "HTTP/2"
+    assert caller.last_call.attempts[0].http_version == "HTTP/2"
+    assert caller.last_call.transport == "fastlane"
+    assert caller.last_call.plays == (repr(Connection()),)
+
+
+def test_http2_never(make_caller: Any, arguments: dict[str, Any], provider: Emulator) -> None:
+    with make_caller(**arguments, plays=[Connection(http2="never")]) as caller:
+        caller.ask(output_tokens=1)
+
+    assert provider.log()[0].http_version == "HTTP/1.1"
+    assert caller.last_call.attempts[0].http_version == "HTTP/1.1"
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["TLS", "plain"])
+def http1_provider(request: pytest.FixtureRequest) -> Iterator[Emulator]:
+    with Emulator(model=preset("instant"), tls=request.param, http2=False) as provider:
+        yield provider
+
+
+def test_http1_where_the_server_offers_no_other(
+    make_caller: Any, http1_provider: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in http1_provider.environment.items():
+        monkeypatch.setenv(name, value)
+    http1_provider.clear()
+    with make_caller(base_url=http1_provider.base_url, api_key="sk-test", max_retries=0) as caller:
+        caller.ask(output_tokens=1)
+        caller.read(output_tokens=3)
+
+    assert {entry.http_version for entry in http1_provider.log()} == {"HTTP/1.1"}
+    assert connections(http1_provider) == 1
+    assert [call.connection_reused for call in caller.calls] == [False, True]
+
+
+def test_the_phases_of_the_wire_are_on_the_record(make_caller: Any, arguments: dict[str, Any]) -> None:
+    with make_caller(**arguments, plays=[Connection(idle_s=299)]) as caller:
+        caller.ask(output_tokens=1)
+        caller.ask(output_tokens=1)
+    first, second = (call.attempts[0] for call in caller.calls)
+
+    for phase in (first.wire.queue_s, first.wire.connect_s, first.wire.tls_s, first.wire.send_s, first.wire.wait_s):
+        assert phase is not None
+        assert phase >= 0
+    assert first.connection_reused is False
+    assert second.connection_reused is True
+    assert second.wire.connect_s is None
+    assert second.wire.tls_s is None
+    assert second.wire.wait_s is not None
+    assert first.connection_id == second.connection_id
+    assert first.connection_id is not None
+
+
+# Sharing
+
+
+def test_clients_with_equal_settings_share_connections(arguments: dict[str, Any], provider: Emulator) -> None:
+    with SyncCaller(**arguments) as one, SyncCaller(**arguments) as two:
+        for _ in range(2):
+            one.read(output_tokens=1)
+            two.ask(output_tokens=1)
+
+    assert connections(provider) == 1
+
+
+@pytest.mark.asyncio
+async def test_clients_of_one_event_loop_share_connections(arguments: dict[str, Any], provider: Emulator) -> None:
+    async with AsyncOpenAI(**arguments) as one, AsyncOpenAI(**arguments) as two:
+        for client in (one, two, one):
+            await client.chat.completions.create(**asking(output_tokens=1))
+
+    assert connections(provider) == 1
+
+
+def test_clients_with_different_settings_do_not_share(arguments: dict[str, Any], provider: Emulator) -> None:
+    settings = [Connection(), Connection(idle_s=200), Connection(max_connections=3), Connection(http2="never")]
+    callers = [SyncCaller(**arguments, plays=[play]) for play in settings]
+    for caller in callers * 2:
+        caller.ask(output_tokens=1)
+    for caller in callers:
+        caller.close()
+
+    assert connections(provider) == 4
+
+
+def pool_of(client: Any) -> Any:
+    return client._client._transport._pool
+
+
+def context_of(client: Any) -> ssl.SSLContext:
+    context = pool_of(client)._ssl_context
+    assert isinstance(context, ssl.SSLContext)
+    return context
+
+
+def test_a_second_client_loads_no_certificates(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Any] = []
+    real = ssl.create_default_context
+
+    def load(*args: Any, **kwargs: Any) -> ssl.SSLContext:
+        loaded.append(args)
+        return real(*args, **kwargs)
+
+    with OpenAI(**arguments) as one:
+        monkeypatch.setattr(ssl, "create_default_context", load)
+        with OpenAI(**arguments) as two, OpenAI(**arguments) as three:
+            assert context_of(one) is context_of(two) is context_of(three)
+            assert pool_of(one) is pool_of(two)
+    assert loaded == []
+
+
+def test_a_client_for_every_call_works_and_leaves_nothing_open(arguments: dict[str, Any], provider: Emulator) -> None:
+    for _ in range(5):
+        with OpenAI(**arguments, max_retries=0) as client:
+            client.chat.completions.create(**asking(output_tokens=1))
+            assert list(client.chat.completions.create(**asking(output_tokens=1), stream=True))
+
+    assert all(entry.status == 200 for entry in provider.log())
+
+
+def test_a_client_that_is_closed_disturbs_no_other(make_caller: Any, arguments: dict[str, Any]) -> None:
+    if make_caller is SyncCaller:
+        with OpenAI(**arguments, max_retries=0) as other:
+            stream = other.chat.completions.create(**asking(output_tokens=30, token_ms=5), stream=True)
+            next(stream)
+            with OpenAI(**arguments) as client:
+                client.chat.completions.create(**asking(output_tokens=1))
+            rest = list(stream)
+            last = other.last_call
+    else:
+        with AsyncCaller(**arguments, max_retries=0) as caller:
+            stream = caller.start(1, output_tokens=30, token_ms=5)
+            copy = AsyncOpenAI(**arguments)
+            caller.loop.run(copy.chat.completions.create(**asking(output_tokens=1)))
+            caller.loop.run(copy.close())
+            rest = caller.rest(stream)
+            last = caller.last_call
+
+    assert len(rest) >= 30
+    assert last is not None
+    assert last.outcome == "completed"
+
+
+def open_sockets() -> int:
+    return sum(
+        str(link.readlink()).startswith("socket:") for link in Path("/proc/self/fd").iterdir() if link.is_symlink()
+    )
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts sockets in /proc")
+def test_no_socket_is_left_when_the_last_client_closes(make_caller: Any, arguments: dict[str, Any]) -> None:
+    gc.collect()
+    before = open_sockets()
+    plays = [Connection(idle_s=123)]
+    with make_caller(**arguments, plays=plays) as caller:
+        caller.together(*[{"output_tokens": 2, "prefill_ms": 50}] * 4, stream=True)
+        during = open_sockets()
+        caller.close_stream(caller.start(1, output_tokens=500, token_ms=5))
+    gc.collect()
+
+    assert during - before >= 4
+    assert open_sockets() == before
+
+
+def test_a_closed_client_says_so_like_the_stock_one(make_caller: Any, arguments: dict[str, Any]) -> None:
+    def closed(library: Any) -> BaseException:
+        caller = make_caller(library, **arguments, max_retries=0)
+        caller.loop.run(caller.client.close()) if hasattr(caller, "loop") else caller.client.close()
+        with pytest.raises(Exception, match=r".") as raised:
+            caller.ask()
+        caller.close()
+        return raised.value
+
+    ours, theirs = closed(fastlane), closed(openai)
+    assert type(ours) is type(theirs)
+    assert str(ours) == str(theirs)
+
+
+# Where the environment has a say
+
+
+def test_ssl_cert_file_is_honoured(make_caller: Any, arguments: dict[str, Any]) -> None:
+    # The provider's own authority is in no store: only SSL_CERT_FILE makes this work.
+    with make_caller(**arguments, max_retries=0) as caller:
+        assert caller.ask(output_tokens=1).choices
+
+
+def test_a_certificate_of_another_authority_is_refused(
+    make_caller: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(str(other))
+    monkeypatch.setenv("SSL_CERT_FILE", str(other))
+    with make_caller(**arguments, max_retries=0) as caller:
+        with pytest.raises(openai.APIConnectionError) as raised:
+            caller.ask()
+
+        assert caller.last_call.outcome == "failed"
+        assert caller.last_call.error == "APIConnectionError"
+    assert "CERTIFICATE_VERIFY_FAILED" in str(raised.value.__cause__)
+
+
+def test_a_proxy_of_the_environment_is_used(
+    make_caller: Any, arguments: dict[str, Any], provider: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ConnectProxy() as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        with make_caller(**arguments, max_retries=0) as caller:
+            assert caller.ask(output_tokens=1).choices
+            assert caller.read(output_tokens=1)
+
+            assert caller.last_call.transport == "stock"
+        assert set(proxy.asked) == {provider.base_url.split("/")[2]}
+
+
+def test_a_client_of_the_applications_own_is_left_alone(arguments: dict[str, Any], provider: Emulator) -> None:
+    with OpenAI(**arguments, http_client=openai.DefaultHttpxClient(), max_retries=0) as client:
+        client.chat.completions.create(**asking(output_tokens=1))
+
+        assert client.last_call is not None
+        assert client.last_call.transport == "caller"
+    assert provider.log()[0].http_version == "HTTP/1.1"
+
+
+def test_without_the_play_the_connections_are_the_stock_clients(make_caller: Any, arguments: dict[str, Any]) -> None:
+    with make_caller(**arguments, plays=[]) as caller:
+        caller.ask(output_tokens=1)
+
+        assert caller.last_call.transport == "stock"
+        assert caller.last_call.attempts[0].http_version == "HTTP/1.1"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_opens_its_own_connections(arguments: dict[str, Any], provider: Emulator) -> None:
+    with OpenAI(**arguments, max_retries=0, timeout=10) as client:
+        client.chat.completions.create(**asking(output_tokens=1))
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                client.chat.completions.create(**asking(output_tokens=1))
+                list(client.chat.completions.create(**asking(output_tokens=1), stream=True))
+                status = 0
+            finally:
+                os._exit(status)
+        _, ended = os.waitpid(child, 0)
+        client.chat.completions.create(**asking(output_tokens=1))
+        call = client.last_call
+
+    assert os.waitstatus_to_exitcode(ended) == 0
+    assert call is not None
+    assert call.connection_reused is True
+    by_call = [entry.connection_id for entry in provider.log()]
+    assert len(by_call) == 4
+    assert by_call[0] == by_call[3]
+    assert by_call[1] == by_call[2] != by_call[0]
+
+
+def test_a_client_that_outlives_an_event_loop_works_in_the_next(arguments: dict[str, Any], provider: Emulator) -> None:
+    async def ask(client: AsyncOpenAI, *, last: bool) -> None:
+        await client.chat.completions.create(**asking(output_tokens=1))
+        if last:
+            await client.close()
+
+    client = AsyncOpenAI(**arguments, max_retries=0)
+    helper = AsyncOpenAI(**arguments)
+    with asyncio.Runner() as one, asyncio.Runner() as two:
+        one.run(ask(client, last=False))
+        two.run(ask(client, last=False))
+        one.run(ask(client, last=False))
+        two.run(client.close())
+        one.run(helper.close())
+        two.run(AsyncOpenAI(**arguments).close())
+
+    assert connections(provider) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import openai
@@ -27,6 +28,9 @@ from .plays import Play
 from .transport import aclose_if_unused, close_if_unused
 
 if TYPE_CHECKING:
+    from openai.resources.chat import AsyncChat, Chat
+    from openai.resources.responses import AsyncResponses, Responses
+
     from ._options import (
         AsyncAzureOpenAIOptions,
         AsyncOpenAIOptions,
@@ -75,6 +79,24 @@ class OpenAI(openai.OpenAI):
     def last_call(self) -> CallRecord | None:
         """The record of the last call that is over; None before the first."""
         return self._fastlane.pipeline.last_call if self._fastlane is not None else None
+
+    @cached_property
+    def chat(self) -> Chat:
+        """Chat completions."""
+        if self._fastlane is None:
+            return super().chat
+        from ._resources import StampedChat
+
+        return StampedChat(self)
+
+    @cached_property
+    def responses(self) -> Responses:
+        """The Responses API."""
+        if self._fastlane is None:
+            return super().responses
+        from ._resources import StampedResponses
+
+        return StampedResponses(self)  # type: ignore[no-any-return]
 
     def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
         shell = self._fastlane
@@ -177,6 +199,24 @@ class AsyncOpenAI(openai.AsyncOpenAI):
     def last_call(self) -> CallRecord | None:
         """The record of the last call that is over; None before the first."""
         return self._fastlane.pipeline.last_call if self._fastlane is not None else None
+
+    @cached_property
+    def chat(self) -> AsyncChat:
+        """Chat completions."""
+        if self._fastlane is None:
+            return super().chat
+        from ._resources import AsyncStampedChat
+
+        return AsyncStampedChat(self)
+
+    @cached_property
+    def responses(self) -> AsyncResponses:
+        """The Responses API."""
+        if self._fastlane is None:
+            return super().responses
+        from ._resources import AsyncStampedResponses
+
+        return AsyncStampedResponses(self)  # type: ignore[no-any-return]
 
     async def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
         shell = self._fastlane

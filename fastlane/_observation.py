@@ -7,15 +7,16 @@ import itertools
 import os
 import secrets
 import threading
-from array import array
 from typing import Any
 
-from . import _tokens_seen
+from ._answer_seen import AnswerSeen
 from ._attempt_stamps import AttemptStamps
 from ._call import CallRecord, Outcome, Usage
 from ._clock import now_ns, wall_ns
+from ._issued import take_issued_ns
 from ._pipeline import Pipeline
-from ._timeline import Timeline, TokenKind
+from ._timeline import Timeline
+from ._tokens_seen import usage_of
 from ._user_action import current_user_action
 from .plays._base import Watcher
 
@@ -24,6 +25,8 @@ EXTENSION = "fastlane.observation"
 
 # Endpoints whose streams end with a finish reason: without one they were cut off.
 FINISHING_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
+# Endpoints whose whole answers report usage.
+ANSWERING_ENDPOINTS = FINISHING_ENDPOINTS | {"/embeddings"}
 
 _CANCELLATIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 
@@ -49,33 +52,18 @@ class Observation:
 
     __slots__ = (
         "_action",
-        "_answer_ended_ns",
         "_body_error",
         "_done",
         "_ended_ns",
         "_error",
-        "_events",
-        "_finish_reason",
-        "_finished_choices",
-        "_first_content_ns",
-        "_first_event_ns",
-        "_first_token_kind",
-        "_first_token_ns",
         "_headers",
-        "_is_response",
         "_lock",
         "_made",
         "_outcome",
         "_over",
-        "_request_id",
-        "_response_model",
-        "_seen_choices",
-        "_service_tier",
         "_started_ns",
         "_started_wall_ns",
-        "_steady",
-        "_token_ns",
-        "_usage",
+        "answer",
         "arrived_ns",
         "attempts",
         "call_id",
@@ -98,8 +86,10 @@ class Observation:
     def __init__(
         self, pipeline: Pipeline, *, method: str, endpoint: str, origin: str, stream: bool, transport: str
     ) -> None:
-        self._started_wall_ns = wall_ns()
-        self._started_ns = now_ns()
+        # A call that came by one of our resources was issued before it was built.
+        entered_ns = now_ns()
+        self._started_ns = take_issued_ns() or entered_ns
+        self._started_wall_ns = wall_ns() - (entered_ns - self._started_ns)
         self.pipeline = pipeline
         self.call_id = f"{_Process.prefix}-{next(_call_numbers)}"
         self.method = method
@@ -122,29 +112,14 @@ class Observation:
         self.arrived_ns = 0
         """When the bytes that are being decoded were read."""
         self.received_bytes = 0
+        self.answer = AnswerSeen(is_response=endpoint == "/responses")
         self._action = current_user_action()
         self._lock = threading.Lock()
         self._over = False
-        self._is_response = endpoint == "/responses"
-        self._steady = False
         self._done = False
         self._outcome: Outcome | None = None
         self._error: str | None = None
         self._body_error: BaseException | None = None
-        self._events = 0
-        self._first_event_ns: int | None = None
-        self._first_token_ns: int | None = None
-        self._first_token_kind: TokenKind | None = None
-        self._first_content_ns: int | None = None
-        self._answer_ended_ns: int | None = None
-        self._token_ns: array[int] = array("q")
-        self._usage: Any = None
-        self._finish_reason: str | None = None
-        self._seen_choices = 0
-        self._finished_choices = 0
-        self._response_model: str | None = None
-        self._service_tier: str | None = None
-        self._request_id: str | None = None
         self._headers: Any = None
         self._ended_ns = 0
         self._made: CallRecord | None = None
@@ -173,73 +148,8 @@ class Observation:
 
     def event(self, event: Any) -> bool:
         """Look at one decoded event of the stream; True if it should stop after this one."""
-        arrived = self.arrived_ns or now_ns()
-        self._events += 1
-        if self._steady:
-            # The path of nearly every event of a chat stream: more content of the only choice, and nothing else.
-            try:
-                (choice,) = event.choices
-                plain = choice.index == 0 and choice.finish_reason is None and event.usage is None
-                if plain and choice.delta.content:
-                    self._token_ns.append(arrived)
-                    return False
-            except (AttributeError, TypeError, ValueError):
-                pass
-        if self._first_event_ns is None:
-            self._first_event_ns = arrived
-        if self._is_response:
-            self._response_event(event, arrived)
-        else:
-            self._chat_event(event, arrived)
+        self.answer.event(event, self.arrived_ns or now_ns())
         return self._seen_by_watchers(event) if self.watchers else False
-
-    def _chat_event(self, event: Any, arrived: int) -> None:
-        choices = getattr(event, "choices", None)
-        if choices and isinstance(choices, list):
-            kind = _tokens_seen.kind_of_choices(choices)
-            if kind is not None:
-                self._token(kind, arrived)
-            for choice in choices:
-                self._choice(choice)
-            self._steady = kind == "content" and self._seen_choices == 1 and not self.watchers
-        if self._response_model is None:
-            self._response_model = _tokens_seen.text_of(event, "model")
-        # Engines report usage on a last event without choices, on the finishing event, or on every event.
-        usage = getattr(event, "usage", None)
-        if usage is not None:
-            self._usage = usage
-        tier = _tokens_seen.text_of(event, "service_tier")
-        if tier is not None:
-            self._service_tier = tier
-
-    def _token(self, kind: TokenKind, arrived_ns: int) -> None:
-        if self._first_token_ns is None:
-            self._first_token_ns = arrived_ns
-            self._first_token_kind = kind
-        if kind == "content" and self._first_content_ns is None:
-            self._first_content_ns = arrived_ns
-        self._token_ns.append(arrived_ns)
-
-    def _choice(self, choice: Any) -> None:
-        index = getattr(choice, "index", 0)
-        bit = 1 << index if isinstance(index, int) and 0 <= index < 1_024 else 1
-        self._seen_choices |= bit
-        reason = getattr(choice, "finish_reason", None)
-        if reason:
-            self._finished_choices |= bit
-            if self._finish_reason is None:
-                self._finish_reason = reason if isinstance(reason, str) else None
-
-    def _response_event(self, event: Any, arrived_ns: int) -> None:
-        event_type = getattr(event, "type", None)
-        if not isinstance(event_type, str):
-            return
-        kind = _tokens_seen.kind_of_response_event(event_type)
-        if kind is not None:
-            self._token(kind, arrived_ns)
-        elif _tokens_seen.ends_response(event_type):
-            self.answer(getattr(event, "response", None))
-            self._seen_choices = self._finished_choices = 1
 
     def _seen_by_watchers(self, event: Any) -> bool:
         stop = False
@@ -249,26 +159,10 @@ class Observation:
             self._outcome = "stopped"
         return stop
 
-    def answer(self, answer: Any) -> None:
-        """Look at a whole answer: an unstreamed one, or the one that a Responses stream ends with."""
-        if answer is None:
-            return
-        usage = getattr(answer, "usage", None)
-        if usage is not None:
-            self._usage = usage
-        self._finish_reason = _tokens_seen.finish_reason_of(answer)
-        self._response_model = _tokens_seen.text_of(answer, "model")
-        self._service_tier = _tokens_seen.text_of(answer, "service_tier")
-        # openai has read it from the headers already.
-        self._request_id = _tokens_seen.text_of(answer, "_request_id")
-
     def raw_answer(self, body: bytes) -> None:
         """Look at a whole answer that the application takes undecoded."""
-        if self.endpoint in FINISHING_ENDPOINTS or self.endpoint == "/embeddings":
-            try:
-                self.answer(_tokens_seen.from_json(body))
-            except ValueError:
-                pass
+        if self.endpoint in ANSWERING_ENDPOINTS:
+            self.answer.raw_answer(body)
 
     # The end
 
@@ -337,8 +231,8 @@ class Observation:
             return self._outcome
         if not self.streaming:
             return "completed"
-        if self.endpoint in FINISHING_ENDPOINTS and (self.decoded or self._events):
-            if self._seen_choices and self._finished_choices == self._seen_choices:
+        if self.endpoint in FINISHING_ENDPOINTS and (self.decoded or self.answer.events):
+            if self.answer.finished:
                 return "completed"
             return "truncated" if self._done or self.exhausted else "closed"
         return "completed" if self._done or self.exhausted else "closed"
@@ -353,8 +247,8 @@ class Observation:
                 last.response_body_bytes = self.received_bytes
             if last.ended_ns is None:
                 last.ended_ns = self.arrived_ns or self._ended_ns
-        if self._request_id is None and self._headers is not None:
-            self._request_id = self._headers.get("x-request-id")
+        if self.answer.request_id is None and self._headers is not None:
+            self.answer.request_id = self._headers.get("x-request-id")
         self._headers = self._body_error = None
         self.watchers = ()
 
@@ -385,21 +279,21 @@ class Observation:
                 started_ns=self._started_ns,
                 ended_ns=self._ended_ns,
                 answer_ended_ns=answer_ended_ns,
-                first_event_ns=self._first_event_ns,
-                first_token_ns=self._first_token_ns,
-                first_token_kind=self._first_token_kind,
-                first_content_token_ns=self._first_content_ns,
-                token_ns=self._token_ns,
+                first_event_ns=self.answer.first_event_ns,
+                first_token_ns=self.answer.first_token_ns,
+                first_token_kind=self.answer.first_token_kind,
+                first_content_token_ns=self.answer.first_content_ns,
+                token_ns=self.answer.token_ns,
             ),
             attempts=tuple([attempt.record() for attempt in self.attempts]),
-            usage=Usage() if self._usage is None else _tokens_seen.usage_of(self._usage),
-            response_model=self._response_model,
-            finish_reason=self._finish_reason,
+            usage=Usage() if self.answer.usage is None else usage_of(self.answer.usage),
+            response_model=self.answer.model,
+            finish_reason=self.answer.finish_reason,
             error=self._error,
             status_code=last.status_code if last is not None else None,
-            request_id=self._request_id,
-            service_tier=self._service_tier,
-            events=self._events,
+            request_id=self.answer.request_id,
+            service_tier=self.answer.service_tier,
+            events=self.answer.events,
             plays=self.pipeline.fingerprint,
             changes=self.changes,
             user_actions=self._action.path if self._action is not None else (),

@@ -222,7 +222,7 @@ class Shell:
         if raw is not None and raw.is_closed:
             observation.raw_answer(raw.content)
         else:
-            observation.answer(result)
+            observation.answer.answer(result)
         observation.finish()
 
 

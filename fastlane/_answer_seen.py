@@ -1,0 +1,143 @@
+"""What one answer said, as it arrives: tokens and their stamps, usage, finish reasons, model and tier."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from . import _tokens_seen
+from ._timeline import TokenKind
+
+
+class AnswerSeen:
+    """The account of one answer, kept event by event or from the whole."""
+
+    __slots__ = (
+        "_finished_choices",
+        "_is_response",
+        "_seen_choices",
+        "_steady",
+        "events",
+        "finish_reason",
+        "first_content_ns",
+        "first_event_ns",
+        "first_token_kind",
+        "first_token_ns",
+        "model",
+        "request_id",
+        "service_tier",
+        "token_ns",
+        "usage",
+    )
+
+    def __init__(self, *, is_response: bool) -> None:
+        self._is_response = is_response
+        self._steady = False
+        # Bit sets of the choices' indexes.
+        self._seen_choices = 0
+        self._finished_choices = 0
+        self.events = 0
+        self.first_event_ns: int | None = None
+        self.first_token_ns: int | None = None
+        self.first_token_kind: TokenKind | None = None
+        self.first_content_ns: int | None = None
+        self.token_ns: array[int] = array("q")
+        self.usage: Any = None
+        """The provider's own report, read when the record is made."""
+        self.finish_reason: str | None = None
+        self.model: str | None = None
+        self.service_tier: str | None = None
+        self.request_id: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every choice that was begun has its finish reason."""
+        return self._seen_choices != 0 and self._finished_choices == self._seen_choices
+
+    def event(self, event: Any, arrived_ns: int) -> None:
+        """Look at one decoded event of a stream, which arrived at that moment (monotonic nanoseconds)."""
+        self.events += 1
+        if self._steady:
+            # The path of nearly every event of a chat stream: more content of the only choice, and nothing else.
+            try:
+                (choice,) = event.choices
+                plain = choice.index == 0 and choice.finish_reason is None and event.usage is None
+                if plain and choice.delta.content:
+                    self.token_ns.append(arrived_ns)
+                    return
+            except (AttributeError, TypeError, ValueError):
+                pass
+        if self.first_event_ns is None:
+            self.first_event_ns = arrived_ns
+        if self._is_response:
+            self._response_event(event, arrived_ns)
+        else:
+            self._chat_event(event, arrived_ns)
+
+    def _chat_event(self, event: Any, arrived_ns: int) -> None:
+        choices = getattr(event, "choices", None)
+        if choices and isinstance(choices, list):
+            kind = _tokens_seen.kind_of_choices(choices)
+            if kind is not None:
+                self._token(kind, arrived_ns)
+            for choice in choices:
+                self._choice(choice)
+            self._steady = kind == "content" and self._seen_choices == 1
+        if self.model is None:
+            self.model = _tokens_seen.text_of(event, "model")
+        # Engines report usage on a last event without choices, on the finishing event, or on every event.
+        usage = getattr(event, "usage", None)
+        if usage is not None:
+            self.usage = usage
+        tier = _tokens_seen.text_of(event, "service_tier")
+        if tier is not None:
+            self.service_tier = tier
+
+    def _token(self, kind: TokenKind, arrived_ns: int) -> None:
+        if self.first_token_ns is None:
+            self.first_token_ns = arrived_ns
+            self.first_token_kind = kind
+        if kind == "content" and self.first_content_ns is None:
+            self.first_content_ns = arrived_ns
+        self.token_ns.append(arrived_ns)
+
+    def _choice(self, choice: Any) -> None:
+        index = getattr(choice, "index", 0)
+        bit = 1 << index if isinstance(index, int) and 0 <= index < 1_024 else 1
+        self._seen_choices |= bit
+        reason = getattr(choice, "finish_reason", None)
+        if reason:
+            self._finished_choices |= bit
+            if self.finish_reason is None:
+                self.finish_reason = reason if isinstance(reason, str) else None
+
+    def _response_event(self, event: Any, arrived_ns: int) -> None:
+        event_type = getattr(event, "type", None)
+        if not isinstance(event_type, str):
+            return
+        kind = _tokens_seen.kind_of_response_event(event_type)
+        if kind is not None:
+            self._token(kind, arrived_ns)
+        elif _tokens_seen.ends_response(event_type):
+            self.answer(getattr(event, "response", None))
+            self._seen_choices = self._finished_choices = 1
+
+    def answer(self, answer: Any) -> None:
+        """Look at a whole answer: an unstreamed one, or the one that a Responses stream ends with."""
+        if answer is None:
+            return
+        usage = getattr(answer, "usage", None)
+        if usage is not None:
+            self.usage = usage
+        self.finish_reason = _tokens_seen.finish_reason_of(answer)
+        self.model = _tokens_seen.text_of(answer, "model")
+        self.service_tier = _tokens_seen.text_of(answer, "service_tier")
+        # openai has read it from the headers already.
+        self.request_id = _tokens_seen.text_of(answer, "_request_id")
+
+    def raw_answer(self, body: bytes) -> None:
+        """Look at a whole answer that the application takes undecoded."""
+        try:
+            self.answer(_tokens_seen.from_json(body))
+        except ValueError:
+            pass  # the application will find out for itself

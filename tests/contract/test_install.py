@@ -61,6 +61,21 @@ def test_every_entry_point_works_on_the_module(module: Any) -> None:
     assert len(heard) == 6
 
 
+def test_the_azure_client_of_the_module_is_observed_too(
+    module: Any, azure_arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[CallRecord] = []
+    monkeypatch.setattr(openai, "base_url", None)
+    monkeypatch.setattr(openai, "api_type", "azure")
+    for name, value in azure_arguments.items():
+        monkeypatch.setattr(openai, name, value)
+    fastlane.install(hooks=[heard.append])
+    module.chat.completions.create(model=MODEL, messages=MESSAGES)
+
+    assert isinstance(openai._load_client(), openai.AzureOpenAI)
+    assert [record.outcome for record in heard] == ["completed"]
+
+
 def test_uninstall_restores_the_identical_objects(module: Any) -> None:
     before = dict(vars(openai))
     fastlane.install()

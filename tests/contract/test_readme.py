@@ -8,7 +8,9 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
+import os
 import re
+import ssl
 import textwrap
 import threading
 from collections.abc import Iterator
@@ -154,11 +156,9 @@ def run(example: str, clients: list[fastlane.OpenAI | fastlane.AsyncOpenAI]) -> 
     namespace: dict[str, Any] = {"__name__": "readme", "client": client, "audio_bytes": b"RIFF"}
     for name in ("DefaultHttpx2Client", "DefaultHttpxClient", *CLIENTS):
         namespace[name] = getattr(fastlane if name in CLIENTS else openai, name, None)
-    namespace["httpx"] = importlib.util.find_spec("httpx") and __import__("httpx")
-    if "verify=ssl_context" in example and "import ssl" not in example:
-        import ssl
-
-        namespace["ssl_context"] = ssl.create_default_context()
+    namespace |= {"os": os, "ssl_context": ssl.create_default_context()}
+    if importlib.util.find_spec("httpx") is not None:
+        namespace["httpx"] = importlib.import_module("httpx")
     if awaits:
 
         async def awaited() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -158,6 +159,49 @@ def test_a_raw_stream_closed_unread_is_closed(slow: fastlane.OpenAI) -> None:
     raw.parse().close()
 
     assert outcomes(slow) == ["closed"]
+
+
+needs_signals = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="this system has no pthread_kill")
+
+
+@pytest.fixture
+def interrupted_soon() -> Iterator[None]:
+    """A signal that raises KeyboardInterrupt in the main thread, as Ctrl-C does."""
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    timer = threading.Timer(0.4, signal.pthread_kill, [threading.get_ident(), signal.SIGUSR1])
+    timer.start()
+    yield
+    timer.join()
+    signal.signal(signal.SIGUSR1, before)
+
+
+@needs_signals
+@pytest.mark.usefixtures("interrupted_soon")
+def test_a_call_interrupted_while_it_waits_is_cancelled_and_the_client_goes_on(
+    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        SYNC["chat"](slow.with_options(default_headers={"x-emulator-prefill-ms": "60000"}))
+
+    assert [(record.outcome, record.error) for record in heard] == [("cancelled", "KeyboardInterrupt")]
+    assert eventually(lambda: gave_up(provider))
+    SYNC["models_list"](slow)
+    assert outcomes(slow) == ["cancelled", "completed"]
+
+
+@needs_signals
+@pytest.mark.usefixtures("interrupted_soon")
+def test_a_stream_interrupted_in_the_middle_is_cancelled_and_the_client_goes_on(
+    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        SYNC["chat_streamed_with_usage"](slow)
+
+    assert len(heard) == 1
+    assert heard[0].outcome in ("cancelled", "closed")
+    assert eventually(lambda: gave_up(provider))
+    SYNC["models_list"](slow)
+    assert len(slow.calls) == 2
 
 
 # Dropped

@@ -1,0 +1,227 @@
+"""What applications do with a client besides calling it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import weakref
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import CallRecord
+from fastlane.emulator import Emulator
+from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC
+
+WAITING = {"x-emulator-prefill-ms": "60000"}
+
+
+class OfTheApplication(fastlane.OpenAI):
+    def __init__(self, *, tenant: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self.tenant = tenant
+
+
+def test_a_class_of_the_application_is_observed_and_copied_as_itself(arguments: dict[str, Any]) -> None:
+    with OfTheApplication(tenant="a", **arguments) as client:
+        SYNC["chat"](client)
+        copied = client.with_options(timeout=3.0)
+        SYNC["chat"](copied)
+
+        assert type(copied) is OfTheApplication
+        assert len(client.calls) == 2
+
+
+def test_a_stream_can_be_read_on_after_a_pause(client: fastlane.OpenAI) -> None:
+    stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
+    read = [next(stream)]
+    for chunk in stream:
+        read.append(chunk)
+        break
+    read += list(stream)
+
+    expected = list(client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True))
+    assert len(read) == len(expected)
+    assert [record.outcome for record in client.calls] == ["completed", "completed"]
+
+
+def test_a_stream_shows_its_response(client: fastlane.OpenAI, stock: openai.OpenAI) -> None:
+    with (
+        client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True) as ours,
+        stock.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True) as expected,
+    ):
+        assert type(ours.response) is type(expected.response)
+        assert ours.response.headers.keys() >= {"content-type", "x-request-id"}
+        assert ours.response.status_code == expected.response.status_code
+        assert isinstance(ours, openai.Stream)
+        assert type(ours).__name__ == type(expected).__name__
+
+
+def test_a_stream_that_has_ended_stays_ended(client: fastlane.OpenAI) -> None:
+    stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
+    list(stream)
+
+    assert list(stream) == []
+    stream.close()
+    assert [record.outcome for record in client.calls] == ["completed"]
+
+
+def test_the_record_follows_a_base_url_that_is_set_later(provider: Emulator) -> None:
+    with fastlane.OpenAI(api_key="sk-test", base_url="https://127.0.0.1:9/v1") as client:
+        client.base_url = provider.base_url
+        SYNC["chat"](client)
+
+        assert client.calls[0].origin == provider.base_url.removesuffix("/v1")
+
+
+def test_a_key_may_be_a_function(provider: Emulator, arguments: dict[str, Any]) -> None:
+    asked: list[int] = []
+
+    def key() -> str:
+        asked.append(1)
+        return "sk-test"
+
+    with fastlane.OpenAI(**{**arguments, "api_key": key}) as client:
+        SYNC["chat"](client)
+        SYNC["chat_streamed"](client.with_options(timeout=9.0))
+
+        assert len(asked) == 2
+        assert len(client.calls) == len(provider.log()) == 2
+
+
+@pytest.mark.asyncio
+async def test_an_async_key_may_be_a_function(provider: Emulator, arguments: dict[str, Any]) -> None:
+    async def key() -> str:
+        return "sk-test"
+
+    async with fastlane.AsyncOpenAI(**{**arguments, "api_key": key}) as client:
+        await ASYNC["chat"](client)
+
+        assert len(client.calls) == len(provider.log()) == 1
+
+
+def test_a_function_for_the_key_may_ask_over_the_same_kind_of_client(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as vault:
+
+        def key() -> str:
+            SYNC["models_list"](vault)
+            return "sk-test"
+
+        with fastlane.OpenAI(**{**arguments, "api_key": key}) as client:
+            SYNC["chat"](client)
+
+            assert [record.endpoint for record in client.calls] == ["/chat/completions"]
+            assert [len(record.attempts) for record in client.calls] == [1]
+        assert [record.endpoint for record in vault.calls] == ["/models"]
+
+
+@pytest.mark.parametrize("entry", ["chat", "chat_streamed"])
+def test_a_time_out_is_openais_own_and_on_the_record(client: fastlane.OpenAI, entry: str) -> None:
+    hasty = client.with_options(timeout=0.3, max_retries=1, default_headers=WAITING)
+    with pytest.raises(openai.APITimeoutError):
+        SYNC[entry](hasty)
+
+    (record,) = client.calls
+    assert (record.outcome, record.error) == ("failed", "APITimeoutError")
+    assert [attempt.error for attempt in record.attempts] == ["ReadTimeout", "ReadTimeout"]
+    assert record.duration_s >= 0.6
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("entry", ["chat", "chat_streamed"])
+async def test_an_async_time_out_is_openais_own_and_on_the_record(
+    async_client: fastlane.AsyncOpenAI, entry: str
+) -> None:
+    hasty = async_client.with_options(timeout=0.3, max_retries=1, default_headers=WAITING)
+    with pytest.raises(openai.APITimeoutError):
+        await ASYNC[entry](hasty)
+
+    (record,) = async_client.calls
+    assert (record.outcome, record.error) == ("failed", "APITimeoutError")
+    assert [attempt.error for attempt in record.attempts] == ["ReadTimeout", "ReadTimeout"]
+
+
+def test_a_client_that_nobody_holds_is_freed(arguments: dict[str, Any]) -> None:
+    client = fastlane.OpenAI(**arguments)
+    SYNC["chat"](client)
+    SYNC["chat_streamed"](client)
+    held = weakref.ref(client)
+    del client
+    gc.collect()
+
+    assert held() is None
+
+
+def test_an_answer_keeps_neither_its_client_nor_its_record_alive(arguments: dict[str, Any]) -> None:
+    client = fastlane.OpenAI(**arguments)
+    answer = client.chat.completions.create(model=MODEL, messages=MESSAGES)
+    held = weakref.ref(client)
+    del client
+    gc.collect()
+
+    assert held() is None
+    assert answer.choices
+
+
+def test_a_hook_may_look_at_the_log_and_finds_its_record_there(arguments: dict[str, Any]) -> None:
+    seen: list[bool] = []
+
+    def look(record: CallRecord) -> None:
+        seen.append(client.last_call is record and client.calls[-1] is record)
+
+    with fastlane.OpenAI(**arguments, hooks=[look], strict=True) as client:
+        SYNC["chat"](client)
+        SYNC["chat_streamed"](client)
+
+    assert seen == [True, True]
+
+
+def test_a_hook_may_make_a_call_itself(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as other:
+
+        def ask(record: CallRecord) -> None:
+            SYNC["chat_streamed"](other)
+
+        with fastlane.OpenAI(**arguments, hooks=[ask], strict=True) as client:
+            SYNC["chat"](client)
+            SYNC["chat_streamed"](client)
+
+        assert [record.outcome for record in other.calls] == ["completed"] * 2
+        assert [record.outcome for record in client.calls] == ["completed"] * 2
+
+
+def test_only_the_last_thousand_records_are_kept(client: fastlane.OpenAI) -> None:
+    def ask() -> None:
+        for _ in range(252):
+            client.models.retrieve(MODEL)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(client.calls) == 1000
+
+
+def test_a_custom_type_to_cast_to_is_respected(client: fastlane.OpenAI, stock: openai.OpenAI) -> None:
+    library = type(stock._client).__mro__[2].__module__.partition(".")[0]
+    response_type = pytest.importorskip(library).Response
+    answer = client.get("/models", cast_to=response_type)
+
+    assert type(answer) is response_type
+    assert answer.json()["object"] == "list"
+    assert len(client.calls) == 1
+
+
+def test_a_client_is_used_again_after_errors(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, max_retries=0) as client:
+        for fault in ("status=500", "drop", "refuse", "malformed", "truncate;after=2", "reset"):
+            with contextlib.suppress(Exception):  # which, is tested elsewhere
+                SYNC["chat_streamed"](client.with_options(default_headers={"x-emulator-fault": fault}))
+            SYNC["chat"](client)
+
+        assert [record.outcome for record in client.calls][1::2] == ["completed"] * 6

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from typing import Any
 
 import openai
 import pytest
 
-from fastlane import Connection
+from fastlane import AsyncOpenAI, Connection
 from fastlane.emulator import Emulator
-from tests.transport.callers import text_of
+from tests.transport.callers import request, text_of
 
 
 def test_a_fast_call_does_not_wait_behind_slow_ones(caller: Any, protocol: str) -> None:
@@ -83,6 +84,7 @@ def open_connections(caller: Any) -> int:
     return len(caller.client._client._transport._pool.connections)
 
 
+@pytest.mark.slow
 def test_streams_that_are_dropped_unread_never_freeze_the_client(
     caller: Any, provider: Emulator, protocol: str, make_caller: Any
 ) -> None:
@@ -103,3 +105,38 @@ def test_streams_that_are_dropped_unread_never_freeze_the_client(
 
 async def pool_size(caller: Any) -> int:
     return open_connections(caller)
+
+
+@pytest.mark.asyncio
+async def test_a_task_that_is_cancelled_while_it_waits_for_a_connection_takes_none(arguments: dict[str, Any]) -> None:
+    play = Connection(max_connections=1)
+    async with AsyncOpenAI(**arguments, max_retries=0, plays=[play], timeout=10, strict=True) as client:
+        for _ in range(5):
+            slow = asyncio.create_task(client.chat.completions.create(**request(prefill_ms=200, output_tokens=1)))
+            waiting = [
+                asyncio.create_task(client.chat.completions.create(**request(output_tokens=1))) for _ in range(4)
+            ]
+            await asyncio.sleep(0.05)
+            for task in waiting[:3]:
+                task.cancel()
+            ended = await asyncio.gather(slow, *waiting, return_exceptions=True)
+
+            assert [type(each).__name__ for each in ended] == [
+                "ChatCompletion",
+                *["CancelledError"] * 3,
+                "ChatCompletion",
+            ]
+        outcomes = [call.outcome for call in client.calls]
+
+    assert outcomes.count("completed") == 10
+    assert outcomes.count("cancelled") == 15
+
+
+def test_a_whole_answer_that_runs_into_its_time_out_gives_its_connection_back(
+    make_caller: Any, arguments: dict[str, Any]
+) -> None:
+    with make_caller(**arguments, max_retries=0, plays=[Connection(max_connections=1)], timeout=0.3) as caller:
+        for _ in range(3):
+            with pytest.raises(openai.APITimeoutError):
+                caller.ask(prefill_ms=5_000)
+            assert caller.ask(output_tokens=1).choices

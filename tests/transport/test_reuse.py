@@ -187,3 +187,24 @@ def test_a_server_that_closes_after_each_answer_gets_a_connection_for_each_call(
             assert text_of(caller.read()) == "Hello"
 
         assert server.connections == 3
+
+
+def test_a_refusal_whose_body_never_ends_is_tried_again_on_another_connection(make_caller: Any) -> None:
+    limited = b"HTTP/1.1 429 Too Many\r\ncontent-length: 1000\r\nretry-after-ms: 1\r\n\r\n{"
+    never = threading.Event()
+
+    def respond(seen: Seen) -> Script:
+        if seen.connection == 1:
+            return Script([limited, never])
+        return Script([STREAM_HEAD, HELLO, STOP, DONE, END])
+
+    with (
+        ScriptedServer(respond) as server,
+        make_caller(base_url=server.base_url, api_key="sk-test", timeout=20) as caller,
+    ):
+        assert text_of(caller.read()) == "Hello"
+        never.set()
+
+        assert server.connections == 2
+    assert [attempt.status_code for attempt in caller.last_call.attempts] == [429, 200]
+    assert caller.last_call.duration_s < 5

@@ -105,7 +105,7 @@ class OpenAI(openai.OpenAI):
         observation = shell.begin(self._base_url, options, stream=stream)
         token = current_observation.set(observation)
         try:
-            options = shell.plan(observation, options)
+            options = shell.plan(observation, options, self._custom_headers)
             if stream and stream_cls is not None:
                 stream_cls = observing(stream_cls)
             result = super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
@@ -225,7 +225,7 @@ class AsyncOpenAI(openai.AsyncOpenAI):
         observation = shell.begin(self._base_url, options, stream=stream)
         token = current_observation.set(observation)
         try:
-            options = shell.plan(observation, options)
+            options = shell.plan(observation, options, self._custom_headers)
             if stream and stream_cls is not None:
                 stream_cls = observing(stream_cls)
             result = await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)

@@ -22,6 +22,9 @@ from .transport import PoolSettings, pool_settings, shared_transport
 # Endpoints whose JSON bodies plays may rewrite. Embeddings and uploads carry mappings too, which are not prompts.
 PLANNED_ENDPOINTS = frozenset({"/chat/completions", "/responses"})
 
+# Whose calls these are is not for a play to say.
+_CREDENTIAL_HEADERS = frozenset({"authorization", "api-key", "cookie", "openai-organization", "openai-project"})
+
 _PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 current_observation: ContextVar[Observation | None] = ContextVar("fastlane_observation", default=None)
@@ -166,8 +169,13 @@ class Shell:
             transport=self.transport,
         )
 
-    def plan(self, observation: Observation, options: FinalRequestOptions) -> FinalRequestOptions:
-        """Let the plays rewrite the call; the options as they came if none of them did."""
+    def plan(
+        self, observation: Observation, options: FinalRequestOptions, client_headers: Mapping[str, Any]
+    ) -> FinalRequestOptions:
+        """Let the plays rewrite the call; the options as they came if none of them did.
+
+        `client_headers` are those that the client was made with: no play takes the place of one of them.
+        """
         body = options.json_data
         if not isinstance(body, Mapping):
             return options
@@ -195,7 +203,9 @@ class Shell:
             observation.model = planned.model
         if planned.headers:
             given = options.headers if isinstance(options.headers, Mapping) else {}
-            changed["headers"] = {**planned.headers, **given}
+            taken = {name.lower() for name in (*given, *client_headers)} | _CREDENTIAL_HEADERS
+            added = {name: value for name, value in planned.headers.items() if name.lower() not in taken}
+            changed["headers"] = {**added, **given}
         # Never the caller's own options: a retry, a test or the caller may look at them again.
         return options.model_copy(update=changed) if changed else options
 

@@ -88,7 +88,8 @@ def open_connections(caller: Any) -> int:
 def test_streams_that_are_dropped_unread_never_freeze_the_client(
     caller: Any, provider: Emulator, protocol: str, make_caller: Any
 ) -> None:
-    rounds, at_once = 30, 10
+    # HTTP/2 has windows and a number of streams to run out of.
+    rounds, at_once = (30 if protocol == "HTTP/2" else 10), 10
     for _ in range(rounds):
         streams = [caller.start(0, output_tokens=2_000, token_ms=1) for _ in range(at_once)]
         del streams

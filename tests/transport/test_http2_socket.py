@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hyperframe.frame import DataFrame, Frame, GoAwayFrame, HeadersFrame, PingFrame, SettingsFrame, WindowUpdateFrame
 from hypothesis import given, settings, strategies as st
 
-from fastlane.transport._http2_socket import Goodbyes, SyncSocket
+from fastlane.transport._http2_socket import AsyncSocket, Goodbyes, SyncSocket
 
 STREAM_ID = 5
 
@@ -119,3 +120,26 @@ def test_a_long_body_is_handed_on_as_it_comes() -> None:
 
     assert sum(map(len, inner.written)) >= 131_072
     assert max(map(len, inner.written)) <= 81_920
+
+
+class SocketOfALoop(Socket):
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # type: ignore[override]  # noqa: ASYNC109
+        return Socket.read(self, max_bytes)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # type: ignore[override]  # noqa: ASYNC109
+        Socket.write(self, buffer)
+
+
+@pytest.mark.asyncio
+async def test_the_asynchronous_twin_does_the_same() -> None:
+    head = HeadersFrame(STREAM_ID, data=b"head").serialize()
+    data = DataFrame(STREAM_ID, data=b"more").serialize()
+    end = DataFrame(STREAM_ID, data=b"", flags=["END_STREAM"]).serialize()
+    inner = SocketOfALoop(goaway(STREAM_ID), data)
+    socket = AsyncSocket(inner, goodbyes())
+    for piece in (head, end, b"held"):
+        await socket.write(piece)
+
+    assert await socket.read(65_536) == data
+    assert await socket.read(65_536) == b""
+    assert inner.written == [head + end, b"held"]

@@ -16,7 +16,7 @@ import fastlane
 from fastlane import Call, CallRecord, Connection, Play
 from fastlane.emulator import Emulator
 
-KEY = "sk-nobody-may-read-this-key"
+KEY = "sk-not-to-be-read"
 HEADER = "header-that-nobody-may-read"
 PROMPT = "zyzzyva-prompt"
 ANSWER = "quixotry-answer"

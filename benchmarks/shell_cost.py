@@ -3,6 +3,10 @@
 Inside: everything from the application's call to the typed answer, or to the last typed chunk read; both clients over
 the same in-memory transport. Outside: the network, TLS, HTTP framing and garbage collection. A third arm, a second
 stock client, shows how large a difference this run would report where there is none.
+
+The figures that start with `connected` are calls to a provider in another process, with TLS, over each side's own
+connections: the stock client's HTTP/1.1, and what `Connection()` opens. They say what HTTP/2 costs in the library
+underneath, which the shell does not choose the price of.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import openai
 import fastlane
 from benchmarks._paired import Median, cpu_pairs, differences, median
 from benchmarks._prepared import ANSWER, MODEL, Prepared, stream_of
+from benchmarks._provider import providers
 from benchmarks._report import Figure, Reach, Report, main
 
 _MESSAGES: list[Any] = [
@@ -104,6 +109,26 @@ def _cost(arms: list[_Arm], batch: _Batch, pairs: int) -> _Cost:
     return _Cost(median(stock).value, median(differences(ours, stock)), median(differences(again, stock)).value)
 
 
+def _connected(pairs: int) -> dict[str, Figure]:
+    """Microseconds of CPU per call over real connections, each arm on its own."""
+    with providers(1, round_trip_time_s=0.0) as (provider,):
+        settings: dict[str, Any] = {"base_url": provider.base_url, "api_key": "none", "max_retries": 0}
+        clients = {
+            "stock": openai.OpenAI(**settings),
+            "http1": fastlane.OpenAI(**settings, plays=[fastlane.Connection(http2="never")]),
+            "http2": fastlane.OpenAI(**settings, plays=[fastlane.Connection()]),
+        }
+        taken = cpu_pairs([_sync_arm(client, _CALL) for client in clients.values()], pairs)
+        for client in clients.values():
+            client.close()
+    per_call = {name: [one / 1e3 / _CALL.calls for one in arm] for name, arm in zip(clients, taken, strict=True)}
+    return {
+        "connected_call_stock_us": median(per_call["stock"]).value,
+        "connected_call_http1_added_us": median(differences(per_call["http1"], per_call["stock"])).value,
+        "connected_call_http2_added_us": median(differences(per_call["http2"], per_call["stock"])).value,
+    }
+
+
 def measure(quick: bool) -> Report:
     """Measure plain calls, streams without content and long streams, synchronous and asynchronous."""
     pairs = 100 if quick else 400
@@ -130,6 +155,7 @@ def measure(quick: bool) -> Report:
             f"{side}_chunk_added_ratio": chunk_us / stock_chunk_us,
             f"{side}_chunk_stock_to_stock_us": (long.nothing_added - empty.nothing_added) / _CHUNKS,
         }
+    figures |= _connected(pairs // 10)
     return Report(
         figures=figures,
         reach=(

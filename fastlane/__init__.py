@@ -1,5 +1,11 @@
 """A drop-in OpenAI client that makes calls to LLM APIs faster from the client's side."""
 
+from abc import ABCMeta
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import openai
+
 from ._call import Attempt as Attempt, Call as Call, CallRecord as CallRecord, Usage as Usage
 from ._client import (
     AsyncAzureOpenAI as AsyncAzureOpenAI,
@@ -19,6 +25,18 @@ from ._user_action import user_action as user_action
 from .plays import Connection as Connection, Play as Play, Stage as Stage, Watcher as Watcher
 
 __version__ = "0.1.0"
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """What else `from openai import …` gives, so that an app changes the name of the module and nothing else."""
+        value = getattr(openai, name, None) if not name.startswith("_") else None
+        # Classes and functions, also those that are missing in `__all__`. What configures the module-level client is
+        # left out: setting it here would change nothing there. `type()`, because `isinstance` would make that client.
+        if name in openai.__all__ or type(value) in (type, ABCMeta, FunctionType):
+            return value
+        raise AttributeError(f"module 'fastlane' has no attribute {name!r}, and openai exports none")
+
 
 __all__ = [
     "AsyncAzureOpenAI",

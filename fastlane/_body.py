@@ -132,7 +132,7 @@ class _UndecodedReader:
             *lines, rest = self._kept.split(b"\n")
             self._kept = bytearray(rest)
             for line in lines:
-                self._line(line)
+                self._line(bytes(line))
         if len(self._kept) > _MOST_KEPT_BYTES:
             self._kept.clear()
             self._gave_up = True
@@ -145,7 +145,7 @@ class _UndecodedReader:
     def _line(self, line: bytes) -> None:
         if not line.startswith(b"data:"):
             return
-        data = bytes(line[5:]).strip()
+        data = line[5:].strip()
         if data == b"[DONE]":
             self._observation.done()
             return

@@ -10,7 +10,7 @@ import openai
 from ._client import OpenAI
 from ._exceptions import FastlaneError
 from ._pipeline import Hook
-from ._shell import make_pipeline, settings_of
+from ._shell import make_pipeline, settings_of, stock_http_client_class
 from .plays import Play
 
 _NAMES = ("_ModuleClient", "_AzureModuleClient")
@@ -20,11 +20,12 @@ _stock: dict[str, Any] = {}
 def install(*, plays: Iterable[Play] | None = None, hooks: Iterable[Hook] | None = None, strict: bool = False) -> None:
     """Make openai's module-level client one of ours, until `uninstall()`.
 
-    The classes `openai.OpenAI` and `openai.AsyncOpenAI` stay as they are: import those from fastlane. Call it once,
-    before the first call; a second call takes the place of the first.
+    The classes `openai.OpenAI` and `openai.AsyncOpenAI` stay as they are: import those from fastlane. A second call
+    takes the place of the first.
     """
-    settings = {"plays": tuple(plays) if plays is not None else None, "hooks": tuple(hooks or ()), "strict": strict}
-    make_pipeline(settings["plays"], settings["hooks"], strict)  # complain here, and not at the first call
+    # Complain here, and not at the first call.
+    pipeline = make_pipeline(plays, hooks, strict)
+    settings = {"plays": pipeline.plays, "hooks": pipeline.hooks, "strict": strict}
     if not all(hasattr(openai, name) for name in (*_NAMES, "_reset_client")):
         raise FastlaneError(
             f"fastlane.install() does not know the module-level client of openai {openai.__version__}; "
@@ -35,6 +36,7 @@ def install(*, plays: Iterable[Play] | None = None, hooks: Iterable[Hook] | None
         stock = getattr(openai, name)
         _stock[name] = stock
         setattr(openai, name, _module_client(stock, settings))
+    _forget_own_http_client()
     openai._reset_client()
 
 
@@ -43,11 +45,16 @@ def uninstall() -> None:
     for name, stock in _stock.items():
         setattr(openai, name, stock)
     if _stock:
-        # The module-level client leaves the HTTP client that it was made with in the module.
-        if settings_of(openai.http_client) is not None:
-            openai.http_client = None
+        _forget_own_http_client()
         _stock.clear()
         openai._reset_client()
+
+
+def _forget_own_http_client() -> None:
+    """Take out of the module what a module-level client left there: the HTTP client that it had made for itself."""
+    left = openai.http_client
+    if settings_of(left) is not None or type(left) is stock_http_client_class(asynchronous=False):
+        openai.http_client = None
 
 
 def _module_client(stock: Any, settings: dict[str, Any]) -> type[Any]:

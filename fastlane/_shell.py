@@ -59,7 +59,7 @@ def pooled_http_client(pipeline: Pipeline, options: Mapping[str, Any], *, asynch
         return None
     if options.get("workload_identity") is not None or options.get("provider") is not None:
         return None  # these bind credentials to the client they make themselves
-    wrapper = _wrapper(asynchronous)
+    wrapper = stock_http_client_class(asynchronous=asynchronous)
     library = next(
         (base.__module__.partition(".")[0] for base in wrapper.__mro__ if base.__module__.startswith("httpx")), None
     )
@@ -77,7 +77,7 @@ def pooled_http_client(pipeline: Pipeline, options: Mapping[str, Any], *, asynch
     return wrapper(timeout=timeout, transport=shared_transport(settings, asynchronous=asynchronous))
 
 
-def _wrapper(asynchronous: bool) -> Any:
+def stock_http_client_class(*, asynchronous: bool) -> Any:
     """The class of the stock client's own HTTP client, looked up when it is needed as the stock constructor does."""
     return getattr(openai._base_client, "AsyncHttpxClientWrapper" if asynchronous else "SyncHttpxClientWrapper")
 
@@ -120,7 +120,7 @@ def http_client_for_copy(client: Any, shell: Shell | None, carried: Mapping[str,
         options["provider"] = client._provider
     wanted = pooled_http_client(pipeline, options, asynchronous=asynchronous)
     if wanted is None and shell.transport == "fastlane":
-        return _wrapper(asynchronous)(timeout=client.timeout)
+        return stock_http_client_class(asynchronous=asynchronous)(timeout=client.timeout)
     if wanted is not None and settings_of(wanted) == settings_of(client._client):
         return None  # the original's own: connections, cookies and all
     return wanted
@@ -212,6 +212,7 @@ class Shell:
     @staticmethod
     def attach(observation: Observation, request: Any, trace: str) -> None:
         """Tie an attempt's request to its call, and have the HTTP client stamp it."""
+        length: int | None
         try:
             length = len(request.content)
         except Exception:  # noqa: BLE001 - a body that is streamed out, of a length that the headers may say

@@ -103,6 +103,15 @@ def test_after_uninstall_calls_are_no_longer_observed(module: Any) -> None:
     assert type(openai._load_client()) is openai._ModuleClient
 
 
+def test_calls_made_before_install_leave_no_stock_connections_behind(module: Any) -> None:
+    records: list[CallRecord] = []
+    module.models.list()
+    fastlane.install(hooks=[records.append])
+    module.models.list()
+
+    assert [record.transport for record in records] == ["fastlane"]
+
+
 def test_a_second_install_takes_the_place_of_the_first(module: Any) -> None:
     first: list[CallRecord] = []
     second: list[CallRecord] = []

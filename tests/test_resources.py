@@ -1,0 +1,86 @@
+"""A call starts where the application issues it, and not where it has been built."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import openai
+
+import fastlane
+from fastlane._clock import now_ns
+
+
+class Message(dict[str, Any]):
+    """A message that notes when it is looked at."""
+
+    def __init__(self, looked_at: list[int]) -> None:
+        super().__init__(role="user", content="Is water wet?")
+        self.looked_at = looked_at
+
+    def items(self) -> Any:
+        self.looked_at.append(now_ns())
+        return super().items()
+
+
+def test_building_the_request_belongs_to_the_call(arguments: dict[str, Any]) -> None:
+    looked_at: list[int] = []
+    with fastlane.OpenAI(**arguments) as client:
+        issued_ns = now_ns()
+        client.chat.completions.create(model="m", messages=[Message(looked_at)])  # type: ignore[list-item]
+
+        (record,) = client.calls
+    assert looked_at
+    assert issued_ns <= record.timeline.started_ns <= looked_at[0]
+
+
+def test_building_the_request_belongs_to_an_asynchronous_call(arguments: dict[str, Any]) -> None:
+    looked_at: list[int] = []
+
+    async def call() -> fastlane.CallRecord:
+        async with fastlane.AsyncOpenAI(**arguments) as client:
+            await client.responses.create(model="m", input=[Message(looked_at)])  # type: ignore[list-item]
+            (record,) = client.calls
+        return record
+
+    issued_ns = now_ns()
+    record = asyncio.run(call())
+    assert looked_at
+    assert issued_ns <= record.timeline.started_ns <= looked_at[0]
+
+
+def test_a_call_inside_a_call_has_a_start_of_its_own(arguments: dict[str, Any]) -> None:
+    inner = fastlane.OpenAI(**arguments)
+
+    def key() -> str:
+        inner.models.list()
+        return "sk-of-the-moment"
+
+    with fastlane.OpenAI(**{**arguments, "api_key": key}) as outer:
+        outer.chat.completions.create(model="m", messages=[{"role": "user", "content": "Is water wet?"}])
+
+        (around,), (inside,) = outer.calls, inner.calls
+    inner.close()
+    assert around.timeline.started_ns < inside.timeline.started_ns
+    assert inside.timeline.ended_ns < around.timeline.ended_ns
+
+
+def test_an_instrumentation_of_openais_own_classes_still_sees_the_call(
+    arguments: dict[str, Any], monkeypatch: Any
+) -> None:
+    from openai.resources.chat.completions import Completions
+
+    seen: list[str] = []
+    stock = Completions.create
+
+    def instrumented(self: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(kwargs["model"])
+        return stock(self, *args, **kwargs)
+
+    with fastlane.OpenAI(**arguments) as client:
+        completions = client.chat.completions
+        monkeypatch.setattr(Completions, "create", instrumented)
+        completions.create(model="m", messages=[{"role": "user", "content": "Is water wet?"}])
+
+    assert seen == ["m"]
+    assert isinstance(completions, openai.resources.chat.Completions)

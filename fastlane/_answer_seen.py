@@ -6,6 +6,7 @@ from array import array
 from typing import Any
 
 from . import _tokens_seen
+from ._clock import now_ns
 from ._timeline import TokenKind
 
 
@@ -17,6 +18,7 @@ class AnswerSeen:
         "_is_response",
         "_seen_choices",
         "_steady",
+        "arrived_ns",
         "events",
         "finish_reason",
         "first_content_ns",
@@ -36,6 +38,8 @@ class AnswerSeen:
         # Bit sets of the choices' indexes.
         self._seen_choices = 0
         self._finished_choices = 0
+        self.arrived_ns = 0
+        """When the bytes that are being decoded were read; 0 where nobody says so."""
         self.events = 0
         self.first_event_ns: int | None = None
         self.first_token_ns: int | None = None
@@ -54,8 +58,8 @@ class AnswerSeen:
         """Whether every choice that was begun has its finish reason."""
         return self._seen_choices != 0 and self._finished_choices == self._seen_choices
 
-    def event(self, event: Any, arrived_ns: int) -> None:
-        """Look at one decoded event of a stream, which arrived at that moment (monotonic nanoseconds)."""
+    def event(self, event: Any) -> None:
+        """Look at one decoded event of a stream, out of the bytes that were read at `arrived_ns`."""
         self.events += 1
         if self._steady:
             # The path of nearly every event of a chat stream: more content of the only choice, and nothing else.
@@ -63,10 +67,11 @@ class AnswerSeen:
                 (choice,) = event.choices
                 plain = choice.index == 0 and choice.finish_reason is None and event.usage is None
                 if plain and choice.delta.content:
-                    self.token_ns.append(arrived_ns)
+                    self.token_ns.append(self.arrived_ns)
                     return
             except (AttributeError, TypeError, ValueError):
                 pass
+        arrived_ns = self.arrived_ns = self.arrived_ns or now_ns()
         if self.first_event_ns is None:
             self.first_event_ns = arrived_ns
         if self._is_response:

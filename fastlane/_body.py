@@ -70,9 +70,10 @@ class _Body:
 class _SyncBody(_Body):
     def __iter__(self) -> Iterator[bytes]:
         observation, reader = self._observation, self._undecoded()
+        answer = observation.answer
         try:
             for chunk in self._inner:
-                observation.arrived_ns = now_ns()
+                answer.arrived_ns = now_ns()
                 observation.received_bytes += len(chunk)
                 if reader is not None:
                     reader.feed(chunk)
@@ -94,9 +95,10 @@ class _SyncBody(_Body):
 class _AsyncBody(_Body):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         observation, reader = self._observation, self._undecoded()
+        answer = observation.answer
         try:
             async for chunk in self._inner:
-                observation.arrived_ns = now_ns()
+                answer.arrived_ns = now_ns()
                 observation.received_bytes += len(chunk)
                 if reader is not None:
                     reader.feed(chunk)
@@ -153,7 +155,7 @@ class _UndecodedReader:
             event = _tokens_seen.from_json(data)
         except ValueError:
             return  # the application will find out for itself
-        self._observation.event(event)
+        self._observation.answer.event(event)
 
 
 def _reader_for(response: Any, observation: Observation) -> _UndecodedReader | None:

@@ -64,7 +64,6 @@ class Observation:
         "_started_ns",
         "_started_wall_ns",
         "answer",
-        "arrived_ns",
         "attempts",
         "call_id",
         "changes",
@@ -109,8 +108,6 @@ class Observation:
         """The decoding stream waits for its source: if the body is closed now, the decoding stream will say why."""
         self.exhausted = False
         """The last byte of the answer's body was read."""
-        self.arrived_ns = 0
-        """When the bytes that are being decoded were read."""
         self.received_bytes = 0
         self.answer = AnswerSeen(is_response=endpoint == "/responses")
         self._action = current_user_action()
@@ -146,12 +143,8 @@ class Observation:
 
     # The answer
 
-    def event(self, event: Any) -> bool:
-        """Look at one decoded event of the stream; True if it should stop after this one."""
-        self.answer.event(event, self.arrived_ns or now_ns())
-        return self._seen_by_watchers(event) if self.watchers else False
-
-    def _seen_by_watchers(self, event: Any) -> bool:
+    def shown(self, event: Any) -> bool:
+        """Show one decoded event to the watchers; True if the stream should stop after this one."""
         stop = False
         for watcher in self.watchers:
             stop = self.pipeline.see(watcher, event) or stop
@@ -246,7 +239,7 @@ class Observation:
             if self.streaming:
                 last.response_body_bytes = self.received_bytes
             if last.ended_ns is None:
-                last.ended_ns = self.arrived_ns or self._ended_ns
+                last.ended_ns = self.answer.arrived_ns or self._ended_ns
         if self.answer.request_id is None and self._headers is not None:
             self.answer.request_id = self._headers.get("x-request-id")
         self._headers = self._body_error = None
@@ -265,7 +258,7 @@ class Observation:
         if last is not None and outcome in ("completed", "truncated") and (not self.streaming or self.exhausted):
             answer_ended_ns = last.ended_ns
         elif self._done:
-            answer_ended_ns = self.arrived_ns
+            answer_ended_ns = self.answer.arrived_ns
         return CallRecord(
             call_id=self.call_id,
             method=self.method,

@@ -37,13 +37,15 @@ def _observing_sync(stream_cls: Any) -> Any:
                 yield from source
                 return
             observation.decoded = True
+            see, watched = observation.answer.event, bool(observation.watchers)
             # While the source is asked for its next event it may close the body, at the end or because of an error:
             # how the call ended is known only when control is back here.
             observation.pulling = True
             try:
                 for event in source:
                     observation.pulling = False
-                    stop = observation.event(event)
+                    see(event)
+                    stop = watched and observation.shown(event)
                     yield event
                     observation.pulling = True
                     if stop:
@@ -73,12 +75,14 @@ def _observing_async(stream_cls: Any) -> Any:
                     yield event
                 return
             observation.decoded = True
+            see, watched = observation.answer.event, bool(observation.watchers)
             observation.pulling = True
             dropped = False
             try:
                 async for event in source:
                     observation.pulling = False
-                    stop = observation.event(event)
+                    see(event)
+                    stop = watched and observation.shown(event)
                     yield event
                     observation.pulling = True
                     if stop:

@@ -59,8 +59,8 @@ def seen(
     """The record of a stream of these events, which arrive at 1,000, 2,000, ... nanoseconds."""
     observation = Told().begin(endpoint)
     for number, event in enumerate(events, 1):
-        observation.arrived_ns = number * 1_000
-        observation.event(from_json(json.dumps(event)) if parse is None else parse(event))
+        observation.answer.arrived_ns = number * 1_000
+        observation.answer.event(from_json(json.dumps(event)) if parse is None else parse(event))
     if done:
         observation.done()
     observation.finish()
@@ -300,7 +300,7 @@ class Ending:
 def test_how_a_stream_ended(events: list[dict[str, Any]], ending: Any, outcome: str) -> None:
     observation = Told().begin()
     for event in events:
-        observation.event(from_json(json.dumps(event)))
+        observation.answer.event(from_json(json.dumps(event)))
     ending(observation)
     observation.finish()
 
@@ -320,7 +320,7 @@ def test_how_a_stream_ended(events: list[dict[str, Any]], ending: Any, outcome: 
 )
 def test_how_an_error_ends_a_call(error: BaseException, outcome: str, name: str | None) -> None:
     observation = Told().begin()
-    observation.event(typed(chunk("a")))
+    observation.answer.event(typed(chunk("a")))
     observation.failed(error)
     observation.finish()
 
@@ -525,7 +525,7 @@ def test_a_watcher_stops_a_stream() -> None:
     watcher = StopAtThird()
     observation = Told().begin()
     observation.watchers = (watcher,)
-    asked = [observation.event(from_json(json.dumps(chunk(text)))) for text in "abc"]
+    asked = [observation.shown(from_json(json.dumps(chunk(text)))) for text in "abc"]
     observation.finish()
 
     assert asked == [False, False, True]
@@ -551,7 +551,7 @@ def test_what_fails_after_done_while_openai_reads_on_is_no_error_of_the_call() -
     observation = Told().begin()
     observation.begin_attempt(3)
     for event in (chunk("a"), chunk(finish="stop")):
-        observation.event(typed(event))
+        observation.answer.event(typed(event))
     observation.pulling = True
     observation.body_failed(ConnectionError())
     observation.body_closed()
@@ -567,7 +567,7 @@ def test_what_fails_after_done_while_openai_reads_on_is_no_error_of_the_call() -
 def test_what_fails_while_the_application_waits_for_an_event_ends_the_call() -> None:
     observation = Told().begin()
     observation.begin_attempt(3)
-    observation.event(typed(chunk("a")))
+    observation.answer.event(typed(chunk("a")))
     observation.pulling = True
     observation.body_failed(ConnectionError())
     observation.failed(RuntimeError())

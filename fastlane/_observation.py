@@ -59,13 +59,13 @@ class Observation:
         "_headers",
         "_lock",
         "_made",
+        "_number",
         "_outcome",
         "_over",
         "_started_ns",
         "_started_wall_ns",
         "answer",
         "attempts",
-        "call_id",
         "changes",
         "decoded",
         "endpoint",
@@ -90,7 +90,7 @@ class Observation:
         self._started_ns = take_issued_ns() or entered_ns
         self._started_wall_ns = wall_ns() - (entered_ns - self._started_ns)
         self.pipeline = pipeline
-        self.call_id = f"{_Process.prefix}-{next(_call_numbers)}"
+        self._number = next(_call_numbers)
         self.method = method
         self.endpoint = endpoint
         self.origin = origin
@@ -120,6 +120,11 @@ class Observation:
         self._headers: Any = None
         self._ended_ns = 0
         self._made: CallRecord | None = None
+
+    @property
+    def call_id(self) -> str:
+        """Tells the call from every other, also of other processes."""
+        return f"{_Process.prefix}-{self._number}"
 
     # The attempts
 

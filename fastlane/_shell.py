@@ -7,10 +7,13 @@ import sys
 import urllib.request
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any
 
 import openai
+from openai._legacy_response import LegacyAPIResponse
 from openai._models import FinalRequestOptions
+from openai._response import BaseAPIResponse
 
 from ._call import Call, CallRecord
 from ._exceptions import ConfigurationError
@@ -21,6 +24,9 @@ from .transport import PoolSettings, pool_settings, shared_transport
 
 # Endpoints whose JSON bodies plays may rewrite. Embeddings and uploads carry mappings too, which are not prompts.
 PLANNED_ENDPOINTS = frozenset({"/chat/completions", "/responses"})
+
+# What `with_raw_response` and `with_streaming_response` give.
+_UNDECODED = (LegacyAPIResponse, BaseAPIResponse)
 
 # Whose calls these are is not for a play to say.
 _CREDENTIAL_HEADERS = frozenset({"authorization", "api-key", "cookie", "openai-organization", "openai-project"})
@@ -229,9 +235,9 @@ class Shell:
         """`request()` returned: the call is over, unless its body is still to be read by the application."""
         if observation.streaming:
             return
-        raw = getattr(result, "http_response", None)
-        if raw is not None and raw.is_closed:
-            observation.raw_answer(raw.content)
+        if isinstance(result, _UNDECODED):
+            if result.http_response.is_closed:
+                observation.raw_answer(result.http_response.content)
         else:
             observation.answer.answer(result)
         observation.finish()
@@ -242,6 +248,7 @@ def calls_of(shell: Shell | None) -> tuple[CallRecord, ...]:
     return shell.pipeline.calls if shell is not None else ()
 
 
+@lru_cache(maxsize=256)
 def _endpoint(url: str) -> str:
     """The path of a request without its query, as openai's resources give it."""
     path = url.partition("?")[0]

@@ -5,130 +5,77 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import importlib
 import os
-import socket
 import sys
 import threading
 from collections import Counter, deque
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
-from ._answer import AsyncBody, SyncBody
-from ._pool import pool_class
+from ._pooled import PoolSettings, library_of, ssl_context, transport_class
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSettings:
-    """What makes two clients share connections: equal settings."""
+class _Users:
+    """How many open clients use each pool. A client may leave in a finaliser, which must not wait for any lock."""
 
-    library: str
-    """The HTTP library that the installed openai is built on: "httpx2", or "httpx" for openai 2."""
-    http2: bool
-    idle_s: float
-    max_connections: int
-    certificates: tuple[str | None, str | None]
-    """SSL_CERT_FILE and SSL_CERT_DIR, as they were when the client was made."""
+    def __init__(self, before: _Users | None = None) -> None:
+        self._lock = threading.RLock()
+        self._counted: Counter[tuple[PoolSettings, bool]] = Counter(before._counted if before else ())
+        self._news: deque[tuple[tuple[PoolSettings, bool], int]] = deque(before._news if before else ())
 
+    def join(self, settings: PoolSettings, *, asynchronous: bool) -> None:
+        self._news.append(((settings, asynchronous), 1))
+        if len(self._news) > 1_000:
+            self._count()
 
-def pool_settings(library: str, *, http2: bool, idle_s: float, max_connections: int) -> PoolSettings:
-    """The settings of a client that is being made now."""
-    certificates = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    return PoolSettings(
-        library=library, http2=http2, idle_s=idle_s, max_connections=max_connections, certificates=certificates
-    )
+    def leave(self, settings: PoolSettings, *, asynchronous: bool) -> None:
+        self._news.append(((settings, asynchronous), -1))
 
+    def none_of(self, settings: PoolSettings, *, asynchronous: bool) -> bool:
+        self._count()
+        return self._counted[settings, asynchronous] <= 0
 
-@cache
-def _ssl_context(settings: PoolSettings) -> Any:
-    # Loading the system's certificates costs milliseconds. The pool writes its protocols into the context, which is
-    # why pools of different settings do not share one.
-    return _library(settings).create_ssl_context()
-
-
-def _library(settings: PoolSettings) -> ModuleType:
-    return importlib.import_module(settings.library)  # imported by openai already
+    def _count(self) -> None:
+        with self._lock:
+            while self._news:
+                key, change = self._news.popleft()
+                self._counted[key] += change
 
 
-def _core(settings: PoolSettings) -> ModuleType:
-    return importlib.import_module(settings.library.replace("httpx", "httpcore"))
+class _OfLoop:
+    """The pools of one event loop, which are closed when it ends."""
 
+    def __init__(self) -> None:
+        self.transports: dict[PoolSettings, Any] = {}
+        self._until_the_end: Any = None
 
-def _socket_options() -> list[tuple[int, int, int]]:
-    """Ask the kernel to notice within about 90 s that the peer of an idle connection is gone."""
-    options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    # One probe a minute also keeps load balancers and NAT gateways from forgetting the connection.
-    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return options
+    async def close_at_the_end(self, forget: Callable[[], object]) -> None:
+        """Have `asyncio.run` close the pools: it ends what asynchronous generators are left, and waits for them."""
 
-
-@cache
-def _transport_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
-    """The library's own transport on a pool of ours."""
-    base = library.AsyncHTTPTransport if asynchronous else library.HTTPTransport
-    stream_base = library.AsyncByteStream if asynchronous else library.SyncByteStream
-    body_class = type("Body", (AsyncBody if asynchronous else SyncBody, stream_base), {})
-
-    class Transport(base):  # type: ignore[misc, valid-type]
-        def __init__(self, settings: PoolSettings) -> None:
-            context = _ssl_context(settings)
-            options = _socket_options()
-            super().__init__(verify=context, http2=settings.http2, socket_options=options)
-            self._pool = pool_class(_core(settings), asynchronous=asynchronous)(
-                max_connections=settings.max_connections,
-                ssl_context=context,
-                keepalive_expiry=settings.idle_s,
-                http1=True,
-                http2=settings.http2,
-                socket_options=options,
-            )
-            self.abandoned: deque[Any] = deque()
-
-        def wrapped(self, response: Any) -> Any:
-            response.stream = body_class(response, self.abandoned)
-            return response
-
-        if asynchronous:
-
-            async def handle_async_request(self, request: Any) -> Any:
-                while self.abandoned:
+        async def until_the_end() -> AsyncIterator[None]:
+            try:
+                yield
+            finally:
+                forget()
+                for transport in self.transports.values():
                     with contextlib.suppress(Exception):
-                        await self.abandoned.popleft().aclose()
-                return self.wrapped(await super().handle_async_request(request))
+                        await transport.aclose()
 
-        else:
-
-            def handle_request(self, request: Any) -> Any:
-                while self.abandoned:
-                    with contextlib.suppress(Exception):  # another thread may have been faster
-                        self.abandoned.popleft().close()
-                return self.wrapped(super().handle_request(request))
-
-    return Transport
+        self._until_the_end = until_the_end()
+        await anext(self._until_the_end)
 
 
 class _Pools:
-    """The pools of this process, and how many open clients use each."""
+    """The pools of this process."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users: Counter[tuple[PoolSettings, bool]] = Counter()
+    def __init__(self, users: _Users | None = None) -> None:
+        self.users = _Users(users)
+        # Making a pool makes objects, and with them garbage collections: a finaliser may come back here.
+        self._lock = threading.RLock()
         self._sync: dict[PoolSettings, Any] = {}
-        self._async: WeakKeyDictionary[Any, dict[PoolSettings, Any]] = WeakKeyDictionary()
-
-    def join(self, settings: PoolSettings, *, asynchronous: bool) -> None:
-        _ssl_context(settings)  # now, as the stock client does, and not on the first call's path
-        with self._lock:
-            self._users[settings, asynchronous] += 1
-
-    def leave(self, settings: PoolSettings, *, asynchronous: bool) -> None:
-        with self._lock:
-            self._users[settings, asynchronous] -= 1
+        self._async: dict[Any, _OfLoop] = {}
 
     def sync_transport(self, settings: PoolSettings) -> Any:
         transport = self._sync.get(settings)
@@ -136,34 +83,50 @@ class _Pools:
             with self._lock:
                 transport = self._sync.get(settings)
                 if transport is None:
-                    transport = _transport_class(_library(settings), asynchronous=False)(settings)
+                    transport = transport_class(library_of(settings), asynchronous=False)(settings)
                     self._sync[settings] = transport
         return transport
 
     def async_transport(self, settings: PoolSettings) -> Any:
+        """The running loop's pool for these settings; None until `open_async` has made it."""
+        of_loop = self._async.get(_running_loop())
+        return of_loop.transports.get(settings) if of_loop is not None else None
+
+    async def open_async(self, settings: PoolSettings) -> Any:
         # Sockets belong to the loop that opened them: a client that lives through two `asyncio.run()` gets a pool
         # for each.
-        of_loop = self._async.setdefault(_running_loop(), {})
-        transport = of_loop.get(settings)
+        loop = _running_loop()
+        of_loop = self._async.get(loop)
+        first = of_loop is None
+        if of_loop is None:
+            self._forget_ended_loops()
+            of_loop = self._async[loop] = _OfLoop()
+        transport = of_loop.transports.get(settings)
         if transport is None:
-            transport = of_loop[settings] = _transport_class(_library(settings), asynchronous=True)(settings)
+            transport = transport_class(library_of(settings), asynchronous=True)(settings)
+            of_loop.transports[settings] = transport
+        if first and isinstance(loop, asyncio.AbstractEventLoop):
+            await of_loop.close_at_the_end(lambda: self._async.pop(loop, None))
         return transport
 
+    def _forget_ended_loops(self) -> None:
+        """Let go of loops that ended without closing what they had; the sockets go with them."""
+        for loop in list(self._async):
+            if isinstance(loop, asyncio.AbstractEventLoop) and loop.is_closed():
+                self._async.pop(loop, None)
+
     def close_if_unused(self, settings: PoolSettings) -> None:
-        with self._lock:
-            if self._users[settings, False] > 0:
-                return
+        if self.users.none_of(settings, asynchronous=False):
             transport = self._sync.pop(settings, None)
-        if transport is not None:
-            transport.close()
+            if transport is not None:
+                transport.close()
 
     async def aclose_if_unused(self, settings: PoolSettings) -> None:
-        with self._lock:
-            if self._users[settings, True] > 0:
-                return
-        transport = self._async.get(_running_loop(), {}).pop(settings, None)
-        if transport is not None:
-            await transport.aclose()
+        of_loop = self._async.get(_running_loop())
+        if of_loop is not None and self.users.none_of(settings, asynchronous=True):
+            transport = of_loop.transports.pop(settings, None)
+            if transport is not None:
+                await transport.aclose()
 
     def close_all(self) -> None:
         while self._sync:
@@ -192,7 +155,7 @@ class _Process:
 def _start_anew_after_fork() -> None:
     """A child must not speak on its parent's connections: it leaves them as they are and opens its own."""
     _Process.left_to_the_parent.append(_Process.pools)
-    _Process.pools = _Pools()
+    _Process.pools = _Pools(_Process.pools.users)
 
 
 if hasattr(os, "register_at_fork"):
@@ -213,12 +176,13 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
         def __init__(self, settings: PoolSettings) -> None:
             self.settings = settings
             self._open = True
-            _Process.pools.join(settings, asynchronous=asynchronous)
+            ssl_context(settings)  # now, as the stock client does, and not on the first call's path
+            _Process.pools.users.join(settings, asynchronous=asynchronous)
 
         def _leave(self) -> None:
             if self._open:
                 self._open = False
-                _Process.pools.leave(self.settings, asynchronous=asynchronous)
+                _Process.pools.users.leave(self.settings, asynchronous=asynchronous)
 
         if asynchronous:
 
@@ -227,7 +191,10 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
                 return _Process.pools.async_transport(self.settings)._pool
 
             async def handle_async_request(self, request: Any) -> Any:
-                return await _Process.pools.async_transport(self.settings).handle_async_request(request)
+                transport = _Process.pools.async_transport(self.settings)
+                if transport is None:
+                    transport = await _Process.pools.open_async(self.settings)
+                return await transport.handle_async_request(request)
 
             async def __aenter__(self) -> Any:
                 return self
@@ -261,7 +228,7 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
 
 def shared_transport(settings: PoolSettings, *, asynchronous: bool) -> Any:
     """A transport of the library named in the settings, on the pool that all equal settings share."""
-    return _handle_class(_library(settings), asynchronous=asynchronous)(settings)
+    return _handle_class(library_of(settings), asynchronous=asynchronous)(settings)
 
 
 def close_if_unused(settings: PoolSettings) -> None:

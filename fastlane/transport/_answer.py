@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -34,6 +35,11 @@ class _Body:
         self._tail = b""
         self._ended = False
         self._closed = False
+        self._process = os.getpid()
+
+    def _is_inherited(self) -> bool:
+        """Whether this process got the body by a fork: what goes over its connection is its parent's business."""
+        return self._process != os.getpid()
 
     def _passed(self, chunk: bytes) -> None:
         self._tail = chunk if len(chunk) >= _TAIL_BYTES else (self._tail + chunk)[-_TAIL_BYTES:]
@@ -48,13 +54,33 @@ class _Body:
     def __del__(self) -> None:
         # Dropped without being closed. A finaliser may run while its thread holds the pool's lock, so the pool is
         # told later; the server is told now, that nobody listens any more.
-        if getattr(self, "_closed", True):
+        if getattr(self, "_closed", True) or self._is_inherited():
             return
         try:
             self._network_stream.get_extra_info("socket").shutdown(2)
         except Exception:  # noqa: BLE001 - closed already, or no socket at all
             pass
-        self._abandoned.append(self._inner)
+        self._abandoned.append(_Abandoned(self._connection, self._inner))
+
+
+class _Abandoned:
+    """What is left of a body that was dropped: its connection is closed with the pool's next call."""
+
+    def __init__(self, connection: Any, inner: Any) -> None:
+        self._connection = connection
+        self._inner = inner
+
+    def close_abandoned(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection.release()
+        self._inner.close()
+
+    async def aclose_abandoned(self) -> None:
+        if self._connection is not None:
+            await self._connection.aclose()
+            self._connection.release()
+        await self._inner.aclose()
 
 
 class SyncBody(_Body):
@@ -72,7 +98,7 @@ class SyncBody(_Body):
 
     def close(self) -> None:
         """End the body; if it was left half-read, its connection is closed, so that the server stops."""
-        if self._closed:
+        if self._closed or self._is_inherited():
             return
         self._closed = True
         try:
@@ -120,7 +146,7 @@ class AsyncBody(_Body):
 
     async def aclose(self) -> None:
         """End the body; if it was left half-read, its connection is closed, so that the server stops."""
-        if self._closed:
+        if self._closed or self._is_inherited():
             return
         self._closed = True
         with anyio.CancelScope(shield=True):

@@ -15,6 +15,9 @@ _GOAWAY = 0x7
 _LARGEST_FRAME_BYTES = 16_384
 # More than a request that fits the first flights; a longer body is handed on as it comes.
 _HELD_BYTES = 65_536
+# What a server can say between two calls is there already when it is looked for.
+_LOOK_BYTES = 65_536
+_LOOK_S = 0.001
 # An empty DATA frame with END_STREAM, without the stream's number.
 _END_OF_REQUEST = b"\x00\x00\x00\x00\x01"
 
@@ -53,11 +56,12 @@ class Goodbyes:
             if left < (whole if goaway else _HEAD_BYTES):
                 self._held = data[at:]
                 break
-            if goaway and self._is_graceful(data[at + _HEAD_BYTES : at + _HEAD_BYTES + 8]):
+            if goaway:
                 self.going_away = True
-                seen.append(data[start:at])
-                start = at = at + whole
-                continue
+                if self._is_graceful(data[at + _HEAD_BYTES : at + _HEAD_BYTES + 8]):
+                    seen.append(data[start:at])
+                    start = at = at + whole
+                    continue
             self._passing = whole
         seen.append(data[start:at])
         return b"".join(seen)
@@ -75,6 +79,16 @@ class _Socket:
         self._inner = inner
         self._goodbyes = goodbyes
         self._held = bytearray()
+        self._unread = b""
+
+    def _said(self, data: bytes) -> bool:
+        """Keep what the server said between two calls for the next one to read; False if it was a goodbye."""
+        self._unread += self._goodbyes.feed(data)
+        return bool(data) and not self._goodbyes.going_away
+
+    def _take_unread(self) -> bytes:
+        unread, self._unread = self._unread, b""
+        return unread
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
@@ -97,9 +111,18 @@ class SyncSocket(_Socket):
         if self._is_to_be_sent(buffer):
             self._inner.write(self._take(), timeout)
 
+    def is_still_open(self) -> bool:
+        """Look at what came while no call was going on: a goodbye, the end, or something to be answered later."""
+        try:
+            return self._said(self._inner.read(_LOOK_BYTES, _LOOK_S))
+        except Exception as error:  # noqa: BLE001 - whichever library's
+            return type(error).__name__ == "ReadTimeout"  # a piece of a TLS record, and nothing to be said of it yet
+
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         if self._held:
             self._inner.write(self._take(), timeout)
+        if self._unread:
+            return self._take_unread()
         while True:
             data = self._inner.read(max_bytes, timeout)
             seen = self._goodbyes.feed(data)
@@ -117,9 +140,18 @@ class AsyncSocket(_Socket):
         if self._is_to_be_sent(buffer):
             await self._inner.write(self._take(), timeout)
 
+    async def is_still_open(self) -> bool:
+        """Look at what came while no call was going on: a goodbye, the end, or something to be answered later."""
+        try:
+            return self._said(await self._inner.read(_LOOK_BYTES, _LOOK_S))
+        except Exception as error:  # noqa: BLE001 - whichever library's
+            return type(error).__name__ == "ReadTimeout"  # a piece of a TLS record, and nothing to be said of it yet
+
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - the interface
         if self._held:
             await self._inner.write(self._take(), timeout)
+        if self._unread:
+            return self._take_unread()
         while True:
             data = await self._inner.read(max_bytes, timeout)
             seen = self._goodbyes.feed(data)

@@ -53,19 +53,22 @@ class _OneCall:
     def can_multiplex(self) -> bool:
         return False
 
-    def has_expired(self) -> bool:
-        # An idle HTTP/1.1 connection is looked at underneath. Whatever a server says on an idle HTTP/2 connection is
-        # a goodbye (GOAWAY, close_notify, FIN, RST), or so rare (a PING) that a new connection is the cheaper answer.
-        idle = self.is_idle()  # type: ignore[attr-defined]
-        said_goodbye = idle and (self._goodbyes.going_away or self._is_readable())
-        return said_goodbye or bool(super().has_expired())  # type: ignore[misc]
+    def is_idle(self) -> bool:
+        # Without multiplexing, some pools close what is idle to make room: a claimed connection is about to be used.
+        return not self._claimed and bool(super().is_idle())  # type: ignore[misc]
 
-    def _is_readable(self) -> bool:
+    def has_expired(self) -> bool:
+        if self._claimed:
+            return False
+        return self._goodbyes.going_away or bool(super().has_expired())  # type: ignore[misc]
+
+    def _was_spoken_to(self) -> bool:
+        """Whether the server sent anything while an HTTP/2 connection was idle; HTTP/1.1 is looked at underneath."""
         if self._network_stream is None:
             return False
         try:
             return bool(self._network_stream.get_extra_info("is_readable"))
-        except Exception:  # noqa: BLE001 - a socket that cannot be asked cannot be used either
+        except Exception:  # noqa: BLE001 - a socket that cannot be asked cannot be used: the look will say so
             return True
 
     def _answered(self, response: Any) -> Any:
@@ -80,6 +83,9 @@ class _SyncConnection(_OneCall):
     def handle_request(self, request: Any) -> Any:
         self.claim()
         try:
+            if self._was_spoken_to() and not self._network_stream.is_still_open():
+                self.close()  # type: ignore[attr-defined]
+                raise self._not_available()
             return self._answered(super().handle_request(request))  # type: ignore[misc]
         except BaseException as error:
             if not isinstance(error, self._not_available):
@@ -92,6 +98,9 @@ class _AsyncConnection(_OneCall):
     async def handle_async_request(self, request: Any) -> Any:
         self.claim()
         try:
+            if self._was_spoken_to() and not await self._network_stream.is_still_open():
+                await self.aclose()  # type: ignore[attr-defined]
+                raise self._not_available()
             return self._answered(await super().handle_async_request(request))  # type: ignore[misc]
         except BaseException as error:
             if not isinstance(error, self._not_available):

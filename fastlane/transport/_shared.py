@@ -184,6 +184,11 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
                 self._open = False
                 _Process.pools.users.leave(self.settings, asynchronous=asynchronous)
 
+        def __del__(self) -> None:
+            # An asynchronous client that is collected outside of its loop cannot close its HTTP client.
+            if getattr(self, "_open", False):
+                self._leave()
+
         if asynchronous:
 
             @property

@@ -33,12 +33,14 @@ GRACEFUL = st.builds(goaway, st.integers(STREAM_ID, 2**31 - 1), reason=st.binary
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[list[bytes], list[bytes], bool]:
     """Frames that a server sends, cut into reads; what should be seen of them; whether a goodbye is among them."""
-    frames = draw(st.lists(st.tuples(st.just(True), GRACEFUL) | st.tuples(st.just(False), OTHERS | HARD | LEAVING_OUT)))
-    sent = b"".join(frame for _, frame in frames)
+    graceful = st.tuples(st.just(True), st.just(True), GRACEFUL)
+    other_goodbyes = st.tuples(st.just(True), st.just(False), HARD | LEAVING_OUT)
+    frames = draw(st.lists(graceful | other_goodbyes | st.tuples(st.just(False), st.just(False), OTHERS)))
+    sent = b"".join(frame for _, _, frame in frames)
     places = sorted(draw(st.lists(st.integers(0, len(sent)), max_size=12)))
     reads = [sent[start:end] for start, end in zip([0, *places], [*places, len(sent)], strict=True)]
-    seen = [frame for goodbye, frame in frames if not goodbye]
-    return [read for read in reads if read], seen, any(goodbye for goodbye, _ in frames)
+    seen = [frame for _, taken_out, frame in frames if not taken_out]
+    return [read for read in reads if read], seen, any(goodbye for goodbye, _, _ in frames)
 
 
 def goodbyes() -> Goodbyes:
@@ -143,3 +145,30 @@ async def test_the_asynchronous_twin_does_the_same() -> None:
     assert await socket.read(65_536) == data
     assert await socket.read(65_536) == b""
     assert inner.written == [head + end, b"held"]
+
+
+@pytest.mark.parametrize(
+    ("said", "open_still"),
+    [
+        (goaway(STREAM_ID), False),
+        (goaway(0, 11), False),
+        (b"", False),
+        (PingFrame(0, opaque_data=b"12345678").serialize(), True),
+        (WindowUpdateFrame(0, window_increment=9).serialize(), True),
+    ],
+)
+def test_what_a_server_says_between_two_calls_decides_whether_there_is_a_next_one(
+    said: bytes, open_still: bool
+) -> None:
+    socket = SyncSocket(Socket(said), goodbyes())
+
+    assert socket.is_still_open() is open_still
+
+
+def test_what_a_server_says_between_two_calls_is_read_with_the_next_one() -> None:
+    ping = PingFrame(0, opaque_data=b"12345678").serialize()
+    data = DataFrame(STREAM_ID, data=b"more").serialize()
+    socket = SyncSocket(Socket(ping, data), goodbyes())
+    socket.is_still_open()
+
+    assert [socket.read(65_536), socket.read(65_536)] == [ping, data]

@@ -38,7 +38,7 @@ check: $(EVERYTHING) ## format, lint, types, import contracts, spelling
 	$(BIN)/codespell
 
 docs: $(EVERYTHING) ## build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 conformance: $(EVERYTHING) ## run openai's own test suite with fastlane's clients, on the newest openai and on 2.54.0
 	PYTHON=$(BIN)/python bash tests/conformance/run.sh fastlane $(SNAPSHOTS:%=--snapshots %) $(ARGS)

@@ -88,7 +88,7 @@ def _print_running(running: Emulator, name: str, *, as_json: bool) -> None:
     typer.echo(f"Emulating {name!r}; Ctrl-C stops.\n")
     typer.echo(f"base URL               {running.base_url}")
     if running.base_url != running.direct_base_url:
-        typer.echo(f"past the wire          {running.direct_base_url}")
+        typer.echo(f"direct port            {running.direct_base_url}")
     if authority:
         typer.echo(f"certificate authority  {authority}\n")
         typer.echo(f"export SSL_CERT_FILE={authority}")

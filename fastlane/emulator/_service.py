@@ -56,7 +56,7 @@ class ProviderService:
             number = self.provider.ledger.next_number()
         record = OpenRecord(
             sequence_number=number,
-            request_id=f"req_{self.provider.seed:x}_{number:012d}",
+            request_id=f"req_{self.provider.seed:x}_" + (f"{number:012d}" if logged else "control"),
             method=method,
             path=path,
             http_version=connection.http_version,

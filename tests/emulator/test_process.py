@@ -187,7 +187,7 @@ def test_the_command_prints_what_to_copy() -> None:
     text = "".join(lines)
 
     assert "export SSL_CERT_FILE=" in text
-    assert "past the wire" in text
+    assert "direct port " in text
 
 
 def test_the_command_lists_the_presets() -> None:
@@ -202,3 +202,21 @@ def test_the_command_names_the_presets_when_asked_for_an_unknown_one() -> None:
 
     assert ended.returncode == 2
     assert "unknown preset" in ended.stderr
+
+
+def test_the_listed_presets_say_where_their_figures_come_from() -> None:
+    with command("--list-presets") as process:
+        assert process.stdout
+        listed = process.stdout.read()
+
+    assert "a published report of gpt-4.1-nano (2026-01-27)" in listed
+    assert "a conference talk (TMLS 2026)" in listed
+    assert not {"the report", "the talk"} & {" ".join(listed.split()[at : at + 2]) for at in range(len(listed.split()))}
+
+
+@pytest.mark.parametrize("action", ["log", "nothing"])
+def test_a_control_request_has_an_id_that_is_no_number(action: str) -> None:
+    with Emulator(model=preset("instant"), tls=False) as emulator:
+        answer = httpx2.get(f"{emulator.direct_base_url.removesuffix('/v1')}/emulator/{action}")
+
+    assert answer.headers["x-request-id"] == "req_0_control"

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ..emulator import RequestLog
 
 
+BUSY_LAG_MS = 10.0
+"""A p95 of an arm's lags above this is no client's doing: the machine was busy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Disagreement:
     """The largest difference between two accounts of one thing, and the request that showed it."""

@@ -12,10 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .._clock import now_ns
 from .._exceptions import ConfigurationError, FastlaneError
-from ._arms import DEFAULT_ARMS, arms_named
+from ._arms import DEFAULT_ARMS, KNOWN_ARMS, arms_named
 from ._code_review import code_review
 from ._provider import Embedded, Provider, Real
-from ._records import document, write
+from ._records import document, prepare, write
 from ._report import print_report
 from ._run import Run, Settings, run
 from ._summary import summarise
@@ -24,10 +24,17 @@ from ._workload import Workload, read_workload
 _BUILT_IN = "code-review"
 # Wide enough for the tables where nobody reads on a terminal.
 _WIDTH_WITHOUT_TERMINAL = 120
+_INTERRUPTED = 130
+_ROUND_TRIP_MS = 40.0
+_PRESET = "bench"
+# typer cuts a long default off, but wraps a help text.
+_ARMS_HELP = (
+    f"Arms to compare, separated by commas. Known: {', '.join(KNOWN_ARMS)}. If not given: {', '.join(DEFAULT_ARMS)}."
+)
 
 
 def bench(
-    arms: Annotated[str, typer.Option(help="Arms to compare, separated by commas.")] = ",".join(DEFAULT_ARMS),
+    arms: Annotated[str, typer.Option(help=_ARMS_HELP, show_default=False)] = ",".join(DEFAULT_ARMS),
     workload: Annotated[
         str, typer.Option(help='"code-review", or a JSONL file of conversations: {"messages": […], "tools": […]}.')
     ] = _BUILT_IN,
@@ -39,13 +46,17 @@ def bench(
     lanes: Annotated[int, typer.Option(min=1, help="Simulated users at the same time.")] = 8,
     think_s: Annotated[float, typer.Option(min=0, help="Pause between the turns of a lane, in seconds.")] = 0.1,
     max_output_tokens: Annotated[int, typer.Option(min=2, help="Most output tokens asked of a turn.")] = 96,
-    budget_s: Annotated[float, typer.Option(min=0, help="Start no block after this many seconds.")] = 45.0,
+    budget_s: Annotated[float, typer.Option(help="Start no block after this many seconds.")] = 45.0,
     seed: Annotated[int, typer.Option(help="Of the arms' order, the salts and the provider's draws.")] = 0,
     rtt_ms: Annotated[
-        float | None, typer.Option(min=0, help="Round trip to the embedded provider.", show_default="40")
+        float | None,
+        typer.Option(min=0, help=f"Round trip to the embedded provider, in ms; {_ROUND_TRIP_MS:g} if not given."),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Behaviour of the embedded provider.", show_default="bench")
+        str | None,
+        typer.Option(
+            help=f"Behaviour of the embedded provider, {_PRESET} if not given; see `fastlane emulator --list-presets`."
+        ),
     ] = None,
     base_url: Annotated[str | None, typer.Option(help="A real provider, in place of the embedded one.")] = None,
     model: Annotated[str | None, typer.Option(help="The real provider's model.")] = None,
@@ -57,7 +68,10 @@ def bench(
 ) -> None:
     """Compare the stock client with fastlane on real conversations: no API key, no network.
 
-    Exit codes: 0 for a sound run, 1 for one whose figures must not be used, 2 for input that cannot work.
+    Ctrl-C ends a run early and reports what was finished; a second one ends it at once.
+
+    Exit codes: 0 for a sound run, 1 for one whose figures must not be used or were not kept, 2 for input that
+    cannot work, 130 for an interrupted one.
     """
     errors = Console(stderr=True, soft_wrap=True)
     try:
@@ -72,27 +86,49 @@ def bench(
             budget_s=budget_s,
             seed=seed,
         )
-        if out is not None and out.exists() and not out.is_dir():
-            raise ConfigurationError(f"--out needs a folder, {out} is a file")
-        result = _run_with_progress(settings, errors)
+        if out is not None:
+            prepare(out)
+        code = _report(_run_with_progress(settings, errors), out, errors, as_json=as_json)
     except ConfigurationError as error:
-        errors.print(f"fastlane bench: {error}", style="red", markup=False, highlight=False)
+        _complain(errors, str(error))
         raise typer.Exit(2) from None
     except FastlaneError as error:
-        errors.print(f"fastlane bench: {error}", style="red", markup=False, highlight=False)
+        _complain(errors, str(error))
         raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        _complain(errors, "interrupted; nothing more is reported or kept")
+        raise typer.Exit(_INTERRUPTED) from None
+    if code:
+        raise typer.Exit(code)
+
+
+def _report(result: Run, out: Path | None, errors: Console, *, as_json: bool) -> int:
+    """Print a run's figures, keep them, and return the exit code."""
     summary = summarise(result)
-    if out is not None:
-        write(result, summary, out)
-    if as_json:
-        typer.echo(json.dumps(document(result, summary), ensure_ascii=False, indent=2))
-    else:
-        console = Console()
-        print_report(result, summary, console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL))
-    if summary.problems:
-        for problem in summary.problems:
-            errors.print(f"fastlane bench: {problem}", style="red", markup=False, highlight=False)
-        raise typer.Exit(1)
+    problems = list(summary.problems)
+    try:
+        if as_json:
+            typer.echo(json.dumps(document(result, summary), ensure_ascii=False, indent=2))
+        else:
+            console = Console()
+            print_report(result, summary, console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL))
+    finally:
+        # Whatever becomes of the printing (`| head` closes its pipe), the records are what cannot be had again.
+        if out is not None:
+            try:
+                write(result, summary, out)
+            except OSError as error:
+                problems.append(f"the records could not be written to {out}: {error.strerror or error}")
+    for problem in problems:
+        _complain(errors, problem)
+    if result.interrupted:
+        _complain(errors, "interrupted: the figures are of what was finished")
+        return _INTERRUPTED
+    return 1 if problems else 0
+
+
+def _complain(errors: Console, sentence: str) -> None:
+    errors.print(f"fastlane bench: {sentence}", style="red", markup=False, highlight=False)
 
 
 def _workload(name: str, tools: Path | None) -> Workload:
@@ -115,8 +151,8 @@ def _provider(
     if base_url is None:
         if model is not None:
             raise ConfigurationError("--model goes with --base-url: the embedded provider serves any model")
-        round_trip_time_s = (40.0 if rtt_ms is None else rtt_ms) / 1e3
-        return Embedded(preset=preset or "bench", round_trip_time_s=round_trip_time_s, seed=seed)
+        round_trip_time_s = (_ROUND_TRIP_MS if rtt_ms is None else rtt_ms) / 1e3
+        return Embedded(preset=_PRESET if preset is None else preset, round_trip_time_s=round_trip_time_s, seed=seed)
     if preset is not None or rtt_ms is not None:
         raise ConfigurationError("--preset and --rtt-ms describe the embedded provider: leave them out with --base-url")
     if model is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from .._exceptions import ConfigurationError
 
@@ -31,14 +32,29 @@ class Running:
         """Whether this is the embedded provider, whose log can be read and whose answers can be ordered."""
         return self.read_log is not None
 
+    @property
+    def host(self) -> str:
+        """The host and port of the base URL, without what else may stand there, such as a password."""
+        return urlsplit(self.base_url).netloc.rpartition("@")[2]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedded:
-    """The embedded provider, in a process of its own, behind a wire of `round_trip_time_s`."""
+    """The embedded provider, in a process of its own, behind a wire of `round_trip_time_s`.
+
+    Raises ConfigurationError for an unknown preset and for a wire that cannot be.
+    """
 
     preset: str = "bench"
     round_trip_time_s: float = 0.04
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        from ..emulator import preset
+        from ..emulator.wire import Wire
+
+        preset(self.preset)
+        Wire(round_trip_time_s=self.round_trip_time_s)
 
     def describe(self) -> str:
         """Say in one line what the requests meet."""

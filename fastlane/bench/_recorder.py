@@ -110,7 +110,7 @@ def record(client: openai.OpenAI, place: Place, body: Mapping[str, Any], headers
         output_tokens=getattr(usage, "completion_tokens", None),
         finish_reason=finish_reason,
         error=_named(error) if error else None,
-        error_message=str(error).replace(client.api_key, "…")[:400] if error else None,
+        error_message=_told(error).replace(client.api_key or "…", "…")[:400] if error else None,
         call=_own_record(client, request_id),
     )
 
@@ -131,6 +131,21 @@ def _carries_output(delta: Any) -> bool:
 def _named(error: Exception) -> str:
     status = getattr(error, "status_code", None)
     return type(error).__name__ + (f" {status}" if status else "")
+
+
+def _told(error: BaseException) -> str:
+    """Return what an error says, and what the errors say that it came from: openai's own is often no more than that."""
+    told, seen = str(error), {id(error)}
+    cause = _cause(error)
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        told += f" <- {type(cause).__name__}" + (f": {cause}" if str(cause) else "")
+        cause = _cause(cause)
+    return told
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def _own_record(client: openai.OpenAI, request_id: str | None) -> Mapping[str, Any] | None:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+from .._exceptions import ConfigurationError
 from ._recorder import Sample
 from ._run import Run
 from ._statistics import Ratio
@@ -43,6 +45,7 @@ def document(run: Run, summary: Summary) -> dict[str, Any]:
             "packages": _versions("openai", "httpx2", "fastlane-llm", "numpy"),
         },
         "blocks": {"planned": run.blocks_planned, "run": run.blocks_run},
+        "interrupted": run.interrupted,
         "duration_s": run.duration_s,
         "cpu_share": run.cpu_share,
         "arms": [asdict(arm) for arm in summary.arms],
@@ -59,8 +62,20 @@ def document(run: Run, summary: Summary) -> dict[str, Any]:
     }
 
 
+def prepare(folder: Path) -> None:
+    """Make the folder that `write` will need. Raises ConfigurationError where it cannot be made or written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"--out needs a folder that can be written to, and {folder} is none: {error.strerror or error}"
+        ) from error
+
+
 def write(run: Run, summary: Summary, folder: Path) -> None:
-    """Write `records.jsonl`, a line for each request, and `summary.json` into `folder`, which is made if need be."""
+    """Write `records.jsonl`, a line for each request, and `summary.json` into `folder`. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
         for record in records(run):

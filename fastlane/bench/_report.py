@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ._arms import compared_with
-from ._check import Disagreement
+from ._check import BUSY_LAG_MS, Disagreement
 from ._run import Run
 from ._statistics import ENOUGH_FOR_P95, ENOUGH_FOR_P99, Percentile, Ratio
 from ._summary import METRICS, SHARES, ArmSummary, Comparison, Summary
@@ -47,9 +47,10 @@ def _heading(run: Run) -> Iterator[str]:
     for note in settings.workload.notes:
         yield f"  {note}"
     yield f"Provider: {settings.provider.describe()}"
-    cut = (
-        "" if run.blocks_run == run.blocks_planned else f" of {run.blocks_planned}, as many as the time budget allowed"
-    )
+    if run.interrupted:
+        yield "INTERRUPTED: these are the requests that were finished by then."
+    why = "were begun before the interruption" if run.interrupted else "the time budget allowed"
+    cut = "" if run.blocks_run == run.blocks_planned else f" of {run.blocks_planned}, as many as {why}"
     yield f"Lanes: {settings.lanes}, pause {settings.think_s:g} s, seed {settings.seed}"
     yield f"Blocks: {run.blocks_run}{cut}, with {len(settings.arms)} arms each, in {run.duration_s:.1f} s"
     if run.cpu_share > 0.7:
@@ -123,6 +124,11 @@ def _check_lines(run: Run) -> Iterator[str]:
         yield f"  connections, {arm}: {_count(counts.by_client)} by the client, {counts.by_server} by the provider"
     for arm, lag in check.lags.items():
         yield f"  from a first token's arrival to the caller, {arm}: p50 {lag.p50_ms:.2f} ms, p95 {lag.p95_ms:.2f} ms"
+    if any(lag.p95_ms > BUSY_LAG_MS for lag in check.lags.values()):
+        yield (
+            f"The machine was busy: a p95 above {BUSY_LAG_MS:g} ms from arrival to caller is in every figure above. "
+            "Repeat the run on a quieter machine, or with fewer --lanes."
+        )
 
 
 def _largest(difference: Disagreement | None, unit: str) -> str:

@@ -24,6 +24,8 @@ from ._workload import Turn, Workload
 if TYPE_CHECKING:
     from ..emulator import RequestLog
 
+_GRACE_NS = 1_000_000_000
+"""How long requests may take that are under way at Ctrl-C."""
 _COLD = -1
 """The block number of an arm's first request."""
 
@@ -47,7 +49,9 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("lanes", 1), ("think_s", 0), ("max_output_tokens", 2), ("budget_s", 0)):
+        if not math.isfinite(self.budget_s) or self.budget_s <= 0:
+            raise ConfigurationError(f"budget_s must be a number of seconds above 0, got {self.budget_s:g}")
+        for name, least in (("lanes", 1), ("think_s", 0), ("max_output_tokens", 2)):
             value = getattr(self, name)
             if not math.isfinite(value) or value < least:
                 raise ConfigurationError(f"{name} must be at least {least}, got {value}")
@@ -69,6 +73,8 @@ class Run:
     """From the first block's start to the last one's end, in seconds."""
     cpu_share: float
     """CPU time of the busiest arm's process per second of the run: 1.0 is one core."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended it; what was finished by then is in it."""
 
     @property
     def blocks_run(self) -> int:
@@ -81,6 +87,9 @@ def run(settings: Settings, *, on_block: Callable[[int, int], None] | None = Non
 
     `on_block` is called after each block, from the lanes' threads, with the blocks done and planned. Raises
     RunFailedError when an arm's very first request fails: nothing that follows would be worth its time or its price.
+
+    Ctrl-C ends the run soon: requests that are under way get a moment to finish, and what was finished is returned. A
+    second Ctrl-C, or one before the first block, raises KeyboardInterrupt.
     """
     names = [arm.name for arm in settings.arms]
     planned = lanes(settings.workload, names, lane_count=settings.lanes, turns=settings.turns, seed=settings.seed)
@@ -94,7 +103,10 @@ def run(settings: Settings, *, on_block: Callable[[int, int], None] | None = Non
         samples = (*cold, *crew.work(planned, typical_s=min(_duration_s(sample) for sample in cold) * len(names)))
         duration_s = (now_ns() - began) / 1e9
         cpu_s = max(after - before for before, after in zip(cpu_began, crew.cpu_ns(), strict=True)) / 1e9
-        log = provider.read_log() if provider.read_log else None
+        log = crew.log()
+        if crew.interrupted:
+            for client in clients.values():
+                client.abandon()
     return Run(
         settings=settings,
         samples=samples,
@@ -103,6 +115,7 @@ def run(settings: Settings, *, on_block: Callable[[int, int], None] | None = Non
         blocks_planned=crew.planned,
         duration_s=duration_s,
         cpu_share=cpu_s / duration_s,
+        interrupted=crew.interrupted,
     )
 
 
@@ -128,11 +141,20 @@ class _Crew:
         self._done = 0
         self._counting = threading.Lock()
         self._stop = threading.Event()
+        self._under_way: set[str] = set()
+        self._abandoned: frozenset[str] = frozenset()
         self.planned = planned
+        self.interrupted = False
 
     def cpu_ns(self) -> list[int]:
         """Return the CPU nanoseconds that each arm's process has used so far."""
         return [client.cpu_ns() for client in self._clients.values()]
+
+    def log(self) -> tuple[RequestLog, ...] | None:
+        """Return the provider's account of all requests but those that Ctrl-C cut off; None where it gives none."""
+        if self._provider.read_log is None:
+            return None
+        return tuple(entry for entry in self._provider.read_log() if entry.tag not in self._abandoned)
 
     def warm_up(self, names: Sequence[str]) -> tuple[Sample, ...]:
         """Send each arm's first request of all. Raises RunFailedError if one fails."""
@@ -144,8 +166,9 @@ class _Crew:
             )
             sample = self._send(place, turn, conversation="cold", draw="cold")
             if sample.error is not None:
+                whom = "" if self._provider.embedded else f" to {self._provider.host}"
                 raise RunFailedError(
-                    f"the first request of arm {name!r} failed: {sample.error}: {sample.error_message}"
+                    f"the first request of arm {name!r}{whom} failed: {sample.error}: {sample.error_message}"
                 )
             samples.append(sample)
         return tuple(samples)
@@ -156,40 +179,63 @@ class _Crew:
         random = Random(f"{self._settings.seed}/starts")
         until = now_ns() + int(self._settings.budget_s * 1e9)
         failures: list[BaseException] = []
+        ended = [threading.Event() for _ in planned]
         threads = []
         for lane, blocks in enumerate(planned):
             # Lanes in step would queue behind each other, and the queue would be taken for the provider's latency.
             delay_s = typical_s * (lane + random.random() / 2) / len(planned) if lane else 0.0
             threads.append(
                 threading.Thread(
-                    target=self._guarded, args=(failures, blocks, delay_s, until, results[lane]), daemon=True
+                    target=self._guarded,
+                    args=(failures, ended[lane], blocks, delay_s, until, results[lane]),
+                    daemon=True,
                 )
             )
-        for thread in threads:
-            thread.start()
         try:
             for thread in threads:
-                thread.join()
+                thread.start()
+            # Not join(): Ctrl-C in it makes Python 3.11 and 3.12 take a thread that runs for one that has ended.
+            for each in ended:
+                # In steps: on Windows an unlimited wait would not let Ctrl-C through.
+                while not each.wait(0.5):
+                    pass
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self._end_soon(ended)
         finally:
-            # After Ctrl-C the lanes end with the request that they are in.
             self._stop.set()
         if failures:
             raise failures[0]
-        return tuple(sample for result in results for sample in result)
+        # First the names, then the samples: a request that is finished in between must be missing in neither.
+        under_way = frozenset(self._under_way)
+        samples = tuple(sample for result in results for sample in tuple(result))
+        self._abandoned = under_way - {sample.tag for sample in samples}
+        return samples
 
-    def _guarded(self, failures: list[BaseException], *lane: Any) -> None:
+    def _end_soon(self, ended: Sequence[threading.Event]) -> None:
+        # The lanes end with the request that they are in, unless it takes longer than somebody who waits wants to.
+        self._stop.set()
+        until = now_ns() + _GRACE_NS
+        for each in ended:
+            each.wait(max(0, until - now_ns()) / 1e9)
+
+    def _guarded(self, failures: list[BaseException], ended: threading.Event, *lane: Any) -> None:
         # A lane that died unseen would be a run with fewer requests than it says.
         try:
             self._lane(*lane)
         except BaseException as error:  # noqa: BLE001
             failures.append(error)
             self._stop.set()
+        finally:
+            ended.set()
 
     def _lane(self, blocks: Sequence[Block], delay_s: float, until: int, samples: list[Sample]) -> None:
         for block in blocks:
             if self._stop.wait(self._settings.think_s if block.number else delay_s) or now_ns() > until:
                 return
             for arm in block.order:
+                if self._stop.is_set():
+                    return
                 place = Place(
                     arm=arm,
                     tag=block.tag(arm),
@@ -199,7 +245,9 @@ class _Crew:
                     turn=block.turn.number,
                 )
                 conversation, draw = str(block.conversation_index), f"{block.lane}/{block.number}"
+                self._under_way.add(place.tag)
                 samples.append(self._send(place, block.turn, conversation=conversation, draw=draw))
+                self._under_way.discard(place.tag)
             with self._counting:
                 self._done += 1
                 if self._on_block:

@@ -78,7 +78,8 @@ def summarise(run: Run) -> Summary:
     arms = tuple(_arm(run, arm.name, arm.description, by_arm[arm.name]) for arm in run.settings.arms)
     problems = [*(run.check.problems if run.check else ())]
     if not run.blocks_run:
-        problems.append("no block was run: give the run more time with --budget-s")
+        advice = "it was interrupted first" if run.interrupted else "give the run more time with --budget-s"
+        problems.append(f"no block was run: {advice}")
     problems += [
         f"every request of arm {arm.arm!r} failed" for arm in arms if arm.requests and arm.failed == arm.requests
     ]

@@ -39,11 +39,13 @@ class Worker:
 
     def __init__(self, arm: Arm, base_url: str, api_key: str, lanes: int) -> None:
         self._arm = arm.name
-        pipes = [_PROCESSES.Pipe() for _ in range(lanes)]
+        # One for each lane, and the last for questions about the process itself.
+        pipes = [_PROCESSES.Pipe() for _ in range(lanes + 1)]
         self._pipes = [ours for ours, _ in pipes]
         theirs = [theirs for _, theirs in pipes]
         self._process = _PROCESSES.Process(target=_serve, args=(arm, base_url, api_key, theirs), daemon=True)
-        self._process.start()
+        with _deaf_to_ctrl_c():
+            self._process.start()
         # A pipe reports the end of the worker only once nobody else holds the worker's side of it.
         for pipe in theirs:
             pipe.close()
@@ -55,11 +57,15 @@ class Worker:
 
     def cpu_ns(self) -> int:
         """Return the CPU nanoseconds that the process has used so far."""
-        used: int = self._ask(0, None)
+        used: int = self._ask(-1, None)
         return used
 
+    def abandon(self) -> None:
+        """Have the process end now, whatever it does."""
+        self._process.terminate()
+
     def close(self) -> None:
-        """End the process."""
+        """End the process: `abandon` first, or wait a while for requests that are under way."""
         for pipe in self._pipes:
             pipe.close()
         self._process.join(_STOP_TIMEOUT_S)
@@ -77,12 +83,32 @@ class Worker:
 
 @contextmanager
 def workers(arms: tuple[Arm, ...], *, base_url: str, api_key: str, lanes: int) -> Iterator[dict[str, Worker]]:
-    """Start a worker for each arm; their end is the end of the `with` block."""
+    """Start a worker for each arm; their end is the end of the `with` block, at once where it is left by an error."""
+    started: dict[str, Worker] = {}
     with ExitStack() as stack:
-        started = {arm.name: Worker(arm, base_url, api_key, lanes) for arm in arms}
-        for worker in started.values():
-            stack.callback(worker.close)
-        yield started
+        try:
+            for arm in arms:
+                started[arm.name] = Worker(arm, base_url, api_key, lanes)
+                stack.callback(started[arm.name].close)
+            yield started
+        except BaseException:
+            for worker in started.values():
+                worker.abandon()
+            raise
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    # A process that ignores Ctrl-C starts others that do: these would greet it with a traceback each while they import.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 def _serve(arm: Arm, base_url: str, api_key: str, pipes: list[Connection]) -> None:
@@ -102,9 +128,10 @@ def _answer(client: openai.OpenAI, pipe: Connection) -> None:
         while True:
             try:
                 job: _Job | None = pipe.recv()
-            except EOFError:
+            except (EOFError, OSError):
                 return
+            answer = cpu_ns() if job is None else record(client, job.place, job.body, job.headers)
             try:
-                pipe.send(cpu_ns() if job is None else record(client, job.place, job.body, job.headers))
-            except BrokenPipeError:
+                pipe.send(answer)
+            except OSError:
                 return

@@ -78,7 +78,7 @@ def read_workload(path: Path, tools_path: Path | None = None) -> Workload:
     `tools_path` names a JSON list of tool definitions for every conversation that brings none of its own.
     Raises ConfigurationError, which names the line, for what cannot be replayed.
     """
-    tools = _tools_of(_json(_text(tools_path), str(tools_path)), str(tools_path)) if tools_path else ()
+    tools = _tools_of(_json(_text(tools_path), tools_path), str(tools_path)) if tools_path else ()
     changes: Counter[str] = Counter()
     conversations = tuple(_conversations(path, _text(path), tools, changes))
     if not conversations:
@@ -93,11 +93,17 @@ def _conversations(path: Path, text: str, tools: tuple[Message, ...], changes: C
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        row = _json(line, where)
-        if not isinstance(row, dict) or not isinstance(row.get("messages"), list) or not row["messages"]:
+        row = _json(line, path, number)
+        if not isinstance(row, dict) or "messages" not in row:
             raise ConfigurationError(
                 f'{where}: expected an object with a list of chat messages under "messages", got {_described(row)}'
             )
+        if not isinstance(row["messages"], list):
+            raise ConfigurationError(
+                f'{where}: "messages" is not a list of chat messages, but {_described(row["messages"])}'
+            )
+        if not row["messages"]:
+            raise ConfigurationError(f'{where}: "messages" is empty')
         try:
             messages = sendable(row["messages"], changes)
         except UnusableMessageError as error:
@@ -127,11 +133,15 @@ def _text(path: Path) -> str:
         raise ConfigurationError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
-def _json(text: str, where: str) -> Any:
+def _json(text: str, path: Path, first_line: int = 1) -> Any:
     try:
         return json.loads(text)
+    except json.JSONDecodeError as error:
+        # Its own words count lines from the text's beginning, which is in the middle of a JSONL file.
+        where = f"{path}, line {first_line + error.lineno - 1}"
+        raise ConfigurationError(f"{where}: not valid JSON: {error.msg} at column {error.colno}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{where}: not valid JSON: {error}") from error
+        raise ConfigurationError(f"{path}, line {first_line}: not valid JSON: {error}") from error
 
 
 def _described(value: object) -> str:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from fastlane.bench import Run, Settings, run as actual_run
 from fastlane.bench._command import bench
 
 app = typer.Typer()
@@ -76,15 +80,17 @@ def test_json_is_the_only_output_and_every_record_can_be_kept(talks: Path, tmp_p
     assert "Hello" not in (tmp_path / "kept" / "run" / "records.jsonl").read_text()
 
 
-def test_a_budget_of_nothing_runs_no_block_and_says_so(talks: Path) -> None:
-    result = run(*QUICK, "--workload", talks, "--arms", "baseline", "--budget-s", 0)
+def test_a_budget_that_is_too_short_runs_no_block_and_says_so(talks: Path) -> None:
+    result = run(*QUICK, "--workload", talks, "--arms", "baseline", "--budget-s", 0.000_000_001)
 
     assert result.exit_code == 1
     assert "no block was run: give the run more time with --budget-s" in result.stderr
 
 
-def test_an_arm_whose_first_request_fails_ends_the_run(talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOME_KEY", "none")
+def test_an_arm_whose_first_request_fails_ends_the_run_and_says_why(
+    talks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_KEY", "sk-nobody-may-see-this")
 
     result = run(
         *("--workload", talks, "--arms", "baseline", "--api-key-env", "SOME_KEY"),
@@ -93,7 +99,10 @@ def test_an_arm_whose_first_request_fails_ends_the_run(talks: Path, monkeypatch:
     )
 
     assert result.exit_code == 1
-    assert "the first request of arm 'baseline' failed: APIConnectionError" in result.stderr
+    assert "the first request of arm 'baseline' to 127.0.0.1:9 failed: APIConnectionError: " in result.stderr
+    assert "<- ConnectError: " in result.stderr
+    assert "refused" in result.stderr
+    assert "sk-nobody-may-see-this" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -113,7 +122,9 @@ def test_an_arm_whose_first_request_fails_ends_the_run(talks: Path, monkeypatch:
             "the environment variable NO_SUCH_KEY is not set",
         ),
         (["--preset", "nothing"], "unknown preset 'nothing'"),
-        (["--out", __file__], "--out needs a folder"),
+        (["--budget-s", "inf"], "budget_s must be a number of seconds above 0, got inf"),
+        (["--out", __file__], "--out needs a folder that can be written to"),
+        (["--out", f"{__file__}/inside"], "--out needs a folder that can be written to"),
     ],
 )
 def test_input_that_cannot_work_is_explained(arguments: list[str], expected: str) -> None:
@@ -122,6 +133,7 @@ def test_input_that_cannot_work_is_explained(arguments: list[str], expected: str
     assert result.exit_code == 2
     assert expected in result.stderr
     assert "Traceback" not in result.output
+    assert "of new blocks" not in result.stderr, "the run had begun"
 
 
 def test_a_broken_line_of_a_workload_is_named(talks: Path) -> None:
@@ -130,7 +142,8 @@ def test_a_broken_line_of_a_workload_is_named(talks: Path) -> None:
     result = run("--workload", talks)
 
     assert result.exit_code == 2
-    assert "line 3: not valid JSON" in result.stderr
+    assert "line 3: not valid JSON: Expecting value at column " in result.stderr
+    assert "line 1" not in result.stderr
 
 
 def test_a_missing_request_makes_the_figures_unusable(talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,3 +185,66 @@ def test_against_a_real_provider_nothing_is_checked_and_unknowns_are_called_so(
     assert fast["bytes_sent"] > 0
     assert {entry.output_tokens for entry in log} <= {2, 3, 4}
     assert not any(name.startswith("x-emulator") for entry in log for name in entry.header_names)
+
+
+def test_figures_are_printed_even_if_they_cannot_be_kept(
+    talks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("fastlane.bench._command.write", full)
+
+    result = run(*QUICK, "--workload", talks, "--arms", "baseline", "--turns", 1, "--out", tmp_path / "kept")
+
+    assert result.exit_code == 1
+    assert "Time to first token (ms)" in result.stdout
+    assert "the records could not be written to" in result.stderr
+    assert "No space left on device" in result.stderr
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the system sends no signal to a thread")
+def test_an_interrupted_run_is_reported_kept_and_called_so(
+    talks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_short(settings: Settings) -> Run:
+        def on_block(done: int, _planned: int) -> None:
+            if done == 1:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        return actual_run(settings, on_block=on_block)
+
+    monkeypatch.setattr("fastlane.bench._command.run", cut_short)
+
+    result = run(*QUICK, "--think-s", 0.2, "--workload", talks, "--arms", "baseline", "--out", tmp_path)
+
+    assert result.exit_code == 130
+    assert "INTERRUPTED" in result.stdout
+    assert "of 4, as many as were begun before the interruption" in result.stdout
+    assert "fastlane bench: interrupted: the figures are of what was finished" in result.stderr
+    assert json.loads((tmp_path / "summary.json").read_text())["interrupted"] is True
+
+
+def test_a_run_that_is_interrupted_before_its_first_block_says_so(talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_settings: Settings) -> Run:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fastlane.bench._command.run", interrupted)
+
+    result = run("--workload", talks)
+
+    assert result.exit_code == 130
+    assert "interrupted; nothing more is reported or kept" in result.stderr
+
+
+def test_the_help_names_the_arms_and_the_defaults() -> None:
+    text = " ".join(run("--help").stdout.replace("│", " ").split())
+
+    for expected in (
+        "Known: baseline, baseline-again, no-plays, connection, fastlane. If not given:",
+        "If not given: baseline, connection, fastlane.",
+        "in ms; 40 if not given",
+        "bench if not given",
+    ):
+        assert expected in text
+    assert "(40)" not in text

@@ -88,3 +88,20 @@ def test_roles_and_empty_texts_are_no_tokens() -> None:
     assert _carries_output(SimpleNamespace(**{**empty, "tool_calls": [1]}))
     assert _carries_output(SimpleNamespace(**{**empty, "reasoning_content": "a"}))
     assert _carries_output(SimpleNamespace(**{**empty, "reasoning": "a"}))
+
+
+def test_an_error_is_told_with_what_it_came_from_and_without_the_key() -> None:
+    class Failing:
+        api_key = "secret"
+
+        @property
+        def chat(self) -> Any:
+            try:
+                raise ConnectionRefusedError(111, "Connection refused by secret")
+            except ConnectionRefusedError as error:
+                raise RuntimeError("Connection error.") from error
+
+    sample = record(Failing(), PLACE, BODY, {})  # type: ignore[arg-type]
+
+    assert sample.error == "RuntimeError"
+    assert sample.error_message == "Connection error. <- ConnectionRefusedError: [Errno 111] Connection refused by …"

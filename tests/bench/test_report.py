@@ -3,12 +3,14 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from fastlane.bench import Conversation, Real, Run, Settings, Workload, arms_named, summarise
+from fastlane.bench._check import Lag, check
 from fastlane.bench._command import _run_with_progress
 from fastlane.bench._recorder import Sample
 from fastlane.bench._records import document, records
@@ -137,6 +139,22 @@ def test_what_nobody_counted_is_not_known(finished: Callable[..., Run]) -> None:
 def test_busy_clients_are_pointed_out(finished: Callable[..., Run]) -> None:
     assert "took 90% of a core" in printed(finished(*pairs(3, 80), cpu_share=0.9))
     assert "of a core" not in printed(finished(*pairs(3, 80)))
+
+
+@pytest.mark.parametrize(("p95_ms", "busy"), [(10.0, False), (10.5, True)])
+def test_a_busy_machine_is_pointed_out(finished: Callable[..., Run], p95_ms: float, busy: bool) -> None:
+    samples = pairs(3, 80)
+    found = replace(check(samples, (), one_way_s=0.0), lags={"fastlane": Lag(p50_ms=1.0, p95_ms=p95_ms)})
+
+    assert ("The machine was busy" in printed(finished(*samples, check=found))) == busy
+
+
+def test_an_interrupted_run_says_so_first(finished: Callable[..., Run]) -> None:
+    text = printed(finished(*pairs(3, 80), interrupted=True))
+
+    assert "INTERRUPTED: these are the requests that were finished by then." in text
+    assert "Blocks: 3 of 20, as many as were begun before the interruption" in text
+    assert summarise(finished(interrupted=True)).problems == ("no block was run: it was interrupted first",)
 
 
 def test_everything_is_plain_json(finished: Callable[..., Run]) -> None:

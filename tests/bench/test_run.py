@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
+import threading
+from collections.abc import Callable
 
 import openai
 import pytest
 
 from fastlane import ConfigurationError
+from fastlane._clock import now_ns
 from fastlane.bench import Arm, Conversation, Embedded, RunFailedError, Settings, Workload, arms_named, run, summarise
 
 TALK = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there."})
@@ -46,6 +51,24 @@ def fails_later(base_url: str, api_key: str) -> openai.OpenAI:
             return super().chat
 
     return Failing(base_url=base_url, api_key=api_key)
+
+
+def hangs_later(base_url: str, api_key: str) -> openai.OpenAI:
+    class Hanging(openai.OpenAI):
+        asked = 0
+
+        @property
+        def chat(self):  # type: ignore[no-untyped-def]
+            Hanging.asked += 1
+            if Hanging.asked == 4:
+                return self.with_options(default_headers={"x-emulator-prefill-ms": "60000"}).chat
+            return super().chat
+
+    return Hanging(base_url=base_url, api_key=api_key)
+
+
+def press_ctrl_c() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def settings(*arms: Arm, **changes: object) -> Settings:
@@ -94,9 +117,7 @@ def test_a_process_that_ends_early_ends_the_run(make_client: object) -> None:
         {"lanes": 0},
         {"think_s": -1.0},
         {"think_s": float("nan")},
-        {"budget_s": float("inf")},
         {"max_output_tokens": 1},
-        {"budget_s": -1.0},
         {"turns": 0},
     ],
     ids=str,
@@ -106,3 +127,67 @@ def test_a_setting_that_cannot_work_is_named(changes: dict[str, object]) -> None
 
     with pytest.raises(ConfigurationError, match=f"{name} must be at least"):
         settings(*arms_named(["baseline"]), **changes)
+
+
+@pytest.mark.parametrize("budget_s", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_budget_is_a_number_of_seconds_above_0(budget_s: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"budget_s must be a number of seconds above 0, got "):
+        settings(*arms_named(["baseline"]), budget_s=budget_s)
+
+
+def test_a_provider_that_cannot_be_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ConfigurationError, match="unknown preset 'nope'"):
+        Embedded(preset="nope")
+    with pytest.raises(ConfigurationError, match="round_trip_time_s"):
+        Embedded(round_trip_time_s=float("nan"))
+
+
+needs_signals = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the system sends no signal to a thread")
+
+
+def at_block(number: int, act: Callable[[], None]) -> Callable[[int, int], None]:
+    return lambda done, _planned: act() if done == number else None
+
+
+@needs_signals
+def test_ctrl_c_keeps_what_was_finished() -> None:
+    result = run(settings(*arms_named(["baseline", "fastlane"]), think_s=0.05), on_block=at_block(3, press_ctrl_c))
+
+    assert result.interrupted
+    assert 3 <= result.blocks_run < 12
+    assert summarise(result).problems == ()
+    assert multiprocessing.active_children() == []
+
+
+@needs_signals
+def test_ctrl_c_does_not_wait_for_a_request_that_takes_long() -> None:
+    hanging = Arm(name="hanging", description="", make_client=hangs_later)
+    began = now_ns()
+
+    def later() -> None:
+        threading.Timer(0.3, press_ctrl_c).start()
+
+    # The fourth request, one after the warm-up and two blocks, would take a minute.
+    result = run(settings(hanging, lanes=1), on_block=at_block(2, later))
+
+    assert result.interrupted
+    assert (now_ns() - began) / 1e9 < 15
+    assert [sample.tag for sample in result.samples] == ["hanging/cold", "hanging/0/0", "hanging/0/1"]
+    assert result.log is not None
+    assert [entry.tag for entry in result.log] == [sample.tag for sample in result.samples]
+    assert summarise(result).problems == ()
+    assert multiprocessing.active_children() == []
+
+
+@needs_signals
+def test_a_second_ctrl_c_ends_the_run_at_once() -> None:
+    hanging = Arm(name="hanging", description="", make_client=hangs_later)
+
+    def later_and_again() -> None:
+        threading.Timer(0.3, press_ctrl_c).start()
+        threading.Timer(0.6, press_ctrl_c).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        run(settings(hanging, lanes=1), on_block=at_block(2, later_and_again))
+
+    assert multiprocessing.active_children() == []

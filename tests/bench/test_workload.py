@@ -88,10 +88,10 @@ def test_the_report_can_say_what_was_changed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ("[1, 2", "not valid JSON"),
+        ("[1, 2", "line 2: not valid JSON: Expecting ',' delimiter at column 6"),
         ('{"text": "Hi"}', "under \"messages\", got an object with the keys 'text'"),
-        ('{"messages": "Hi"}', "a list of chat messages"),
-        ('{"messages": []}', "a list of chat messages"),
+        ('{"messages": "Hi"}', '"messages" is not a list of chat messages, but a string'),
+        ('{"messages": []}', '"messages" is empty'),
         ("[]", "got a list"),
         ("3", "got 3"),
         ('{"messages": [{"role": "user"}, 7]}', "message 2 is no chat message"),

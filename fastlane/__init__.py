@@ -26,6 +26,10 @@ from .plays import Connection as Connection, Play as Play, Stage as Stage, Watch
 
 __version__ = "0.1.0"
 
+# openai's own second names.
+Client = OpenAI
+AsyncClient = AsyncOpenAI
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
@@ -40,11 +44,13 @@ if not TYPE_CHECKING:
 
 __all__ = [
     "AsyncAzureOpenAI",
+    "AsyncClient",
     "AsyncOpenAI",
     "Attempt",
     "AzureOpenAI",
     "Call",
     "CallRecord",
+    "Client",
     "ConfigurationError",
     "Connection",
     "FastlaneError",

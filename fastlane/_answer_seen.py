@@ -15,7 +15,6 @@ class AnswerSeen:
 
     __slots__ = (
         "_finished_choices",
-        "_is_response",
         "_seen_choices",
         "_steady",
         "arrived_ns",
@@ -25,6 +24,8 @@ class AnswerSeen:
         "first_event_ns",
         "first_token_kind",
         "first_token_ns",
+        "frozen",
+        "is_response",
         "model",
         "request_id",
         "service_tier",
@@ -33,7 +34,8 @@ class AnswerSeen:
     )
 
     def __init__(self, *, is_response: bool) -> None:
-        self._is_response = is_response
+        self.is_response = is_response
+        self.frozen = False
         self._steady = False
         # Bit sets of the choices' indexes.
         self._seen_choices = 0
@@ -58,23 +60,31 @@ class AnswerSeen:
         """Whether every choice that was begun has its finish reason."""
         return self._seen_choices != 0 and self._finished_choices == self._seen_choices
 
+    def freeze(self) -> None:
+        """The call is over: what is read later is no part of its record."""
+        self.frozen = True
+        self._steady = False
+
     def event(self, event: Any) -> None:
         """Look at one decoded event of a stream, out of the bytes that were read at `arrived_ns`."""
-        self.events += 1
         if self._steady:
             # The path of nearly every event of a chat stream: more content of the only choice, and nothing else.
             try:
                 (choice,) = event.choices
                 plain = choice.index == 0 and choice.finish_reason is None and event.usage is None
                 if plain and choice.delta.content:
+                    self.events += 1
                     self.token_ns.append(self.arrived_ns)
                     return
             except (AttributeError, TypeError, ValueError):
                 pass
+        if self.frozen:
+            return
+        self.events += 1
         arrived_ns = self.arrived_ns = self.arrived_ns or now_ns()
         if self.first_event_ns is None:
             self.first_event_ns = arrived_ns
-        if self._is_response:
+        if self.is_response:
             self._response_event(event, arrived_ns)
         else:
             self._chat_event(event, arrived_ns)

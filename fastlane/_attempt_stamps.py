@@ -84,10 +84,22 @@ class AttemptStamps:
 
     async def atrace(self, event: str, _info: dict[str, Any]) -> None:
         """The trace extension of an asynchronous request, which has to be a coroutine function."""
-        stamp = _STAMPS.get(event)
-        if stamp is not None:
-            self.traced = True
-            setattr(self, stamp, now_ns())
+        self.trace(event, _info)
+
+    def tracing(self, given: Any, *, asynchronous: bool) -> Any:
+        """The trace extension of the request, with the caller's own called as well where there is one."""
+        if given is None:
+            return self.atrace if asynchronous else self.trace
+
+        def both(event: str, info: dict[str, Any]) -> Any:
+            self.trace(event, info)
+            return given(event, info)
+
+        async def aboth(event: str, info: dict[str, Any]) -> Any:
+            self.trace(event, info)
+            return await given(event, info)
+
+        return aboth if asynchronous else both
 
     def answered(self, response: Any) -> None:
         """Take note of the head of the answer (an httpx or httpx2 response)."""

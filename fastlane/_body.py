@@ -8,38 +8,30 @@ from typing import Any
 
 from . import _tokens_seen
 from ._clock import now_ns
-from ._observation import FINISHING_ENDPOINTS, Observation
+from ._observation import Observation
 
 # What is kept of an answer that is read undecoded, to find its usage in it: more than any chat answer needs.
 _MOST_KEPT_BYTES = 4 * 1024 * 1024
 
 
-def watch_body(response: Any, observation: Observation) -> None:
+def watch_body(response: Any, observation: Observation, *, asynchronous: bool) -> None:
     """Put a watcher between an answer's body and whoever reads it."""
     observation.streaming = True
     inner = response.stream
-    kind = _async_body_class if hasattr(inner, "__aiter__") and not hasattr(inner, "__iter__") else _sync_body_class
-    response.stream = kind(_family(type(inner)))(inner, observation, _reader_for(response, observation))
+    base = _family(type(inner), "AsyncByteStream" if asynchronous else "SyncByteStream")
+    body_class = _body_class(_AsyncBody if asynchronous else _SyncBody, base)
+    response.stream = body_class(inner, observation, _reader_for(response, observation))
 
 
-def _family(stream_type: type) -> tuple[type, ...]:
-    """The base classes by which the response's own library knows its streams (httpx2, or legacy httpx)."""
-    bases = tuple(
-        base
-        for base in stream_type.__mro__
-        if base.__name__ in ("SyncByteStream", "AsyncByteStream") and base.__module__.startswith("httpx")
-    )
-    return bases or (object,)
+def _family(stream_type: type, name: str) -> type:
+    """The base class by which the response's own library knows its streams (httpx2, or legacy httpx)."""
+    ours = (base for base in stream_type.__mro__ if base.__name__ == name and base.__module__.startswith("httpx"))
+    return next(ours, object)
 
 
 @cache
-def _sync_body_class(bases: tuple[type, ...]) -> type[Any]:
-    return type("ObservedBody", (_SyncBody, bases[0]), {})
-
-
-@cache
-def _async_body_class(bases: tuple[type, ...]) -> type[Any]:
-    return type("ObservedAsyncBody", (_AsyncBody, bases[0]), {})
+def _body_class(form: type[Any], base: type) -> type[Any]:
+    return type("ObservedBody", (form, base), {})
 
 
 class _Body:
@@ -159,7 +151,7 @@ class _UndecodedReader:
 
 
 def _reader_for(response: Any, observation: Observation) -> _UndecodedReader | None:
-    if observation.endpoint not in FINISHING_ENDPOINTS or response.status_code >= 400:
+    if not observation.finishes or response.status_code >= 400:
         return None
     headers = response.headers
     if headers.get("content-encoding", "identity") != "identity":

@@ -121,7 +121,8 @@ class CallRecord:
     user_actions: tuple[str, ...] = ()
     """Names of the user actions around the call, the outermost first."""
     transport: str | None = None
-    """Which connections carried the call: "fastlane" or "caller" (the application's own `http_client`)."""
+    """Which connections carried the call: the shared ones ("fastlane"), the stock client's own ("stock"), or those of
+    the application's `http_client` ("caller")."""
 
     @property
     def last_attempt(self) -> Attempt | None:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import openai
 
+from . import _resources
 from ._body import watch_body
 from ._call import CallRecord
-from ._pipeline import Hook
-from ._shell import (
-    Shell,
-    calls_of,
-    carried_settings,
-    current_observation,
+from ._configuration import (
     http_client_for_copy,
     is_disabled,
     make_pipeline,
+    pipeline_for_copy,
     pooled_http_client,
     settings_of,
+    wanted_settings,
 )
+from ._context import current_observation, restore
+from ._pipeline import Hook
+from ._shell import Shell
 from ._signatures import adopt_signature
 from ._stream import observing
 from .plays import Play
@@ -40,14 +41,10 @@ if TYPE_CHECKING:
     )
 
 
-class OpenAI(openai.OpenAI):
-    """`openai.OpenAI`, observed and with plays: same methods, arguments, results and errors.
+class _Client:
+    """What the synchronous and the asynchronous client have in common."""
 
-    `plays` are the optimisations that are on (default: those that change neither what the model sees nor what comes
-    back), `hooks` are called with the `CallRecord` of every call that is over, and `strict=True` raises what a play
-    or hook raises instead of logging it. The environment variable FASTLANE_DISABLED=1 gives the stock behaviour.
-    """
-
+    _asynchronous: ClassVar[bool]
     _fastlane: Shell | None = None
 
     def __init__(
@@ -56,7 +53,7 @@ class OpenAI(openai.OpenAI):
         plays: Iterable[Play] | None = None,
         hooks: Iterable[Hook] | None = None,
         strict: bool = False,
-        **options: Unpack[OpenAIOptions],
+        **options: Any,
     ) -> None:
         pipeline = make_pipeline(plays, hooks, strict)
         if is_disabled():
@@ -64,39 +61,98 @@ class OpenAI(openai.OpenAI):
             return
         transport = "caller"
         if options.get("http_client") is None:
-            http_client = pooled_http_client(pipeline, options, asynchronous=False)
-            transport = "stock" if http_client is None else "fastlane"
-            options["http_client"] = http_client
+            settings = wanted_settings(
+                pipeline,
+                workload_identity=options.get("workload_identity"),
+                provider=options.get("provider"),
+                asynchronous=self._asynchronous,
+            )
+            transport = "stock"
+            if settings is not None:
+                transport = "fastlane"
+                options["http_client"] = pooled_http_client(
+                    settings, options.get("timeout", openai.NOT_GIVEN), asynchronous=self._asynchronous
+                )
         super().__init__(**options)
         self._fastlane = Shell(pipeline, transport)
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
-        """The records of the last 1,000 calls that are over, the oldest first."""
-        return calls_of(self._fastlane)
+        """The records of the last 1,000 calls that are over, the oldest first; none where fastlane is disabled."""
+        return self._fastlane.pipeline.calls if self._fastlane is not None else ()
 
     @property
     def last_call(self) -> CallRecord | None:
-        """The record of the last call that is over; None before the first."""
+        """The record of the last call that is over; None before the first, and where fastlane is disabled."""
         return self._fastlane.pipeline.last_call if self._fastlane is not None else None
+
+    def with_plays(self, *plays: Play) -> Self:
+        """This client with exactly these plays, and a call log of its own."""
+        return self.copy(plays=plays)
+
+    def copy(
+        self,
+        *,
+        plays: Iterable[Play] | None = None,
+        hooks: Iterable[Hook] | None = None,
+        strict: bool | None = None,
+        _extra_kwargs: Mapping[str, Any] = {},
+        **options: Unpack[CopyOptions],
+    ) -> Self:
+        """This client with other options; with other plays, hooks or strictness it also gets a call log of its own."""
+        original = self._fastlane
+        pipeline = pipeline_for_copy(original.pipeline if original is not None else None, plays, hooks, strict)
+        given = options.get("http_client") is not None
+        if pipeline is not None:
+            own = {"plays": pipeline.plays, "hooks": pipeline.hooks, "strict": pipeline.strict}
+            _extra_kwargs = {**_extra_kwargs, **own}
+            if not given:
+                options["http_client"] = http_client_for_copy(self, pipeline, asynchronous=self._asynchronous)
+        copied: Any = super().copy(**options, _extra_kwargs=_extra_kwargs)  # type: ignore[misc]
+        if original is not None and copied._fastlane is not None:
+            if given:
+                transport = "caller"
+            elif copied._client is self._client:  # type: ignore[attr-defined]
+                transport = original.transport
+            else:
+                transport = "stock" if settings_of(copied._client) is None else "fastlane"
+            copied._fastlane = Shell(original.pipeline if pipeline is None else pipeline, transport)
+        return copied  # type: ignore[no-any-return]
+
+    # The stock class binds its own function under this name.
+    with_options = copy
+
+
+class OpenAI(_Client, openai.OpenAI):
+    """`openai.OpenAI`, observed and with plays: same methods, arguments, results and errors.
+
+    `plays` are the optimisations that are on (default: those that change neither what the model sees nor what comes
+    back), `hooks` are called with the `CallRecord` of every call that is over, and `strict=True` raises what a play
+    or hook raises instead of logging it. The environment variable FASTLANE_DISABLED=1 gives the stock behaviour.
+    """
+
+    _asynchronous = False
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            plays: Iterable[Play] | None = None,
+            hooks: Iterable[Hook] | None = None,
+            strict: bool = False,
+            **options: Unpack[OpenAIOptions],
+        ) -> None: ...
 
     @cached_property
     def chat(self) -> Chat:
         """Chat completions."""
-        if self._fastlane is None:
-            return super().chat
-        from ._resources import StampedChat
-
-        return StampedChat(self)
+        return super().chat if self._fastlane is None else _resources.chat_of(self)
 
     @cached_property
     def responses(self) -> Responses:
         """The Responses API."""
-        if self._fastlane is None:
-            return super().responses
-        from ._resources import StampedResponses
-
-        return StampedResponses(self)  # type: ignore[no-any-return]
+        return super().responses if self._fastlane is None else _resources.responses_of(self)
 
     def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
         shell = self._fastlane
@@ -114,7 +170,7 @@ class OpenAI(openai.OpenAI):
             observation.finish()
             raise
         finally:
-            current_observation.reset(token)
+            restore(current_observation, token)
         shell.returned(observation, result)
         return result
 
@@ -122,7 +178,7 @@ class OpenAI(openai.OpenAI):
         observation = current_observation.get()
         if observation is None:
             return super()._send_request(request, stream=stream, **kwargs)
-        Shell.attach(observation, request, "trace")
+        Shell.attach(observation, request, asynchronous=False)
         try:
             response = super()._send_request(request, stream=stream, **kwargs)
         except BaseException as error:
@@ -130,32 +186,8 @@ class OpenAI(openai.OpenAI):
             raise
         observation.attempt_answered(response)
         if stream and not response.is_closed and response.status_code < 400:
-            watch_body(response, observation)
+            watch_body(response, observation, asynchronous=False)
         return response
-
-    def with_plays(self, *plays: Play) -> Self:
-        """This client with exactly these plays, and a call log of its own."""
-        return self.copy(plays=plays)
-
-    def copy(
-        self,
-        *,
-        plays: Iterable[Play] | None = None,
-        hooks: Iterable[Hook] | None = None,
-        strict: bool | None = None,
-        _extra_kwargs: Mapping[str, Any] = {},
-        **options: Unpack[CopyOptions],
-    ) -> Self:
-        """This client with other options; with other plays, hooks or strictness it also gets a call log of its own."""
-        carried = carried_settings(self._fastlane, plays, hooks, strict)
-        if options.get("http_client") is None and carried is not None:
-            options["http_client"] = http_client_for_copy(self, self._fastlane, carried, asynchronous=False)
-        copied = super().copy(**options, _extra_kwargs={**_extra_kwargs, **(carried or {})})  # type: ignore[misc]
-        Shell.continued(self, copied, shared=carried is None)
-        return copied
-
-    # The stock class binds its own function under this name.
-    with_options = copy
 
     def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
@@ -165,58 +197,31 @@ class OpenAI(openai.OpenAI):
             close_if_unused(settings)
 
 
-class AsyncOpenAI(openai.AsyncOpenAI):
+class AsyncOpenAI(_Client, openai.AsyncOpenAI):
     """`openai.AsyncOpenAI`, observed and with plays: see `OpenAI`."""
 
-    _fastlane: Shell | None = None
+    _asynchronous = True
 
-    def __init__(
-        self,
-        *,
-        plays: Iterable[Play] | None = None,
-        hooks: Iterable[Hook] | None = None,
-        strict: bool = False,
-        **options: Unpack[AsyncOpenAIOptions],
-    ) -> None:
-        pipeline = make_pipeline(plays, hooks, strict)
-        if is_disabled():
-            super().__init__(**options)
-            return
-        transport = "caller"
-        if options.get("http_client") is None:
-            http_client = pooled_http_client(pipeline, options, asynchronous=True)
-            transport = "stock" if http_client is None else "fastlane"
-            options["http_client"] = http_client
-        super().__init__(**options)
-        self._fastlane = Shell(pipeline, transport)
+    if TYPE_CHECKING:
 
-    @property
-    def calls(self) -> tuple[CallRecord, ...]:
-        """The records of the last 1,000 calls that are over, the oldest first."""
-        return calls_of(self._fastlane)
-
-    @property
-    def last_call(self) -> CallRecord | None:
-        """The record of the last call that is over; None before the first."""
-        return self._fastlane.pipeline.last_call if self._fastlane is not None else None
+        def __init__(
+            self,
+            *,
+            plays: Iterable[Play] | None = None,
+            hooks: Iterable[Hook] | None = None,
+            strict: bool = False,
+            **options: Unpack[AsyncOpenAIOptions],
+        ) -> None: ...
 
     @cached_property
     def chat(self) -> AsyncChat:
         """Chat completions."""
-        if self._fastlane is None:
-            return super().chat
-        from ._resources import AsyncStampedChat
-
-        return AsyncStampedChat(self)
+        return super().chat if self._fastlane is None else _resources.async_chat_of(self)
 
     @cached_property
     def responses(self) -> AsyncResponses:
         """The Responses API."""
-        if self._fastlane is None:
-            return super().responses
-        from ._resources import AsyncStampedResponses
-
-        return AsyncStampedResponses(self)  # type: ignore[no-any-return]
+        return super().responses if self._fastlane is None else _resources.async_responses_of(self)
 
     async def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
         shell = self._fastlane
@@ -234,7 +239,7 @@ class AsyncOpenAI(openai.AsyncOpenAI):
             observation.finish()
             raise
         finally:
-            current_observation.reset(token)
+            restore(current_observation, token)
         shell.returned(observation, result)
         return result
 
@@ -242,7 +247,7 @@ class AsyncOpenAI(openai.AsyncOpenAI):
         observation = current_observation.get()
         if observation is None:
             return await super()._send_request(request, stream=stream, **kwargs)
-        Shell.attach(observation, request, "atrace")
+        Shell.attach(observation, request, asynchronous=True)
         try:
             response = await super()._send_request(request, stream=stream, **kwargs)
         except BaseException as error:
@@ -250,32 +255,8 @@ class AsyncOpenAI(openai.AsyncOpenAI):
             raise
         observation.attempt_answered(response)
         if stream and not response.is_closed and response.status_code < 400:
-            watch_body(response, observation)
+            watch_body(response, observation, asynchronous=True)
         return response
-
-    def with_plays(self, *plays: Play) -> Self:
-        """This client with exactly these plays, and a call log of its own."""
-        return self.copy(plays=plays)
-
-    def copy(
-        self,
-        *,
-        plays: Iterable[Play] | None = None,
-        hooks: Iterable[Hook] | None = None,
-        strict: bool | None = None,
-        _extra_kwargs: Mapping[str, Any] = {},
-        **options: Unpack[CopyOptions],
-    ) -> Self:
-        """This client with other options; with other plays, hooks or strictness it also gets a call log of its own."""
-        carried = carried_settings(self._fastlane, plays, hooks, strict)
-        if options.get("http_client") is None and carried is not None:
-            options["http_client"] = http_client_for_copy(self, self._fastlane, carried, asynchronous=True)
-        copied = super().copy(**options, _extra_kwargs={**_extra_kwargs, **(carried or {})})  # type: ignore[misc]
-        Shell.continued(self, copied, shared=carried is None)
-        return copied
-
-    # The stock class binds its own function under this name.
-    with_options = copy
 
     async def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
@@ -315,5 +296,5 @@ class AsyncAzureOpenAI(AsyncOpenAI, openai.AsyncAzureOpenAI):
         ) -> None: ...
 
 
-for _client in (OpenAI, AsyncOpenAI, AzureOpenAI, AsyncAzureOpenAI):
-    adopt_signature(_client)
+for _made in (OpenAI, AsyncOpenAI, AzureOpenAI, AsyncAzureOpenAI):
+    adopt_signature(_made)

@@ -10,6 +10,8 @@ Errors of a call (time-outs, status codes, broken connections) are always openai
 
 from __future__ import annotations
 
+from typing import Any
+
 import openai
 
 
@@ -26,8 +28,13 @@ class MissingExtraError(FastlaneError, ImportError):
 
     def __init__(self, extra: str, missing: str) -> None:
         super().__init__(
-            f"this part of fastlane needs {missing!r}, which is not installed: pip install 'fastlane-llm[{extra}]'"
+            f"this part of fastlane needs {missing!r}, which is not installed: pip install 'fastlane-llm[{extra}]', "
+            f"or in a clone pip install '.[{extra}]'"
         )
+        self._given = extra, missing
+
+    def __reduce__(self) -> tuple[Any, tuple[str, str]]:
+        return type(self), self._given
 
 
 class PlayError(FastlaneError):

@@ -8,9 +8,9 @@ from typing import Any
 import openai
 
 from ._client import OpenAI
+from ._configuration import make_pipeline, settings_of, stock_http_client_class
 from ._exceptions import FastlaneError
 from ._pipeline import Hook
-from ._shell import make_pipeline, settings_of, stock_http_client_class
 from .plays import Play
 
 _NAMES = ("_ModuleClient", "_AzureModuleClient")

@@ -13,7 +13,7 @@ from ._answer_seen import AnswerSeen
 from ._attempt_stamps import AttemptStamps
 from ._call import CallRecord, Outcome, Usage
 from ._clock import now_ns, wall_ns
-from ._issued import take_issued_ns
+from ._context import take_issued_ns
 from ._pipeline import Pipeline
 from ._timeline import Timeline
 from ._tokens_seen import usage_of
@@ -26,7 +26,7 @@ EXTENSION = "fastlane.observation"
 # Endpoints whose streams end with a finish reason: without one they were cut off.
 FINISHING_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
 # Endpoints whose whole answers report usage.
-ANSWERING_ENDPOINTS = FINISHING_ENDPOINTS | {"/embeddings"}
+_ANSWERING_ENDPOINTS = FINISHING_ENDPOINTS | {"/embeddings"}
 
 _CANCELLATIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 
@@ -52,6 +52,7 @@ class Observation:
 
     __slots__ = (
         "_action",
+        "_action_path",
         "_body_error",
         "_done",
         "_ended_ns",
@@ -109,8 +110,9 @@ class Observation:
         self.exhausted = False
         """The last byte of the answer's body was read."""
         self.received_bytes = 0
-        self.answer = AnswerSeen(is_response=endpoint == "/responses")
+        self.answer = AnswerSeen(is_response=endpoint == "/responses" or endpoint.startswith("/responses/"))
         self._action = current_user_action()
+        self._action_path: tuple[str, ...] = ()
         self._lock = threading.Lock()
         self._over = False
         self._done = False
@@ -136,6 +138,8 @@ class Observation:
 
     def attempt_failed(self, error: BaseException) -> None:
         """The attempt ended without an answer."""
+        if self._over:
+            return
         attempt = self.attempts[-1]
         attempt.error = type(error).__name__
         if attempt.ended_ns is None:
@@ -143,13 +147,18 @@ class Observation:
 
     def attempt_answered(self, response: Any) -> None:
         """The head of an answer has come, and its body too unless the caller streams."""
-        self.attempts[-1].answered(response)
+        attempt = self.attempts[-1]
+        attempt.answered(response)
+        if response.is_closed:
+            attempt.response_body_bytes = response.num_bytes_downloaded
         self._headers = response.headers
 
     # The answer
 
     def shown(self, event: Any) -> bool:
         """Show one decoded event to the watchers; True if the stream should stop after this one."""
+        if self._over:
+            return False
         stop = False
         for watcher in self.watchers:
             stop = self.pipeline.see(watcher, event) or stop
@@ -157,10 +166,23 @@ class Observation:
             self._outcome = "stopped"
         return stop
 
+    @property
+    def finishes(self) -> bool:
+        """Whether the answer is one that ends with a finish reason: a stored response that is streamed again too."""
+        return self.endpoint in FINISHING_ENDPOINTS or self.answer.is_response
+
+    def whole_answer(self, answer: Any) -> None:
+        """Look at a whole answer, decoded."""
+        if self._says_usage():
+            self.answer.answer(answer)
+
     def raw_answer(self, body: bytes) -> None:
         """Look at a whole answer that the application takes undecoded."""
-        if self.endpoint in ANSWERING_ENDPOINTS:
+        if self._says_usage():
             self.answer.raw_answer(body)
+
+    def _says_usage(self) -> bool:
+        return self.endpoint in _ANSWERING_ENDPOINTS or self.answer.is_response
 
     # The end
 
@@ -168,8 +190,14 @@ class Observation:
         """An error is on its way to the application, which ends the call."""
         if self._body_error is not None:
             self.attempt_failed(self._body_error)
+        if self._over:
+            return
         if isinstance(error, GeneratorExit):
-            return  # the application stopped reading: what has come by then says how the call ended
+            # The application stopped reading: what has come by then says how the call ended. Without a stream it
+            # stopped waiting.
+            if not self.streaming:
+                self._outcome = "cancelled"
+            return
         cancelled = isinstance(error, _CANCELLATIONS) or type(error).__name__ == "Cancelled"  # trio's, not imported
         self._outcome = "cancelled" if cancelled else "failed"
         # The last word counts: a broken connection reaches the application as openai's own error.
@@ -217,8 +245,10 @@ class Observation:
         finally:
             self._lock.release()
         self._close_account()
-        if self._action is not None:
-            self._action.add(self.record())
+        action, self._action = self._action, None
+        if action is not None:
+            self._action_path = action.path
+            action.add(self.record())
         if abandoned:
             self.pipeline.remember_abandoned(self)
         else:
@@ -229,7 +259,7 @@ class Observation:
             return self._outcome
         if not self.streaming:
             return "completed"
-        if self.endpoint in FINISHING_ENDPOINTS and (self.decoded or self.answer.events):
+        if self.finishes and (self.decoded or self.answer.events):
             if self.answer.finished:
                 return "completed"
             return "truncated" if self._done or self.exhausted else "closed"
@@ -249,6 +279,7 @@ class Observation:
             self.answer.request_id = self._headers.get("x-request-id")
         self._headers = self._body_error = None
         self.watchers = ()
+        self.answer.freeze()
 
     def record(self) -> CallRecord:
         """The record of the call, once it is over."""
@@ -294,6 +325,6 @@ class Observation:
             events=self.answer.events,
             plays=self.pipeline.fingerprint,
             changes=self.changes,
-            user_actions=self._action.path if self._action is not None else (),
+            user_actions=self._action_path,
             transport=self.transport,
         )

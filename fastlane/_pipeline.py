@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass, replace
+from inspect import iscoroutinefunction
 from typing import Any, Protocol
 
 from ._call import Call, CallRecord
@@ -42,6 +44,10 @@ class Pipeline:
                 raise ConfigurationError(
                     f"plays takes instances of fastlane.Play such as Connection(), got {_described(play)}"
                 )
+            if not is_dataclass(play):
+                raise ConfigurationError(
+                    f"{type(play).__name__} must be a frozen dataclass: its repr is its fingerprint in every record"
+                )
         kinds = [type(play) for play in self.plays]
         for kind in kinds:
             if kinds.count(kind) > 1:
@@ -49,6 +55,11 @@ class Pipeline:
         for hook in self.hooks:
             if not callable(hook):
                 raise ConfigurationError(f"hooks takes callables of one CallRecord, got {_described(hook)}")
+            if iscoroutinefunction(hook) or iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004
+                raise ConfigurationError(
+                    f"hooks are called, not awaited: {_described(hook)} is a coroutine function; let a plain function "
+                    "hand the record over, for example with asyncio.Queue.put_nowait"
+                )
         self.fingerprint = tuple(repr(play) for play in self.plays)
         # What a play does not override is not called: an empty loop is the cheapest plan.
         self._planners = sorted(_overriding(self.plays, "plan"), key=lambda play: play.stage)
@@ -73,10 +84,7 @@ class Pipeline:
         """Let every play rewrite the call, in the order of their stages."""
         for play in self._planners:
             try:
-                planned = play.plan(call)
-                if not isinstance(planned, Call):
-                    raise TypeError(f"plan() must return a Call, got {type(planned).__name__}")
-                call = planned
+                call = _checked(play, call, play.plan(call))
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self._went_wrong(play, "plan", error)
         return call
@@ -133,23 +141,24 @@ class Pipeline:
                 call = self._unreported.popleft()
             except IndexError:  # another thread was faster
                 return
-            self._tell(call.record())
+            self._tell(call.record(), quietly=True)
 
-    def _tell(self, record: CallRecord) -> None:
+    def _tell(self, record: CallRecord, *, quietly: bool = False) -> None:
         for play in self._learners:
             try:
                 play.learn(record)
             except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self._went_wrong(play, "learn", error)
+                self._went_wrong(play, "learn", error, quietly=quietly)
         for hook in self.hooks:
             try:
                 hook(record)
             except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self._went_wrong(hook, "hook", error)
+                self._went_wrong(hook, "hook", error, quietly=quietly)
 
-    def _went_wrong(self, what: object, doing: str, error: Exception) -> None:
+    def _went_wrong(self, what: object, doing: str, error: Exception, *, quietly: bool = False) -> None:
         name = type(what).__name__ if isinstance(what, Play) else getattr(what, "__qualname__", type(what).__name__)
-        if self.strict:
+        # A call that a finaliser ended is told later, from a place that has nothing to do with it.
+        if self.strict and not quietly:
             raise PlayError(f"{name} raised {type(error).__name__} in {doing}") from error
         if (name, doing) in self._logged:
             return
@@ -161,6 +170,23 @@ class Pipeline:
             type(error).__name__,
             doing,
         )
+
+
+def _checked(play: Play, call: Call, planned: object) -> Call:
+    """What a play made of a call, if it can be sent; a change that the play did not name is named after it."""
+    if not isinstance(planned, Call):
+        raise TypeError(f"plan() must return a Call, got {type(planned).__name__}")
+    if not isinstance(planned.body, Mapping):
+        raise TypeError(f"the body of a Call must be a mapping, got {type(planned.body).__name__}")
+    if not all(isinstance(text, str) for header in planned.headers.items() for text in header):
+        raise TypeError("the headers of a Call must be strings")
+    if planned.changes == call.changes:
+        changed = [what for what in ("body", "headers") if getattr(planned, what) is not getattr(call, what)]
+        if changed:
+            return replace(
+                planned, changes=(*call.changes, f"{type(play).__name__} changed the {' and '.join(changed)}")
+            )
+    return planned
 
 
 def _overriding(plays: tuple[Play, ...], method: str) -> tuple[Play, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from contextvars import ContextVar, Token
 from types import TracebackType
@@ -13,6 +14,9 @@ from ._exceptions import ConfigurationError, FastlaneError
 
 # An action may be a job of hours: the last calls are kept, all are counted.
 REMEMBERED_CALLS = 1_000
+
+# Re-entrant: a finaliser may end a call in the middle of this.
+_counting = threading.RLock()
 
 _current: ContextVar[user_action | None] = ContextVar("fastlane_user_action", default=None)
 
@@ -61,7 +65,8 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         action: user_action | None = self
         while action is not None:
             action._calls.append(record)
-            action.call_count += 1
+            with _counting:
+                action.call_count += 1
             action = action.parent
 
     def __enter__(self) -> Self:

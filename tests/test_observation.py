@@ -537,7 +537,7 @@ def test_headers_give_the_request_id_where_the_answer_does_not() -> None:
     observation = Told().begin()
     observation.begin_attempt(3)
     headers = {"x-request-id": "req-7"}
-    observation.attempt_answered(SimpleNamespace(status_code=200, headers=headers, extensions={}))
+    observation.attempt_answered(SimpleNamespace(status_code=200, headers=headers, extensions={}, is_closed=False))
     observation.finish()
     record = observation.record()
 

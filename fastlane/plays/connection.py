@@ -11,7 +11,7 @@ from ._base import Play, Stage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection(Play):
-    """Send calls over connections that all clients of the process share and that stay open while nobody calls.
+    """Send calls over connections that all clients with equal settings share and that stay open while nobody calls.
 
     A client made with its own `http_client` keeps that client, and this play does nothing there.
     """
@@ -23,9 +23,10 @@ class Connection(Play):
     # Load balancers forget idle connections silently (AWS NAT gateways and network load balancers after 350 s), so
     # five minutes is what can be promised; the stock client gives up after 5 s.
     idle_s: float = 300.0
-    """Seconds for which a connection without a call is kept."""
+    """Seconds for which a connection without a call is kept; one that is older is closed when the pool is next used."""
     max_connections: int = 1_000
-    """Connections open at once, to all providers together; the stock client's own limit."""
+    """Connections open at once in one pool, to all providers together: the stock client's own limit. Synchronous calls,
+    and those of each event loop, have a pool of their own."""
 
     def __post_init__(self) -> None:
         if self.http2 not in ("prefer", "never"):

@@ -1,0 +1,119 @@
+"""What a client of ours is made of: its plays, its hooks and its HTTP client."""
+
+from __future__ import annotations
+
+import os
+import sys
+import urllib.request
+from collections.abc import Iterable
+from typing import Any
+
+import openai
+
+from ._exceptions import ConfigurationError
+from ._pipeline import Hook, Pipeline
+from .plays import Connection, Play
+from .transport import PoolSettings, pool_settings, shared_transport
+
+_PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+
+
+def is_disabled() -> bool:
+    """Whether FASTLANE_DISABLED asks for the stock client's behaviour."""
+    return os.environ.get("FASTLANE_DISABLED", "").strip().lower() not in ("", "0", "false", "no")
+
+
+def default_plays() -> tuple[Play, ...]:
+    """The plays of a client that was made without saying which."""
+    return (Connection(),)
+
+
+def make_pipeline(plays: Iterable[Play] | None, hooks: Iterable[Hook] | None, strict: bool) -> Pipeline:
+    """Validate what a client was made with. Raises ConfigurationError."""
+    if isinstance(plays, Play) or (plays is not None and not isinstance(plays, Iterable)):
+        raise ConfigurationError(f"plays takes a list of plays such as [Connection()], got {plays!r:.80}")
+    if hooks is not None and not isinstance(hooks, Iterable):
+        raise ConfigurationError(f"hooks takes a list of callables, got {type(hooks).__name__}")
+    if not isinstance(strict, bool):
+        raise ConfigurationError(f"strict takes True or False, got {strict!r:.80}")
+    return Pipeline(default_plays() if plays is None else plays, hooks or (), strict=strict)
+
+
+def pipeline_for_copy(
+    original: Pipeline | None, plays: Iterable[Play] | None, hooks: Iterable[Hook] | None, strict: bool | None
+) -> Pipeline | None:
+    """The pipeline of a copy that is to differ in fastlane's own settings; None where it shares its original's."""
+    if plays is None and hooks is None and strict is None:
+        return None
+    original = original or make_pipeline(None, None, False)
+    return make_pipeline(
+        original.plays if plays is None else plays,
+        original.hooks if hooks is None else hooks,
+        original.strict if strict is None else strict,
+    )
+
+
+def wanted_settings(
+    pipeline: Pipeline, *, workload_identity: Any, provider: Any, asynchronous: bool
+) -> PoolSettings | None:
+    """The shared pool that the `Connection` play asks for; None where the stock HTTP client is to be used."""
+    connection = next((play for play in pipeline.plays if isinstance(play, Connection)), None)
+    if connection is None or _uses_proxies():
+        return None
+    if workload_identity is not None or provider is not None:
+        return None  # these bind credentials to the client they make themselves
+    bases = stock_http_client_class(asynchronous=asynchronous).__mro__
+    library = next((base.__module__.partition(".")[0] for base in bases if base.__module__.startswith("httpx")), None)
+    if library is None:
+        return None
+    return pool_settings(
+        library,
+        http2=connection.http2 == "prefer",
+        idle_s=float(connection.idle_s),
+        max_connections=connection.max_connections,
+    )
+
+
+def pooled_http_client(settings: PoolSettings, timeout: Any, *, asynchronous: bool) -> Any:
+    """An HTTP client on the pool with these settings; `timeout` as openai's constructor takes it."""
+    if isinstance(timeout, openai.NotGiven):
+        timeout = openai.DEFAULT_TIMEOUT
+    transport = shared_transport(settings, asynchronous=asynchronous)
+    return stock_http_client_class(asynchronous=asynchronous)(timeout=timeout, transport=transport)
+
+
+def http_client_for_copy(client: Any, pipeline: Pipeline, *, asynchronous: bool) -> Any:
+    """The HTTP client of a copy with other plays; None where it can go on with its original's."""
+    shell = client._fastlane
+    if shell is None or shell.transport == "caller" or client._client.is_closed:
+        return None
+    wanted = wanted_settings(
+        pipeline,
+        workload_identity=client.workload_identity,
+        provider=getattr(client, "_provider", None),
+        asynchronous=asynchronous,
+    )
+    if wanted == settings_of(client._client):
+        return None  # connections, cookies and all
+    if wanted is None:
+        return stock_http_client_class(asynchronous=asynchronous)(timeout=client.timeout)
+    return pooled_http_client(wanted, client.timeout, asynchronous=asynchronous)
+
+
+def stock_http_client_class(*, asynchronous: bool) -> Any:
+    """The class of the stock client's own HTTP client, looked up when it is needed as the stock constructor does."""
+    return getattr(openai._base_client, "AsyncHttpxClientWrapper" if asynchronous else "SyncHttpxClientWrapper")
+
+
+def settings_of(http_client: Any) -> PoolSettings | None:
+    """The settings of the shared pool that an HTTP client uses; None for any other client."""
+    settings = getattr(getattr(http_client, "_transport", None), "settings", None)
+    return settings if isinstance(settings, PoolSettings) else None
+
+
+def _uses_proxies() -> bool:
+    """Whether proxies are configured, which the library's own transports know how to use."""
+    if sys.platform in ("darwin", "win32"):  # where the system's own settings name them too
+        return any(scheme in ("http", "https", "all") for scheme in urllib.request.getproxies())
+    # `getproxies()` looks through the whole environment, which is half of what another client costs.
+    return any(os.environ.get(name) for name in _PROXY_VARIABLES)

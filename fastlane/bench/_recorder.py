@@ -135,13 +135,16 @@ def _named(error: Exception) -> str:
 
 def _told(error: BaseException) -> str:
     """Return what an error says, and what the errors say that it came from: openai's own is often no more than that."""
-    told, seen = str(error), {id(error)}
+    told, seen = [str(error)], {id(error)}
     cause = _cause(error)
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        told += f" <- {type(cause).__name__}" + (f": {cause}" if str(cause) else "")
+        line = type(cause).__name__ + (f": {cause}" if str(cause) else "")
+        # Each layer of an HTTP client wraps the error of the one below, often under the same name.
+        if line != told[-1]:
+            told.append(line)
         cause = _cause(cause)
-    return told
+    return " <- ".join(told)
 
 
 def _cause(error: BaseException) -> BaseException | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
+import asyncio
+import contextlib
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import anyio
@@ -52,39 +55,75 @@ class _Body:
         return self._refused or (self._iterator is not None and _DONE in self._tail[-_TAIL_BYTES:])
 
     def __del__(self) -> None:
-        # Dropped without being closed. A finaliser may run while its thread holds the pool's lock, so the pool is
-        # told later; the server is told now, that nobody listens any more.
+        # Dropped without being closed. A finaliser may run while its thread holds the pool's lock, so it must not
+        # touch the pool: the server is told at once that nobody listens any more, the pool by somebody else.
         if getattr(self, "_closed", True) or self._is_inherited():
             return
-        try:
+        with contextlib.suppress(Exception):  # closed already, or no socket at all
             self._network_stream.get_extra_info("socket").shutdown(2)
-        except Exception:  # noqa: BLE001 - closed already, or no socket at all
-            pass
-        self._abandoned.append(_Abandoned(self._connection, self._inner))
+        abandoned = _Abandoned(self._connection, self._inner)
+        try:
+            self._hand_over(abandoned)
+        except Exception:  # noqa: BLE001 - no thread to be had, or the loop has ended: the pool's next call does it
+            self._abandoned.append(abandoned)
+
+    def _hand_over(self, abandoned: _Abandoned) -> None:
+        raise NotImplementedError
 
 
 class _Abandoned:
-    """What is left of a body that was dropped: its connection is closed with the pool's next call."""
+    """What is left of a body that was dropped: closing it gives the pool its place back."""
 
     def __init__(self, connection: Any, inner: Any) -> None:
         self._connection = connection
         self._inner = inner
 
-    def close_abandoned(self) -> None:
+    def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection.release()
         self._inner.close()
 
-    async def aclose_abandoned(self) -> None:
+    async def aclose(self) -> None:
         if self._connection is not None:
             await self._connection.aclose()
             self._connection.release()
         await self._inner.aclose()
 
 
+def _quietly(close: Callable[[], None]) -> None:
+    with contextlib.suppress(Exception):  # the connection is gone as it should be
+        close()
+
+
+# A loop keeps no task alive.
+_closing: set[Any] = set()
+
+
+def _close_soon(loop: Any, abandoned: _Abandoned) -> None:
+    async def close() -> None:
+        with contextlib.suppress(Exception):  # the connection is gone as it should be
+            await abandoned.aclose()
+
+    task = loop.create_task(close())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+def _running_loop() -> Any:
+    """The running asyncio loop; None elsewhere, where the pool's next call closes what was dropped."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 class SyncBody(_Body):
     """The body of a synchronous answer."""
+
+    def _hand_over(self, abandoned: _Abandoned) -> None:
+        # A bare thread: starting one of `threading` takes a lock that the interrupted code may hold.
+        _thread.start_new_thread(_quietly, (abandoned.close,))
 
     def __iter__(self) -> Iterator[bytes]:
         self._iterator = self._chunks()
@@ -104,13 +143,16 @@ class SyncBody(_Body):
         try:
             if self._worth_draining():
                 self._drain()
-            if self._connection is not None and not self._ended:
-                self._connection.close()
         finally:
-            # Closing the inner body makes the pool hand the connection to a call that waits: it must be free by then.
-            if self._connection is not None:
-                self._connection.release()
-            self._inner.close()
+            # Also when the reader is interrupted here: what is half-read must not carry another call. Closing the
+            # inner body makes the pool hand the connection to a call that waits: it must be free by then.
+            try:
+                if self._connection is not None and not self._ended:
+                    self._connection.close()
+            finally:
+                if self._connection is not None:
+                    self._connection.release()
+                self._inner.close()
 
     def _drain(self) -> None:
         stream = self._network_stream
@@ -120,19 +162,26 @@ class SyncBody(_Body):
         def read_until_deadline(max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ARG001
             return bytes(read(max_bytes, timeout=max(0.0, (deadline_ns - now_ns()) / 1e9)))
 
-        stream.read = read_until_deadline
         try:
+            stream.read = read_until_deadline
             for _ in self._iterator or self:
                 if now_ns() > deadline_ns:
                     return
         except Exception:  # noqa: BLE001 - a time-out or a broken connection: it is closed, and the answer was complete
             pass
         finally:
-            del stream.read
+            vars(stream).pop("read", None)
 
 
 class AsyncBody(_Body):
     """The body of an asynchronous answer."""
+
+    def __init__(self, response: Any, abandoned: deque[Any]) -> None:
+        super().__init__(response, abandoned)
+        self._loop = _running_loop()
+
+    def _hand_over(self, abandoned: _Abandoned) -> None:
+        self._loop.call_soon_threadsafe(_close_soon, self._loop, abandoned)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         self._iterator = self._chunks()
@@ -153,12 +202,15 @@ class AsyncBody(_Body):
             try:
                 if self._worth_draining():
                     await self._drain()
-                if self._connection is not None and not self._ended:
-                    await self._connection.aclose()
             finally:
-                if self._connection is not None:
-                    self._connection.release()
-                await self._inner.aclose()
+                # A native cancellation passes the shield.
+                try:
+                    if self._connection is not None and not self._ended:
+                        await self._connection.aclose()
+                finally:
+                    if self._connection is not None:
+                        self._connection.release()
+                    await self._inner.aclose()
 
     async def _drain(self) -> None:
         try:

@@ -100,7 +100,7 @@ def transport_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
             async def handle_async_request(self, request: Any) -> Any:
                 while self.abandoned:
                     with contextlib.suppress(Exception):
-                        await self.abandoned.popleft().aclose_abandoned()
+                        await self.abandoned.popleft().aclose()
                 return self.wrapped(await super().handle_async_request(request))
 
         else:
@@ -108,7 +108,7 @@ def transport_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
             def handle_request(self, request: Any) -> Any:
                 while self.abandoned:
                     with contextlib.suppress(Exception):  # another thread may have been faster
-                        self.abandoned.popleft().close_abandoned()
+                        self.abandoned.popleft().close()
                 return self.wrapped(super().handle_request(request))
 
     return Transport

@@ -14,6 +14,8 @@ from functools import cache
 from types import ModuleType
 from typing import Any, ClassVar
 
+import anyio
+
 from ._pooled import PoolSettings, library_of, ssl_context, transport_class
 
 
@@ -52,16 +54,18 @@ class _OfLoop:
         self._until_the_end: Any = None
 
     async def close_at_the_end(self, forget: Callable[[], object]) -> None:
-        """Have `asyncio.run` close the pools: it ends what asynchronous generators are left, and waits for them."""
+        """Have `asyncio.run` or `trio.run` close the pools: it ends what asynchronous generators are left."""
 
         async def until_the_end() -> AsyncIterator[None]:
             try:
                 yield
             finally:
                 forget()
-                for transport in self.transports.values():
-                    with contextlib.suppress(Exception):
-                        await transport.aclose()
+                # Trio ends its generators under cancellation.
+                with anyio.CancelScope(shield=True):
+                    for transport in self.transports.values():
+                        with contextlib.suppress(Exception):
+                            await transport.aclose()
 
         self._until_the_end = until_the_end()
         await anext(self._until_the_end)
@@ -105,7 +109,7 @@ class _Pools:
         if transport is None:
             transport = transport_class(library_of(settings), asynchronous=True)(settings)
             of_loop.transports[settings] = transport
-        if first and isinstance(loop, asyncio.AbstractEventLoop):
+        if first:
             await of_loop.close_at_the_end(lambda: self._async.pop(loop, None))
         return transport
 
@@ -193,7 +197,8 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
 
             @property
             def _pool(self) -> Any:
-                return _Process.pools.async_transport(self.settings)._pool
+                transport = _Process.pools.async_transport(self.settings)
+                return None if transport is None else transport._pool
 
             async def handle_async_request(self, request: Any) -> Any:
                 transport = _Process.pools.async_transport(self.settings)

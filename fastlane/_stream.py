@@ -101,7 +101,7 @@ def _observing_async(stream_cls: Any) -> Any:
                 observation.pulling = True
                 try:
                     # The event loop closes every generator of a dropped stream itself, this source too, and no
-                    # generator can be closed twice at once.
+                    # generator can be closed twice at once. With the answer closed first, none of them waits.
                     await (self.response.aclose() if dropped else source.aclose())
                 finally:
                     observation.pulling = False

@@ -32,6 +32,8 @@ class _Body:
         self._inner = response.stream
         self._connection = response.extensions.get(CONNECTION)
         self._network_stream = response.extensions.get("network_stream")
+        # HTTP/1.1 underneath closes a connection whose answer was left half-read; HTTP/2 goes on with it.
+        self._stays_open = response.extensions.get("http_version") == b"HTTP/2"
         self._refused = response.status_code >= 400
         self._abandoned = abandoned
         self._iterator: Any = None
@@ -147,7 +149,7 @@ class SyncBody(_Body):
             # Also when the reader is interrupted here: what is half-read must not carry another call. Closing the
             # inner body makes the pool hand the connection to a call that waits: it must be free by then.
             try:
-                if self._connection is not None and not self._ended:
+                if self._stays_open and self._connection is not None and not self._ended:
                     self._connection.close()
             finally:
                 if self._connection is not None:
@@ -183,15 +185,21 @@ class AsyncBody(_Body):
     def _hand_over(self, abandoned: _Abandoned) -> None:
         self._loop.call_soon_threadsafe(_close_soon, self._loop, abandoned)
 
+    # No generator: the event loop would finalise it by itself when the answer is dropped, at the same time as those
+    # around it do.
     def __aiter__(self) -> AsyncIterator[bytes]:
-        self._iterator = self._chunks()
-        return self._iterator  # type: ignore[no-any-return]
+        if self._iterator is None:
+            self._iterator = aiter(self._inner)
+        return self
 
-    async def _chunks(self) -> AsyncIterator[bytes]:
-        async for chunk in self._inner:
-            self._passed(chunk)
-            yield chunk
-        self._ended = True
+    async def __anext__(self) -> bytes:
+        try:
+            chunk: bytes = await anext(self._iterator)
+        except StopAsyncIteration:
+            self._ended = True
+            raise
+        self._passed(chunk)
+        return chunk
 
     async def aclose(self) -> None:
         """End the body; if it was left half-read, its connection is closed, so that the server stops."""
@@ -205,7 +213,7 @@ class AsyncBody(_Body):
             finally:
                 # A native cancellation passes the shield.
                 try:
-                    if self._connection is not None and not self._ended:
+                    if self._stays_open and self._connection is not None and not self._ended:
                         await self._connection.aclose()
                 finally:
                     if self._connection is not None:
@@ -215,7 +223,7 @@ class AsyncBody(_Body):
     async def _drain(self) -> None:
         try:
             with anyio.move_on_after(_DRAIN_S):
-                async for _ in self._iterator or self:
+                async for _ in self:
                     await anyio.lowlevel.checkpoint()  # the deadline also holds for what is buffered already
         except Exception:  # noqa: BLE001 - a broken connection: it is closed, and the answer was complete
             pass

@@ -1,7 +1,8 @@
 """What `import fastlane` costs on top of `import openai`, in CPU time of a fresh interpreter.
 
-Inside: everything that the interpreter does from start to exit. Outside: the compilation of modules, which a first,
-unmeasured run of each side has done.
+Inside: everything that the interpreter does from start to exit; the figures of `first_call` hold a first call over an
+in-memory transport too, with what both sides import only then. Outside: the network, and the compilation of modules,
+which a first, unmeasured run of each side has done.
 """
 
 from __future__ import annotations
@@ -40,15 +41,34 @@ def _loaded_by_import() -> list[str]:
     return [str(name) for name in json.loads(answer.stdout)]
 
 
-def measure(quick: bool) -> Report:
+_FIRST_CALL = """
+import httpx2
+from {module} import OpenAI
+from benchmarks._prepared import ANSWER, MODEL, Prepared
+http_client = httpx2.Client(transport=Prepared("application/json", (ANSWER,)))
+client = OpenAI(base_url="http://prepared.invalid/v1", api_key="none", http_client=http_client)
+client.chat.completions.create(model=MODEL, messages=[{{"role": "user", "content": "Is water wet?"}}])
+"""
+
+
+def _in_turn(sides: dict[str, str], rounds: int) -> dict[str, list[float]]:
     """Start an interpreter for each side in turn."""
-    sides = {"stock": "import openai; openai.OpenAI", "fastlane": "import fastlane; fastlane.OpenAI"}
     for code in sides.values():
         _child_cpu_ms(code)
     taken: dict[str, list[float]] = {name: [] for name in sides}
-    for round_number in range(12 if quick else 40):
+    for round_number in range(rounds):
         for name in reversed(sides) if round_number % 2 else sides:
             taken[name].append(_child_cpu_ms(sides[name]))
+    return taken
+
+
+def measure(quick: bool) -> Report:
+    """Measure the import alone, and the import with a first call."""
+    rounds = 12 if quick else 40
+    taken = _in_turn({"stock": "import openai; openai.OpenAI", "fastlane": "import fastlane; fastlane.OpenAI"}, rounds)
+    calls = _in_turn(
+        {"stock": _FIRST_CALL.format(module="openai"), "fastlane": _FIRST_CALL.format(module="fastlane")}, rounds
+    )
     added = median(differences(taken["fastlane"], taken["stock"]))
     loaded = _loaded_by_import()
     return Report(
@@ -58,6 +78,8 @@ def measure(quick: bool) -> Report:
             "added_cpu_high_ms": added.high,
             "stock_cpu_ms": median(taken["stock"]).value,
             "fastlane_cpu_ms": median(taken["fastlane"]).value,
+            "first_call_added_cpu_ms": median(differences(calls["fastlane"], calls["stock"])).value,
+            "first_call_stock_cpu_ms": median(calls["stock"]).value,
             "modules_that_should_not_load": len(loaded),
         },
         reach=(

@@ -1,0 +1,174 @@
+"""A record says what happened, also in the corners: odd bodies, odd copies, calls that nobody waits for any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+import fastlane
+from fastlane import Call, CallRecord, ConfigurationError, Connection, Play
+from fastlane.emulator import Emulator
+
+MODEL = "gpt-4.1-nano"
+MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]
+
+
+@dataclass(frozen=True, slots=True)
+class Unnamed(Play):
+    """Changes what it is told to, and does not say so."""
+
+    headers: bool = False
+
+    def plan(self, call: Call) -> Call:
+        if self.headers:
+            return replace(call, headers={"x-of-a-play": "1"})
+        return replace(call, body={**call.body, "max_tokens": 3})
+
+
+@dataclass(frozen=True, slots=True)
+class Broken(Play):
+    field: str
+    value: Any
+
+    def plan(self, call: Call) -> Call:
+        return replace(call, **{self.field: self.value})
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing(Play):
+    def plan(self, call: Call) -> Call:
+        return call.with_body("nothing to speak of", user="u")
+
+
+def test_a_copy_with_other_plays_says_whose_connections_it_uses(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        bare = client.with_plays()
+        again = bare.with_plays(Connection())
+        for each in (client, bare, again):
+            each.models.list()
+        bare.close()
+        again.close()
+
+        seen = [each.calls[0] for each in (client, bare, again)]
+    assert [record.transport for record in seen] == ["fastlane", "stock", "fastlane"]
+    assert seen[2].attempts[0].http_version == "HTTP/2"
+
+
+@pytest.mark.parametrize(("headers", "what"), [(False, "body"), (True, "headers")])
+def test_a_change_that_a_play_does_not_name_is_named_after_it(
+    arguments: dict[str, Any], headers: bool, what: str
+) -> None:
+    with fastlane.OpenAI(**arguments, plays=[Unnamed(headers=headers)]) as client:
+        client.chat.completions.create(model=MODEL, messages=MESSAGES)
+
+        assert client.calls[0].changes == (f"Unnamed changed the {what}",)
+
+
+@pytest.mark.parametrize("broken", [Broken("body", None), Broken("headers", {"x-a": 1})])
+def test_a_plan_that_cannot_be_sent_is_left_out(arguments: dict[str, Any], broken: Broken) -> None:
+    with fastlane.OpenAI(**arguments, plays=[broken]) as client:
+        answer = client.chat.completions.create(model=MODEL, messages=MESSAGES)
+
+        assert answer.choices
+        assert client.calls[0].changes == ()
+
+
+def test_an_omitted_field_of_extra_body_stays_out_beside_a_play(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, plays=[Nothing()]) as client:
+        client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_body={"top_p": openai.omit})
+
+        assert client.calls[0].outcome == "completed"
+
+
+def test_the_model_is_the_one_that_was_sent(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_body={"model": "other"})
+
+        assert client.calls[0].model == "other"
+
+
+def test_an_absolute_address_is_the_origin_of_its_call(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, max_retries=0, timeout=2) as client:
+        with pytest.raises(openai.APIConnectionError):
+            client.get("http://[::1]:9/elsewhere", cast_to=object)
+
+        assert (client.calls[0].origin, client.calls[0].endpoint) == ("http://[::1]:9", "/elsewhere")
+
+
+def test_the_bytes_of_a_whole_answer_are_counted(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        client.chat.completions.create(model=MODEL, messages=MESSAGES)
+
+        (attempt,) = client.calls[0].attempts
+    assert attempt.response_body_bytes == provider.log()[0].bytes_out
+
+
+def test_a_file_has_no_finish_reason(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        client.files.create(file=b"{}", purpose="batch")
+
+        assert client.calls[0].finish_reason is None
+
+
+def test_a_coroutine_that_is_closed_while_it_waits_was_cancelled(arguments: dict[str, Any]) -> None:
+    client = fastlane.AsyncOpenAI(**arguments, plays=[])
+
+    async def never() -> None:
+        coroutine = client.chat.completions.create(model=MODEL, messages=MESSAGES)
+        contextvars.copy_context().run(coroutine.send, None)  # as far as it goes without waiting
+        coroutine.close()
+
+    asyncio.run(never())
+    assert [record.outcome for record in client.calls] == ["cancelled"]
+
+
+def test_what_happens_after_the_end_is_no_part_of_the_record(arguments: dict[str, Any]) -> None:
+    told: list[CallRecord] = []
+    with fastlane.OpenAI(**arguments, hooks=[told.append]) as client:
+        stream = client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
+        next(stream)
+        stream.close()
+        with contextlib.suppress(Exception):  # whatever the library makes of it
+            list(stream)
+
+        assert [record.outcome for record in client.calls] == [record.outcome for record in told] == ["closed"]
+
+
+def test_the_callers_own_trace_is_called_and_the_wire_is_stamped_none_the_less(arguments: dict[str, Any]) -> None:
+    seen: list[str] = []
+
+    class Tracing(httpx2.Client):
+        def build_request(self, *args: Any, **kwargs: Any) -> httpx2.Request:
+            request = super().build_request(*args, **kwargs)
+            request.extensions["trace"] = lambda event, info: seen.append(event)
+            return request
+
+    with Tracing() as http_client, fastlane.OpenAI(**arguments, http_client=http_client) as client:
+        client.models.list()
+
+        assert client.calls[0].attempts[0].wire.connect_s is not None
+    assert "connection.connect_tcp.started" in seen
+
+
+async def hook(record: CallRecord) -> None:
+    raise AssertionError(record)
+
+
+def test_a_coroutine_function_is_no_hook() -> None:
+    with pytest.raises(ConfigurationError, match="called, not awaited"):
+        fastlane.OpenAI(api_key="k", hooks=[hook])
+
+
+def test_a_play_is_a_dataclass() -> None:
+    class Bare(Play):
+        pass
+
+    with pytest.raises(ConfigurationError, match="Bare must be a frozen dataclass"):
+        fastlane.OpenAI(api_key="k", plays=[Bare()])

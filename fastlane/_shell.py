@@ -24,6 +24,8 @@ PLANNED_ENDPOINTS = frozenset({"/chat/completions", "/responses"})
 # What `with_raw_response` and `with_streaming_response` give.
 _UNDECODED = (LegacyAPIResponse, BaseAPIResponse)
 
+_STREAMS = (openai.Stream, openai.AsyncStream)
+
 # Whose calls these are is not for a play to say.
 _CREDENTIAL_HEADERS = frozenset({"authorization", "api-key", "cookie", "openai-organization", "openai-project"})
 
@@ -120,7 +122,7 @@ class Shell:
     @staticmethod
     def returned(observation: Observation, result: Any) -> None:
         """`request()` returned: the call is over, unless its body is still to be read by the application."""
-        if isinstance(result, openai.Stream | openai.AsyncStream) and not observation.streaming:
+        if observation.stream and not observation.streaming and isinstance(result, _STREAMS):
             # The application's own subclass sent the request past us.
             response = result.response
             if not response.is_closed:

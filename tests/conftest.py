@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from fastlane.emulator import Emulator, preset
+
+# A shell without job control has its background jobs ignore Ctrl-C, and tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Nothing of the environment that the tests run in may reach a client.
 for name in [name for name in os.environ if name.startswith(("OPENAI_", "AZURE_OPENAI_", "FASTLANE_"))]:

@@ -8,12 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fastlane.emulator import Emulator, preset
 
 # A shell without job control has its background jobs ignore Ctrl-C, and tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What an example takes says how busy the machine is, and nothing about what is tested.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 # Nothing of the environment that the tests run in may reach a client.
 for name in [name for name in os.environ if name.startswith(("OPENAI_", "AZURE_OPENAI_", "FASTLANE_"))]:

@@ -40,6 +40,6 @@ def http(emulator: Emulator, trust: ssl.SSLContext, protocol: str) -> Iterator[h
         http2=protocol == "HTTP/2",
         verify=trust,
         headers={"authorization": "Bearer secret-key"},
-        timeout=10,
+        timeout=40,
     ) as client:
         yield client

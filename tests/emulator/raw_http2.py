@@ -22,7 +22,7 @@ class RawHttp2:
     def __init__(self, port: int, trust: ssl.SSLContext, *, window_bytes: int | None = None) -> None:
         context = trust
         context.set_alpn_protocols(["h2"])
-        raw = socket.create_connection(("127.0.0.1", port), timeout=10)
+        raw = socket.create_connection(("127.0.0.1", port), timeout=40)
         self.socket = context.wrap_socket(raw, server_hostname="localhost")
         self.h2 = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
         self.h2.initiate_connection()

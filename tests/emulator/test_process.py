@@ -14,14 +14,20 @@ from typing import Any
 import httpx2
 import pytest
 
+from fastlane._clock import now_ns
 from fastlane._exceptions import FastlaneError
 from fastlane.emulator import Emulator, preset
 from fastlane.emulator.wire import Wire
 from tests.emulator.requests import chat
 
 
+# Ends a test that waits for ever, and nothing else.
+PATIENCE_S = 40
+
+
 def gone(pid: int) -> bool:
-    for _ in range(100):
+    until = now_ns() + PATIENCE_S * 1_000_000_000
+    while now_ns() < until:
         try:
             os.kill(pid, 0)
             # A process that has ended but that nobody has waited for yet is gone as well.
@@ -35,7 +41,7 @@ def gone(pid: int) -> bool:
 
 def get(emulator: Emulator, url: str) -> httpx2.Response:
     context = ssl.create_default_context(cafile=emulator.environment.get("SSL_CERT_FILE"))
-    with httpx2.Client(http2=True, verify=context, headers={"authorization": "Bearer any"}) as client:
+    with httpx2.Client(http2=True, verify=context, headers={"authorization": "Bearer any"}, timeout=PATIENCE_S) as client:
         return client.post(f"{url}/chat/completions", json=chat())
 
 
@@ -57,7 +63,7 @@ def test_an_emulator_that_is_forgotten_leaves_nothing_behind() -> None:
     process, authority = emulator._process, emulator.certificate_authority
     del emulator
 
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert not authority.exists()
 
 
@@ -116,7 +122,7 @@ def test_an_address_of_ipv6_stands_in_brackets() -> None:
 def test_control_requests_that_make_no_sense_are_refused() -> None:
     with Emulator(model=preset("instant"), tls=False) as emulator:
         root = emulator.base_url.removesuffix("/v1")
-        with httpx2.Client(base_url=f"{root}/emulator") as client:
+        with httpx2.Client(base_url=f"{root}/emulator", timeout=PATIENCE_S) as client:
             assert client.put("/faults", json=["meteor"]).status_code == 400
             assert client.put("/faults", content=b"{").status_code == 400
             assert client.get("/nothing").status_code == 404
@@ -165,11 +171,11 @@ def test_the_command_serves_until_ctrl_c_and_writes_the_log(tmp_path: Path) -> N
         assert process.stdout
         told = json.loads(process.stdout.readline())
         context = ssl.create_default_context(cafile=told["certificate_authority"])
-        with httpx2.Client(verify=context, headers={"authorization": "Bearer any"}) as client:
+        with httpx2.Client(verify=context, headers={"authorization": "Bearer any"}, timeout=PATIENCE_S) as client:
             assert client.post(f"{told['base_url']}/chat/completions", json=chat()).status_code == 200
         process.send_signal(signal.SIGINT)
 
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert json.loads(log.read_text())["path"] == "/v1/chat/completions"
     assert not Path(told["certificate_authority"]).exists()
 
@@ -183,7 +189,7 @@ def test_the_command_prints_what_to_copy() -> None:
             if line.startswith("curl"):
                 break
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
     text = "".join(lines)
 
     assert "export SSL_CERT_FILE=" in text
@@ -217,6 +223,6 @@ def test_the_listed_presets_say_where_their_figures_come_from() -> None:
 @pytest.mark.parametrize("action", ["log", "nothing"])
 def test_a_control_request_has_an_id_that_is_no_number(action: str) -> None:
     with Emulator(model=preset("instant"), tls=False) as emulator:
-        answer = httpx2.get(f"{emulator.direct_base_url.removesuffix('/v1')}/emulator/{action}")
+        answer = httpx2.get(f"{emulator.direct_base_url.removesuffix('/v1')}/emulator/{action}", timeout=PATIENCE_S)
 
     assert answer.headers["x-request-id"] == "req_0_control"

@@ -20,7 +20,6 @@ from fastlane.emulator import Emulator, preset
 from fastlane.emulator.wire import Wire
 from tests.emulator.requests import chat
 
-
 # Ends a test that waits for ever, and nothing else.
 PATIENCE_S = 40
 
@@ -41,7 +40,9 @@ def gone(pid: int) -> bool:
 
 def get(emulator: Emulator, url: str) -> httpx2.Response:
     context = ssl.create_default_context(cafile=emulator.environment.get("SSL_CERT_FILE"))
-    with httpx2.Client(http2=True, verify=context, headers={"authorization": "Bearer any"}, timeout=PATIENCE_S) as client:
+    with httpx2.Client(
+        http2=True, verify=context, headers={"authorization": "Bearer any"}, timeout=PATIENCE_S
+    ) as client:
         return client.post(f"{url}/chat/completions", json=chat())
 
 

@@ -15,7 +15,6 @@ from fastlane.emulator import Emulator, RequestLog
 from tests.emulator.raw_http2 import RawHttp2, ended
 from tests.emulator.requests import chat, stream
 
-
 # At 20 ms for each, more tokens than any test has the time for.
 ENDLESS = "100000"
 

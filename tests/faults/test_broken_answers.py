@@ -21,7 +21,7 @@ def stock(make_caller: Any, arguments: dict[str, Any], protocol: str) -> Any:
     """A caller with the stock client, speaking the same protocol."""
     form = openai.DefaultHttpxClient if make_caller.__name__ == "SyncCaller" else openai.DefaultAsyncHttpxClient
     http_client = form(http2=protocol == "HTTP/2")
-    return make_caller(openai, **arguments, max_retries=0, timeout=10, http_client=http_client)
+    return make_caller(openai, **arguments, max_retries=0, timeout=40, http_client=http_client)
 
 
 def raised_by(caller: Any, **wish: Any) -> type[BaseException]:
@@ -90,7 +90,8 @@ def test_a_whole_answer_that_breaks_is_retried_like_the_stock_client_does(caller
 
 
 def test_a_stream_that_stalls_runs_into_the_time_out(caller: Any) -> None:
-    caller.client = caller.client.with_options(timeout=0.3)
+    # The time-out is that of each read, so it must be longer than a busy machine takes for the tokens before.
+    caller.client = caller.client.with_options(timeout=openai.Timeout(40, read=3))
     with pytest.raises(openai.APITimeoutError):
         caller.read(fault="stall;after=3")
     record = caller.last_call
@@ -106,11 +107,11 @@ def test_a_stream_that_stalls_runs_into_the_time_out(caller: Any) -> None:
 
 def test_a_stream_that_pauses_goes_on(caller: Any) -> None:
     events = caller.read(fault="stall=0.3;after=3", output_tokens=6)
-    latencies = caller.last_call.inter_token_latencies_s
+    timeline = caller.last_call.timeline
 
-    assert tokens(events) == 6
-    assert max(latencies) >= 0.25
-    assert latencies.index(max(latencies)) == 2
+    assert tokens(events) == len(timeline.token_ns) == 6
+    assert caller.last_call.outcome == "completed"
+    assert timeline.token_ns[3] - timeline.started_ns >= 290_000_000
 
 
 def test_a_stream_that_ends_early_in_good_order_was_cut_off(caller: Any) -> None:
@@ -132,25 +133,29 @@ def test_a_stream_without_done_and_without_usage_is_whole(caller: Any) -> None:
 
 
 def test_a_role_that_comes_before_the_model_has_begun_is_no_first_token(caller: Any) -> None:
-    caller.read(fault="early_role", prefill_ms=300, output_tokens=3)
+    caller.close_stream(caller.start(1, fault="early_role", prefill_ms=600_000))
     timeline = caller.last_call.timeline
 
-    assert timeline.first_token_ns - timeline.first_event_ns >= 200_000_000
+    assert timeline.first_event_ns is not None
+    assert timeline.first_token_ns is None
+    assert caller.last_call.time_to_first_token_s is None
 
 
 def test_comments_that_keep_the_connection_alive_are_no_tokens(caller: Any) -> None:
     caller.read(fault="keepalive=0.05", prefill_ms=300, output_tokens=3)
     record = caller.last_call
 
-    assert record.time_to_first_token_s >= 0.25
-    assert record.timeline.first_event_ns - record.timeline.started_ns >= 250_000_000
+    assert record.time_to_first_token_s >= 0.29
+    assert record.timeline.first_event_ns - record.timeline.started_ns >= 290_000_000
     assert len(record.timeline.token_ns) == 3
 
 
 def test_headers_that_come_late_are_waited_for(caller: Any) -> None:
     caller.read(fault="slow_headers=0.3", output_tokens=3)
 
-    assert caller.last_call.attempts[0].wire.wait_s >= 0.25
+    wire = caller.last_call.attempts[0].wire
+    assert wire.headers_received_ns - wire.started_ns >= 290_000_000
+    assert wire.wait_s <= (wire.headers_received_ns - wire.started_ns) / 1e9
     assert caller.last_call.outcome == "completed"
 
 

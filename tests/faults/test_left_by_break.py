@@ -11,7 +11,8 @@ import pytest
 import fastlane
 from fastlane.emulator import Emulator, preset
 
-TOKENS = 200
+# At 20 ms for each, more than any test has the time for.
+TOKENS = 3_000
 SLOWLY = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": str(TOKENS)}
 
 
@@ -29,7 +30,7 @@ def test_leaving_an_asynchronous_loop_stops_the_provider_without_noise(
                 model="m", messages=messages, stream=True, extra_headers=SLOWLY
             ):
                 break
-            for _attempt in range(100):
+            for _attempt in range(800):
                 gc.collect()
                 await asyncio.sleep(0.05)
                 if client.calls and provider.log()[-1].reset_ns is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ import pytest
 
 import fastlane
 from fastlane import CallRecord, Usage
+from fastlane._clock import now_ns
 from tests.transport.scripted_server import END, STREAM_HEAD, Script, ScriptedServer, Seen, chunked, event
 
 RECORDED = Path(__file__).parent / "data/engine_transcripts"
@@ -174,24 +176,32 @@ async def test_a_recorded_stream_that_comes_one_byte_at_a_time_to_a_task(name: s
     check_record(client.last_call, answer)
 
 
-def after_the_first_event(pause_s: float) -> Callable[[bytes], Script]:
-    def script(answer: bytes) -> Script:
-        at = answer.index(b"\n\n") + 4
-        return Script([answer[:at], pause_s, answer[at:]], closes=closes(answer))
-
-    return script
+def read_with_a_pause(before: Sequence[bytes], after: Sequence[bytes], closes: bool) -> tuple[CallRecord, int]:
+    """The record of a stream whose second part is sent once its first event was read, and a moment in between."""
+    go_on = threading.Event()
+    with (
+        ScriptedServer(lambda _: Script([*before, go_on, *after], closes=closes)) as server,
+        fastlane.OpenAI(base_url=server.base_url, api_key="sk-test", max_retries=0) as client,
+    ):
+        stream = chat(client)
+        next(stream)
+        between_ns = now_ns()
+        go_on.set()
+        list(stream)
+        assert client.last_call is not None
+        return client.last_call, between_ns
 
 
 @pytest.mark.parametrize("name", ["transformers_plain", "llamacpppython_plain"])
 def test_the_role_is_no_token(name: str) -> None:
     answer = recorded(name)
-    script = after_the_first_event(0.2)(answer)
-    with ScriptedServer(lambda _: script) as server:
-        _, client = read(fastlane, server)
-    timeline = client.last_call.timeline
+    at = answer.index(b"\n\n") + 4
+    record, between_ns = read_with_a_pause([answer[:at]], [answer[at:]], closes(answer))
+    timeline = record.timeline
 
-    assert timeline.first_token_ns - timeline.first_event_ns >= 150_000_000
-    assert timeline.time_to_first_token_s >= 0.15
+    assert timeline.first_event_ns is not None
+    assert timeline.first_token_ns is not None
+    assert timeline.first_event_ns <= between_ns <= timeline.first_token_ns
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -333,7 +343,7 @@ def test_a_comment_that_keeps_the_connection_alive_is_no_event_and_no_token() ->
     record = client.last_call
 
     assert len(events) == record.events == 2
-    assert record.time_to_first_token_s >= 0.15
+    assert record.time_to_first_token_s >= 0.19
     assert record.timeline.first_event_ns == record.timeline.first_token_ns
     assert record.outcome == "completed"
 
@@ -408,13 +418,14 @@ def test_reasoning_that_is_streamed_counts_from_its_first_delta() -> None:
         "completion_tokens_details": {"reasoning_tokens": 10},
     }
     thought = event(completion(choice({"reasoning_content": "hm"})))
-    with streaming(thought, thought, 0.15, HELLO, event(completion(choice({}, "stop"), usage=usage)), DONE) as server:
-        ours, client = read(fastlane, server)
-    record = client.last_call
+    parts = [HELLO, event(completion(choice({}, "stop"), usage=usage)), DONE, END]
+    record, between_ns = read_with_a_pause([STREAM_HEAD, thought, thought], parts, closes=False)
+    timeline = record.timeline
 
-    assert ours[0].choices[0].delta.reasoning_content == "hm"
-    assert record.timeline.first_token_kind == "reasoning"
-    assert record.time_to_first_content_token_s - record.time_to_first_token_s >= 0.1
+    assert timeline.first_token_kind == "reasoning"
+    assert timeline.first_token_ns is not None
+    assert timeline.first_content_token_ns is not None
+    assert timeline.first_token_ns <= between_ns <= timeline.first_content_token_ns
     assert record.streamed_output_tokens == 12
 
 

@@ -244,16 +244,16 @@ def stopped_generation(provider: Emulator) -> RequestLog:
 
 
 def poll(look: Callable[[], RequestLog | None]) -> RequestLog:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 40
     while time.monotonic() < deadline:
         found = look()
         if found is not None:
             return found
         time.sleep(0.02)
-    raise AssertionError("the provider did not notice within 10 s")
+    raise AssertionError("the provider did not notice within 40 s")
 
 
-SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "400"}
+SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
 
 
 @pytest.mark.parametrize("http2", ["prefer", "never"])
@@ -268,7 +268,7 @@ def test_a_watcher_stops_the_stream_and_the_generation(
         (record,) = client.calls
         assert (record.outcome, record.error) == ("stopped", None)
         assert record.events == len(chunks)
-        assert stopped_generation(provider).output_tokens < 400
+        assert stopped_generation(provider).output_tokens < 3000
 
 
 @pytest.mark.asyncio
@@ -282,7 +282,7 @@ async def test_a_watcher_stops_the_async_stream_and_the_generation(
 
         assert sum(bool(chunk.choices[0].delta.content) for chunk in chunks) == 3
         assert [record.outcome for record in client.calls] == ["stopped"]
-        assert stopped_generation(provider).output_tokens < 400
+        assert stopped_generation(provider).output_tokens < 3000
 
 
 def test_a_client_goes_on_after_a_stream_that_was_stopped(arguments: dict[str, Any]) -> None:

@@ -22,7 +22,8 @@ from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC
 
 # Long enough that no test reads it to its end.
 SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
-PROMPTLY_S = 10
+# Ends a test that waits for ever, and nothing else.
+PATIENCE_S = 40
 
 
 class Interrupted(BaseException):
@@ -55,7 +56,7 @@ async def async_opened(client: openai.AsyncOpenAI) -> openai.AsyncStream[Any]:
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PROMPTLY_S
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if holds():
             return True
@@ -164,22 +165,32 @@ def test_a_raw_stream_closed_unread_is_closed(slow: fastlane.OpenAI) -> None:
 needs_signals = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="this system has no pthread_kill")
 
 
+Interrupting = Callable[[Callable[[], bool]], None]
+
+
 @pytest.fixture
-def interrupted_soon() -> Iterator[None]:
-    """A signal that raises KeyboardInterrupt in the main thread, as Ctrl-C does."""
+def interrupted_once() -> Iterator[Interrupting]:
+    """Call it with a condition: once it holds, the main thread gets a KeyboardInterrupt, as by Ctrl-C."""
     before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    timer = threading.Timer(0.4, signal.pthread_kill, [threading.get_ident(), signal.SIGUSR1])
-    timer.start()
-    yield
-    timer.join()
+    main, threads = threading.get_ident(), ThreadPoolExecutor(1)
+
+    def interrupt(holds: Callable[[], bool]) -> None:
+        if eventually(holds):
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    def interrupt_once(holds: Callable[[], bool]) -> None:
+        threads.submit(interrupt, holds)
+
+    yield interrupt_once
+    threads.shutdown()
     signal.signal(signal.SIGUSR1, before)
 
 
 @needs_signals
-@pytest.mark.usefixtures("interrupted_soon")
 def test_a_call_interrupted_while_it_waits_is_cancelled_and_the_client_goes_on(
-    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]
+    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord], interrupted_once: Interrupting
 ) -> None:
+    interrupted_once(lambda: any(request.admitted_ns for request in provider.log()))
     with pytest.raises(KeyboardInterrupt):
         SYNC["chat"](slow.with_options(default_headers={"x-emulator-prefill-ms": "60000"}))
 
@@ -190,10 +201,10 @@ def test_a_call_interrupted_while_it_waits_is_cancelled_and_the_client_goes_on(
 
 
 @needs_signals
-@pytest.mark.usefixtures("interrupted_soon")
 def test_a_stream_interrupted_in_the_middle_is_cancelled_and_the_client_goes_on(
-    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord]
+    provider: Emulator, slow: fastlane.OpenAI, heard: list[CallRecord], interrupted_once: Interrupting
 ) -> None:
+    interrupted_once(lambda: any(request.output_tokens > 3 for request in provider.log()))
     with pytest.raises(KeyboardInterrupt):
         SYNC["chat_streamed_with_usage"](slow)
 
@@ -404,9 +415,9 @@ def test_a_stream_may_be_closed_by_another_thread_while_it_is_read(
 
     thread = threading.Thread(target=read)
     thread.start()
-    begun.wait(PROMPTLY_S)
+    begun.wait(PATIENCE_S)
     stream.close()
-    thread.join(PROMPTLY_S)
+    thread.join(PATIENCE_S)
 
     assert not thread.is_alive()
     assert len(slow.calls) == len(heard) == 1

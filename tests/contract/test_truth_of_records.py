@@ -95,7 +95,7 @@ def test_the_model_is_the_one_that_was_sent(arguments: dict[str, Any]) -> None:
 
 
 def test_an_absolute_address_is_the_origin_of_its_call(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, max_retries=0, timeout=2) as client:
+    with fastlane.OpenAI(**arguments, max_retries=0, timeout=40) as client:
         with pytest.raises(openai.APIConnectionError):
             client.get("http://[::1]:9/elsewhere", cast_to=object)
 

@@ -81,7 +81,7 @@ def test_what_a_play_changed_is_on_the_record_and_the_callers_own_wins(
 ) -> None:
     with make_caller(**arguments, plays=[Seed()], strict=True) as caller:
         caller.ask()
-        caller.client = caller.client.with_options(timeout=10)
+        caller.client = caller.client.with_options(timeout=40)
         caller.read()
 
         assert [record.changes for record in caller.calls] == [("seed: 7",), ("seed: 7",)]
@@ -102,8 +102,8 @@ def test_a_watcher_stops_a_stream_and_the_server(
     make_caller: Any, arguments: dict[str, Any], provider: Emulator
 ) -> None:
     with make_caller(**arguments, plays=[StopAfter()], strict=True) as caller:
-        chunks = caller.read(output_tokens=1_000, token_ms=3)
-        caller.read(output_tokens=1_000, token_ms=3)
+        chunks = caller.read(output_tokens=3_000, token_ms=20)
+        caller.read(output_tokens=3_000, token_ms=20)
 
         assert len(chunks) == 3
         assert [record.outcome for record in caller.calls] == ["stopped", "stopped"]

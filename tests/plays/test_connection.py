@@ -235,9 +235,13 @@ def test_no_socket_is_left_when_the_last_client_closes(make_caller: Any, argumen
     before = open_sockets()
     plays = [Connection(idle_s=123)]
     with make_caller(**arguments, plays=plays) as caller:
-        caller.together(*[{"output_tokens": 2, "prefill_ms": 50}] * 4, stream=True)
+        # A stream that is not read to its end keeps its connection.
+        *streams, left = [caller.start(1, output_tokens=20) for _ in range(4)]
         during = open_sockets()
-        caller.close_stream(caller.start(1, output_tokens=500, token_ms=5))
+        for stream in streams:
+            caller.rest(stream)
+        caller.close_stream(left)
+        caller.close_stream(caller.start(1, output_tokens=3_000, token_ms=20))
     gc.collect()
 
     assert during - before >= 4
@@ -315,7 +319,7 @@ def test_without_the_play_the_connections_are_the_stock_clients(make_caller: Any
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_opens_its_own_connections(arguments: dict[str, Any], provider: Emulator) -> None:
-    with OpenAI(**arguments, max_retries=0, timeout=10) as client:
+    with OpenAI(**arguments, max_retries=0, timeout=40) as client:
         client.chat.completions.create(**asking(output_tokens=1))
         child = os.fork()
         if child == 0:

@@ -33,6 +33,7 @@ def test_every_benchmark_explains_itself(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a benchmark takes as long as the machine makes it
 def test_the_last_line_is_json_that_says_what_held() -> None:
     line = json.loads(run("import_cost", "--quick", "--json").splitlines()[-1])
 

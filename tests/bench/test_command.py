@@ -216,7 +216,7 @@ def test_an_interrupted_run_is_reported_kept_and_called_so(
 
     monkeypatch.setattr("fastlane.bench._command.run", cut_short)
 
-    result = run(*QUICK, "--think-s", 0.2, "--workload", talks, "--arms", "baseline", "--out", tmp_path)
+    result = run(*QUICK, "--think-s", 600, "--workload", talks, "--arms", "baseline", "--out", tmp_path)
 
     assert result.exit_code == 130
     assert "INTERRUPTED" in result.stdout

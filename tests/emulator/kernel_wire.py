@@ -123,7 +123,7 @@ class KernelWire:
             relay = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=devices)
             for device in devices:  # the relay has its own copies
                 os.close(device)
-            self._exit.callback(relay.wait, 10)
+            self._exit.callback(relay.wait, 40)
             self._exit.callback(relay.communicate)  # end of input: the relay ends
         except BaseException:
             self._exit.close()
@@ -141,4 +141,4 @@ class KernelWire:
 
     def connect(self, port: int) -> socket.socket:
         """Connect from the client's namespace to the server's."""
-        return self._client.call(lambda: socket.create_connection((SERVER, port), timeout=10))
+        return self._client.call(lambda: socket.create_connection((SERVER, port), timeout=40))

@@ -226,6 +226,15 @@ def test_idle_close_says_goodbye_and_closes_http2_after_the_answer(raw: RawHttp2
     assert raw.goaway_last == 3
 
 
+def test_idle_fin_closes_http2_after_the_answer_without_a_goodbye(raw: RawHttp2) -> None:
+    with raw:
+        raw.read_until(ended(raw.post(chat(stream=True), x_emulator_fault="idle_fin=0.2")))
+        raw.read_until(lambda event: False)
+
+    assert raw.closed
+    assert raw.goaway_last is None
+
+
 def test_idle_close_closes_http1_after_the_answer(emulator: Emulator) -> None:
     url = urlsplit(emulator.direct_base_url)
     context = ssl.create_default_context(cafile=str(emulator.certificate_authority))

@@ -243,9 +243,10 @@ class Answer:
         return 0
 
     def _end(self) -> None:
-        idle = self._faults.get("idle_close")
-        if idle:
-            self._exchange.close_when_idle(_seconds(idle))
+        for kind in ("idle_close", "idle_fin"):
+            idle = self._faults.get(kind)
+            if idle:
+                self._exchange.close_when_idle(_seconds(idle), silently=kind == "idle_fin")
         self._exchange.end()
 
 

@@ -55,5 +55,5 @@ class Exchange(Protocol):
     def go_away(self, manner: Literal["graceful", "hard"], last: int | None) -> None:
         """Announce that no stream after `last` (default: this one) is served."""
 
-    def close_when_idle(self, seconds: float) -> None:
-        """Close the connection once it has been idle for so long."""
+    def close_when_idle(self, seconds: float, *, silently: bool) -> None:
+        """Close the connection once it has been idle for so long; silently: without a GOAWAY on HTTP/2."""

@@ -21,6 +21,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "malformed": "after `after` tokens send one event that is not JSON; not streamed: a body that is not JSON",
         "slow_headers": "send the answer's headers this many seconds later",
         "idle_close": "close the connection when it has been idle for this many seconds after the answer",
+        "idle_fin": "as idle_close, but without the GOAWAY that says goodbye on HTTP/2",
         "truncate": "after `after` tokens end the answer as if it were complete, without finish reason and [DONE]",
         "no_done": "leave out [DONE]",
         "no_usage": "leave out the usage",
@@ -29,7 +30,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "refuse": "refuse the stream (REFUSED_STREAM); on HTTP/1.1 close the connection without an answer",
     }
 )
-_VALUE_NEEDED = frozenset({"status", "slow_headers", "idle_close", "keepalive"})
+_VALUE_NEEDED = frozenset({"status", "slow_headers", "idle_close", "idle_fin", "keepalive"})
 _INTEGERS = frozenset({"after", "code", "last", "times", "every"})
 _NUMBERS = frozenset({"retry_after", "probability"})
 

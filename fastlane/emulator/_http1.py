@@ -220,6 +220,6 @@ class _Turn:
             self._gone = True
             self._connection.close()
 
-    def close_when_idle(self, seconds: float) -> None:
+    def close_when_idle(self, seconds: float, *, silently: bool) -> None:
         """Close the connection once it has been idle for so long."""
         self._http1.idle_s = seconds

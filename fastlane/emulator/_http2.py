@@ -43,6 +43,7 @@ class Http2:
         self.streams: dict[int, _Stream] = {}
         self._last_served: int | None = None
         self._idle_s: float | None = None
+        self._leaves_silently = False
         self._idle: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -148,12 +149,14 @@ class Http2:
             self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._close_idle)
 
     def _close_idle(self) -> None:
-        self.h2.close_connection()
+        if not self._leaves_silently:
+            self.h2.close_connection()
         self.connection.close()
 
-    def close_when_idle(self, seconds: float) -> None:
+    def close_when_idle(self, seconds: float, *, silently: bool) -> None:
         """Close once no stream has been open for so long."""
         self._idle_s = seconds
+        self._leaves_silently = silently
 
     def go_away(self, last: int) -> None:
         """Send GOAWAY(NO_ERROR) and serve the streams up to `last` to their end."""
@@ -304,6 +307,6 @@ class _Stream:
         else:
             self._http2.go_away(last)
 
-    def close_when_idle(self, seconds: float) -> None:
+    def close_when_idle(self, seconds: float, *, silently: bool) -> None:
         """Close the connection once it has been idle for so long."""
-        self._http2.close_when_idle(seconds)
+        self._http2.close_when_idle(seconds, silently=silently)

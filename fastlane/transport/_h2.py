@@ -1,0 +1,166 @@
+"""A connection over HTTP/2 without its I/O: requests and all that we say; `_h2_answers` is what we are told.
+
+The h2 library speaks for our side: it packs heads, splits bodies, keeps the peer's settings and windows. What the peer
+sends on a stream is taken apart without it, because h2 ends the connection over what concerns one stream (a GOAWAY that
+lets the others end, a wrong content-length), answers each late frame of a stream that was reset with another reset, and
+takes several times as long for a piece of an answer.
+"""
+
+from __future__ import annotations
+
+from h2.errors import ErrorCodes
+
+from . import _frames as wire, _limits as limits
+from ._errors import TransportError
+from ._exchange import Exchange
+from ._h2_answers import Http2Answers
+from ._h2_streams import Stream
+
+
+class Http2Connection(Http2Answers):
+    """An `HttpConnection` over HTTP/2."""
+
+    http_version = "HTTP/2"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pings = 0
+        self._said_goodbye = False
+
+    @property
+    def capacity(self) -> int:
+        """Exchanges that the peer allows at once; 0 once the connection takes no new ones."""
+        if (
+            self._error is not None
+            or self._said_goodbye
+            or self.goaway_code is not None
+            or self._next_stream_id > limits.HIGHEST_STREAM_ID
+        ):
+            return 0
+        return self._h2.remote_settings.max_concurrent_streams if self.is_ready else limits.ASSUMED_STREAMS
+
+    @property
+    def open_exchanges(self) -> int:
+        """Exchanges begun whose end, by both sides, has not come."""
+        return len(self._streams)
+
+    def start(self) -> None:
+        """Say what we allow, in one write."""
+        self._h2.initiate_connection()
+        self._take_from_h2()
+        # A connection's window is 65,535 bytes at first, whatever the settings say (RFC 9113, 6.9.2).
+        self._out.append(wire.window_update(0, limits.CONNECTION_WINDOW - 65_535))
+
+    def data_to_send(self) -> bytes:
+        """Take what is to be sent to the peer now."""
+        out = self._out
+        if not out:
+            return b""
+        self._out = []
+        self._unsent_control = 0
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def begin(self, exchange: Exchange, *, end: bool) -> None:
+        """Send the head of a request; `end` where it has no body."""
+        if len(self._streams) >= self.capacity:
+            raise self._refusal()
+        fields = wire.request_fields(exchange.request_head)
+        most = self._h2.remote_settings.max_header_list_size
+        if most is not None and wire.list_bytes(fields) > most:
+            raise TransportError("LocalProtocolError", f"The request's head is larger than the server takes ({most:,})")
+        stream_id = self._next_stream_id
+        self._next_stream_id += 2
+        phases = exchange.phases
+        phases.http_version = self.http_version
+        phases.peer_stream_window = self._h2.remote_settings.initial_window_size
+        phases.peer_connection_window = self._h2.outbound_flow_control_window
+        self._h2.send_headers(stream_id, fields, end_stream=end)
+        self._take_from_h2()
+        self._control.sent(1)
+        exchange.stream_id = stream_id
+        exchange.request_ended = end
+        self._streams[stream_id] = Stream(stream_id, exchange)
+
+    def _refusal(self) -> TransportError:
+        if self._error is not None:
+            return TransportError(self._error.name, self._error.message, unprocessed=True)
+        message = "The server takes no further request on this connection"
+        return TransportError("RemoteProtocolError", message, unprocessed=True)
+
+    def room(self, exchange: Exchange) -> int:
+        """Bytes of the request's body that may be sent now."""
+        if self._stream_of(exchange) is None or exchange.request_ended:
+            return 0
+        # A window is below zero where the peer has made it smaller after the fact (RFC 9113, 6.9.2).
+        return max(0, self._h2.local_flow_control_window(exchange.stream_id))
+
+    def send(self, exchange: Exchange, data: bytes, *, end: bool) -> None:
+        """Send bytes of the request's body, at most `room()` of them; `end` with the last, which may be empty."""
+        stream = self._stream_of(exchange)
+        if stream is None or exchange.request_ended:
+            return  # the peer has ended it in the meantime
+        if len(data) > self.room(exchange):
+            raise TransportError("LocalProtocolError", "More was to be sent than the server has room for")
+        most = self._h2.max_outbound_frame_size
+        last = max(0, len(data) - 1) // most * most
+        view = memoryview(data)
+        for start in range(0, last, most):
+            self._h2.send_data(exchange.stream_id, view[start : start + most])
+        if end or data:
+            self._h2.send_data(exchange.stream_id, view[last:], end_stream=end)
+        self._take_from_h2()
+        self._control.sent(last // most + 1, len(data))
+        if end:
+            exchange.request_ended = True
+            if exchange.answer_ended:
+                self._forget(stream)
+
+    def took(self, exchange: Exchange, count: int) -> None:
+        """The application has read `count` bytes of the answer's body: the peer may send as many more."""
+        stream = self._stream_of(exchange)
+        if stream is not None and not exchange.answer_ended:
+            self._credit(stream, count)
+
+    def cancel(self, exchange: Exchange) -> bool:
+        """Nobody waits for this exchange any more: have the peer stop."""
+        stream = self._stream_of(exchange)
+        if stream is not None:
+            self._reset(stream, ErrorCodes.CANCEL)
+        return True
+
+    def _stream_of(self, exchange: Exchange) -> Stream | None:
+        stream = self._streams.get(exchange.stream_id)
+        return stream if stream is not None and stream.exchange is exchange else None
+
+    def ping(self, now_ns: int) -> bool:
+        """Ask the peer for a sign of life."""
+        if self._error is not None:
+            return False
+        if self.ping_sent_ns is None:
+            self._pings += 1
+            self._ping = self._pings.to_bytes(8)
+            self._out.append(wire.frame(wire.PING, 0, 0, self._ping))
+            self.ping_sent_ns = now_ns
+        return True
+
+    def goodbye(self) -> None:
+        """We are about to close: say so."""
+        if self._error is None and not self._said_goodbye:
+            self._said_goodbye = True
+            self._out.append(wire.goaway(ErrorCodes.NO_ERROR))
+
+    def receive_end(self, now_ns: int) -> None:
+        """The peer will send nothing more."""
+        if self._error is None:
+            self._error = TransportError("RemoteProtocolError", "The server closed the connection")
+        if any(not stream.exchange.is_over for stream in self._streams.values()):
+            raise self._error.again()
+
+    def lost(self, error: TransportError) -> None:
+        """The connection is gone: break off every exchange that is not over."""
+        self._error = self._error or error
+        streams = list(self._streams.values())
+        for stream in streams:
+            self._forget(stream)
+        for stream in streams:
+            stream.exchange.fail(error.again())

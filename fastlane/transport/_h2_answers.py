@@ -1,0 +1,278 @@
+"""What the peer of a connection over HTTP/2 sends: taken apart, guarded, and handed to the exchange that it is for."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from h2.errors import ErrorCodes
+from h2.events import StreamReset
+from h2.exceptions import ProtocolError
+from hpack.exceptions import HPACKError, OversizedHeaderListError
+
+from . import _frames as wire, _limits as limits
+from ._errors import TransportError
+from ._h2_streams import Http2Streams, Stream
+
+
+class Http2Answers(Http2Streams):
+    """The half of a connection that listens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rest = b""
+        self._now_ns = 0
+        self._window = limits.CONNECTION_WINDOW
+        # The one type of frame that may come: SETTINGS at first, CONTINUATION within a head.
+        self._only: int | None = wire.SETTINGS
+        self._block: list[bytes] = []
+        self._block_bytes = 0
+        self._block_flags = 0
+        self._block_stream_id = 0
+
+    def receive(self, data: bytes, now_ns: int) -> None:
+        """Bytes have come from the peer."""
+        if self._error is not None:
+            raise self._error.again()
+        if self._rest:
+            data = self._rest + data
+        self._now_ns = now_ns
+        unpack = wire.FRAME_HEAD.unpack_from
+        position = 0
+        size = len(data)
+        try:
+            while size - position >= 9:
+                length, flags, stream_id = unpack(data, position)
+                kind = length & 0xFF
+                length >>= 8
+                if self._only is not None and kind != self._only:
+                    self._not_expected()
+                if length > limits.FRAME_BYTES:
+                    self._fail(ErrorCodes.FRAME_SIZE_ERROR, "The server sent a frame larger than we allow")
+                end = position + 9 + length
+                if end > size:
+                    break
+                payload = data[position + 9 : end]
+                position = end
+                if kind == wire.DATA:
+                    self._data(flags, stream_id & 0x7FFFFFFF, payload)
+                else:
+                    self._other(kind, flags, stream_id & 0x7FFFFFFF, payload)
+        except wire.MalformedError as error:
+            self._fail(ErrorCodes.PROTOCOL_ERROR, f"The server sent {error}")
+        self._rest = data[position:]
+
+    def _not_expected(self) -> NoReturn:
+        if self._only == wire.SETTINGS:
+            self._fail(ErrorCodes.PROTOCOL_ERROR, "The server does not speak HTTP/2")
+        self._fail(ErrorCodes.PROTOCOL_ERROR, "The server sent another frame within a head")
+
+    def _must_be_known(self, stream_id: int, what: str) -> None:
+        """A frame for a stream that is over is late; one for a stream that never was is an error."""
+        if not stream_id & 1 or stream_id >= self._next_stream_id:
+            self._fail(ErrorCodes.PROTOCOL_ERROR, f"The server sent {what} on a stream that was never opened")
+
+    # Bodies
+
+    def _data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        length = len(payload)
+        self._window -= length
+        if self._window < limits.CONNECTION_WINDOW // 2:
+            if self._window < 0:
+                self._fail(ErrorCodes.FLOW_CONTROL_ERROR, "The server sent more than the connection's window")
+            self._out.append(wire.window_update(0, limits.CONNECTION_WINDOW - self._window))
+            self._window = limits.CONNECTION_WINDOW
+        if flags & wire.PADDED:
+            payload = wire.unpadded(flags, payload)
+        if not payload and not flags & wire.END_STREAM:
+            self._count("empty DATA")
+        stream = self._streams.get(stream_id)
+        if stream is None or stream.exchange.answer_ended:
+            self._must_be_known(stream_id, "DATA")
+            return
+        stream.window -= length
+        if stream.window < 0:
+            self._fail(ErrorCodes.FLOW_CONTROL_ERROR, "The server sent more than a stream's window")
+        exchange = stream.exchange
+        if exchange.answer_head is None:
+            self._break_off(stream, "The server sent a body before its head")
+            return
+        stream.received += len(payload)
+        if stream.body_bytes is not None and stream.received > stream.body_bytes:
+            self._break_off(stream, "The server sent a body longer than its content-length")
+            return
+        if exchange.discarding:
+            self._credit(stream, length)
+        elif length != len(payload):
+            self._credit(stream, length - len(payload))
+        if payload:
+            exchange.arrived(payload, self._now_ns)
+        if flags & wire.END_STREAM:
+            self._answer_ended(stream)
+
+    def _answer_ended(self, stream: Stream) -> None:
+        if stream.body_bytes is not None and stream.received != stream.body_bytes:
+            self._break_off(stream, "The server sent a body shorter than its content-length")
+            return
+        if stream.exchange.request_ended:
+            self._forget(stream)
+        stream.exchange.end(self._now_ns)
+
+    # Heads
+
+    def _headers(self, flags: int, stream_id: int, payload: bytes) -> None:
+        self._block = [wire.header_block(flags, payload)]
+        self._block_bytes = 0
+        self._block_flags = flags
+        self._block_stream_id = stream_id
+        if flags & wire.END_HEADERS:
+            self._head()
+        else:
+            self._only = wire.CONTINUATION
+
+    def _continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if self._only != wire.CONTINUATION or stream_id != self._block_stream_id:
+            self._fail(ErrorCodes.PROTOCOL_ERROR, "The server continued a head that it had not begun")
+        self._count("CONTINUATION")
+        self._block.append(payload)
+        self._block_bytes += len(payload)
+        if self._block_bytes > limits.HEADER_BLOCK_BYTES:
+            self._fail(ErrorCodes.ENHANCE_YOUR_CALM, "The server sent a head larger than we allow")
+        if flags & wire.END_HEADERS:
+            self._only = None
+            self._head()
+
+    def _head(self) -> None:
+        stream_id = self._block_stream_id
+        self._must_be_known(stream_id, "a head")
+        block = b"".join(self._block)
+        self._block = []
+        # Also for a stream that is over: the decoder has one table for all heads of a connection.
+        try:
+            fields = list(self._decoder.decode(block, raw=True))
+        except OversizedHeaderListError:
+            self._fail(ErrorCodes.ENHANCE_YOUR_CALM, "The server sent a head larger than we allow")
+        except (HPACKError, IndexError, TypeError, ValueError):
+            self._fail(ErrorCodes.COMPRESSION_ERROR, "The server sent a head that cannot be unpacked")
+        stream = self._streams.get(stream_id)
+        if stream is None or stream.exchange.answer_ended:
+            self._count("late HEADERS")
+            return
+        try:
+            self._head_of(stream, fields, ends=bool(self._block_flags & wire.END_STREAM))
+        except wire.MalformedError as error:
+            self._break_off(stream, f"The server sent {error}")
+
+    def _head_of(self, stream: Stream, fields: wire.Fields, *, ends: bool) -> None:
+        exchange = stream.exchange
+        if exchange.answer_head is not None:
+            wire.checked(fields)
+            if not ends:
+                raise wire.MalformedError("a second head")
+        else:
+            head = wire.answer_head(fields)
+            if head.status < 200:
+                if ends or head.status == 101:
+                    raise wire.MalformedError("an informational head where none may be")
+                self._count("informational HEADERS")
+                return
+            stream.body_bytes = None if ends else wire.body_bytes(exchange.request_head.method, head)
+            exchange.phases.first_byte_ns = self._now_ns
+            exchange.answer_head = head
+            exchange.wake()
+        if ends:
+            self._answer_ended(stream)
+
+    # Everything else
+
+    def _other(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if kind == wire.HEADERS:
+            self._headers(flags, stream_id, payload)
+        elif kind == wire.CONTINUATION:
+            self._continuation(flags, stream_id, payload)
+        elif kind == wire.RST_STREAM:
+            self._rst_stream(stream_id, payload)
+        elif kind == wire.GOAWAY:
+            self._goaway(stream_id, payload)
+        elif kind == wire.PUSH_PROMISE:
+            self._fail(ErrorCodes.PROTOCOL_ERROR, "The server pushes, which we have switched off")
+        else:
+            self._count(wire.NAMES[kind] if kind < len(wire.NAMES) else "unknown")
+            if kind == wire.SETTINGS:
+                self._settings(flags, stream_id, payload)
+            elif kind == wire.PING:
+                if flags & wire.ACK and payload == self._ping:
+                    self.ping_sent_ns = None
+                self._to_h2(kind, flags, stream_id, payload)
+            elif kind == wire.WINDOW_UPDATE:
+                self._window_update(flags, stream_id, payload)
+
+    def _rst_stream(self, stream_id: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            self._fail(ErrorCodes.FRAME_SIZE_ERROR, "The server sent RST_STREAM of a wrong size")
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            self._must_be_known(stream_id, "RST_STREAM")
+            self._count("RST_STREAM")
+            return
+        code = int.from_bytes(payload)
+        self._forget(stream)
+        unprocessed = code == ErrorCodes.REFUSED_STREAM
+        message = f"The server reset the stream: {wire.error_name(code)}"
+        stream.exchange.fail(TransportError("RemoteProtocolError", message, unprocessed=unprocessed))
+
+    def _goaway(self, stream_id: int, payload: bytes) -> None:
+        if stream_id or len(payload) < 8:
+            self._fail(ErrorCodes.PROTOCOL_ERROR, "The server sent GOAWAY in a wrong form")
+        self._count("GOAWAY")
+        last_stream_id, self.goaway_code = wire.goaway_numbers(payload)
+        self.goaway_last_stream_id = min(last_stream_id, self.goaway_last_stream_id)
+        message = f"The server is going away: {wire.error_name(self.goaway_code)}"
+        for stream in list(self._streams.values()):
+            if stream.stream_id > self.goaway_last_stream_id:
+                self._forget(stream)
+                stream.exchange.fail(TransportError("RemoteProtocolError", message, unprocessed=True))
+
+    def _settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+        acknowledged = flags & wire.ACK
+        self._to_h2(wire.SETTINGS, flags, stream_id, payload if acknowledged else wire.harmless_settings(payload))
+        if not acknowledged:
+            changes = self._h2.encoder.table_size_changes
+            if len(changes) > 2:  # the lowest and the last are all that the next head must say (RFC 7541, 4.2)
+                changes[:] = [min(changes), changes[-1]]
+            if not self.is_ready:
+                self.is_ready = True
+                self._only = None
+            self._wake_senders()
+
+    def _window_update(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if stream_id and stream_id not in self._streams:
+            self._must_be_known(stream_id, "WINDOW_UPDATE")
+            return
+        self._to_h2(wire.WINDOW_UPDATE, flags, stream_id, payload)
+        if not stream_id:
+            self._wake_senders()
+        elif stream_id in self._streams and not self._streams[stream_id].exchange.request_ended:
+            self._streams[stream_id].exchange.wake()
+
+    def _wake_senders(self) -> None:
+        for stream in list(self._streams.values()):
+            if not stream.exchange.request_ended:
+                stream.exchange.wake()
+
+    def _to_h2(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        try:
+            events = self._h2.receive_data(wire.frame(kind, flags, stream_id, payload))
+        except ProtocolError:
+            self._error = TransportError("RemoteProtocolError", f"The server sent {wire.NAMES[kind]} against the rules")
+            raise self._error.again() from None
+        finally:
+            self._unsent_control += self._take_from_h2()
+        if self._unsent_control > limits.UNSENT_CONTROL_BYTES:
+            self._fail(ErrorCodes.ENHANCE_YOUR_CALM, "The server does not read what it makes us acknowledge")
+        for event in events:
+            # h2 itself resets a stream whose window the peer has opened beyond 2**31 - 1.
+            if isinstance(event, StreamReset) and event.stream_id in self._streams:
+                stream = self._streams[event.stream_id]
+                self._forget(stream)
+                message = f"The server sent {wire.NAMES[kind]} against the rules"
+                stream.exchange.fail(TransportError("RemoteProtocolError", message))

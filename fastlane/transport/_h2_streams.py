@@ -1,0 +1,111 @@
+"""The streams of a connection over HTTP/2, and what its listening and its speaking half share."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.settings import SettingCodes, Settings
+from hpack.hpack import Decoder
+
+from . import _frames as wire, _limits as limits
+from ._errors import TransportError
+from ._exchange import Exchange
+
+_CONFIGURATION = H2Configuration(
+    client_side=True,
+    header_encoding=None,
+    validate_outbound_headers=False,
+    normalize_outbound_headers=False,
+    validate_inbound_headers=False,
+    normalize_inbound_headers=False,
+)
+
+
+class Stream:
+    """An exchange that is not over by both sides."""
+
+    __slots__ = ("body_bytes", "exchange", "received", "stream_id", "uncredited", "window")
+
+    def __init__(self, stream_id: int, exchange: Exchange) -> None:
+        self.stream_id = stream_id
+        self.exchange = exchange
+        self.window = limits.STREAM_WINDOW
+        """Bytes that the peer may still send."""
+        self.uncredited = 0
+        """Bytes that are read and that the peer has not been told of yet."""
+        self.body_bytes: int | None = None
+        """Length of the body, where the head states it."""
+        self.received = 0
+        """Bytes of the body that have come."""
+
+
+class Http2Streams:
+    """What a connection over HTTP/2 remembers."""
+
+    def __init__(self) -> None:
+        self.is_ready = False
+        self.ping_sent_ns: int | None = None
+        self.goaway_code: int | None = None
+        """Why the peer is going away (0: no error); None while it is not."""
+        self.goaway_last_stream_id = limits.HIGHEST_STREAM_ID
+        """The last stream that the peer goes on with."""
+        self._h2 = H2Connection(_CONFIGURATION)
+        self._h2.local_settings = Settings(
+            client=True,
+            initial_values={
+                SettingCodes.ENABLE_PUSH: 0,
+                SettingCodes.INITIAL_WINDOW_SIZE: limits.STREAM_WINDOW,
+                SettingCodes.MAX_HEADER_LIST_SIZE: limits.HEADER_LIST_BYTES,
+            },
+        )
+        del self._h2.local_settings[SettingCodes.ENABLE_CONNECT_PROTOCOL]
+        self._decoder = Decoder(max_header_list_size=limits.HEADER_LIST_BYTES)
+        self._streams: dict[int, Stream] = {}
+        self._next_stream_id = 1
+        self._out: list[bytes] = []
+        self._unsent_control = 0
+        self._control = limits.ControlFrames()
+        self._ping = b""
+        self._error: TransportError | None = None
+
+    def _fail(self, code: ErrorCodes, message: str) -> NoReturn:
+        """The connection cannot go on."""
+        self._error = TransportError("RemoteProtocolError", message)
+        self._out.append(wire.goaway(code))
+        raise self._error.again()
+
+    def _count(self, what: str) -> None:
+        if self._control.flood(self._now_ns):
+            self._fail(ErrorCodes.ENHANCE_YOUR_CALM, f"The server flooded the connection with {what} frames")
+
+    def _credit(self, stream: Stream, count: int) -> None:
+        # Never more than there was at first, whatever is said to have been read.
+        stream.uncredited = min(stream.uncredited + count, limits.STREAM_WINDOW - stream.window)
+        if stream.uncredited >= limits.STREAM_WINDOW // 2:
+            self._out.append(wire.window_update(stream.stream_id, stream.uncredited))
+            stream.window += stream.uncredited
+            stream.uncredited = 0
+
+    def _forget(self, stream: Stream) -> None:
+        self._streams.pop(stream.stream_id, None)
+        # Late frames never come to h2, so that it need not remember how this stream ended.
+        self._h2.streams.pop(stream.stream_id, None)
+
+    def _reset(self, stream: Stream, code: ErrorCodes) -> None:
+        self._forget(stream)
+        self._out.append(wire.rst_stream(stream.stream_id, code))
+        self._control.sent(1)
+
+    def _break_off(self, stream: Stream, message: str) -> None:
+        """The answer cannot be used; the connection's other answers can."""
+        self._reset(stream, ErrorCodes.PROTOCOL_ERROR)
+        stream.exchange.fail(TransportError("RemoteProtocolError", message))
+
+    def _take_from_h2(self) -> int:
+        data = self._h2.data_to_send()
+        if data:
+            self._out.append(data)
+        return len(data)

@@ -10,13 +10,23 @@ from ._errors import TransportError
 from ._exchange import AnswerHead, Exchange
 
 MAX_INCOMPLETE = 100 * 1024
-"""Bytes that may wait for the rest of a head, of a chunk's size line, or of the trailers; httpcore's limit."""
+"""Bytes of a head that may wait for the rest of it; httpcore's limit."""
+MAX_LINE = 4096
+"""Bytes that may wait for the end of a chunk's size line, with its extension, or of the trailers.
+
+Far below h11's own limit, because its patterns take quadratic time to reject many blanks: 100 KiB of them stop the
+whole process for twenty seconds.
+"""
 MAX_INFORMATIONAL = 100
 """Heads with a status of 1xx that may come before the answer."""
 ROOM = 1024 * 1024
 """Bytes of a request's body taken at once: HTTP/1.1 has no windows, and the driver holds back what the socket does."""
 
 SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
+SIZE_LINE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,8}\r?")
+BLANK_LINE = re.compile(rb"\n\r?\n")
+IN_NO_HEAD = re.compile(rb"[\x00\x0b\x0c]|\r[^\n]")
+"""What h11 rejects in a head, and the only bytes that it takes quadratic time to reject."""
 WHAT_CAME = re.compile(r":? (?:bytearray\()?b['\"].*", re.DOTALL)
 
 
@@ -28,27 +38,36 @@ def said(error: h11.ProtocolError) -> TransportError:
     return TransportError("RemoteProtocolError", message)
 
 
-def whole_chunks(data: bytes) -> tuple[list[bytes | bytearray], int]:
-    """The bodies of the plain, complete chunks that the bytes begin with, and where the first other byte stands.
+def take_whole_chunks(data: bytes, pieces: list[bytes | bytearray]) -> bytes:
+    """Take the bodies of the plain, complete chunks that the bytes begin with; the rest is given back.
 
-    Plain is what h11 cannot read otherwise than so: a size above 0, without an extension.
+    Plain is what h11 cannot read otherwise: a size above 0 in few digits, and no extension.
     """
-    bodies: list[bytes | bytearray] = []
     at = 0
     while line := SIZE_LINE.match(data, at):
         start = line.end()
         stop = start + int(line[1], 16)
         if stop == start or not data.startswith(b"\r\n", stop):
             break
-        bodies.append(data[start:stop])
+        pieces.append(data[start:stop])
         at = stop + 2
-    return bodies, at
+    return data[at:]
 
 
 class Http1Connection:
     """An `HttpConnection` that carries one exchange at a time."""
 
-    __slots__ = ("_at_chunk", "_chunked", "_exchange", "_h11", "_informational", "_outgoing", "_reusable")
+    __slots__ = (
+        "_chunked",
+        "_exchange",
+        "_h11",
+        "_head_tail",
+        "_informational",
+        "_left",
+        "_outgoing",
+        "_reusable",
+        "_size_line",
+    )
 
     http_version = "HTTP/1.1"
     is_ready = True
@@ -60,9 +79,18 @@ class Http1Connection:
         self._outgoing: list[bytes] = []
         self._reusable = True
         self._informational = 0
+        """Heads with a status of 1xx that have come for this exchange."""
+        self._head_tail = b""
+        """The last bytes that h11 was given of a head that is not complete."""
         self._chunked = False
-        self._at_chunk = False
-        """h11 waits for the size line of a chunk and holds no byte: it would read the next chunk as we do."""
+        """The answer's body comes in chunks."""
+        self._left: int | None = None
+        """Bytes that h11 needs to the end of a chunk; at 0 it holds nothing, and the next chunk need not pass it.
+
+        None where we do not know: after the first thing in a body that is not a plain chunk.
+        """
+        self._size_line = b""
+        """The beginning of a chunk's size line, kept from h11 until it is known what it becomes."""
 
     @property
     def capacity(self) -> int:
@@ -101,6 +129,8 @@ class Http1Connection:
             exchange.phases.http_version = self.http_version
             self._exchange = exchange
             self._informational = 0
+            self._head_tail = self._size_line = b""
+            self._left = None
             self._write(exchange, request, *([h11.EndOfMessage()] if end else []))
             return
         raise failure
@@ -149,10 +179,7 @@ class Http1Connection:
                 self._reusable = False
                 raise TransportError("RemoteProtocolError", "Server sent bytes that no request has asked for.")
             return
-        if not data:
-            return
-        pieces: list[bytes | bytearray] = []
-        if self._at_chunk:
+        if self._left == 0 and not self._size_line:
             line = SIZE_LINE.match(data)
             if line is not None:
                 start = line.end()
@@ -161,16 +188,8 @@ class Http1Connection:
                     # What nearly all reads of a paced stream are.
                     exchange.arrived(data[start:stop], now_ns)
                     return
-                pieces, at = whole_chunks(data)
-                data = data[at:]
-                if not data:
-                    exchange.arrived(b"".join(pieces), now_ns)
-                    return
-        elif exchange.phases.first_byte_ns is None:
-            exchange.phases.first_byte_ns = now_ns
-        self._at_chunk = False
-        self._h11.receive_data(data)
-        self._read(exchange, pieces, data, now_ns)
+        if data:
+            self._read(exchange, data, now_ns)
 
     def receive_end(self, now_ns: int) -> None:
         """The peer will send nothing more: the end of the connection, and of an answer that is as long as it lasts."""
@@ -178,69 +197,119 @@ class Http1Connection:
         exchange = self._exchange
         if exchange is None:
             return
-        if self._h11.their_state is h11.SEND_RESPONSE:
+        if exchange.answer_head is None:
             raise TransportError("RemoteProtocolError", "Server disconnected without sending a response.")
-        self._h11.receive_data(b"")
-        self._read(exchange, [], b"", now_ns)
+        if self._size_line:
+            self._h11.receive_data(self._size_line)
+        self._read(exchange, b"", now_ns)
 
-    def _read(self, exchange: Exchange, pieces: list[bytes | bytearray], data: bytes, now_ns: int) -> None:
-        """Have h11 read what it holds, of which `data` came last; `pieces` of the body came before it."""
+    def _read(self, exchange: Exchange, data: bytes, now_ns: int) -> None:
+        """Take what has come, or the end of the connection (empty), and hand on what it says."""
+        pieces: list[bytes | bytearray] = []
         ended = False
         failure: TransportError | None = None
-        last: h11.Data | h11.Response | None = None
         try:
-            while not ended:
-                event = self._h11.next_event()
-                if isinstance(event, h11.Data):
-                    pieces.append(event.data)
-                    last = event
-                elif isinstance(event, (h11.Response, h11.InformationalResponse)):
-                    ended = self._read_head(exchange, event, now_ns)
-                    last = event if isinstance(event, h11.Response) else None
-                elif isinstance(event, h11.EndOfMessage):
-                    ended = True
-                else:
-                    break
+            if exchange.answer_head is None:
+                ended, data = self._take_heads(exchange, data, pieces, now_ns)
+                if data and not ended:
+                    ended = self._take_body(exchange, data, pieces)
+            else:
+                ended = self._take_body(exchange, data, pieces)
         except h11.RemoteProtocolError as error:
             failure = said(error)
         except TransportError as error:
             failure = error
         if pieces:
-            exchange.arrived(bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces), now_ns)
+            exchange.arrived(b"".join(pieces), now_ns)
         if failure is not None:
             self._reusable = False
             raise failure
         if ended:
             self._end(exchange, now_ns)
-        elif self._chunked and last is not None:
-            self._at_chunk = self._stands_at_chunk(last, data)
 
-    def _read_head(self, exchange: Exchange, event: h11.Response | h11.InformationalResponse, now_ns: int) -> bool:
-        """Take the head of an answer; whether the answer is over with it."""
+    def _take_heads(
+        self, exchange: Exchange, data: bytes, pieces: list[bytes | bytearray], now_ns: int
+    ) -> tuple[bool, bytes]:
+        """Give h11 heads, one by one, up to the answer's own; whether the answer ended with it, and what came after."""
+        ended = False
+        if exchange.phases.first_byte_ns is None:
+            exchange.phases.first_byte_ns = now_ns
+        while data and exchange.answer_head is None:
+            seen = self._head_tail + data
+            blank = BLANK_LINE.search(seen)
+            end = blank.end() if blank else len(seen)
+            if IN_NO_HEAD.search(seen, 0, end):
+                raise TransportError("RemoteProtocolError", "illegal header line")
+            end -= len(self._head_tail)
+            self._head_tail = b"" if blank else seen[-2:]
+            informational = self._informational
+            ended = self._feed(exchange, data[:end], pieces)
+            data = data[end:]
+            if self._informational > informational:
+                # The answer's own first byte is still to come, or came behind this head.
+                exchange.phases.first_byte_ns = now_ns if data else None
+        if ended and data:
+            self._reusable = False
+        return ended, data
+
+    def _take_body(self, exchange: Exchange, data: bytes, pieces: list[bytes | bytearray]) -> bool:
+        """Take bytes of a body, past h11 where they are plain chunks; whether the answer ended with them."""
+        if self._left is not None and data:
+            if self._left:
+                part, data = data[: self._left], data[self._left :]
+                self._feed(exchange, part, pieces)
+                self._left -= len(part)
+            rest = take_whole_chunks(self._size_line + data, pieces)
+            self._size_line = b""
+            if not rest or SIZE_LINE_BEGUN.fullmatch(rest):
+                self._size_line = rest
+                return False
+            line = SIZE_LINE.match(rest)
+            size = int(line[1], 16) if line else 0
+            missing = line.end() + size + 2 - len(rest) if line and size else 0
+            self._left = missing if missing > 0 else None
+            if self._left:
+                return self._feed(exchange, rest, pieces)
+            data = rest
+        if not self._chunked or not data:
+            return self._feed(exchange, data, pieces)
+        for at in range(0, len(data), MAX_LINE):
+            if self._feed(exchange, data[at : at + MAX_LINE], pieces):
+                if at + MAX_LINE < len(data):
+                    self._reusable = False
+                return True
+            if len(self._h11.trailing_data[0]) > MAX_LINE:
+                raise TransportError("RemoteProtocolError", "Receive buffer too long")
+        return False
+
+    def _feed(self, exchange: Exchange, data: bytes, pieces: list[bytes | bytearray]) -> bool:
+        """Have h11 read bytes, or the end of the connection (empty); whether the answer has ended."""
+        self._h11.receive_data(data)
+        while True:
+            event = self._h11.next_event()
+            if isinstance(event, h11.Data):
+                pieces.append(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                return True
+            elif isinstance(event, (h11.Response, h11.InformationalResponse)):
+                self._take_head(exchange, event)
+                if self._h11.their_state is h11.SWITCHED_PROTOCOL:
+                    return True
+            else:
+                return False
+
+    def _take_head(self, exchange: Exchange, event: h11.Response | h11.InformationalResponse) -> None:
         if event.status_code < 200 and event.status_code != 101:
             self._informational += 1
             if self._informational > MAX_INFORMATIONAL:
                 raise TransportError("RemoteProtocolError", "Server sent too many informational responses.")
-            # The answer's own first byte is still to come, or came behind this head.
-            exchange.phases.first_byte_ns = now_ns if self._h11.trailing_data[0] else None
-            return False
+            return
         # Anything but DONE: the answer came before the request was sent, one side closes, or the protocol changes.
         self._reusable = self._reusable and self._h11.our_state is h11.DONE
         self._chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+        self._left = 0 if self._chunked else None
         exchange.answer_head = AnswerHead(event.status_code, event.headers.raw_items(), bytes(event.reason))
         exchange.wake()
-        return self._h11.their_state is h11.SWITCHED_PROTOCOL
-
-    def _stands_at_chunk(self, last: h11.Data | h11.Response, data: bytes) -> bool:
-        """Whether h11, which has read all of `data` that it can, stands before the size line of a chunk."""
-        if self._h11.trailing_data[0]:
-            return False
-        if isinstance(last, h11.Response):
-            return True
-        # h11 does not say whether it has read the line's end behind the chunk. It has where the bytes end so: with one
-        # or two bytes less, they could only do so if there were an empty size line.
-        body = last.data
-        return last.chunk_start and last.chunk_end and data.endswith(b"%x\r\n%b\r\n" % (len(body), body))
 
     def _end(self, exchange: Exchange, now_ns: int) -> None:
         """The answer is complete: make the connection ready for the next request, if it may carry one."""
@@ -262,7 +331,9 @@ class Http1Connection:
         if exchange is self._exchange:
             self._exchange = None
             self._reusable = False
-        return self._reusable
+            return False
+        # Another exchange may be on its way here by now: it is not to be harmed.
+        return self._reusable or self._exchange is not None
 
     def ping(self, now_ns: int) -> bool:
         """HTTP/1.1 cannot ask."""

@@ -41,7 +41,7 @@ class AnswerSeen:
         self._seen_choices = 0
         self._finished_choices = 0
         self.arrived_ns = 0
-        """When the bytes that are being decoded were read; 0 where nobody says so."""
+        """When the bytes that are being decoded arrived, or were read; 0 where nobody says so."""
         self.events = 0
         self.first_event_ns: int | None = None
         self.first_token_ns: int | None = None
@@ -66,7 +66,7 @@ class AnswerSeen:
         self._steady = False
 
     def event(self, event: Any) -> None:
-        """Look at one decoded event of a stream, out of the bytes that were read at `arrived_ns`."""
+        """Look at one decoded event of a stream, out of the bytes that came at `arrived_ns`."""
         if self._steady:
             # The path of nearly every event of a chat stream: more content of the only choice, and nothing else.
             try:

@@ -9,6 +9,7 @@ from typing import Any
 from . import _tokens_seen
 from ._clock import now_ns
 from ._observation import Observation
+from .transport._phases import PHASES, Phases
 
 # What is kept of an answer that is read undecoded, to find its usage in it: more than any chat answer needs.
 _MOST_KEPT_BYTES = 4 * 1024 * 1024
@@ -20,7 +21,13 @@ def watch_body(response: Any, observation: Observation, *, asynchronous: bool) -
     inner = response.stream
     base = _family(type(inner), "AsyncByteStream" if asynchronous else "SyncByteStream")
     body_class = _body_class(_AsyncBody if asynchronous else _SyncBody, base)
-    response.stream = body_class(inner, observation, _reader_for(response, observation))
+    response.stream = body_class(inner, observation, _reader_for(response, observation), _phases_of(response))
+
+
+def _phases_of(response: Any) -> Phases:
+    """Where our own transport says when each piece of the body arrived; with any other, phases that say nothing."""
+    phases = response.extensions.get(PHASES)
+    return phases if isinstance(phases, Phases) else Phases()
 
 
 def _family(stream_type: type, name: str) -> type:
@@ -37,10 +44,11 @@ def _body_class(form: type[Any], base: type) -> type[Any]:
 class _Body:
     """What both forms share."""
 
-    def __init__(self, inner: Any, observation: Observation, reader: _UndecodedReader | None) -> None:
+    def __init__(self, inner: Any, observation: Observation, reader: _UndecodedReader | None, phases: Phases) -> None:
         self._inner = inner
         self._observation = observation
         self._reader = reader
+        self._phases = phases
 
     def _undecoded(self) -> _UndecodedReader | None:
         """Who has to look into the bytes; nobody where a decoding stream shows its events."""
@@ -61,11 +69,11 @@ class _Body:
 
 class _SyncBody(_Body):
     def __iter__(self) -> Iterator[bytes]:
-        observation, reader = self._observation, self._undecoded()
+        observation, reader, phases = self._observation, self._undecoded(), self._phases
         answer = observation.answer
         try:
             for chunk in self._inner:
-                answer.arrived_ns = now_ns()
+                answer.arrived_ns = phases.chunk_ns or now_ns()
                 observation.received_bytes += len(chunk)
                 if reader is not None:
                     reader.feed(chunk)
@@ -86,11 +94,11 @@ class _SyncBody(_Body):
 
 class _AsyncBody(_Body):
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        observation, reader = self._observation, self._undecoded()
+        observation, reader, phases = self._observation, self._undecoded(), self._phases
         answer = observation.answer
         try:
             async for chunk in self._inner:
-                answer.arrived_ns = now_ns()
+                answer.arrived_ns = phases.chunk_ns or now_ns()
                 observation.received_bytes += len(chunk)
                 if reader is not None:
                     reader.feed(chunk)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from ._timeline import Timeline, WireStamps
+from .transport._phases import Loser
 
 Outcome = Literal["completed", "truncated", "stopped", "closed", "abandoned", "cancelled", "failed"]
 """How a call ended.
@@ -79,7 +80,25 @@ class Attempt:
     connection_id: str | None = None
     """Local address and port of the connection: tells connections apart while they are open."""
     connection_reused: bool | None = None
-    """False where this attempt opened the connection; None where the HTTP client did not say."""
+    """False where this attempt opened the connection or waited for its opening; None where the HTTP client did not
+    say."""
+    alpn: str | None = None
+    """The protocol that TLS agreed on ("h2", "http/1.1")."""
+    tls_version: str | None = None
+    peer_address: str | None = None
+    """Host and port of the address that the connection goes to."""
+    connect_losers: tuple[Loser, ...] = ()
+    """Addresses that were tried for the connection and not taken, each with its outcome."""
+    peer_stream_window: int | None = None
+    """Body bytes that the peer took at once for this request, when it was sent (HTTP/2)."""
+    peer_connection_window: int | None = None
+    """Body bytes that the peer took at once for the whole connection, when the request was sent (HTTP/2)."""
+    round_trip_time_s: float | None = None
+    """The kernel's smoothed round-trip time of the connection when the request was sent (Linux)."""
+    congestion_window: int | None = None
+    """Segments that the kernel would send unacknowledged when the request was sent (Linux)."""
+    resent: int = 0
+    """How often the request was sent again, because the server had certainly not processed it: 0 or 1."""
     request_body_bytes: int | None = None
     """Bytes of the request's body as sent."""
     response_body_bytes: int | None = None
@@ -121,8 +140,8 @@ class CallRecord:
     user_actions: tuple[str, ...] = ()
     """Names of the user actions around the call, the outermost first."""
     transport: str | None = None
-    """Which connections carried the call: the shared ones ("fastlane"), the stock client's own ("stock"), or those of
-    the application's `http_client` ("caller")."""
+    """What carried the last attempt: our own transport on the shared connections ("fastlane"), the HTTP library's own
+    ("stock"), or the application's `http_client` ("caller"), whatever its transport is."""
 
     @property
     def last_attempt(self) -> Attempt | None:
@@ -181,6 +200,9 @@ class CallRecord:
         """The record as plain JSON data, the derived metrics under "metrics"."""
         data = asdict(self)
         data["timeline"]["token_ns"] = list(self.timeline.token_ns)
+        for attempt, plain in zip(self.attempts, data["attempts"], strict=True):
+            plain["wire"]["data_ns"] = list(attempt.wire.data_ns)
+            plain["connect_losers"] = [loser._asdict() for loser in attempt.connect_losers]
         data["metrics"] = {
             "time_to_first_token_s": self.time_to_first_token_s,
             "time_to_first_content_token_s": self.time_to_first_content_token_s,

@@ -7,6 +7,7 @@ import itertools
 import os
 import secrets
 import threading
+from itertools import pairwise
 from typing import Any
 
 from ._answer_seen import AnswerSeen
@@ -274,7 +275,8 @@ class Observation:
             if self.streaming:
                 last.response_body_bytes = self.received_bytes
             if last.ended_ns is None:
-                last.ended_ns = self.answer.arrived_ns or self._ended_ns
+                read_whole = self._done or self.exhausted
+                last.ended_ns = (self.answer.arrived_ns if read_whole else 0) or self._ended_ns
         if self.answer.request_id is None and self._headers is not None:
             self.answer.request_id = self._headers.get("x-request-id")
         self._headers = self._body_error = None
@@ -291,10 +293,17 @@ class Observation:
         last = self.attempts[-1] if self.attempts else None
         outcome = self._outcome or "failed"
         answer_ended_ns = None
-        if last is not None and outcome in ("completed", "truncated") and (not self.streaming or self.exhausted):
-            answer_ended_ns = last.ended_ns
-        elif self._done:
-            answer_ended_ns = self.answer.arrived_ns
+        whole = outcome in ("completed", "truncated") and (not self.streaming or self.exhausted)
+        if last is not None and (whole or self._done):
+            answer_ended_ns = last.answer_ended_ns(self._ended_ns)
+        if answer_ended_ns is None:
+            if self._done:
+                answer_ended_ns = self.answer.arrived_ns
+            elif whole and last is not None:
+                answer_ended_ns = last.ended_ns
+        attempts = [attempt.record(following.started_ns) for attempt, following in pairwise(self.attempts)]
+        if last is not None:
+            attempts.append(last.record(self._ended_ns))
         return CallRecord(
             call_id=self.call_id,
             method=self.method,
@@ -314,7 +323,7 @@ class Observation:
                 first_content_token_ns=self.answer.first_content_ns,
                 token_ns=self.answer.token_ns,
             ),
-            attempts=tuple([attempt.record() for attempt in self.attempts]),
+            attempts=tuple(attempts),
             usage=Usage() if self.answer.usage is None else usage_of(self.answer.usage),
             response_model=self.answer.model,
             finish_reason=self.answer.finish_reason,
@@ -326,5 +335,9 @@ class Observation:
             plays=self.pipeline.fingerprint,
             changes=self.changes,
             user_actions=self._action_path,
-            transport=self.transport,
+            transport=self._carried_by(last),
         )
+
+    def _carried_by(self, last: AttemptStamps | None) -> str:
+        # The transport of the shared connections hands on to the library's own what it cannot carry.
+        return "stock" if self.transport == "fastlane" and last is not None and last.fell_back else self.transport

@@ -17,6 +17,7 @@ from ._body import watch_body
 from ._call import Call
 from ._observation import EXTENSION, Observation
 from ._pipeline import Pipeline
+from .transport._phases import FALLBACK_TRACE, PHASES
 
 # Endpoints whose JSON bodies plays may rewrite. Embeddings and uploads carry mappings too, which are not prompts.
 PLANNED_ENDPOINTS = frozenset({"/chat/completions", "/responses"})
@@ -107,7 +108,7 @@ class Shell:
 
     @staticmethod
     def attach(observation: Observation, request: Any, *, asynchronous: bool) -> None:
-        """Tie an attempt's request to its call, and have the HTTP client stamp it."""
+        """Tie an attempt's request to its call, and have whatever transport carries it stamp it."""
         length: int | None
         try:
             length = len(request.content)
@@ -117,7 +118,11 @@ class Shell:
         attempt = observation.begin_attempt(length)
         extensions = request.extensions
         extensions[EXTENSION] = observation
-        extensions["trace"] = attempt.tracing(extensions.get("trace"), asynchronous=asynchronous)
+        extensions[PHASES] = attempt.phases
+        # Our own transport fills in the phases, and calls a trace only for whoever wants one: that costs it more than
+        # all of its stamps. If it hands the request on to the library's, it puts this trace into its place.
+        wanted = FALLBACK_TRACE if observation.transport == "fastlane" else "trace"
+        extensions[wanted] = attempt.tracing(extensions.get("trace"), asynchronous=asynchronous)
 
     @staticmethod
     def returned(observation: Observation, result: Any) -> None:

@@ -25,9 +25,15 @@ class WireStamps:
 
     started_ns: int
     """The attempt was handed to the HTTP client."""
+    connection_wait_started_ns: int | None = None
+    """The attempt began to wait for a connection; None where one could be used at once."""
+    dns_started_ns: int | None = None
+    """Name resolution began; None for a host that is an address, and where it cannot be told from connecting."""
+    dns_ended_ns: int | None = None
     connect_started_ns: int | None = None
-    """Name resolution and TCP connect began; None on a connection that was open already."""
+    """TCP connect began, and name resolution too where `dns_s` is unknown; None where this attempt opened nothing."""
     connect_ended_ns: int | None = None
+    """TCP was connected, on the address that won if there were several."""
     tls_started_ns: int | None = None
     tls_ended_ns: int | None = None
     send_started_ns: int | None = None
@@ -35,19 +41,42 @@ class WireStamps:
     send_ended_ns: int | None = None
     """The last byte of the request was handed to the socket."""
     headers_received_ns: int | None = None
-    """The head of the answer had arrived."""
+    """The head of the answer had arrived; its first byte, where the transport is fastlane's own."""
+    data_ns: Sequence[int] = field(default_factory=lambda: array("q"))
+    """Arrival of each piece of the answer's body: an HTTP/2 frame, or a read of HTTP/1.1. Empty where not seen."""
     ended_ns: int | None = None
     """The last byte of the answer had arrived, or the attempt failed or was given up."""
 
     @property
+    def first_data_ns(self) -> int | None:
+        """Arrival of the first piece of the answer's body."""
+        return self.data_ns[0] if len(self.data_ns) else None
+
+    @property
     def queue_s(self) -> float | None:
-        """Seconds that the attempt waited for a connection before it connected or sent."""
-        first = self.connect_started_ns if self.connect_started_ns is not None else self.send_started_ns
-        return seconds(self.started_ns, first)
+        """Seconds before the attempt opened a connection or sent on one that was open or opened by another."""
+        return seconds(self.started_ns, self._connected_from_ns)
+
+    @property
+    def connection_wait_s(self) -> float | None:
+        """Seconds of the queue in which the attempt waited for a connection; None where it did not."""
+        return seconds(self.connection_wait_started_ns, self._connected_from_ns)
+
+    @property
+    def _connected_from_ns(self) -> int | None:
+        for moment in (self.dns_started_ns, self.connect_started_ns):
+            if moment is not None:
+                return moment
+        return self.send_started_ns
+
+    @property
+    def dns_s(self) -> float | None:
+        """Seconds of name resolution; None for an address, and where it cannot be told from connecting."""
+        return seconds(self.dns_started_ns, self.dns_ended_ns)
 
     @property
     def connect_s(self) -> float | None:
-        """Seconds of name resolution and TCP connect; None on a reused connection."""
+        """Seconds of TCP connect, and of name resolution where `dns_s` is unknown; None on a reused connection."""
         return seconds(self.connect_started_ns, self.connect_ended_ns)
 
     @property
@@ -62,8 +91,9 @@ class WireStamps:
 
     @property
     def wait_s(self) -> float | None:
-        """Seconds from the last byte of the request sent to the head of the answer received."""
-        return seconds(self.send_ended_ns, self.headers_received_ns)
+        """Seconds from the last byte of the request sent to the head of the answer; None where the head came first."""
+        wait_s = seconds(self.send_ended_ns, self.headers_received_ns)
+        return wait_s if wait_s is None or wait_s >= 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

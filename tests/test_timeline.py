@@ -186,6 +186,29 @@ def test_a_reused_connection_has_no_connect_and_queues_until_it_sends() -> None:
     assert wire.wait_s is None
 
 
+def test_name_lookup_comes_before_the_connection_and_ends_the_queue() -> None:
+    wire = WireStamps(
+        started_ns=0,
+        connection_wait_started_ns=1 * SECOND,
+        dns_started_ns=3 * SECOND,
+        dns_ended_ns=7 * SECOND,
+        connect_started_ns=7 * SECOND,
+        connect_ended_ns=12 * SECOND,
+        send_started_ns=12 * SECOND,
+    )
+
+    assert (wire.queue_s, wire.connection_wait_s, wire.dns_s, wire.connect_s) == (3.0, 2.0, 4.0, 5.0)
+
+
+def test_the_pieces_of_the_body_have_a_first() -> None:
+    assert WireStamps(started_ns=0, data_ns=array("q", [2, 3])).first_data_ns == 2
+    assert WireStamps(started_ns=0).first_data_ns is None
+
+
+def test_an_answer_that_began_before_the_request_was_sent_whole_was_not_waited_for() -> None:
+    assert WireStamps(started_ns=0, send_ended_ns=2 * SECOND, headers_received_ns=SECOND).wait_s is None
+
+
 @pytest.mark.parametrize(("start", "end"), [(None, 1), (1, None), (None, None)])
 def test_seconds_between_a_known_and_an_unknown_moment_are_unknown(start: int | None, end: int | None) -> None:
     assert seconds(start, end) is None

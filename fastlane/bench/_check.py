@@ -127,12 +127,18 @@ def request_body_bytes(sample: Sample) -> int | None:
 
 def connections_by_client(samples: Iterable[Sample]) -> int | None:
     """Return how many connections an arm's own records say that it opened; None where any does not say."""
-    reused = [
-        attempt.get("connection_reused")
+    opened = [
+        _opened(attempt)
         for sample in samples
         for attempt in (sample.call["attempts"] if sample.call is not None else ({},))
     ]
-    return None if None in reused or not reused else reused.count(False)
+    return None if None in opened or not opened else opened.count(True)
+
+
+def _opened(attempt: Mapping[str, Any]) -> bool | None:
+    """Whether an attempt opened its connection; one that waited for another's opening did not."""
+    reused, wire = attempt.get("connection_reused"), attempt.get("wire")
+    return None if reused is None else not reused and (wire is None or wire["connect_started_ns"] is not None)
 
 
 def _last_attempt(sample: Sample) -> Mapping[str, Any]:

@@ -9,6 +9,10 @@ from typing import NamedTuple
 PHASES = "fastlane.phases"
 """The extension by which a request brings its `Phases` along, and by which the answer shows them."""
 
+# "fastlane.trace" once our own transport carries the shared connections: until then every request is traced.
+FALLBACK_TRACE = "trace"
+"""The extension by which a request brings the `trace` that another transport gets if that one carries the request."""
+
 
 class Loser(NamedTuple):
     """An address that was tried for a connection and not taken."""
@@ -101,9 +105,9 @@ class Phases:
         """Arrival of the first piece of the answer's body."""
         return self.data_ns[0] if len(self.data_ns) else None
 
-    def begin_again(self) -> None:
-        """The request is sent once more on another connection: forget the first one's stamps."""
-        self.resent += 1
+    def begin_again(self, *, resent: bool) -> None:
+        """Another connection is looked for: forget the first one's stamps. `resent`: the request was sent on it."""
+        self.resent += resent
         self.opening = self.reused = self.http_version = None
         self.send_started_ns = self.send_ended_ns = self.first_byte_ns = self.answer_ended_ns = None
         del self.data_ns[:]

@@ -114,11 +114,13 @@ def test_a_connection_counts_for_the_arm_that_sent_its_first_request() -> None:
         sample("baseline/cold/x"),
         sample("fastlane/0/0", call=own_record(connection_reused=False)),
         sample("fastlane/0/1", call=own_record(connection_reused=True)),
+        sample("fastlane/0/2", call=own_record(connection_reused=False, wire={"connect_started_ns": None})),
     ]
     log = [
         entry("baseline/cold/x", connection_id="c1"),
         entry("fastlane/0/0", connection_id="c2"),
         entry("fastlane/0/1", connection_id="c1", connection_request_number=2),
+        entry("fastlane/0/2", connection_id="c2", connection_request_number=2),
     ]
 
     found = check(samples, log, one_way_s=0.0)

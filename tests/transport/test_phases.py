@@ -1,0 +1,526 @@
+"""What a transport says of its phases is on the record, as it stood when the call was over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+import fastlane
+from fastlane import Attempt, CallRecord
+from fastlane._clock import now_ns
+from fastlane.emulator import Emulator
+from fastlane.transport._phases import FALLBACK_TRACE, PHASES, Loser, Opening, Phases
+from tests.transport.callers import CALLERS, request
+
+BY_OURSELVES = FALLBACK_TRACE != "trace"
+carried_by_ourselves = pytest.mark.skipif(not BY_OURSELVES, reason="the shared connections are the HTTP library's")
+
+EVENT = {"object": "chat.completion.chunk", "id": "c", "created": 1, "model": "m"}
+LOSER = Loser("[2001:db8::1]:443", "slower")
+
+
+def event(text: str | None, finish: str | None = None) -> bytes:
+    delta = {} if text is None else {"content": text}
+    return (
+        b"data: "
+        + json.dumps({**EVENT, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}).encode()
+        + b"\n\n"
+    )
+
+
+STREAM = (event("a"), event("b") + event("c"), event(None, "stop"), b"data: [DONE]\n\n")
+WHOLE = (
+    json.dumps(
+        {
+            "id": "c",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}],
+        }
+    ).encode(),
+)
+
+
+class Scripted(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+    """A transport that stamps as ours does: everything of an answer has come before its head is handed over."""
+
+    def __init__(
+        self,
+        *,
+        reused: bool = False,
+        opened_before: bool = False,
+        fills_in: bool = True,
+        statuses: tuple[int, ...] = (),
+    ) -> None:
+        self.reused = reused
+        self.opened_before = opened_before
+        self.fills_in = fills_in
+        self.statuses = list(statuses)
+        self.requests: list[httpx2.Request] = []
+        self.phases: list[Phases] = []
+        self.began_ns: list[int] = []
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.requests.append(request)
+        streamed = b'"stream":true' in request.content
+        status = self.statuses.pop(0) if self.statuses else 200
+        extensions: dict[str, Any] = {}
+        phases = Phases()
+        if self.fills_in:
+            phases = extensions[PHASES] = request.extensions[PHASES]
+            self.fill_in(phases, pieces=4 if streamed else 1)
+        kind = "text/event-stream" if streamed and status == 200 else "application/json"
+        pieces = (STREAM if streamed else WHOLE) if status == 200 else (b"{}",)
+        return httpx2.Response(
+            status, headers={"content-type": kind}, extensions=extensions, stream=Pieces(pieces, phases)
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return self.handle_request(request)
+
+    def fill_in(self, phases: Phases, *, pieces: int) -> None:
+        began_ns = now_ns()
+        opened_ns = began_ns - 500 if self.opened_before or self.reused else began_ns + 100
+        phases.started_ns = began_ns
+        phases.connection_wait_started_ns = None if self.reused else began_ns + 50
+        phases.opening = Opening(
+            dns_started_ns=opened_ns,
+            dns_ended_ns=opened_ns + 10,
+            connect_started_ns=opened_ns + 10,
+            connect_ended_ns=opened_ns + 30,
+            tls_started_ns=opened_ns + 30,
+            tls_ended_ns=opened_ns + 60,
+            local_address="127.0.0.1:40000",
+            peer_address="127.0.0.1:443",
+            losers=(LOSER,),
+            alpn="h2",
+            tls_version="TLSv1.3",
+        )
+        phases.reused = self.reused
+        phases.http_version = "HTTP/2"
+        phases.peer_stream_window = 65_535
+        phases.peer_connection_window = 1_048_576
+        phases.round_trip_time_ns = 40_000_000
+        phases.congestion_window = 10
+        phases.send_started_ns = began_ns + 200
+        phases.send_ended_ns = began_ns + 250
+        phases.first_byte_ns = began_ns + 300
+        phases.data_ns.extend(began_ns + 400 + 100 * number for number in range(pieces))
+        phases.answer_ended_ns = began_ns + 400 + 100 * pieces
+        while now_ns() <= phases.answer_ended_ns:
+            pass
+        self.phases.append(phases)
+        self.began_ns.append(began_ns)
+
+
+class Pieces(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    def __init__(self, pieces: tuple[bytes, ...], phases: Phases) -> None:
+        self.pieces = pieces
+        self.phases = phases
+
+    def __iter__(self) -> Iterator[bytes]:
+        for number, piece in enumerate(self.pieces):
+            self.phases.chunk_ns = self.phases.data_ns[number] if len(self.phases.data_ns) else 0
+            yield piece
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self:
+            yield piece
+
+
+@pytest.fixture(params=["sync", "async"])
+def make(request: pytest.FixtureRequest) -> Any:
+    """A caller whose connections are ours, apart from the transport."""
+
+    def on(transport: Scripted, **options: Any) -> Any:
+        caller = CALLERS[request.param](base_url="http://provider.invalid/v1", api_key="k", **options)
+        caller.client._client._transport = transport
+        return caller
+
+    return on
+
+
+def attempt_of(caller: Any) -> Attempt:
+    (attempt,) = caller.last_call.attempts
+    assert isinstance(attempt, Attempt)
+    return attempt
+
+
+def test_an_attempt_that_opened_its_connection(make: Any) -> None:
+    transport = Scripted()
+    with make(transport) as caller:
+        caller.ask()
+        attempt, timeline = attempt_of(caller), caller.last_call.timeline
+    (began_ns,) = transport.began_ns
+    wire = attempt.wire
+
+    assert wire.connection_wait_started_ns == began_ns + 50
+    assert (wire.dns_started_ns, wire.dns_ended_ns) == (began_ns + 100, began_ns + 110)
+    assert (wire.dns_s, wire.connect_s, wire.tls_s) == (10e-9, 20e-9, 30e-9)
+    assert (wire.send_s, wire.wait_s, wire.connection_wait_s) == (50e-9, 50e-9, 50e-9)
+    assert wire.queue_s == (began_ns + 100 - wire.started_ns) / 1e9
+    assert wire.headers_received_ns == began_ns + 300
+    assert list(wire.data_ns) == [wire.first_data_ns] == [began_ns + 400]
+    assert wire.ended_ns == timeline.answer_ended_ns == began_ns + 500
+    assert timeline.ended_ns > began_ns + 500
+    assert (attempt.connection_reused, attempt.connect_losers) == (False, (LOSER,))
+
+
+def test_the_facts_of_its_connection(make: Any) -> None:
+    with make(Scripted()) as caller:
+        caller.ask()
+        attempt = attempt_of(caller)
+
+    assert (attempt.http_version, attempt.alpn, attempt.tls_version) == ("HTTP/2", "h2", "TLSv1.3")
+    assert (attempt.connection_id, attempt.peer_address) == ("127.0.0.1:40000", "127.0.0.1:443")
+    assert (attempt.peer_stream_window, attempt.peer_connection_window) == (65_535, 1_048_576)
+    assert (attempt.round_trip_time_s, attempt.congestion_window, attempt.resent) == (0.04, 10, 0)
+
+
+def test_an_attempt_that_waited_for_anothers_opening_queued(make: Any) -> None:
+    transport = Scripted(opened_before=True)
+    with make(transport) as caller:
+        caller.ask()
+        attempt = attempt_of(caller)
+    (began_ns,) = transport.began_ns
+    wire = attempt.wire
+
+    assert (wire.dns_s, wire.connect_s, wire.tls_s) == (None, None, None)
+    assert wire.queue_s == (began_ns + 200 - wire.started_ns) / 1e9
+    assert wire.connection_wait_s == 150e-9
+    assert (attempt.connection_reused, attempt.connect_losers) == (False, ())
+    assert attempt.connection_id == "127.0.0.1:40000"
+
+
+def test_an_attempt_on_an_open_connection(make: Any) -> None:
+    with make(Scripted(reused=True)) as caller:
+        caller.ask()
+        attempt = attempt_of(caller)
+
+    assert (attempt.wire.dns_s, attempt.wire.connect_s, attempt.wire.tls_s) == (None, None, None)
+    assert attempt.wire.connection_wait_s is None
+    assert attempt.wire.queue_s is not None
+    assert (attempt.connection_reused, attempt.connect_losers) == (True, ())
+    assert attempt.alpn == "h2"
+
+
+def test_tokens_have_the_stamps_of_their_arrival_however_late_they_are_read(make: Any) -> None:
+    transport = Scripted()
+    with make(transport) as caller:
+        stream = caller.start(1)
+        read_on_ns = now_ns()
+        caller.rest(stream)
+        record = caller.last_call
+    (began_ns,) = transport.began_ns
+
+    assert list(record.timeline.token_ns) == [began_ns + 400, began_ns + 500, began_ns + 500]
+    assert record.timeline.first_event_ns == record.timeline.first_token_ns == began_ns + 400
+    assert record.timeline.answer_ended_ns == record.attempts[0].wire.ended_ns == began_ns + 800
+    assert list(record.attempts[0].wire.data_ns) == [began_ns + 400 + 100 * number for number in range(4)]
+    assert record.timeline.answer_ended_ns < read_on_ns < record.timeline.ended_ns
+
+
+def test_a_stream_that_is_read_raw_is_stamped_alike() -> None:
+    transport = Scripted()
+    with fastlane.OpenAI(
+        base_url="http://provider.invalid/v1", api_key="k", http_client=httpx2.Client(transport=transport)
+    ) as client:
+        with client.chat.completions.with_streaming_response.create(**request(), stream=True) as answer:
+            assert list(answer.iter_lines())
+        (record,) = client.calls
+    (began_ns,) = transport.began_ns
+
+    assert list(record.timeline.token_ns) == [began_ns + 400, began_ns + 500, began_ns + 500]
+
+
+def test_what_comes_after_the_end_is_in_no_record(make: Any) -> None:
+    transport = Scripted()
+    with make(transport) as caller:
+        stream = caller.start(1)
+        (phases,) = transport.phases
+        phases.answer_ended_ns = None
+        caller.close_stream(stream)
+        later_ns = now_ns()
+        phases.data_ns.append(later_ns)
+        phases.answer_ended_ns = later_ns
+        record = caller.last_call
+        phases.data_ns.append(later_ns)
+
+    assert record.outcome == "closed"
+    assert record.timeline.answer_ended_ns is None
+    assert len(record.attempts[0].wire.data_ns) == 4
+    assert record.attempts[0].wire.ended_ns is not None
+    assert record.attempts[0].wire.ended_ns <= record.timeline.ended_ns < later_ns
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_every_attempt_has_its_own_phases(make: Any, streamed: bool) -> None:
+    transport = Scripted(statuses=(500,))
+    with make(transport, max_retries=1) as caller:
+        if streamed:
+            caller.read()
+        else:
+            caller.ask()
+        refused, answered = caller.last_call.attempts
+    first_ns, second_ns = transport.began_ns
+
+    assert (refused.status_code, answered.status_code) == (500, 200)
+    assert (refused.wire.headers_received_ns, answered.wire.headers_received_ns) == (first_ns + 300, second_ns + 300)
+    assert refused.wire.ended_ns < answered.wire.started_ns
+    assert transport.phases[0] is not transport.phases[1]
+
+
+def test_an_answer_that_was_left_for_another_attempt_ended_with_the_last_that_came_of_it(make: Any) -> None:
+    class Unending(Scripted):
+        def fill_in(self, phases: Phases, *, pieces: int) -> None:
+            super().fill_in(phases, pieces=pieces)
+            if self.statuses:
+                phases.answer_ended_ns = None
+
+    transport = Unending(statuses=(500, 200))
+    with make(transport, max_retries=1) as caller:
+        caller.read()
+        refused, _ = caller.last_call.attempts
+
+    assert refused.wire.ended_ns == transport.began_ns[0] + 700
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_record_is_plain_json(make: Any, streamed: bool) -> None:
+    with make(Scripted()) as caller:
+        if streamed:
+            caller.read()
+        else:
+            caller.ask()
+        record = caller.last_call
+    data = record.to_dict()
+
+    (attempt,) = data["attempts"]
+    assert json.loads(json.dumps(data)) == {**data, **{name: list(data[name]) for name in LISTS}}
+    assert attempt["connect_losers"] == [{"address": "[2001:db8::1]:443", "outcome": "slower"}]
+    assert attempt["wire"]["data_ns"] == list(record.attempts[0].wire.data_ns)
+
+
+LISTS = ("attempts", "plays", "changes", "user_actions")
+
+
+# Which transport it was
+
+
+def test_a_transport_that_says_nothing_leaves_the_stamps_to_whoever_reads(make: Any) -> None:
+    with make(Scripted(fills_in=False)) as caller:
+        caller.read()
+        record = caller.last_call
+    (attempt,) = record.attempts
+
+    assert list(attempt.wire.data_ns) == []
+    assert attempt.wire.first_data_ns is None
+    assert (attempt.peer_address, attempt.round_trip_time_s, attempt.connect_losers) == (None, None, ())
+    assert len(record.timeline.token_ns) == 3
+    assert record.timeline.token_ns[0] >= attempt.wire.started_ns
+
+
+@pytest.mark.parametrize(
+    ("fills_in", "carried"), [(True, "fastlane"), pytest.param(False, "stock", marks=carried_by_ourselves)]
+)
+def test_the_record_says_whether_our_own_transport_carried_the_call(make: Any, fills_in: bool, carried: str) -> None:
+    with make(Scripted(fills_in=fills_in)) as caller:
+        caller.ask()
+
+        assert caller.last_call.transport == carried
+
+
+def test_a_call_that_reached_no_transport_fell_back_to_none(make: Any) -> None:
+    caller = make(Scripted())
+    with caller:
+        caller.loop.run(caller.client._client.aclose()) if hasattr(caller, "loop") else caller.client._client.close()
+        with pytest.raises((openai.APIConnectionError, RuntimeError)):
+            caller.ask()
+
+        assert caller.last_call.transport == "fastlane"
+
+
+def test_the_applications_own_client_is_its_own_whatever_its_transport() -> None:
+    transport = Scripted()
+    with fastlane.OpenAI(
+        base_url="http://provider.invalid/v1", api_key="k", http_client=httpx2.Client(transport=transport)
+    ) as client:
+        client.chat.completions.create(**request())
+        (record,) = client.calls
+
+    assert record.transport == "caller"
+    assert record.attempts[0].alpn == "h2"
+
+
+@carried_by_ourselves
+def test_our_own_transport_is_asked_for_no_trace(make: Any) -> None:
+    transport = Scripted()
+    with make(transport) as caller:
+        caller.ask()
+    (sent,) = transport.requests
+
+    assert "trace" not in sent.extensions
+    assert callable(sent.extensions[FALLBACK_TRACE])
+
+
+class Library(httpx2.MockTransport):
+    """What carries a request that ours hands on: it calls the trace that it is given."""
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        trace = request.extensions[FALLBACK_TRACE]
+        trace("connection.connect_tcp.started", {})
+        trace("connection.connect_tcp.complete", {})
+        trace("http11.send_request_headers.started", {})
+        return super().handle_request(request)
+
+
+def library() -> Library:
+    return Library(lambda request: httpx2.Response(200, headers={"content-type": "application/json"}, content=WHOLE[0]))
+
+
+def test_what_falls_back_is_stamped_by_its_trace() -> None:
+    with fastlane.OpenAI(base_url="http://provider.invalid/v1", api_key="k") as client:
+        client._client._transport = library()
+        client.chat.completions.create(**request())
+        (record,) = client.calls
+    (attempt,) = record.attempts
+
+    assert attempt.wire.connect_s is not None
+    assert attempt.wire.dns_s is None
+    assert attempt.connection_reused is False
+
+
+def test_the_applications_own_trace_is_part_of_it() -> None:
+    seen: list[str] = []
+    with fastlane.OpenAI(base_url="http://provider.invalid/v1", api_key="k") as client:
+        build = client._client.build_request
+
+        def traced(*args: Any, **kwargs: Any) -> httpx2.Request:
+            built = build(*args, **kwargs)
+            built.extensions["trace"] = lambda name, info: seen.append(name)
+            return built
+
+        client._client.build_request = traced  # type: ignore[method-assign]
+        client._client._transport = library()
+        client.chat.completions.create(**request())
+        (record,) = client.calls
+
+    assert seen[0] == "connection.connect_tcp.started"
+    assert record.attempts[0].wire.connect_s is not None
+
+
+# The real one
+
+
+@carried_by_ourselves
+def test_the_phases_of_a_real_call_follow_each_other(caller: Any, protocol: str) -> None:
+    caller.read(output_tokens=5, token_ms=2)
+    record = caller.last_call
+    (attempt,) = record.attempts
+    wire, timeline = attempt.wire, record.timeline
+    moments = [
+        timeline.started_ns,
+        wire.started_ns,
+        wire.connect_started_ns,
+        wire.connect_ended_ns,
+        wire.tls_started_ns,
+        wire.tls_ended_ns,
+        wire.send_started_ns,
+        wire.send_ended_ns,
+        wire.headers_received_ns,
+        wire.first_data_ns,
+        timeline.first_event_ns,
+        timeline.first_token_ns,
+        timeline.last_token_ns,
+        wire.data_ns[-1],
+        wire.ended_ns,
+        timeline.ended_ns,
+    ]
+
+    assert None not in moments
+    assert moments == sorted(moments)
+    assert (record.transport, attempt.http_version) == ("fastlane", protocol)
+    assert attempt.alpn == {"HTTP/2": "h2", "HTTP/1.1": "http/1.1"}[protocol]
+    assert (wire.dns_s, attempt.connection_reused) == (None, False)
+    assert (attempt.peer_stream_window is not None) == (protocol == "HTTP/2")
+
+
+@carried_by_ourselves
+def test_a_name_is_looked_up(make_caller: Any, arguments: dict[str, Any]) -> None:
+    arguments["base_url"] = arguments["base_url"].replace("127.0.0.1", "localhost")
+    with make_caller(**arguments, max_retries=0) as caller:
+        caller.ask(output_tokens=1)
+        wire = attempt_of(caller).wire
+
+    assert wire.dns_started_ns is not None
+    assert wire.dns_ended_ns is not None
+    assert wire.connect_started_ns is not None
+    assert wire.started_ns <= wire.dns_started_ns <= wire.dns_ended_ns
+    assert wire.dns_started_ns <= wire.connect_started_ns
+
+
+@carried_by_ourselves
+def test_the_second_call_finds_the_connection_of_the_first(caller: Any) -> None:
+    caller.ask(output_tokens=1)
+    caller.ask(output_tokens=1)
+    first, second = (call.attempts[0] for call in caller.calls)
+
+    assert (first.connection_reused, second.connection_reused) == (False, True)
+    assert first.connection_id == second.connection_id
+    assert first.peer_address == second.peer_address
+    assert second.wire.connect_s is second.wire.tls_s is None
+
+
+@carried_by_ourselves
+def test_an_application_that_works_between_two_reads_moves_no_stamp(caller: Any, provider: Emulator) -> None:
+    pulled_ns: list[int] = []
+    stream = caller.start(1, output_tokens=10, token_ms=5)
+    slow = slow_rest if not hasattr(caller, "loop") else lambda *given: caller.loop.run(slow_async_rest(*given))
+    slow(stream, pulled_ns)
+    record: CallRecord = caller.last_call
+    (entry,) = provider.log()
+
+    assert len(record.timeline.token_ns) == 10
+    assert record.timeline.token_ns[-1] < pulled_ns[8]
+    assert record.timeline.answer_ended_ns is not None
+    assert record.timeline.answer_ended_ns < pulled_ns[-1] < record.timeline.ended_ns
+    pairs = zip(entry.token_ns, record.timeline.token_ns, strict=True)
+    assert all(written_ns <= arrived_ns for written_ns, arrived_ns in pairs)
+
+
+def slow_rest(stream: Any, pulled_ns: list[int]) -> None:
+    while True:
+        time.sleep(0.05)
+        pulled_ns.append(now_ns())
+        if next(stream, None) is None:
+            return
+
+
+async def slow_async_rest(stream: Any, pulled_ns: list[int]) -> None:
+    while True:
+        await asyncio.sleep(0.05)
+        pulled_ns.append(now_ns())
+        if await anext(stream, None) is None:
+            return
+
+
+@carried_by_ourselves
+@pytest.mark.kernel
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for TCP_INFO")
+def test_the_kernel_tells_round_trip_time_and_congestion_window(caller: Any) -> None:
+    caller.ask(output_tokens=1)
+    attempt = attempt_of(caller)
+
+    assert attempt.round_trip_time_s is not None
+    assert attempt.round_trip_time_s > 0
+    assert attempt.congestion_window is not None
+    assert attempt.congestion_window >= 1

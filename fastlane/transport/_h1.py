@@ -127,11 +127,11 @@ class Http1Connection:
             failure = said(error)
         else:
             exchange.phases.http_version = self.http_version
-            self._exchange = exchange
             self._informational = 0
             self._head_tail = self._size_line = b""
             self._left = None
             self._write(exchange, request, *([h11.EndOfMessage()] if end else []))
+            self._exchange = exchange
             return
         raise failure
 

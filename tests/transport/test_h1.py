@@ -1,0 +1,543 @@
+"""One HTTP/1.1 connection, with h11's server side as its peer."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+import h11
+import pytest
+
+from fastlane.transport._errors import TransportError
+from fastlane.transport._exchange import Exchange, HttpConnection, RequestHead
+from fastlane.transport._h1 import Http1Connection
+from fastlane.transport._phases import Phases
+
+HOST = (b"Host", b"a.test")
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+BLANKS = b" " * 90_000
+
+
+class Peer:
+    """A server that speaks through h11."""
+
+    def __init__(self) -> None:
+        self.h11 = h11.Connection(h11.SERVER)
+
+    def hears(self, data: bytes) -> tuple[h11.Request, bytes]:
+        """A complete request, and its body."""
+        self.h11.receive_data(data)
+        request = self.h11.next_event()
+        assert isinstance(request, h11.Request)
+        body = b""
+        while not isinstance(event := self.h11.next_event(), h11.EndOfMessage):
+            assert isinstance(event, h11.Data)
+            body += event.data
+        return request, body
+
+    def says(self, *events: Any) -> bytes:
+        return b"".join(self.h11.send(event) or b"" for event in events)
+
+    def answers(self, *pieces: bytes, status: int = 200, headers: Any = (("X-Model", "Gpt"),)) -> bytes:
+        """A complete answer, after which the next request may come."""
+        head = h11.Response(status_code=status, headers=list(headers), reason=b"Fine")
+        said = self.says(head, *map(h11.Data, pieces), h11.EndOfMessage())
+        if self.h11.our_state is h11.DONE:
+            self.h11.start_next_cycle()
+        return said
+
+
+def opened() -> HttpConnection:
+    connection: HttpConnection = Http1Connection()
+    connection.start()
+    assert (connection.http_version, connection.is_ready, connection.data_to_send()) == ("HTTP/1.1", True, b"")
+    return connection
+
+
+def asked(*headers: tuple[bytes, bytes], method: bytes = b"POST") -> Exchange:
+    head = RequestHead(method=method, scheme=b"http", authority=b"a.test", target=b"/v1", headers=[HOST, *headers])
+    return Exchange(head, Phases())
+
+
+def begun(connection: HttpConnection, *headers: tuple[bytes, bytes], method: bytes = b"GET") -> Exchange:
+    """An exchange whose whole request, without a body, has been sent."""
+    exchange = asked(*headers, method=method)
+    connection.begin(exchange, end=True)
+    assert connection.data_to_send()
+    return exchange
+
+
+def receive_all(connection: HttpConnection, data: bytes, size: int) -> None:
+    """Bytes come in reads of this size."""
+    for at in range(0, len(data), size):
+        connection.receive(data[at : at + size], 1)
+
+
+def body(exchange: Exchange) -> bytes:
+    return b"".join(piece for _, piece in exchange.chunks)
+
+
+def refuses(connection: HttpConnection) -> bool:
+    """Whether the connection takes no further request, and says that it has not sent it."""
+    if connection.capacity:
+        return False
+    connection.data_to_send()
+    with pytest.raises(TransportError) as caught:
+        connection.begin(asked(), end=True)
+    assert connection.data_to_send() == b""
+    return caught.value.unprocessed
+
+
+def broken(connection: HttpConnection, data: bytes) -> TransportError:
+    """The error by which the connection takes bytes, or its end; the driver has done its duty after it."""
+    with pytest.raises(TransportError) as caught:
+        connection.receive(data, 1) if data else connection.receive_end(1)
+    connection.lost(caught.value)
+    assert refuses(connection)
+    return caught.value
+
+
+def test_head_and_body_leave_as_one_piece() -> None:
+    connection, exchange = opened(), asked((b"content-LENGTH", b"5"), (b"X-Mixed", b"As Is"))
+
+    connection.begin(exchange, end=False)
+    assert (exchange.request_ended, connection.room(exchange) >= 65_536) == (False, True)
+    connection.send(exchange, b"hello", end=True)
+
+    sent = connection.data_to_send()
+    assert sent == b"POST /v1 HTTP/1.1\r\nHost: a.test\r\ncontent-LENGTH: 5\r\nX-Mixed: As Is\r\n\r\nhello"
+    assert Peer().hears(sent)[1] == b"hello"
+    assert (exchange.request_ended, connection.room(exchange), connection.data_to_send()) == (True, 0, b"")
+    assert exchange.phases.http_version == "HTTP/1.1"
+
+
+def test_a_body_of_unknown_length_leaves_in_chunks() -> None:
+    connection, exchange = opened(), asked((b"Transfer-Encoding", b"chunked"))
+
+    connection.begin(exchange, end=False)
+    for piece in (b"hel", b"", b"lo"):
+        connection.send(exchange, piece, end=False)
+    connection.send(exchange, b"", end=True)
+
+    assert Peer().hears(connection.data_to_send())[1] == b"hello"
+
+
+def test_a_connection_is_used_again_and_again() -> None:
+    connection, peer = opened(), Peer()
+    for framing in ((("Content-Length", "4"),), (("X-Model", "Gpt"),)):
+        exchange = asked(method=b"GET")
+        connection.begin(exchange, end=True)
+        peer.hears(connection.data_to_send())
+        assert (connection.capacity, connection.open_exchanges) == (1, 1)
+
+        connection.receive(peer.answers(b"ab", b"cd", headers=framing), 7)
+
+        assert exchange.answer_head is not None
+        assert (exchange.answer_head.status, exchange.answer_head.reason) == (200, b"Fine")
+        assert exchange.answer_head.headers[0] == tuple(part.encode() for part in framing[0])
+        assert list(exchange.chunks) == [(7, b"abcd")]
+        assert (exchange.answer_ended, exchange.phases.answer_ended_ns) == (True, 7)
+        assert (connection.capacity, connection.open_exchanges, connection.room(exchange)) == (1, 0, 0)
+
+
+def test_one_request_at_a_time() -> None:
+    connection = opened()
+    first = begun(connection)
+
+    with pytest.raises(TransportError) as caught:
+        connection.begin(asked(), end=True)
+
+    assert caught.value.unprocessed
+    assert (first.error, connection.capacity, connection.data_to_send()) == (None, 1, b"")
+
+
+@pytest.mark.parametrize(
+    ("request_header", "answer"),
+    [
+        ((b"Connection", b"Close"), EMPTY),
+        ((b"X", b"y"), b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"),
+        ((b"X", b"y"), b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n"),
+    ],
+)
+def test_a_connection_that_one_side_closes_is_not_used_again(request_header: Any, answer: bytes) -> None:
+    connection = opened()
+    exchange = begun(connection, request_header)
+
+    connection.receive(answer, 1)
+
+    assert (exchange.answer_ended, exchange.error, connection.open_exchanges) == (True, None, 0)
+    assert refuses(connection)
+
+
+def test_that_a_connection_will_be_closed_is_known_with_the_head() -> None:
+    connection = opened()
+    exchange = begun(connection)
+
+    connection.receive(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n", 1)
+    assert (connection.capacity, connection.open_exchanges) == (0, 1)
+    connection.receive(b"ab", 2)
+
+    assert (exchange.answer_ended, body(exchange)) == (True, b"ab")
+
+
+@pytest.mark.parametrize("header", [(b"X-Key", b"se\ncret"), (b"se cret", b"x"), (b"Content-Length", b"secret")])
+def test_a_header_that_cannot_be_sent_harms_no_other_request(header: tuple[bytes, bytes]) -> None:
+    connection = opened()
+
+    with pytest.raises(TransportError) as caught:
+        connection.begin(asked(header), end=True)
+
+    assert caught.value.name == "LocalProtocolError"
+    assert "cret" not in caught.value.message
+    assert caught.value.__context__ is None
+    assert (connection.data_to_send(), connection.open_exchanges) == (b"", 0)
+    begun(connection)
+
+
+@pytest.mark.parametrize("sent", [b"four", b"sixsix"])
+def test_a_body_of_another_length_than_announced_is_an_error(sent: bytes) -> None:
+    connection, exchange = opened(), asked((b"Content-Length", b"5"))
+    connection.begin(exchange, end=False)
+
+    with pytest.raises(TransportError, match="declared Content-Length") as caught:
+        connection.send(exchange, sent, end=True)
+
+    assert (caught.value.name, exchange.request_ended) == ("LocalProtocolError", False)
+    assert not connection.cancel(exchange)
+    assert refuses(connection)
+
+
+def test_a_missing_body_is_an_error_before_anything_is_sent() -> None:
+    connection = opened()
+
+    with pytest.raises(TransportError, match="Too little data"):
+        connection.begin(asked((b"Content-Length", b"5")), end=True)
+
+    assert (connection.data_to_send(), connection.open_exchanges, refuses(connection)) == (b"", 0, True)
+
+
+def test_the_first_byte_is_that_of_the_answers_own_head() -> None:
+    connection, early = opened(), b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"
+    exchange = begun(connection)
+    for now_ns, read in enumerate([early, early[:9], early[9:] + EMPTY[:3], EMPTY[3:5], EMPTY[5:]], 1):
+        connection.receive(read, now_ns)
+
+    assert (exchange.phases.first_byte_ns, exchange.phases.answer_ended_ns) == (3, 5)
+    assert exchange.phases.first_data_ns is None
+
+    second = begun(connection)
+    connection.receive(early, 6)
+    assert (second.phases.first_byte_ns, second.answer_head) == (None, None)
+
+
+def test_each_read_is_one_piece() -> None:
+    connection = opened()
+    exchange = begun(connection)
+    reads = [CHUNKED + b"1\r\na\r\n", b"1\r\nb\r\n1\r\nc\r\n", b"5\r\nde", b"fgh\r\n1\r\ni\r", b"\n1"]
+    for now_ns, read in enumerate(reads, 1):
+        connection.receive(read, now_ns)
+    connection.receive(b"\r\nj\r\n0\r\n\r\n", 9)
+
+    assert list(exchange.chunks) == [(1, b"a"), (2, b"bc"), (3, b"de"), (4, b"fghi"), (9, b"j")]
+    assert (exchange.answer_ended, connection.capacity) == (True, 1)
+
+
+def test_whole_chunks_do_not_pass_h11(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = opened()
+    exchange = begun(connection)
+    connection.receive(CHUNKED + b"2\r\nab\r\n", 1)
+    connection.receive(b"2\r\nc", 2)
+    passed: list[bytes] = []
+    receive_data = h11.Connection.receive_data
+
+    def watched(self: h11.Connection, data: bytes) -> None:
+        passed.append(data)
+        receive_data(self, data)
+
+    monkeypatch.setattr(h11.Connection, "receive_data", watched)
+
+    for read in (b"d\r\n2\r\nef\r\n", b"2\r\nhi\r\n", b"2\r\njk\r\n2\r\nlm\r\n", b"2", b"\r\nno\r\n", b"0\r\n\r\n"):
+        connection.receive(read, 3)
+
+    assert passed == [b"d\r\n", b"0\r\n\r\n"]
+    assert (body(exchange), exchange.answer_ended) == (b"abcdefhijklmno", True)
+
+
+def test_what_nobody_reads_is_not_kept() -> None:
+    connection = opened()
+    exchange = begun(connection)
+    exchange.discarding = True
+
+    connection.receive(CHUNKED, 1)
+    connection.receive(b"6\r\n[DONE]\r\n", 2)
+    connection.receive(b"0\r\n\r\n", 3)
+
+    assert (list(exchange.chunks), exchange.tail) == ([], b"[DONE]")
+    assert (exchange.answer_ended, connection.capacity) == (True, 1)
+
+
+def test_an_answer_before_the_end_of_the_request_is_delivered_at_once() -> None:
+    connection, exchange = opened(), asked((b"Content-Length", b"5"))
+    connection.begin(exchange, end=False)
+    connection.send(exchange, b"he", end=False)
+    connection.data_to_send()
+
+    connection.receive(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno", 4)
+
+    assert (exchange.answer_ended, body(exchange), connection.room(exchange)) == (True, b"no", 0)
+    connection.send(exchange, b"llo", end=True)
+    assert (connection.data_to_send(), connection.open_exchanges) == (b"", 0)
+    assert not connection.cancel(exchange)
+    assert refuses(connection)
+
+
+def test_a_request_may_go_on_while_its_answer_comes() -> None:
+    connection, exchange = opened(), asked((b"Content-Length", b"2"))
+    connection.begin(exchange, end=False)
+    connection.receive(CHUNKED + b"1\r\na\r\n", 1)
+    connection.send(exchange, b"he", end=True)
+    connection.receive(b"0\r\n\r\n", 2)
+
+    assert connection.data_to_send().endswith(b"\r\n\r\nhe")
+    assert (exchange.answer_ended, exchange.request_ended, refuses(connection)) == (True, True, True)
+
+
+def test_a_body_without_a_length_lasts_until_the_connection_is_closed() -> None:
+    connection = opened()
+    exchange = begun(connection)
+    for now_ns, read in enumerate([b"HTTP/1.1 200 OK\r\n\r\nab", b"2\r\ncd\r\n"], 1):
+        connection.receive(read, now_ns)
+    assert not exchange.answer_ended
+
+    connection.receive_end(3)
+
+    assert list(exchange.chunks) == [(1, b"ab"), (2, b"2\r\ncd\r\n")]
+    assert (exchange.answer_ended, exchange.phases.answer_ended_ns, refuses(connection)) == (True, 3, True)
+
+
+@pytest.mark.parametrize(
+    ("came", "message"),
+    [
+        (b"", "Server disconnected without sending a response."),
+        (b"HTTP/1.1 200 OK\r\nX", "Server disconnected without sending a response."),
+        (CHUNKED + b"2\r\na", "peer closed connection without sending complete message body (incomplete chunked read)"),
+        (CHUNKED, "peer closed connection without sending complete message body (incomplete chunked read)"),
+        (CHUNKED + b"2", "peer unexpectedly closed connection"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab",
+            "peer closed connection without sending complete message body (received 2 bytes, expected 5)",
+        ),
+    ],
+)
+def test_an_answer_cut_off_by_the_end_of_the_connection(came: bytes, message: str) -> None:
+    connection = opened()
+    exchange = begun(connection)
+    connection.receive(came, 1)
+
+    error = broken(connection, b"")
+
+    assert (error.name, error.message, error.unprocessed) == ("RemoteProtocolError", message, False)
+    assert exchange.error is not None
+    assert exchange.error is not error
+    assert (exchange.error.message, exchange.answer_ended) == (message, False)
+
+
+def test_an_idle_connection_is_closed_quietly() -> None:
+    connection = opened()
+    exchange = begun(connection)
+    connection.receive(EMPTY, 1)
+
+    connection.receive_end(2)
+
+    assert (exchange.error, connection.open_exchanges, refuses(connection)) == (None, 0, True)
+
+
+@pytest.mark.parametrize("bytes_of_nobody", [b"HTTP/1.1 408 Late\r\nConnection: close\r\n\r\n", EMPTY, b"\n"])
+def test_bytes_that_nobody_asked_for_are_never_an_answer(bytes_of_nobody: bytes) -> None:
+    fresh, idle, same_read = opened(), opened(), opened()
+    broken(fresh, bytes_of_nobody)
+
+    exchange = begun(idle)
+    idle.receive(EMPTY, 1)
+    broken(idle, bytes_of_nobody)
+    assert (exchange.error, exchange.answer_ended) == (None, True)
+
+    exchange = begun(same_read)
+    same_read.receive(EMPTY + bytes_of_nobody, 1)
+    assert (exchange.error, exchange.answer_ended, refuses(same_read)) == (None, True, True)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    ("before", "repeated"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"X-Header: more\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+        (b"HTTP/1.1 200 OK\r\nX: a", b"\r\n "),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (CHUNKED + b"1;", b"extension"),
+        (CHUNKED + b"0\r\n", b"X-Trailer: more\r\n"),
+        (CHUNKED, b"0"),
+    ],
+)
+def test_what_never_ends_is_an_error_long_before_memory_does(before: bytes, repeated: bytes) -> None:
+    connection = opened()
+    exchange = begun(connection)
+    connection.receive(before, 1) if before else None
+    read = repeated * (16_384 // len(repeated))
+
+    with pytest.raises(TransportError) as caught:
+        receive_all(connection, read * 7, len(read))
+
+    connection.lost(caught.value)
+    assert exchange.error is not None
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    "came",
+    [
+        b"HTTP/1.1 200 OK\r\nX:" + BLANKS + b"\x00\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX:" + BLANKS + b"\r\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX:" + b"\r\n " * 30_000 + b"\x0b\r\n\r\n",
+        b"HTTP/1.1 100 OK\r\n\r\nHTTP/1.1 200 OK\r\nX:" + BLANKS + b"\x0c\r\n\r\n",
+        CHUNKED + b"1;" + BLANKS + b"\nx\r\n",
+        CHUNKED + b"0\r\nX:" + BLANKS + b"\x00\r\n\r\n",
+    ],
+    ids=["NUL", "CR", "folds", "behind a 1xx", "extension", "trailer"],
+)
+@pytest.mark.parametrize("size", [100_000, 1_000])
+def test_blanks_do_not_stop_the_process(came: bytes, size: int) -> None:
+    connection = opened()
+    begun(connection)
+
+    with pytest.raises(TransportError):
+        receive_all(connection, came, size)
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        b"secret\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nsecret\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+        CHUNKED + b"secret\r\n",
+        CHUNKED + b"2\r\nabsecret\r\n",
+    ],
+)
+def test_an_error_does_not_quote_what_came(came: bytes) -> None:
+    connection = opened()
+    begun(connection)
+
+    error = broken(connection, came)
+
+    assert error.name == "RemoteProtocolError"
+    assert len(error.message) > 10
+    assert not any(part in error.message for part in ("secret", "bytearray", "'"))
+    assert error.__context__ is None
+
+
+def test_what_came_before_an_error_is_delivered() -> None:
+    connection = opened()
+    exchange = begun(connection)
+
+    broken(connection, CHUNKED + b"2\r\nab\r\n2\r\ncd\r\n2\r\nefg")
+
+    assert body(exchange) == b"abcdef"
+    assert exchange.error is not None
+
+
+def test_the_length_in_chunks_wins_over_the_other_one() -> None:
+    connection = opened()
+    exchange = begun(connection)
+
+    connection.receive(CHUNKED[:-2] + b"Content-Length: 1\r\n\r\n3\r\nabc\r\n0\r\n\r\n", 1)
+
+    assert (body(exchange), exchange.answer_ended) == (b"abc", True)
+
+
+@pytest.mark.parametrize(("method", "status"), [(b"HEAD", 200), (b"GET", 204), (b"GET", 304)])
+def test_some_answers_have_no_body_whatever_their_head_says(method: bytes, status: int) -> None:
+    for framing in (b"Content-Length: 5", b"Transfer-Encoding: chunked"):
+        connection = opened()
+        exchange = begun(connection, method=method)
+
+        connection.receive(b"HTTP/1.1 %d Fine\r\n%b\r\n\r\n" % (status, framing), 1)
+
+        assert (exchange.answer_ended, body(exchange), connection.capacity) == (True, b"", 1)
+
+
+@pytest.mark.parametrize(("method", "status"), [(b"GET", 101), (b"CONNECT", 200)])
+def test_a_connection_that_changes_its_protocol_is_not_used_again(method: bytes, status: int) -> None:
+    connection = opened()
+    exchange = begun(connection, (b"Connection", b"Upgrade"), (b"Upgrade", b"websocket"), method=method)
+
+    connection.receive(b"HTTP/1.1 %d Fine\r\nUpgrade: websocket\r\n\r\nother protocol" % status, 1)
+
+    assert exchange.answer_head is not None
+    assert (exchange.answer_head.status, body(exchange), exchange.answer_ended) == (status, b"", True)
+    assert refuses(connection)
+
+
+def test_cancelling_costs_the_connection_unless_the_answer_is_complete() -> None:
+    connection = opened()
+    over = begun(connection)
+    connection.receive(EMPTY, 1)
+    assert connection.cancel(over)
+
+    open_now = begun(connection)
+    assert connection.cancel(over)
+    assert (open_now.error, connection.open_exchanges) == (None, 1)
+
+    assert not connection.cancel(open_now)
+    assert (open_now.error, connection.open_exchanges, refuses(connection)) == (None, 0, True)
+    broken(connection, EMPTY)
+    assert open_now.answer_head is None
+
+
+def test_cancelling_what_is_over_leaves_the_next_exchange_alone_even_on_a_last_one() -> None:
+    connection = opened()
+    over = begun(connection)
+    connection.receive(EMPTY, 1)
+    last = begun(connection, (b"Connection", b"close"))
+    connection.receive(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n", 2)
+
+    assert connection.cancel(over)
+
+    connection.receive(b"ab", 3)
+    assert last.answer_ended
+    assert not connection.cancel(last)
+
+
+def test_there_are_no_windows_no_pings_and_no_goodbyes() -> None:
+    connection = opened()
+    exchange = begun(connection)
+
+    connection.took(exchange, 1_000)
+    connection.goodbye()
+
+    assert (connection.ping(1), connection.ping_sent_ns, connection.data_to_send()) == (False, None, b"")
+
+
+def test_memory_stays_flat_over_many_exchanges() -> None:
+    connection = opened()
+
+    def blocks_after(exchanges: int) -> int:
+        for _ in range(exchanges):
+            exchange = begun(connection)
+            connection.receive(CHUNKED + b"2\r\nab\r\n", 1)
+            connection.receive(b"2\r\nab\r\n", 1)
+            connection.receive(b"0\r\n\r\n", 1)
+            assert exchange.answer_ended
+        del exchange
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = blocks_after(300)
+
+    assert blocks_after(2_000) - before < 200

@@ -14,6 +14,8 @@ from .transport._phases import PHASES, Phases
 # What is kept of an answer that is read undecoded, to find its usage in it: more than any chat answer needs.
 _MOST_KEPT_BYTES = 4 * 1024 * 1024
 
+_UNSEEN = Phases()
+
 
 def watch_body(response: Any, observation: Observation, *, asynchronous: bool) -> None:
     """Put a watcher between an answer's body and whoever reads it."""
@@ -27,7 +29,7 @@ def watch_body(response: Any, observation: Observation, *, asynchronous: bool) -
 def _phases_of(response: Any) -> Phases:
     """Where our own transport says when each piece of the body arrived; with any other, phases that say nothing."""
     phases = response.extensions.get(PHASES)
-    return phases if isinstance(phases, Phases) else Phases()
+    return phases if isinstance(phases, Phases) else _UNSEEN
 
 
 def _family(stream_type: type, name: str) -> type:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import openai
 
-from . import _resources
+from . import _resources, _warmth
 from ._body import watch_body
 from ._call import CallRecord
 from ._configuration import (
@@ -25,8 +25,7 @@ from ._pipeline import Hook
 from ._shell import Shell
 from ._signatures import adopt_signature
 from ._stream import observing
-from .plays import Play
-from .transport import aclose_if_unused, close_if_unused
+from .plays import Connection, Play
 
 if TYPE_CHECKING:
     from openai.resources.chat import AsyncChat, Chat
@@ -75,6 +74,8 @@ class _Client:
                 )
         super().__init__(**options)
         self._fastlane = Shell(pipeline, transport)
+        if transport == "fastlane" and any(isinstance(play, Connection) and play.preconnect for play in pipeline.plays):
+            _warmth.preconnect(self, asynchronous=self._asynchronous)
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
@@ -192,9 +193,16 @@ class OpenAI(_Client, openai.OpenAI):
     def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
         super().close()
-        settings = settings_of(getattr(self, "_client", None))
-        if settings is not None:
-            close_if_unused(settings)
+        _warmth.close(getattr(self, "_client", None))
+
+    def warm(self) -> bool:
+        """Connect now, SETTINGS included, and keep a connection open, so that the first call finds it.
+
+        True once the connection stands; False where the connections are not fastlane's own (an `http_client` without
+        our transport, proxies, FASTLANE_DISABLED). Raises openai.APIConnectionError, or APITimeoutError after the
+        client's connect time-out.
+        """
+        return _warmth.warm(self)
 
 
 class AsyncOpenAI(_Client, openai.AsyncOpenAI):
@@ -261,9 +269,11 @@ class AsyncOpenAI(_Client, openai.AsyncOpenAI):
     async def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
         await super().close()
-        settings = settings_of(getattr(self, "_client", None))
-        if settings is not None:
-            await aclose_if_unused(settings)
+        await _warmth.aclose(getattr(self, "_client", None))
+
+    async def warm(self) -> bool:
+        """Connect now on this event loop, SETTINGS included, and keep a connection open; see `OpenAI.warm`."""
+        return await _warmth.awarm(self)
 
 
 class AzureOpenAI(OpenAI, openai.AzureOpenAI):

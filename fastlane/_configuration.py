@@ -13,7 +13,7 @@ import openai
 from ._exceptions import ConfigurationError
 from ._pipeline import Hook, Pipeline
 from .plays import Connection, Play
-from .transport import PoolSettings, pool_settings, shared_transport
+from .transport import PoolSettings, certificates_now
 
 _PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
@@ -66,16 +66,21 @@ def wanted_settings(
     library = next((base.__module__.partition(".")[0] for base in bases if base.__module__.startswith("httpx")), None)
     if library is None:
         return None
-    return pool_settings(
-        library,
-        http2=connection.http2 == "prefer",
+    return PoolSettings(
+        library=library,
+        http2=connection.http2,
         idle_s=float(connection.idle_s),
         max_connections=connection.max_connections,
+        ping_s=None if connection.ping_s is None else float(connection.ping_s),
+        certificates=certificates_now(),
     )
 
 
 def pooled_http_client(settings: PoolSettings, timeout: Any, *, asynchronous: bool) -> Any:
     """An HTTP client on the pool with these settings; `timeout` as openai's constructor takes it."""
+    # The protocols' libraries are loaded with the first client, not by `import fastlane`.
+    from .transport._shared import shared_transport
+
     if isinstance(timeout, openai.NotGiven):
         timeout = openai.DEFAULT_TIMEOUT
     transport = shared_transport(settings, asynchronous=asynchronous)

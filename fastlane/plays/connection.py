@@ -18,8 +18,9 @@ class Connection(Play):
 
     stage: ClassVar[Stage] = Stage.ENCODE
 
-    http2: Literal["prefer", "never"] = "prefer"
-    """Whether HTTP/2 is offered when a connection is opened; a server that does not speak it gets HTTP/1.1."""
+    http2: Literal["prefer", "require", "never"] = "prefer"
+    """"prefer": HTTP/2 where the server speaks it, else HTTP/1.1; "require": HTTP/2 or an error; "never": HTTP/1.1.
+    The record of a call says what it got."""
     # Load balancers forget idle connections silently (AWS NAT gateways and network load balancers after 350 s), so
     # five minutes is what can be promised; the stock client gives up after 5 s.
     idle_s: float = 300.0
@@ -27,10 +28,19 @@ class Connection(Play):
     max_connections: int = 1_000
     """Connections open at once in one pool, to all providers together: the stock client's own limit. Synchronous calls,
     and those of each event loop, have a pool of their own."""
+    preconnect: bool = False
+    """Whether a client connects as soon as it is made, in the background, and keeps a connection open through idle
+    time: one that the server closes is replaced. An asynchronous client has to be made on the running event loop for
+    that; elsewhere `await client.warm()` does the same."""
+    # Below the idle time-outs of common load balancers (60 s), and so seldom that no server counts it as a flood: the
+    # strictest in wide use, gRPC's, objects to more than two within two hours only while no stream was ever opened,
+    # and what it then says (ENHANCE_YOUR_CALM) ends the pings to that server.
+    ping_s: float | None = 45.0
+    """Seconds between two HTTP/2 pings on a connection without a call; None for none."""
 
     def __post_init__(self) -> None:
-        if self.http2 not in ("prefer", "never"):
-            raise ConfigurationError(f'Connection(http2=...) takes "prefer" or "never", got {self.http2!r}')
+        if self.http2 not in ("prefer", "require", "never"):
+            raise ConfigurationError(f'Connection(http2=...) takes "prefer", "require" or "never", got {self.http2!r}')
         if not isinstance(self.idle_s, int | float) or isinstance(self.idle_s, bool) or not 0 <= self.idle_s <= 86_400:
             raise ConfigurationError(f"Connection(idle_s=...) takes seconds from 0 to 86,400, got {self.idle_s!r}")
         if (
@@ -40,4 +50,12 @@ class Connection(Play):
         ):
             raise ConfigurationError(
                 f"Connection(max_connections=...) takes a whole number of at least 1, got {self.max_connections!r}"
+            )
+        if not isinstance(self.preconnect, bool):
+            raise ConfigurationError(f"Connection(preconnect=...) takes True or False, got {self.preconnect!r}")
+        if self.ping_s is not None and (
+            not isinstance(self.ping_s, int | float) or isinstance(self.ping_s, bool) or not 1 <= self.ping_s <= 86_400
+        ):
+            raise ConfigurationError(
+                f"Connection(ping_s=...) takes seconds from 1 to 86,400, or None for no pings, got {self.ping_s!r}"
             )

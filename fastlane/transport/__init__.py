@@ -1,10 +1,22 @@
-"""Connections: the pools that clients share."""
+"""Connections: HTTP/2 and HTTP/1.1 as transports of httpx2, and the pools that clients share."""
 
-from ._pooled import PoolSettings as PoolSettings, pool_settings as pool_settings
-from ._shared import (
-    aclose_if_unused as aclose_if_unused,
-    close_if_unused as close_if_unused,
-    shared_transport as shared_transport,
-)
+from __future__ import annotations
 
-__all__ = ["PoolSettings", "aclose_if_unused", "close_if_unused", "pool_settings", "shared_transport"]
+from typing import TYPE_CHECKING, Any
+
+from ._phases import PHASES as PHASES, Loser as Loser, Opening as Opening, Phases as Phases
+from ._settings import PoolSettings as PoolSettings, certificates_now as certificates_now
+
+if TYPE_CHECKING:
+    from ._transports import AsyncTransport as AsyncTransport, Transport as Transport
+
+__all__ = ["PHASES", "AsyncTransport", "Loser", "Opening", "Phases", "PoolSettings", "Transport"]
+
+
+def __getattr__(name: str) -> Any:
+    # The first client loads the protocols' libraries, not `import fastlane`.
+    if name in ("AsyncTransport", "Transport"):
+        from . import _transports
+
+        return getattr(_transports, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -106,8 +106,8 @@ class HttpConnection(Protocol):
     """The protocol of one connection without its I/O: bytes in, bytes out, exchanges filled in.
 
     Not thread-safe. After each call, `data_to_send()` has what must go to the peer. Where `receive` or `receive_end`
-    raises `TransportError`, the connection cannot go on: what `data_to_send()` gives is still to be sent, `lost()` to be
-    called with the error, and the connection to be closed.
+    raises `TransportError`, the connection cannot go on: what `data_to_send()` gives is still to be sent, `lost()` to
+    be called with the error, and the connection to be closed.
     """
 
     http_version: str

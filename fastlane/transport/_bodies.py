@@ -1,0 +1,143 @@
+"""The bodies of answers, read from their exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from ._asyncio import AsyncioExchange, AsyncioLink
+from ._errors import TransportError, as_library_error
+from ._exchange import Exchange
+from ._link import worth_lingering
+from ._threads import ThreadExchange, ThreadLink
+
+# Bytes read by the application before the server is told that it may send as many more.
+_CREDIT_BYTES = 262_144
+
+# After `data: [DONE]` the end of the body is in the same packet or right behind it. Over HTTP/1.1 the next call can use
+# the connection only once it has come.
+_DRAIN_S = 0.05
+
+
+class _Body:
+    """What both forms share."""
+
+    def __init__(
+        self, library: ModuleType, request: Any, exchange: Any, link: Any, read_timeout_s: float | None
+    ) -> None:
+        self._library = library
+        self._request = request
+        self._exchange = exchange
+        self._link = link
+        self._read_timeout_s = read_timeout_s
+        self._uncredited = 0
+        self._is_closed = False
+
+    def _next(self, exchange: Exchange) -> bytes:
+        """The next piece, with all that came with it; empty where there is none yet. Raises TransportError."""
+        chunks = exchange.chunks
+        if not chunks:
+            return b""
+        came_ns, data = chunks.popleft()
+        if chunks and chunks[0][0] == came_ns:
+            pieces = [data]
+            while chunks and chunks[0][0] == came_ns:
+                pieces.append(chunks.popleft()[1])
+            data = b"".join(pieces)
+        exchange.phases.chunk_ns = came_ns
+        self._uncredited += len(data)
+        if self._uncredited >= _CREDIT_BYTES:
+            self._link.took(exchange, self._uncredited)
+            self._uncredited = 0
+        return data
+
+    def _timed_out(self) -> Exception:
+        error = TransportError("ReadTimeout", "The server sent nothing in time.")
+        return as_library_error(error, self._library, self._request)
+
+    def _raise(self, error: TransportError) -> None:
+        raise as_library_error(error, self._library, self._request)
+
+    def __del__(self) -> None:
+        # Dropped without being closed: nobody reads the rest.
+        if not getattr(self, "_is_closed", True) and not self._exchange.has_left:
+            self._link.abandon(self._exchange)
+
+
+class SyncBody(_Body):
+    """The body of a synchronous answer."""
+
+    _exchange: ThreadExchange
+    _link: ThreadLink
+
+    def __iter__(self) -> Iterator[bytes]:
+        exchange = self._exchange
+        while True:
+            data = self._next(exchange)
+            if data:
+                yield data
+            elif exchange.is_over and not exchange.chunks:
+                if exchange.error is not None:
+                    self._raise(exchange.error)
+                return
+            elif not exchange.is_over and not exchange.wait(self._read_timeout_s):
+                raise self._timed_out()
+
+    def close(self) -> None:
+        """End the body. One that was left half-read is broken off, so that the server stops."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        exchange = self._exchange
+        if exchange.has_left:
+            return
+        if self._link.is_http1 and worth_lingering(exchange):
+            while not exchange.is_over and exchange.wait(_DRAIN_S):
+                pass
+        if not exchange.has_left:
+            self._link.drop(exchange)
+
+
+class AsyncBody(_Body):
+    """The body of an asynchronous answer."""
+
+    _exchange: AsyncioExchange
+    _link: AsyncioLink
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        exchange = self._exchange
+        while True:
+            data = self._next(exchange)
+            if data:
+                yield data
+            elif exchange.is_over and not exchange.chunks:
+                if exchange.error is not None:
+                    self._raise(exchange.error)
+                return
+            elif not exchange.is_over and not await exchange.wait(self._read_timeout_s):
+                raise self._timed_out()
+
+    async def aclose(self) -> None:
+        """End the body. One that was left half-read is broken off, so that the server stops."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        exchange = self._exchange
+        try:
+            if not exchange.has_left and self._link.is_http1 and worth_lingering(exchange):
+                while not exchange.is_over and await exchange.wait(_DRAIN_S):
+                    pass
+        finally:
+            exchange.done()
+            if not exchange.has_left:
+                self._link.drop(exchange)
+
+
+@cache
+def body_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
+    """The body as the library knows its streams."""
+    if asynchronous:
+        return type("AsyncBody", (AsyncBody, library.AsyncByteStream), {})
+    return type("SyncBody", (SyncBody, library.SyncByteStream), {})

@@ -1,0 +1,256 @@
+"""Requests of the HTTP library sent over our connections, and answered in its terms."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import weakref
+from itertools import chain
+from typing import Any
+
+from .._clock import now_ns
+from ._asyncio import AsyncioExchange
+from ._bodies import body_class
+from ._errors import TransportError, as_library_error
+from ._exchange import Exchange
+from ._loop_pool import LoopPool
+from ._phases import PHASES, Phases
+from ._requests import (
+    async_pieces,
+    bound_expansion,
+    origin_of,
+    phases_of,
+    pieces,
+    request_head,
+    timeouts_of,
+    whole_body,
+)
+from ._settings import PoolSettings, library_of
+from ._thread_pool import ThreadPool
+from ._threads import ThreadExchange
+from ._tracing import answered, awaited, opened, sent
+from ._trust import ssl_context
+
+# A connection may close in the very moment in which a call is given it, before anything was sent. That many in a row is
+# no accident.
+_MOST_CONNECTIONS = 5
+
+_engines: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class _Engine:
+    """What both forms share."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        self.settings = settings
+        self._library = library_of(settings)
+        _engines.add(self)
+
+    def context(self) -> ssl.SSLContext:
+        """The TLS context of the pool."""
+        settings = self.settings
+        return ssl_context(settings.verify, settings.certificates, settings.http2, library=settings.library)
+
+    def _response(self, request: Any, exchange: Exchange, link: Any, read_timeout_s: float | None, body: Any) -> Any:
+        head = exchange.answer_head
+        assert head is not None
+        version = link.http_version
+        extensions: dict[str, Any] = {
+            "http_version": version,
+            "network_stream": NetworkStream(link),
+            PHASES: exchange.phases,
+        }
+        if version == b"HTTP/2":
+            extensions["stream_id"] = exchange.stream_id
+        else:
+            extensions["reason_phrase"] = head.reason
+        stream = body(self._library, request, exchange, link, read_timeout_s)
+        response = self._library.Response(head.status, headers=head.headers, stream=stream, extensions=extensions)
+        bound_expansion(response, self._library)
+        return response
+
+
+class NetworkStream:
+    """What the library's `network_stream` extension is asked for: facts of the connection. It cannot be read from."""
+
+    __slots__ = ("_link",)
+
+    def __init__(self, link: Any) -> None:
+        self._link = link
+
+    def get_extra_info(self, info: str) -> Any:
+        """`client_addr`, `server_addr`, `ssl_object`, `socket` or `is_readable`; None for anything else."""
+        return self._link.network_info(info)
+
+
+class SyncEngine(_Engine):
+    """A synchronous transport's work."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        super().__init__(settings)
+        self._pool = ThreadPool(settings, self.context)
+
+    def handle(self, request: Any) -> Any:
+        """Send a request; its answer, the body unread. Raises the library's errors."""
+        phases = phases_of(request)
+        phases.started_ns = now_ns()
+        try:
+            return self._handle(request, phases)
+        except TransportError as error:
+            raise as_library_error(error, self._library, request) from error
+
+    def _handle(self, request: Any, phases: Phases) -> Any:
+        origin, timeouts = origin_of(request), timeouts_of(request)
+        body = whole_body(request, self._library)
+        head = request_head(request)
+        trace = request.extensions.get("trace")
+        rest = pieces(request) if body is None else iter(())
+        first = next(rest) if body is None else (body, True)
+        resent = False
+        for _ in range(_MOST_CONNECTIONS):
+            link = self._pool.acquire(origin, timeouts, phases)
+            exchange = ThreadExchange(head, phases, link)
+            try:
+                if trace is not None:
+                    opened(trace, phases, link)
+                link.send_request(exchange, chain([first], rest), timeouts.write)
+                if trace is not None:
+                    sent(trace, link)
+                while exchange.answer_head is None:
+                    if exchange.error is not None:
+                        raise exchange.error
+                    if not exchange.wait(timeouts.read):
+                        raise TransportError("ReadTimeout", "The server did not answer in time.")
+            except BaseException as error:
+                begun = phases.send_started_ns is not None
+                link.drop(exchange)
+                if not isinstance(error, TransportError) or not error.unprocessed:
+                    raise
+                if begun and (resent or body is None):
+                    raise
+                resent = resent or begun
+                phases.begin_again(resent=begun)
+                continue
+            if trace is not None:
+                answered(trace, link, exchange)
+            return self._response(request, exchange, link, timeouts.read, body_class(self._library, asynchronous=False))
+        raise TransportError("ConnectError", f"{_MOST_CONNECTIONS} connections were closed before they could be used.")
+
+    def warm(self, request: Any) -> None:
+        """Have a connection open that such a request could be sent on. Raises the library's errors."""
+        try:
+            self._pool.warm(origin_of(request), timeouts_of(request))
+        except TransportError as error:
+            raise as_library_error(error, self._library, request) from error
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._pool.close()
+
+    def forget(self) -> None:
+        """In a child process: leave the parent's connections alone."""
+        self._pool.forget()
+
+
+class AsyncEngine(_Engine):
+    """An asynchronous transport's work, on whichever event loop it is called."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        super().__init__(settings)
+        self._pools: dict[asyncio.AbstractEventLoop, LoopPool] = {}
+
+    async def _pool(self) -> LoopPool:
+        # Sockets belong to the loop that opened them: a client that lives through two `asyncio.run()` gets a pool for
+        # each.
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            self._forget_ended_loops()
+            pool = self._pools[loop] = LoopPool(self.settings, self.context)
+            pools = self._pools
+            await pool.close_at_the_end(lambda: pools.pop(loop, None))
+        return pool
+
+    def _forget_ended_loops(self) -> None:
+        """Let go of loops that ended without closing what they had."""
+        for loop in list(self._pools):
+            if loop.is_closed():
+                self._pools.pop(loop).forget()
+
+    async def handle(self, request: Any) -> Any:
+        """Send a request; its answer, the body unread. Raises the library's errors."""
+        phases = phases_of(request)
+        phases.started_ns = now_ns()
+        try:
+            return await self._handle(request, phases)
+        except TransportError as error:
+            raise as_library_error(error, self._library, request) from error
+
+    async def _handle(self, request: Any, phases: Phases) -> Any:
+        origin, timeouts = origin_of(request), timeouts_of(request)
+        body = whole_body(request, self._library)
+        head = request_head(request)
+        trace = request.extensions.get("trace")
+        pool = await self._pool()
+        rest = None if body is not None else async_pieces(request)
+        first = (body or b"", True) if rest is None else await anext(rest)
+        resent = False
+        for _ in range(_MOST_CONNECTIONS):
+            link = await pool.acquire(origin, timeouts, phases)
+            exchange = AsyncioExchange(head, phases, link)
+            try:
+                if trace is not None:
+                    await awaited(opened, trace, phases, link)
+                await link.send_request(exchange, first, rest, timeouts.write)
+                if trace is not None:
+                    await awaited(sent, trace, link)
+                while exchange.answer_head is None:
+                    if exchange.error is not None:
+                        raise exchange.error
+                    if not await exchange.wait(timeouts.read):
+                        raise TransportError("ReadTimeout", "The server did not answer in time.")
+            except BaseException as error:
+                begun = phases.send_started_ns is not None
+                link.drop(exchange)
+                if not isinstance(error, TransportError) or not error.unprocessed:
+                    raise
+                if begun and (resent or body is None):
+                    raise
+                resent = resent or begun
+                phases.begin_again(resent=begun)
+                continue
+            if trace is not None:
+                await awaited(answered, trace, link, exchange)
+            return self._response(request, exchange, link, timeouts.read, body_class(self._library, asynchronous=True))
+        raise TransportError("ConnectError", f"{_MOST_CONNECTIONS} connections were closed before they could be used.")
+
+    async def warm(self, request: Any) -> None:
+        """Have a connection open on this loop that such a request could be sent on. Raises the library's errors."""
+        try:
+            await (await self._pool()).warm(origin_of(request), timeouts_of(request))
+        except TransportError as error:
+            raise as_library_error(error, self._library, request) from error
+
+    async def aclose(self) -> None:
+        """Close every connection of this event loop."""
+        self._forget_ended_loops()
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.aclose()
+
+    def forget(self) -> None:
+        """In a child process: leave the parent's connections alone."""
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            pool.forget()
+
+
+def _start_anew_after_fork() -> None:
+    """A child must not speak on its parent's connections: it lets go of them without a word."""
+    for engine in list(_engines):
+        engine.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew_after_fork)

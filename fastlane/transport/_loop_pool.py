@@ -1,0 +1,188 @@
+"""The connections of an asynchronous transport on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import ssl
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from .._clock import now_ns
+from ._asyncio import AsyncioLink
+from ._errors import TransportError
+from ._phases import Phases
+from ._pool import Member, Pool
+from ._requests import Timeouts
+from ._settings import Origin, PoolSettings
+
+# How long `aclose()` waits for the sockets to be closed.
+_CLOSE_S = 5.0
+
+
+class _Waiter:
+    """A task that waits for a connection."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.granted: asyncio.Future[AsyncioLink | TransportError] = loop.create_future()
+
+    def grant(self, member: Member) -> None:
+        assert isinstance(member, AsyncioLink)
+        self.granted.set_result(member)
+
+    def refuse(self, error: TransportError) -> None:
+        self.granted.set_result(error)
+
+
+class LoopPool:
+    """The connections on one event loop. To be used on that loop only."""
+
+    def __init__(self, settings: PoolSettings, context: Callable[[], ssl.SSLContext]) -> None:
+        self.settings = settings
+        self.context = context
+        self.loop = asyncio.get_running_loop()
+        self._connect_timeout_s: float | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._until_the_end: Any = None
+        self._closed = False
+        self._pool = Pool(max_connections=settings.max_connections, http2=settings.http2 != "never", make=self._make)
+
+    def _make(self, origin: Origin) -> AsyncioLink:
+        return AsyncioLink(self, origin, connect_timeout_s=self._connect_timeout_s)
+
+    async def close_at_the_end(self, forget: Callable[[], object]) -> None:
+        """Have `asyncio.run` close the connections: it ends what asynchronous generators are left."""
+
+        async def until_the_end() -> AsyncIterator[None]:
+            try:
+                yield
+            finally:
+                forget()
+                await self.aclose()
+
+        self._until_the_end = until_the_end()
+        await anext(self._until_the_end)
+
+    # Calls
+
+    async def acquire(self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None) -> AsyncioLink:
+        """A connection with a place for one exchange on it. Raises TransportError."""
+        self._connect_timeout_s = timeouts.connect
+        member = self._pool.claim(origin, now_ns())
+        if member is None:
+            if phases is not None:
+                phases.connection_wait_started_ns = now_ns()
+            waiter = _Waiter(self.loop)
+            self._pool.wait(origin, waiter, now_ns())
+            self._start()
+            return await self._wait(origin, waiter, timeouts)
+        assert isinstance(member, AsyncioLink)
+        if member.claimed == 1 and member.looks_stale():
+            try:
+                # The loop reads in the turn after next: what asked to be called goes before what has come.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            except BaseException:
+                self.unclaim(member)
+                raise
+        return member
+
+    async def _wait(self, origin: Origin, waiter: _Waiter, timeouts: Timeouts) -> AsyncioLink:
+        opening = self._pool.is_opening(origin)
+        granted = waiter.granted
+        try:
+            while not granted.done():
+                await asyncio.wait([granted], timeout=timeouts.connect if opening else timeouts.pool)
+                if granted.done():
+                    break
+                if opening and not self._pool.is_opening(origin):
+                    opening = False  # the connection came, and has no place: from here on it is the pool's time
+                    continue
+                if opening:
+                    raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
+                raise TransportError("PoolTimeout", "No connection became free in time.")
+        except BaseException:
+            self._pool.withdraw(origin, waiter)
+            if granted.done():
+                link = granted.result()
+                if isinstance(link, AsyncioLink):
+                    self.unclaim(link)
+            raise
+        result = granted.result()
+        if isinstance(result, TransportError):
+            raise result
+        return result
+
+    def _start(self) -> None:
+        for member in self._pool.take_new():
+            assert isinstance(member, AsyncioLink)
+            # In a context of its own: a connection outlives the call that happened to need it first.
+            task = self.loop.create_task(member.open(), context=contextvars.Context())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        for member in self._pool.take_surplus():
+            assert isinstance(member, AsyncioLink)
+            member.hang_up(TransportError("ReadError", "The connection was closed."))
+
+    def unclaim(self, link: AsyncioLink) -> None:
+        """The call leaves without having begun."""
+        self._pool.unclaim(link, now_ns())
+        self._start()
+
+    def opened(self, link: AsyncioLink) -> None:
+        """The connection is open."""
+        if self._closed:
+            link.hang_up(TransportError("ReadError", "The transport was closed."))
+            return
+        self._pool.opened(link, now_ns())
+        self._start()
+
+    def failed(self, link: AsyncioLink, error: TransportError) -> None:
+        """The connection could not be opened."""
+        self._pool.failed(link, error, now_ns())
+        self._start()
+
+    def changed(self, link: AsyncioLink) -> None:
+        """The connection has other places than before."""
+        self._pool.changed(link, now_ns())
+        self._start()
+
+    def closed(self, link: AsyncioLink, *, by_idle_peer: bool) -> None:
+        """The connection is closed."""
+        self._pool.closed(link, now_ns(), by_idle_peer=by_idle_peer, unwelcome_pings=link.pings_are_unwelcome)
+        if not self._closed:
+            self._start()
+
+    def ping_interval_ns(self, origin: Origin, wanted_ns: int) -> int | None:
+        """Nanoseconds between pings; None where they are not welcome."""
+        return self._pool.ping_interval_ns(origin, wanted_ns)
+
+    async def warm(self, origin: Origin, timeouts: Timeouts) -> None:
+        """Have a connection to the origin open, its SETTINGS exchanged, and keep it so. Raises TransportError."""
+        link = await self.acquire(origin, timeouts)
+        try:
+            await asyncio.wait([link.ready], timeout=timeouts.connect)
+            if not link.ready.done():
+                raise TransportError("ConnectTimeout", "The server did not say what it allows in time.")
+        finally:
+            self.unclaim(link)
+        self._pool.keep_warm(origin)
+
+    async def aclose(self) -> None:
+        """Close every connection; those who wait for an answer get an error."""
+        self._closed = True
+        links = [member for member in self._pool.members() if isinstance(member, AsyncioLink)]
+        self._pool.refuse_all(TransportError("ConnectError", "The transport was closed."))
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        for link in links:
+            link.hang_up(TransportError("ReadError", "The transport was closed."))
+        if links or tasks:
+            await asyncio.wait([*tasks, *(link.gone for link in links)], timeout=_CLOSE_S)
+
+    def forget(self) -> None:
+        """Let go of the sockets without a word: the loop has ended, or belongs to the parent process."""
+        for member in list(self._pool.members()):
+            assert isinstance(member, AsyncioLink)
+            member.forget()

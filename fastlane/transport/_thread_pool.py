@@ -1,0 +1,192 @@
+"""The connections of a synchronous transport, shared by its threads."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Callable, Iterable
+
+from .._clock import now_ns
+from ._errors import TransportError
+from ._phases import Phases
+from ._pool import Member, Pool
+from ._requests import Timeouts
+from ._settings import Origin, PoolSettings
+from ._threads import CLOSED, ThreadLink, lock_timeout
+
+# How long `close()` waits for the threads to be gone.
+_JOIN_S = 5.0
+
+
+class _Waiter:
+    """A thread that waits for a connection."""
+
+    def __init__(self) -> None:
+        self.signal = threading.Lock()
+        self.signal.acquire()
+        self.link: ThreadLink | None = None
+        self.error: TransportError | None = None
+
+    def grant(self, member: Member) -> None:
+        assert isinstance(member, ThreadLink)
+        self.link = member
+        self.signal.release()
+
+    def refuse(self, error: TransportError) -> None:
+        self.error = error
+        self.signal.release()
+
+
+class ThreadPool:
+    """The connections of a synchronous transport."""
+
+    def __init__(self, settings: PoolSettings, context: Callable[[], ssl.SSLContext]) -> None:
+        self.settings = settings
+        self.context = context
+        self._lock = threading.Lock()
+        self._connect_timeout_s: float | None = None
+        self._start_over()
+
+    def _start_over(self) -> None:
+        settings = self.settings
+        self._pool = Pool(max_connections=settings.max_connections, http2=settings.http2 != "never", make=self._make)
+
+    def _make(self, origin: Origin) -> ThreadLink:
+        return ThreadLink(self, origin, connect_timeout_s=self._connect_timeout_s)
+
+    def acquire(self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None) -> ThreadLink:
+        """A connection with a place for one exchange on it. Raises TransportError."""
+        with self._lock:
+            self._connect_timeout_s = timeouts.connect
+            member = self._pool.claim(origin, now_ns())
+            waiter = None
+            if member is None:
+                waiter = _Waiter()
+                self._pool.wait(origin, waiter, now_ns())
+            new, surplus = self._pool.take_new(), self._pool.take_surplus()
+        self._start(new, surplus)
+        if waiter is None:
+            assert isinstance(member, ThreadLink)
+            if member.claimed == 1 and member.looks_stale():
+                member.let_reader_catch_up()
+            return member
+        if phases is not None:
+            phases.connection_wait_started_ns = now_ns()
+        return self._wait(origin, waiter, timeouts)
+
+    def _wait(self, origin: Origin, waiter: _Waiter, timeouts: Timeouts) -> ThreadLink:
+        opening = self._pool.is_opening(origin)
+        try:
+            while True:
+                timeout_s = timeouts.connect if opening else timeouts.pool
+                if waiter.signal.acquire(timeout=lock_timeout(timeout_s)):
+                    break
+                with self._lock:
+                    if waiter.link is not None or waiter.error is not None:
+                        break
+                    if opening and not self._pool.is_opening(origin):
+                        opening = False  # the connection came, and has no place: from here on it is the pool's time
+                        continue
+                    self._pool.withdraw(origin, waiter)
+                if opening:
+                    raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
+                raise TransportError("PoolTimeout", "No connection became free in time.")
+        except BaseException:
+            self._give_up(origin, waiter)
+            raise
+        if waiter.link is not None:
+            return waiter.link
+        assert waiter.error is not None
+        raise waiter.error
+
+    def _give_up(self, origin: Origin, waiter: _Waiter) -> None:
+        with self._lock:
+            self._pool.withdraw(origin, waiter)
+            link, waiter.link = waiter.link, None
+        if link is not None:
+            self.unclaim(link)
+
+    def _start(self, new: Iterable[Member], surplus: Iterable[Member]) -> None:
+        for member in new:
+            assert isinstance(member, ThreadLink)
+            try:
+                member.thread.start()
+            except RuntimeError as error:  # no further thread to be had
+                self.failed(member, TransportError("ConnectError", str(error)))
+        for member in surplus:
+            assert isinstance(member, ThreadLink)
+            member.hang_up(TransportError("ReadError", CLOSED))
+
+    def _do(self, act: Callable[[Pool, int], None]) -> None:
+        with self._lock:
+            act(self._pool, now_ns())
+            new, surplus = self._pool.take_new(), self._pool.take_surplus()
+        if new or surplus:
+            self._start(new, surplus)
+
+    def unclaim(self, link: ThreadLink) -> None:
+        """The call leaves without having begun."""
+        self._do(lambda pool, time_ns: pool.unclaim(link, time_ns))
+
+    def opened(self, link: ThreadLink) -> None:
+        """The connection is open."""
+        self._do(lambda pool, time_ns: pool.opened(link, time_ns))
+
+    def failed(self, link: ThreadLink, error: TransportError) -> None:
+        """The connection could not be opened."""
+        link.ready.set()
+        self._do(lambda pool, time_ns: pool.failed(link, error, time_ns))
+
+    def changed(self, link: ThreadLink) -> None:
+        """The connection has other places than before."""
+        self._do(lambda pool, time_ns: pool.changed(link, time_ns))
+
+    def changed_quietly(self, link: ThreadLink) -> None:
+        """As `changed`, unless the lock is held: then the next call looks."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._pool.changed(link, now_ns())
+            finally:
+                self._lock.release()
+
+    def closed(self, link: ThreadLink, *, by_idle_peer: bool, unwelcome_pings: bool) -> None:
+        """The connection is closed."""
+        self._do(
+            lambda pool, time_ns: pool.closed(link, time_ns, by_idle_peer=by_idle_peer, unwelcome_pings=unwelcome_pings)
+        )
+
+    def ping_interval_ns(self, origin: Origin, wanted_ns: int) -> int | None:
+        """Nanoseconds between pings; None where they are not welcome."""
+        return self._pool.ping_interval_ns(origin, wanted_ns)
+
+    def warm(self, origin: Origin, timeouts: Timeouts) -> None:
+        """Have a connection to the origin open, its SETTINGS exchanged, and keep it so. Raises TransportError."""
+        link = self.acquire(origin, timeouts)
+        try:
+            if not link.ready.wait(timeouts.connect):
+                raise TransportError("ConnectTimeout", "The server did not say what it allows in time.")
+        finally:
+            self.unclaim(link)
+        with self._lock:
+            self._pool.keep_warm(origin)
+
+    def close(self) -> None:
+        """Close every connection; those who wait for an answer get an error."""
+        with self._lock:
+            links = [member for member in self._pool.members() if isinstance(member, ThreadLink)]
+            pool = self._pool
+            self._start_over()
+            pool.refuse_all(TransportError("ConnectError", "The transport was closed."))
+        for link in links:
+            link.hang_up(TransportError("ReadError", "The transport was closed."))
+        for link in links:
+            if link.thread is not threading.current_thread() and link.thread.is_alive():
+                link.thread.join(_JOIN_S)
+
+    def forget(self) -> None:
+        """In a child process: leave the parent's connections alone."""
+        self._lock = threading.Lock()
+        links = [member for member in self._pool.members() if isinstance(member, ThreadLink)]
+        self._start_over()
+        for link in links:
+            link.forget()

@@ -1,0 +1,444 @@
+"""Connections for threads: each has a thread that reads, so that no call waits for another's answer."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from .._clock import now_ns
+from ._connect import connect_sync
+from ._errors import TransportError
+from ._exchange import RequestHead
+from ._link import Link, LinkedExchange
+from ._phases import Phases
+from ._settings import Origin
+from ._tls import Tls
+
+if TYPE_CHECKING:
+    from ._thread_pool import ThreadPool
+
+_READ_BYTES = 65_536
+
+# How often a connection without traffic looks at the time, at most and at least.
+_LONGEST_TICK_S = 5.0
+_SHORTEST_TICK_S = 0.05
+
+CLOSED = "The connection was closed."
+
+
+def lock_timeout(timeout_s: float | None) -> float:
+    """A time-out as `threading` takes it: -1 for none."""
+    return -1 if timeout_s is None else max(0.0, min(timeout_s, threading.TIMEOUT_MAX))
+
+
+class ThreadExchange(LinkedExchange):
+    """An exchange that a thread waits for."""
+
+    __slots__ = ("_signal",)
+
+    def __init__(self, request_head: RequestHead, phases: Phases, link: Link) -> None:
+        super().__init__(request_head, phases, link)
+        self._signal = threading.Lock()
+        self._signal.acquire()
+
+    def notify(self) -> None:
+        # Only whoever holds the connection's lock gets here, so that no two release it at once.
+        if self._signal.locked():
+            self._signal.release()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until something has happened; False where nothing did within the time."""
+        return self._signal.acquire(
+            timeout=-1 if timeout_s is None else max(0.0, min(timeout_s, threading.TIMEOUT_MAX))
+        )
+
+
+class ThreadLink(Link):
+    """One connection, its lock, and the thread that reads from it."""
+
+    def __init__(self, owner: ThreadPool, origin: Origin, *, connect_timeout_s: float | None) -> None:
+        settings = owner.settings
+        tls = Tls(owner.context(), origin.server_hostname) if origin.scheme == "https" else None
+        super().__init__(origin, http2=settings.http2, tls=tls)
+        # The thread must not keep a pool alive that everybody else has dropped.
+        self._owner = weakref.ref(owner)
+        self._settings = settings
+        self._deadline_ns = None if connect_timeout_s is None else now_ns() + int(connect_timeout_s * 1e9)
+        self.lock = threading.Lock()
+        self.ready = threading.Event()
+        """The peer has said what it allows, or the connection is gone."""
+        self.dropped: deque[ThreadExchange] = deque()
+        """Exchanges whose answers were garbage-collected unread."""
+        self._socket: socket.socket | None = None
+        self._writer: socket.socket | None = None
+        self._unsent = b""
+        self._dead = False
+        self._by_us = False
+        self.reads = 0
+        self.thread = threading.Thread(target=self._run, name=f"fastlane {origin.host}:{origin.port}", daemon=True)
+
+    # The reading thread
+
+    def _run(self) -> None:
+        try:
+            self._open()
+        except BaseException as error:  # noqa: BLE001 - whoever waits has to be told, whatever it was
+            failure = error if isinstance(error, TransportError) else TransportError("ConnectError", _class_of(error))
+            self._let_go()
+            self._tell(lambda owner: owner.failed(self, failure))
+            return
+        self._tell(lambda owner: owner.opened(self))
+        ended_by: TransportError | None
+        try:
+            ended_by = self._read()
+        except BaseException as error:  # noqa: BLE001 - as above
+            ended_by = TransportError("ReadError", _class_of(error))
+        self._finish(ended_by)
+
+    def _open(self) -> None:
+        connected = connect_sync(
+            self.origin.host, self.origin.port, deadline_ns=self._deadline_ns, cancelled=lambda: self._dead
+        )
+        sock = self._socket = connected.socket
+        tls_started_ns = tls_ended_ns = None
+        if self.tls is not None:
+            tls_started_ns = now_ns()
+            self._handshake(sock)
+            tls_ended_ns = now_ns()
+        tls = self.tls
+        opening = connected.opening(
+            tls_started_ns=tls_started_ns,
+            tls_ended_ns=tls_ended_ns,
+            alpn=None if tls is None else tls.alpn,
+            tls_version=None if tls is None else tls.version,
+        )
+        # Two views of one socket, because a time-out belongs to the view: the reader waits, writers do not.
+        self._writer = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.fileno())
+        self._writer.settimeout(0)
+        sock.settimeout(self._tick_s())
+        with self.lock:
+            self.establish(opening, now_ns())
+            if self._dead:
+                raise TransportError("ConnectError", CLOSED)
+            self._flush()
+
+    def _tick_s(self) -> float:
+        settings = self._settings
+        wanted = min(_LONGEST_TICK_S, settings.idle_s / 4, (settings.ping_s or _LONGEST_TICK_S) / 4)
+        return max(_SHORTEST_TICK_S, wanted)
+
+    def _handshake(self, sock: socket.socket) -> None:
+        data = b""
+        while True:
+            try:
+                done = self.handshake(data)
+            finally:
+                output = self.handshake_output()
+                if output:
+                    self._with_deadline(sock, sock.sendall, output)
+            if done:
+                return
+            data = self._with_deadline(sock, sock.recv, _READ_BYTES)
+            if not data:
+                raise TransportError("ConnectError", "The server closed the connection during the TLS handshake.")
+
+    def _with_deadline(self, sock: socket.socket, act: Callable[[Any], Any], argument: Any) -> Any:
+        if self._deadline_ns is None:
+            sock.settimeout(None)
+        else:
+            sock.settimeout(max(0.000_001, (self._deadline_ns - now_ns()) / 1e9))
+        try:
+            return act(argument)
+        except TimeoutError:
+            raise TransportError("ConnectTimeout", "The TLS handshake took too long.") from None
+        except OSError as error:
+            raise TransportError("ConnectError", str(error)) from error
+
+    def _read(self) -> TransportError | None:
+        """Read until the connection is at its end; what broke it off, or None where nothing was harmed."""
+        sock = self._socket
+        assert sock is not None
+        tick_ns = int(self._tick_s() * 1e9)
+        ticked_ns = now_ns()
+        while True:
+            data: bytes | None
+            try:
+                data = sock.recv(_READ_BYTES)
+            except TimeoutError:
+                data = None
+            except OSError as error:
+                return TransportError("ReadError", str(error))
+            arrived_ns = now_ns()
+            with self.lock:
+                if self._dead:
+                    return self.error
+                try:
+                    if data:
+                        self.receive(data, arrived_ns)
+                    elif data is not None:
+                        self.receive_end(arrived_ns)
+                except TransportError as error:
+                    with contextlib.suppress(TransportError):
+                        self._flush()
+                    return error
+                if data is None or arrived_ns - ticked_ns >= tick_ns:
+                    ticked_ns = arrived_ns
+                    if self._time_is_up(arrived_ns):
+                        return None
+                try:
+                    self._flush()
+                except TransportError as error:
+                    return error
+                self.reads += 1
+                changed = self.capacity_changed()
+                used_up = self.is_used_up
+                http = self.http
+                if http is not None and http.is_ready and not self.ready.is_set():
+                    self.ready.set()
+            if self.dropped:
+                self.sweep()
+            if changed:
+                self._tell(lambda owner: owner.changed(self))
+            if used_up:
+                return None
+
+    def _time_is_up(self, time_ns: int) -> bool:
+        owner = self._owner()
+        if owner is None:
+            self._by_us = True
+            return True
+        settings = self._settings
+        ping_ns = None if settings.ping_s is None else owner.ping_interval_ns(self.origin, int(settings.ping_s * 1e9))
+        if self.tick(time_ns, idle_ns=int(settings.idle_s * 1e9), ping_ns=ping_ns) is None:
+            return False
+        self._by_us = True
+        return True
+
+    def _finish(self, error: TransportError | None) -> None:
+        """The connection is at its end: say goodbye, tell everybody, and let go of the socket."""
+        http = self.http
+        with self.lock:
+            by_peer = not self._dead and not self._by_us
+            self._dead = True
+            idle = not self.claimed
+            if http is not None and not by_peer:
+                self._say_goodbye()
+            self.fail(error or TransportError("ReadError", CLOSED))
+        self._let_go()
+        self.ready.set()
+        self._tell(
+            lambda owner: owner.closed(self, by_idle_peer=by_peer and idle, unwelcome_pings=self.pings_are_unwelcome)
+        )
+
+    def _say_goodbye(self) -> None:
+        """Under the lock: the last words, as far as the socket takes them."""
+        with contextlib.suppress(TransportError, OSError, ssl.SSLError):
+            if self.http is not None:
+                self.http.goodbye()
+            self._flush()
+            if self.tls is not None:
+                self.tls.close()
+                self._flush()
+
+    def _let_go(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.detach()
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _tell(self, tell: Callable[[ThreadPool], None]) -> None:
+        owner = self._owner()
+        if owner is not None:
+            tell(owner)
+
+    # Writing, under the lock
+
+    def _flush(self) -> None:
+        """Send what there is, without waiting. Raises TransportError where the socket is broken."""
+        data = self.output()
+        if self._unsent:
+            data = self._unsent + data
+        writer = self._writer
+        if not data or writer is None:
+            return
+        try:
+            sent = writer.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            raise TransportError("WriteError", str(error)) from error
+        self._unsent = data[sent:] if sent < len(data) else b""
+
+    # The calling threads
+
+    def send_request(
+        self, exchange: ThreadExchange, body: Iterable[tuple[bytes, bool]], write_timeout_s: float | None
+    ) -> None:
+        """Send a request; an answer that comes earlier ends it. Raises TransportError."""
+        phases = exchange.phases
+        begun = False
+        for data, last in body:
+            position = 0
+            while True:
+                with self.lock:
+                    if self._dead or self.http is None:
+                        raise exchange.error or TransportError("ReadError", CLOSED, unprocessed=not begun)
+                    if begun and (exchange.is_over or exchange.answer_head is not None):
+                        return
+                    clean = not self._unsent
+                    if not begun:
+                        self.http.begin(exchange, end=last and not data)
+                        self.stamp_sending(phases, self._socket)
+                    while not exchange.request_ended and not self._unsent:
+                        before = position
+                        position = self.push(exchange, data, position, last=last)
+                        if position == before:
+                            break
+                        if position < len(data):
+                            self._flush()
+                    try:
+                        self._flush()
+                    except TransportError as error:
+                        # Not a byte of the request has left this machine: nobody can have processed it.
+                        error.unprocessed = clean and not begun
+                        raise
+                    begun = True
+                    blocked = bool(self._unsent)
+                    complete = position >= len(data) and not blocked
+                    if complete and last:
+                        phases.send_ended_ns = now_ns()
+                if self.dropped:
+                    self.sweep()
+                if complete:
+                    break
+                if not (self._wait_writable(write_timeout_s) if blocked else exchange.wait(write_timeout_s)):
+                    raise TransportError("WriteTimeout", "The server did not take the request in time.")
+
+    def _wait_writable(self, timeout_s: float | None) -> bool:
+        writer = self._writer
+        return writer is None or _is_ready(writer, timeout_s, write=True)
+
+    def drop(self, exchange: ThreadExchange) -> None:
+        """Nobody reads the exchange any more."""
+        with self.lock:
+            self._drop(exchange)
+            changed = self.capacity_changed()
+        if self.dropped:
+            self.sweep()
+        if changed:
+            self._tell(lambda owner: owner.changed(self))
+
+    def _drop(self, exchange: ThreadExchange) -> None:
+        if self._dead:
+            exchange.leave()
+        elif not self.cancel(exchange, now_ns()):
+            self._hang_up(TransportError("ReadError", CLOSED))
+        else:
+            with contextlib.suppress(TransportError):  # the reader will find out
+                self._flush()
+
+    def abandon(self, exchange: ThreadExchange) -> None:
+        """The answer was garbage-collected: as `drop`, but without waiting for a lock, as a finaliser must not."""
+        self.dropped.append(exchange)
+        self.sweep()
+        owner = self._owner()
+        if owner is not None:
+            owner.changed_quietly(self)
+
+    def sweep(self) -> None:
+        """Drop what was garbage-collected, unless somebody holds the lock, who does so when they let go of it."""
+        while self.dropped and self.lock.acquire(blocking=False):
+            try:
+                while self.dropped:
+                    self._drop(self.dropped.popleft())
+            finally:
+                self.lock.release()
+
+    def took(self, exchange: ThreadExchange, count: int) -> None:
+        """The application has read this much of the body: let the peer send more."""
+        with self.lock:
+            if not self._dead and self.http is not None:
+                self.http.took(exchange, count)
+                with contextlib.suppress(TransportError):  # the reader will find out
+                    self._flush()
+        if self.dropped:
+            self.sweep()
+
+    def hang_up(self, error: TransportError) -> None:
+        """Close the connection now."""
+        with self.lock:
+            self._hang_up(error)
+
+    def _hang_up(self, error: TransportError) -> None:
+        """Under the lock. The reading thread does the rest: nobody else may give its socket's number away."""
+        if self._dead:
+            return
+        self._dead = True
+        self.error = error
+        if self.http is not None:
+            self._say_goodbye()
+        self.fail(error)
+        sock = self._socket
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def looks_stale(self) -> bool:
+        """Whether bytes or an end have come that the reading thread has not looked at yet."""
+        sock = self._writer
+        return sock is not None and _is_ready(sock, 0.0, write=False)
+
+    def let_reader_catch_up(self) -> None:
+        """Give the reading thread the time to see what has come."""
+        before = self.reads
+        pause = threading.Event()
+        for _ in range(100):
+            if self._dead or self.reads != before or not self.looks_stale():
+                return
+            pause.wait(0.001)
+
+    def network_info(self, info: str) -> Any:
+        """What the library's `network_stream` extension tells."""
+        sock = self._socket
+        return None if sock is None else self.extra_info(info, sock)
+
+    def forget(self) -> None:
+        """In a child process: the connection is the parent's; leave it alone."""
+        self.lock = threading.Lock()
+        self._dead = True
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.detach()
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            sock.close()
+        self.tls = None
+        self.fail(TransportError("ReadError", "The connection belongs to the parent process."))
+
+
+def _class_of(error: BaseException) -> str:
+    return f"{type(error).__name__} in the transport"
+
+
+def _is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bool:
+    """Whether the socket can be read from or written to without waiting."""
+    try:
+        if hasattr(select, "poll"):
+            poller = select.poll()
+            poller.register(sock, select.POLLOUT if write else select.POLLIN)
+            return bool(poller.poll(None if timeout_s is None else timeout_s * 1e3))
+        reading, writing = ([], [sock]) if write else ([sock], [])
+        return any(select.select(reading, writing, [], timeout_s))
+    except (OSError, ValueError):
+        return True  # closed: the next use says so

@@ -12,6 +12,7 @@ from typing import cast
 from fastlane.emulator._wire_flow import Flow
 from fastlane.emulator._wire_pipe import Pipe, loop_ns
 from fastlane.emulator._wire_settings import Wire
+from fastlane.emulator._wire_writes import Writes
 
 # How often an end that is not read is asked whether its peer has reset it.
 _PROBE_S = 0.1
@@ -22,7 +23,17 @@ _LINGER_AT_ONCE = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 class End(asyncio.Protocol):
     """One of the two sockets of a proxied connection."""
 
-    __slots__ = ("_held", "_link", "_probe_timer", "_transport", "_write_paused", "incoming", "lost", "outgoing")
+    __slots__ = (
+        "_held",
+        "_link",
+        "_probe_timer",
+        "_transport",
+        "_write_paused",
+        "_writes",
+        "incoming",
+        "lost",
+        "outgoing",
+    )
 
     incoming: Pipe  # what is written here
     outgoing: Pipe  # what is read here
@@ -45,13 +56,15 @@ class End(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._writes = Writes(self._transport)
         # asyncio has set TCP_NODELAY already: small packets leave at once.
         if self._link.aborted:
             self.abort()
         self.incoming.arm()
 
     def data_received(self, data: bytes) -> None:
-        self.outgoing.feed(data)
+        for written in self._writes.split(data):
+            self.outgoing.feed(written)
 
     def eof_received(self) -> bool:
         self.outgoing.finish()

@@ -129,6 +129,8 @@ class Http2Connection(Http2Answers):
         return True
 
     def _stream_of(self, exchange: Exchange) -> Stream | None:
+        if self._error is not None:
+            return None  # nothing can be said any more
         stream = self._streams.get(exchange.stream_id)
         return stream if stream is not None and stream.exchange is exchange else None
 

@@ -20,7 +20,6 @@ class Http2Answers(Http2Streams):
     def __init__(self) -> None:
         super().__init__()
         self._rest = b""
-        self._now_ns = 0
         self._window = limits.CONNECTION_WINDOW
         # The one type of frame that may come: SETTINGS at first, CONTINUATION within a head.
         self._only: int | None = wire.SETTINGS
@@ -88,6 +87,9 @@ class Http2Answers(Http2Streams):
         stream = self._streams.get(stream_id)
         if stream is None or stream.exchange.answer_ended:
             self._must_be_known(stream_id, "DATA")
+            self._late_window -= length
+            if self._late_window < 0:
+                self._fail(ErrorCodes.FLOW_CONTROL_ERROR, "The server goes on with answers that are over")
             return
         stream.window -= length
         if stream.window < 0:
@@ -113,6 +115,7 @@ class Http2Answers(Http2Streams):
         if stream.body_bytes is not None and stream.received != stream.body_bytes:
             self._break_off(stream, "The server sent a body shorter than its content-length")
             return
+        stream.window = 0
         if stream.exchange.request_ended:
             self._forget(stream)
         stream.exchange.end(self._now_ns)
@@ -175,7 +178,7 @@ class Http2Answers(Http2Streams):
                     raise wire.MalformedError("an informational head where none may be")
                 self._count("informational HEADERS")
                 return
-            stream.body_bytes = None if ends else wire.body_bytes(exchange.request_head.method, head)
+            stream.body_bytes = wire.body_bytes(exchange.request_head.method, head)
             exchange.phases.first_byte_ns = self._now_ns
             exchange.answer_head = head
             exchange.wake()
@@ -215,6 +218,7 @@ class Http2Answers(Http2Streams):
             self._count("RST_STREAM")
             return
         code = int.from_bytes(payload)
+        stream.window = 0
         self._forget(stream)
         unprocessed = code == ErrorCodes.REFUSED_STREAM
         message = f"The server reset the stream: {wire.error_name(code)}"

@@ -67,15 +67,18 @@ class Http2Streams:
         self._next_stream_id = 1
         self._out: list[bytes] = []
         self._unsent_control = 0
+        # Bytes that may still come for streams that are over: those that were allowed before the peer knew.
+        self._late_window = limits.STREAM_WINDOW
         self._control = limits.ControlFrames()
         self._ping = b""
+        self._now_ns = 0
         self._error: TransportError | None = None
 
     def _fail(self, code: ErrorCodes, message: str) -> NoReturn:
         """The connection cannot go on."""
         self._error = TransportError("RemoteProtocolError", message)
         self._out.append(wire.goaway(code))
-        raise self._error.again()
+        raise self._error.again() from None  # what it came from may have content in its text
 
     def _count(self, what: str) -> None:
         if self._control.flood(self._now_ns):
@@ -90,7 +93,8 @@ class Http2Streams:
             stream.uncredited = 0
 
     def _forget(self, stream: Stream) -> None:
-        self._streams.pop(stream.stream_id, None)
+        if self._streams.pop(stream.stream_id, None) is not None:
+            self._late_window += stream.window
         # Late frames never come to h2, so that it need not remember how this stream ended.
         self._h2.streams.pop(stream.stream_id, None)
 

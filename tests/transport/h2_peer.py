@@ -1,0 +1,137 @@
+"""A connection of ours and, at its other end, a server that h2 speaks for; the test carries the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import Event
+from h2.settings import SettingCodes
+from hpack.hpack import Encoder
+from hyperframe.frame import Frame, HeadersFrame
+
+from fastlane.transport._exchange import Exchange, HttpConnection, RequestHead
+from fastlane.transport._h2 import Http2Connection
+from fastlane.transport._phases import Phases
+
+Fields = list[tuple[bytes, bytes]]
+
+OK: Fields = [(b":status", b"200")]
+
+
+class WokenExchange(Exchange):
+    """An exchange that counts how often it was woken."""
+
+    def __init__(self, head: RequestHead) -> None:
+        super().__init__(head, Phases())
+        self.woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(data for _, data in self.chunks)
+
+
+def request_head(method: bytes = b"POST", headers: Fields | None = None, target: bytes = b"/v1/chat") -> RequestHead:
+    return RequestHead(
+        method=method,
+        scheme=b"https",
+        authority=b"llm.test",
+        target=target,
+        headers=[(b"Host", b"llm.test"), (b"Accept", b"*/*")] if headers is None else headers,
+    )
+
+
+def frames_of(data: bytes) -> list[Frame]:
+    """The frames that these bytes are."""
+    found = []
+    data = data.removeprefix(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    while data:
+        frame, length = Frame.parse_frame_header(memoryview(data[:9]))
+        frame.parse_body(memoryview(data[9 : 9 + length]))
+        found.append(frame)
+        data = data[9 + length :]
+    return found
+
+
+def raw_frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
+    """A frame that hyperframe would refuse to make."""
+    return len(payload).to_bytes(3) + bytes([kind, flags]) + stream_id.to_bytes(4) + payload
+
+
+def head_bytes(stream_id: int, fields: Fields = OK, *, end: bool = False) -> bytes:
+    """A head that h2 would refuse to send. The static table alone is used, so that the server's encoder stays out."""
+    frame = HeadersFrame(stream_id, Encoder().encode([(*field, True) for field in fields]))
+    frame.flags.add("END_HEADERS")
+    if end:
+        frame.flags.add("END_STREAM")
+    return frame.serialize()
+
+
+class Pair:
+    """Our connection and its server."""
+
+    def __init__(self, settings: dict[SettingCodes | int, int] | None = None, *, shake_hands: bool = True) -> None:
+        self.client = Http2Connection()
+        # What the drivers rely on.
+        self.contract: HttpConnection = self.client
+        self.server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
+        self.now_ns = 1_000
+        self.client.start()
+        self.server.initiate_connection()
+        if settings:
+            self.server.update_settings(settings)
+        if shake_hands:
+            self.carry()
+
+    def to_server(self) -> list[Event]:
+        return self.server.receive_data(self.client.data_to_send())
+
+    def to_client(self, cuts: Iterable[int] = ()) -> None:
+        self.receive(self.server.data_to_send(), cuts)
+
+    def receive(self, data: bytes, cuts: Iterable[int] = ()) -> None:
+        """Have our connection receive these bytes, in pieces that end at `cuts`."""
+        start = 0
+        for cut in [*sorted(cut for cut in cuts if cut < len(data)), len(data)]:
+            self.now_ns += 1
+            self.client.receive(data[start:cut], self.now_ns)
+            start = cut
+
+    def carry(self) -> None:
+        """Carry bytes both ways until nobody has any left."""
+        while True:
+            said = self.client.data_to_send()
+            self.server.receive_data(said)
+            answered = self.server.data_to_send()
+            self.receive(answered)
+            if not said and not answered:
+                return
+
+    def exchange(self, head: RequestHead | None = None) -> WokenExchange:
+        return WokenExchange(head or request_head())
+
+    def begun(self, body: bytes | None = None, head: RequestHead | None = None) -> WokenExchange:
+        """An exchange whose request is sent and has reached the server."""
+        exchange = self.exchange(head)
+        self.client.begin(exchange, end=body is None)
+        if body is not None:
+            self.client.send(exchange, body, end=True)
+        self.to_server()
+        return exchange
+
+    def uploading(self) -> WokenExchange:
+        """An exchange whose request's head has reached the server, and whose body is still to be sent."""
+        exchange = self.exchange()
+        self.client.begin(exchange, end=False)
+        self.to_server()
+        return exchange
+
+    def answer(self, exchange: Exchange, body: bytes = b"", fields: Fields = OK, *, end: bool = True) -> None:
+        self.server.send_headers(exchange.stream_id, fields)
+        if body or end:
+            self.server.send_data(exchange.stream_id, body, end_stream=end)
+        self.to_client()

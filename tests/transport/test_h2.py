@@ -1,0 +1,1061 @@
+"""A connection over HTTP/2, spoken to by h2 and, where h2 is too polite, by hand."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import pytest
+from h2.errors import ErrorCodes
+from h2.events import DataReceived, PingReceived, RequestReceived, StreamEnded, StreamReset, WindowUpdated
+from h2.settings import SettingCodes
+from hyperframe.frame import (
+    ContinuationFrame,
+    DataFrame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    PushPromiseFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+
+from fastlane.transport import _limits as limits
+from fastlane.transport._errors import TransportError
+from fastlane.transport._h2 import Http2Connection
+from tests.transport.h2_peer import OK, Fields, Pair, WokenExchange, frames_of, head_bytes, raw_frame, request_head
+
+SECOND = 1_000_000_000
+
+
+def reset_codes(pair: Pair) -> list[tuple[int, int]]:
+    """Streams that we have reset in what is still to be sent, and why."""
+    frames = frames_of(pair.client.data_to_send())
+    return [(frame.stream_id, frame.error_code) for frame in frames if isinstance(frame, RstStreamFrame)]
+
+
+def refused(pair: Pair, data: bytes) -> tuple[str, ErrorCodes]:
+    """What the connection says of these bytes, and with which code it leaves."""
+    with pytest.raises(TransportError) as raised:
+        pair.receive(data)
+    assert raised.value.name == "RemoteProtocolError"
+    assert not raised.value.unprocessed
+    assert pair.client.capacity == 0
+    last = frames_of(pair.client.data_to_send())[-1]
+    assert isinstance(last, GoAwayFrame)
+    return raised.value.message, ErrorCodes(last.error_code)
+
+
+# The beginning
+
+
+def test_the_first_write_says_all_that_we_allow() -> None:
+    client = Http2Connection()
+    client.start()
+    data = client.data_to_send()
+
+    settings, window = frames_of(data)
+
+    assert data.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    assert isinstance(settings, SettingsFrame)
+    assert settings.settings[SettingCodes.ENABLE_PUSH] == 0
+    assert settings.settings[SettingCodes.INITIAL_WINDOW_SIZE] == 4 * 1024 * 1024
+    assert settings.settings[SettingCodes.MAX_HEADER_LIST_SIZE] == 64 * 1024
+    assert SettingCodes.ENABLE_CONNECT_PROTOCOL not in settings.settings
+    assert isinstance(window, WindowUpdateFrame)
+    assert (window.stream_id, window.window_increment + 65_535) == (0, 64 * 1024 * 1024)
+    assert client.data_to_send() == b""
+
+
+def test_a_request_need_not_wait_for_the_servers_settings() -> None:
+    pair = Pair(shake_hands=False)
+    exchange = pair.exchange()
+
+    assert (pair.client.is_ready, pair.client.capacity) == (False, 100)
+    pair.client.begin(exchange, end=True)
+    pair.carry()
+
+    assert pair.client.is_ready
+    pair.answer(exchange, b"early bird")
+    assert exchange.body == b"early bird"
+
+
+def test_a_server_that_does_not_speak_http_2_is_named_as_such() -> None:
+    pair = Pair(shake_hands=False)
+
+    message, _ = refused(pair, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    assert message == "The server does not speak HTTP/2"
+
+
+# Requests
+
+
+def test_a_request_that_fits_is_one_write_with_head_body_and_end() -> None:
+    pair = Pair()
+    exchange = pair.exchange()
+    pair.client.begin(exchange, end=False)
+    pair.client.send(exchange, b'{"model": "m"}', end=True)
+
+    head, body = frames_of(pair.client.data_to_send())
+
+    assert isinstance(head, HeadersFrame)
+    assert "END_STREAM" not in head.flags
+    assert isinstance(body, DataFrame)
+    assert (bytes(body.data), "END_STREAM" in body.flags) == (b'{"model": "m"}', True)
+    assert exchange.request_ended
+    assert exchange.phases.http_version == "HTTP/2"
+
+
+def test_names_are_lower_case_and_fields_of_http_1_stay_behind() -> None:
+    pair = Pair()
+    exchange = pair.exchange(
+        request_head(
+            b"GET",
+            [
+                (b"Host", b"other.test"),
+                (b"Connection", b"keep-alive"),
+                (b"Keep-Alive", b"timeout=5"),
+                (b"Proxy-Connection", b"keep-alive"),
+                (b"Transfer-Encoding", b"chunked"),
+                (b"Upgrade", b"h2c"),
+                (b"TE", b"gzip"),
+                (b"te", b"trailers"),
+                (b"X-API-Key", b" sk-test\t"),
+            ],
+            b"",
+        )
+    )
+    pair.client.begin(exchange, end=True)
+
+    events = pair.to_server()
+
+    (request,) = [event for event in events if isinstance(event, RequestReceived)]
+    assert [tuple(field) for field in request.headers or ()] == [
+        (b":method", b"GET"),
+        (b":authority", b"llm.test"),
+        (b":scheme", b"https"),
+        (b":path", b"/"),
+        (b"te", b"trailers"),
+        (b"x-api-key", b"sk-test"),
+    ]
+
+
+def test_headers_that_repeat_cost_next_to_nothing() -> None:
+    pair = Pair()
+    head = request_head(headers=[(b"Authorization", b"Bearer " + b"k" * 160), (b"User-Agent", b"fastlane/1")])
+    pair.begun(head=head)
+    pair.client.begin(pair.exchange(head), end=True)
+
+    assert len(pair.client.data_to_send()) <= 9 + len(head.headers) + 4
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        request_head(headers=[(b"X-Split", b"a\r\nb: c")]),
+        request_head(headers=[(b"X-Zero", b"a\0b")]),
+        request_head(headers=[(b"X Space", b"a")]),
+        request_head(headers=[(b":path", b"/other")]),
+        request_head(headers=[(b"", b"a")]),
+        request_head(target=b"/a b"),
+        request_head(method=b"GET\r\n"),
+    ],
+)
+def test_a_head_that_cannot_be_sent_is_refused_and_leaves_the_connection_as_it_was(head: object) -> None:
+    pair = Pair()
+
+    with pytest.raises(TransportError) as raised:
+        pair.client.begin(pair.exchange(head), end=True)  # type: ignore[arg-type]
+
+    assert raised.value.name == "LocalProtocolError"
+    assert pair.client.data_to_send() == b""
+    assert pair.client.open_exchanges == 0
+    pair.answer(pair.begun(), b"still here")
+
+
+def test_a_head_larger_than_the_server_takes_is_not_sent() -> None:
+    pair = Pair({SettingCodes.MAX_HEADER_LIST_SIZE: 1_000})
+
+    with pytest.raises(TransportError, match=r"larger than the server takes \(1,000\)") as raised:
+        pair.client.begin(pair.exchange(request_head(headers=[(b"x", b"v" * 1_000)])), end=True)
+
+    assert raised.value.name == "LocalProtocolError"
+
+
+def test_a_long_head_is_continued_in_further_frames() -> None:
+    pair = Pair()
+    value = bytes(range(33, 127)) * 400
+    exchange = pair.exchange(request_head(headers=[(b"x", value)]))
+    pair.client.begin(exchange, end=True)
+
+    data = pair.client.data_to_send()
+
+    assert any(isinstance(frame, ContinuationFrame) for frame in frames_of(data))
+    assert any(isinstance(event, RequestReceived) for event in pair.server.receive_data(data))
+
+
+def test_the_peers_windows_are_on_the_record() -> None:
+    pair = Pair({SettingCodes.INITIAL_WINDOW_SIZE: 123_456})
+    pair.begun(b"x" * 1_000)
+
+    phases = pair.begun().phases
+
+    assert (phases.peer_stream_window, phases.peer_connection_window) == (123_456, 65_535 - 1_000)
+
+
+def test_a_body_is_cut_into_frames_that_the_server_takes() -> None:
+    pair = Pair()
+    exchange = pair.exchange()
+    pair.client.begin(exchange, end=False)
+    pair.client.send(exchange, b"x" * 40_000, end=True)
+
+    sizes = [len(frame.data) for frame in frames_of(pair.client.data_to_send()) if isinstance(frame, DataFrame)]
+
+    assert sizes == [16_384, 16_384, 7_232]
+
+
+def test_the_end_may_come_alone() -> None:
+    pair = Pair()
+    exchange = pair.uploading()
+    pair.client.send(exchange, b"all of it", end=False)
+    pair.client.send(exchange, b"", end=True)
+
+    events = pair.to_server()
+
+    assert [type(event) for event in events] == [DataReceived, DataReceived, StreamEnded]
+
+
+@pytest.mark.parametrize("window_of", ["stream", "connection"])
+def test_a_sender_is_woken_where_a_window_opens(window_of: str) -> None:
+    pair = Pair({SettingCodes.INITIAL_WINDOW_SIZE: 10_000 if window_of == "stream" else 100_000})
+    exchange = pair.uploading()
+    room = pair.client.room(exchange)
+    assert room == (10_000 if window_of == "stream" else 65_535)
+    pair.client.send(exchange, b"x" * room, end=False)
+    assert pair.client.room(exchange) == 0
+    pair.to_server()
+    woken = exchange.woken
+
+    pair.server.increment_flow_control_window(500, exchange.stream_id if window_of == "stream" else None)
+    pair.to_client()
+
+    assert pair.client.room(exchange) == 500
+    assert exchange.woken == woken + 1
+
+
+def test_one_streams_closed_window_holds_up_no_other() -> None:
+    pair = Pair({SettingCodes.INITIAL_WINDOW_SIZE: 10_000})
+    stuck = pair.uploading()
+    pair.client.send(stuck, b"x" * 10_000, end=False)
+
+    other = pair.begun(b"y" * 9_000)
+
+    assert pair.client.room(stuck) == 0
+    assert other.request_ended
+
+
+def test_a_window_that_was_made_smaller_after_the_fact_is_waited_for() -> None:
+    pair = Pair()
+    exchange = pair.uploading()
+    pair.client.send(exchange, b"x" * 10_000, end=False)
+    pair.server.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1_000})
+    pair.carry()
+    assert pair.client.room(exchange) == 0
+
+    pair.server.increment_flow_control_window(9_000, exchange.stream_id)
+    pair.carry()
+    assert pair.client.room(exchange) == 0
+    pair.server.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1_500})
+    pair.carry()
+
+    assert pair.client.room(exchange) == 500
+
+
+def test_more_than_there_is_room_for_is_not_sent() -> None:
+    pair = Pair()
+    exchange = pair.uploading()
+
+    with pytest.raises(TransportError) as raised:
+        pair.client.send(exchange, b"x" * 65_536, end=True)
+
+    assert raised.value.name == "LocalProtocolError"
+    assert not exchange.request_ended
+
+
+def test_the_peer_says_how_many_exchanges_there_may_be() -> None:
+    pair = Pair({SettingCodes.MAX_CONCURRENT_STREAMS: 2})
+    first, _ = pair.begun(), pair.begun()
+    assert (pair.client.capacity, pair.client.open_exchanges) == (2, 2)
+
+    with pytest.raises(TransportError) as raised:
+        pair.client.begin(pair.exchange(), end=True)
+    assert raised.value.unprocessed
+
+    pair.answer(first)
+    assert pair.client.open_exchanges == 1
+    pair.begun()
+
+
+def test_a_connection_whose_numbers_are_used_up_takes_nothing_more() -> None:
+    pair = Pair()
+    pair.client._next_stream_id = pair.client._h2.highest_outbound_stream_id = 2**31 - 1
+    pair.client._h2.highest_outbound_stream_id -= 2
+    pair.client.begin(pair.exchange(), end=True)
+
+    assert pair.client.capacity == 0
+    with pytest.raises(TransportError) as raised:
+        pair.client.begin(pair.exchange(), end=True)
+    assert raised.value.unprocessed
+
+
+# Answers
+
+
+def test_an_answer_arrives_with_its_times() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.server.send_headers(exchange.stream_id, [*OK, (b"content-type", b"text/event-stream")])
+    pair.to_client()
+    head_ns = pair.now_ns
+    assert exchange.answer_head == (200, [(b"content-type", b"text/event-stream")], b"")
+    for piece in (b"one", b"two"):
+        pair.server.send_data(exchange.stream_id, piece)
+        pair.to_client()
+    pair.server.end_stream(exchange.stream_id)
+    pair.to_client()
+
+    assert list(exchange.chunks) == [(head_ns + 1, b"one"), (head_ns + 2, b"two")]
+    assert exchange.phases.first_byte_ns == head_ns
+    assert list(exchange.phases.data_ns) == [head_ns + 1, head_ns + 2]
+    assert (exchange.answer_ended, exchange.phases.answer_ended_ns) == (True, head_ns + 3)
+    assert exchange.woken == 4
+    assert pair.client.open_exchanges == 0
+
+
+def test_an_answer_reaches_its_reader_while_the_request_is_still_being_sent() -> None:
+    pair = Pair()
+    exchange = pair.uploading()
+    pair.answer(exchange, b"too large", [(b":status", b"413")])
+
+    assert exchange.answer_head is not None
+    assert (exchange.answer_head.status, exchange.body, exchange.answer_ended) == (413, b"too large", True)
+    assert pair.client.open_exchanges == 1
+
+    pair.client.send(exchange, b"the rest", end=True)
+    pair.to_server()
+    assert pair.client.open_exchanges == 0
+
+
+def test_a_server_may_have_enough_of_a_request_that_it_has_answered() -> None:
+    pair = Pair()
+    exchange = pair.uploading()
+    pair.answer(exchange, b"no thanks")
+    pair.server.reset_stream(exchange.stream_id, ErrorCodes.NO_ERROR)
+    pair.to_client()
+
+    assert (exchange.error, exchange.request_ended, exchange.answer_ended) == (None, False, True)
+    assert (pair.client.open_exchanges, pair.client.room(exchange)) == (0, 0)
+    pair.client.send(exchange, b"too late", end=True)
+    assert pair.client.data_to_send() == b""
+
+
+def test_informational_heads_are_passed_over() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.server.send_headers(exchange.stream_id, [(b":status", b"103"), (b"link", b"</a>")])
+    pair.to_client()
+    assert exchange.answer_head is None
+    assert exchange.phases.first_byte_ns is None
+
+    pair.answer(exchange, b"done")
+    assert exchange.body == b"done"
+
+
+def test_trailers_are_passed_over() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.answer(exchange, b"body", end=False)
+    pair.server.send_headers(exchange.stream_id, [(b"x-checksum", b"1")], end_stream=True)
+    pair.to_client()
+
+    assert (exchange.body, exchange.answer_ended, exchange.error) == (b"body", True, None)
+    assert exchange.answer_head is not None
+    assert exchange.answer_head.headers == []
+
+
+def test_a_head_may_come_in_many_frames_and_every_byte_alone() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.server.max_outbound_frame_size = 100
+    block = pair.server.encoder.encode([*OK, (b"x", b"v" * 300)])
+    head = HeadersFrame(exchange.stream_id, block[:100])
+    middle = ContinuationFrame(exchange.stream_id, block[100:200])
+    last = ContinuationFrame(exchange.stream_id, block[200:])
+    last.flags.add("END_HEADERS")
+    data = head.serialize() + middle.serialize() + last.serialize()
+
+    pair.receive(data, range(1, len(data)))
+
+    assert exchange.answer_head is not None
+    assert exchange.answer_head.headers == [(b"x", b"v" * 300)]
+
+
+def test_padding_is_taken_off_and_credited() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.server.send_headers(exchange.stream_id, OK)
+    for _ in range(20_000):
+        pair.server.send_data(exchange.stream_id, b"t", pad_length=255)
+        pair.to_client()
+        pair.client.took(exchange, 1)
+        pair.to_server()
+
+    assert exchange.body == b"t" * 20_000
+    assert pair.server.local_flow_control_window(exchange.stream_id) >= limits.STREAM_WINDOW // 2
+
+
+MALFORMED: dict[str, Fields] = {
+    "no status": [(b"content-type", b"text/plain")],
+    "no field at all": [],
+    "a status of words": [(b":status", b"2xx")],
+    "a long status": [(b":status", b"2000")],
+    "a status below 100": [(b":status", b"099")],
+    "two of them": [(b":status", b"200"), (b":status", b"200")],
+    "another pseudo-header": [(b":status", b"200"), (b":path", b"/")],
+    "a status behind": [(b"a", b"b"), (b":status", b"200")],
+    "upper case": [(b":status", b"200"), (b"X-Upper", b"1")],
+    "a line end": [(b":status", b"200"), (b"x", b"hush\r\nhush")],
+    "a length of words": [(b":status", b"200"), (b"content-length", b"hush")],
+    "two lengths": [(b":status", b"200"), (b"content-length", b"1"), (b"content-length", b"2")],
+    "an endless length": [(b":status", b"200"), (b"content-length", b"9" * 5_000)],
+    "a protocol switch": [(b":status", b"101")],
+}
+
+
+@pytest.mark.parametrize("fields", MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_malformed_head_breaks_its_own_stream_only(fields: Fields) -> None:
+    pair = Pair()
+    broken, other = pair.begun(), pair.begun()
+
+    pair.receive(head_bytes(broken.stream_id, fields))
+
+    assert broken.error is not None
+    assert (broken.error.name, broken.error.unprocessed) == ("RemoteProtocolError", False)
+    assert "hush" not in broken.error.message
+    assert reset_codes(pair) == [(broken.stream_id, ErrorCodes.PROTOCOL_ERROR)]
+    pair.answer(other, b"fine")
+    assert other.body == b"fine"
+
+
+@pytest.mark.parametrize(
+    ("fields", "end"), [([(b"x-trailer", b"1")], False), ([(b":status", b"200")], True)], ids=["no end", "a status"]
+)
+def test_malformed_trailers_break_their_own_stream_only(fields: Fields, end: bool) -> None:
+    pair = Pair()
+    broken, other = pair.begun(), pair.begun()
+    pair.answer(broken, b"body", end=False)
+
+    pair.receive(head_bytes(broken.stream_id, fields, end=end))
+
+    assert broken.error is not None
+    assert broken.body == b"body"
+    pair.answer(other, b"fine")
+    assert other.answer_ended
+
+
+@pytest.mark.parametrize("sent", [b"", b"123", b"12345"], ids=["none", "shorter", "longer"])
+def test_a_body_must_be_as_long_as_its_head_says(sent: bytes) -> None:
+    pair = Pair()
+    broken, other = pair.begun(), pair.begun()
+    pair.receive(head_bytes(broken.stream_id, [*OK, (b"content-length", b"4")], end=not sent))
+    if sent:
+        pair.receive(raw_frame(0, 1, broken.stream_id, sent))
+
+    assert broken.error is not None
+    assert "content-length" in broken.error.message
+    assert not broken.answer_ended
+    assert reset_codes(pair) == [(broken.stream_id, ErrorCodes.PROTOCOL_ERROR)]
+    pair.answer(other, b"1234", [*OK, (b"content-length", b"4")])
+    assert other.answer_ended
+
+
+@pytest.mark.parametrize(("method", "status"), [(b"HEAD", b"200"), (b"GET", b"204"), (b"GET", b"304")])
+def test_an_answer_that_can_have_no_body_may_state_a_length(method: bytes, status: bytes) -> None:
+    pair = Pair()
+    exchange = pair.begun(head=request_head(method))
+
+    pair.receive(head_bytes(exchange.stream_id, [(b":status", status), (b"content-length", b"4")], end=True))
+
+    assert exchange.answer_ended
+    assert exchange.error is None
+
+
+def test_a_body_before_its_head_breaks_its_own_stream_only() -> None:
+    pair = Pair()
+    broken, other = pair.begun(), pair.begun()
+    pair.receive(raw_frame(0, 0, broken.stream_id, b"x"))
+
+    assert broken.error is not None
+    pair.answer(other, b"fine")
+    assert other.answer_ended
+
+
+@pytest.mark.parametrize("code", [ErrorCodes.INTERNAL_ERROR, ErrorCodes.NO_ERROR, 0xBEEF])
+def test_a_reset_is_named(code: int) -> None:
+    pair = Pair()
+    exchange, other = pair.begun(), pair.begun()
+    pair.server.reset_stream(exchange.stream_id, code)
+    pair.to_client()
+
+    assert exchange.error is not None
+    name = ErrorCodes(code).name if code < 0xBEEF else "code 0xbeef"
+    assert (exchange.error.message, exchange.error.unprocessed) == (f"The server reset the stream: {name}", False)
+    assert not other.is_over
+
+
+def test_a_refused_stream_may_be_sent_again() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.server.reset_stream(exchange.stream_id, ErrorCodes.REFUSED_STREAM)
+    pair.to_client()
+
+    assert exchange.error is not None
+    assert exchange.error.unprocessed
+
+
+# Cancelling, and what comes late
+
+
+def test_cancelling_stops_the_server_and_may_be_done_twice() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.answer(exchange, b"a bit", end=False)
+
+    assert pair.client.cancel(exchange)
+    assert pair.client.open_exchanges == 0
+    assert pair.client.cancel(exchange)
+
+    (event,) = pair.to_server()
+    assert isinstance(event, StreamReset)
+    assert (event.stream_id, event.error_code) == (exchange.stream_id, ErrorCodes.CANCEL)
+    pair.client.took(exchange, 5)
+    assert pair.client.data_to_send() == b""
+
+
+def test_cancelling_stops_a_request_whose_answer_has_ended() -> None:
+    pair = Pair()
+    exchange = pair.uploading()
+    pair.answer(exchange, b"no")
+    pair.client.cancel(exchange)
+
+    assert reset_codes(pair) == [(exchange.stream_id, ErrorCodes.CANCEL)]
+
+
+def test_cancelling_what_is_over_says_nothing() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.answer(exchange, b"all of it")
+
+    assert pair.client.cancel(exchange)
+    assert pair.client.data_to_send() == b""
+
+
+def test_what_comes_late_is_swallowed_and_credited_without_a_word() -> None:
+    pair = Pair()
+    window = pair.server.outbound_flow_control_window
+    for _ in range(40):
+        exchange = pair.begun()
+        pair.server.send_headers(exchange.stream_id, OK)
+        for _ in range(64):
+            pair.server.send_data(exchange.stream_id, b"x" * 16_384)
+        pair.client.cancel(exchange)
+        pair.to_client()
+        assert exchange.answer_head is None
+        answered = frames_of(pair.client.data_to_send())
+        assert sum(isinstance(frame, RstStreamFrame) for frame in answered) == 1
+        pair.server.receive_data(b"".join(frame.serialize() for frame in answered))
+
+    assert pair.server.outbound_flow_control_window > window // 2
+    assert pair.client.open_exchanges == 0
+
+
+def test_a_late_head_keeps_the_two_header_tables_in_step() -> None:
+    pair = Pair()
+    cancelled, other = pair.begun(), pair.begun()
+    pair.server.send_headers(cancelled.stream_id, [*OK, (b"x-model", b"swift")])
+    pair.client.cancel(cancelled)
+    pair.to_client()
+    pair.to_server()
+
+    pair.answer(other, b"", [*OK, (b"x-model", b"swift")])
+
+    assert other.answer_head is not None
+    assert other.answer_head.headers == [(b"x-model", b"swift")]
+
+
+def test_a_server_that_never_stops_sending_what_was_cancelled_is_left() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.client.cancel(exchange)
+    data = raw_frame(0, 0, exchange.stream_id, b"x" * 16_384)
+    pair.receive(data * (limits.STREAM_WINDOW // 16_384))
+
+    message, code = refused(pair, data * (2 * limits.STREAM_WINDOW // 16_384))
+
+    assert message == "The server goes on with answers that are over"
+    assert code is ErrorCodes.FLOW_CONTROL_ERROR
+
+
+IDLE = {
+    "DATA": raw_frame(0, 0, 5, b"x"),
+    "DATA on none": raw_frame(0, 0, 0, b"x"),
+    "DATA on the server's": raw_frame(0, 0, 2, b"x"),
+    "HEADERS": head_bytes(5),
+    "HEADERS on none": head_bytes(5)[:5] + bytes(4) + head_bytes(5)[9:],
+    "RST_STREAM": raw_frame(3, 0, 5, bytes(4)),
+    "WINDOW_UPDATE": raw_frame(8, 0, 5, (1).to_bytes(4)),
+}
+
+
+@pytest.mark.parametrize("data", IDLE.values(), ids=IDLE.keys())
+def test_a_frame_on_a_stream_that_never_was_ends_the_connection(data: bytes) -> None:
+    pair = Pair()
+    pair.begun()
+
+    message, code = refused(pair, data)
+
+    assert message.endswith("on a stream that was never opened")
+    assert code is ErrorCodes.PROTOCOL_ERROR
+
+
+# Going away
+
+
+def going_away(last_stream_id: int, code: int = 0) -> bytes:
+    return GoAwayFrame(0, last_stream_id, code, additional_data=b"hush").serialize()
+
+
+@pytest.mark.parametrize("code", [ErrorCodes.NO_ERROR, ErrorCodes.ENHANCE_YOUR_CALM])
+def test_a_server_that_goes_away_finishes_what_it_has_begun(code: ErrorCodes) -> None:
+    pair = Pair()
+    kept, left = pair.begun(), pair.begun()
+
+    pair.receive(going_away(kept.stream_id, code))
+
+    assert (pair.client.goaway_code, pair.client.goaway_last_stream_id) == (code, kept.stream_id)
+    assert left.error is not None
+    assert left.error.unprocessed
+    assert "hush" not in left.error.message
+    assert (kept.is_over, pair.client.capacity, pair.client.open_exchanges) == (False, 0, 1)
+    with pytest.raises(TransportError) as raised:
+        pair.client.begin(pair.exchange(), end=True)
+    assert raised.value.unprocessed
+    pair.answer(kept, b"to the end")
+    assert (kept.body, kept.answer_ended) == (b"to the end", True)
+
+
+def test_the_second_goaway_of_a_shutdown_counts_too_and_a_higher_one_does_not() -> None:
+    pair = Pair()
+    first, second = pair.begun(), pair.begun()
+    pair.receive(going_away(2**31 - 1))
+    assert not first.is_over
+    assert not second.is_over
+
+    pair.receive(going_away(first.stream_id))
+    assert second.error is not None
+    pair.receive(going_away(2**31 - 1))
+    assert pair.client.goaway_last_stream_id == first.stream_id
+    pair.receive(going_away(0))
+    assert first.error is not None
+    assert first.error.unprocessed
+
+
+def test_the_body_of_a_request_goes_on_after_a_goaway() -> None:
+    pair = Pair()
+    exchange = pair.uploading()
+    pair.receive(going_away(exchange.stream_id))
+    pair.client.send(exchange, b"the rest", end=True)
+
+    assert any(isinstance(event, StreamEnded) for event in pair.to_server())
+
+
+# The connection as a whole
+
+
+def test_a_ping_is_out_until_it_is_answered() -> None:
+    pair = Pair()
+    assert pair.client.ping(7)
+    assert pair.client.ping_sent_ns == 7
+    assert pair.client.ping(9)
+    assert pair.client.ping_sent_ns == 7
+    pair.receive(raw_frame(6, 1, 0, b"another8"[:8]))
+    assert pair.client.ping_sent_ns == 7
+
+    events = pair.to_server()
+    assert [type(event) for event in events] == [PingReceived]
+    pair.to_client()
+
+    assert pair.client.ping_sent_ns is None
+
+
+def test_a_servers_ping_is_answered() -> None:
+    pair = Pair()
+    pair.receive(raw_frame(6, 0, 0, b"12345678"))
+
+    (answer,) = frames_of(pair.client.data_to_send())
+
+    assert isinstance(answer, PingFrame)
+    assert ("ACK" in answer.flags, answer.opaque_data) == (True, b"12345678")
+
+
+def test_a_goodbye_is_said_once_and_lets_what_is_open_end() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.client.goodbye()
+    pair.client.goodbye()
+
+    (goaway,) = frames_of(pair.client.data_to_send())
+
+    assert isinstance(goaway, GoAwayFrame)
+    assert goaway.error_code == ErrorCodes.NO_ERROR
+    assert pair.client.capacity == 0
+    pair.answer(exchange, b"the last")
+    assert exchange.answer_ended
+
+
+def test_the_end_of_a_connection_is_an_error_only_where_somebody_waits() -> None:
+    pair = Pair()
+    pair.answer(pair.begun())
+    pair.client.receive_end(5)
+    assert pair.client.capacity == 0
+
+    pair = Pair()
+    pair.begun()
+    with pytest.raises(TransportError) as raised:
+        pair.client.receive_end(5)
+    assert (raised.value.name, raised.value.unprocessed) == ("RemoteProtocolError", False)
+
+
+def test_a_lost_connection_breaks_off_each_exchange_with_an_error_of_its_own() -> None:
+    pair = Pair()
+    first, second, over = pair.begun(), pair.uploading(), pair.begun()
+    pair.answer(over, b"done")
+    error = TransportError("ReadError", "reset by peer")
+
+    pair.client.lost(error)
+
+    assert first.error is not None
+    assert second.error is not None
+    assert first.error is not second.error
+    assert (first.error.name, first.error.message) == ("ReadError", "reset by peer")
+    assert over.error is None
+    assert (pair.client.open_exchanges, pair.client.capacity, pair.client.room(second)) == (0, 0, 0)
+    pair.client.cancel(first)
+    pair.client.took(first, 5)
+    pair.client.send(second, b"x", end=True)
+    pair.client.goodbye()
+    assert not pair.client.ping(5)
+    assert pair.client.data_to_send() == b""
+    with pytest.raises(TransportError) as raised:
+        pair.client.begin(pair.exchange(), end=True)
+    assert raised.value.unprocessed
+    with pytest.raises(TransportError, match="reset by peer"):
+        pair.client.receive(b"", 5)
+
+
+# Windows
+
+
+def test_an_answer_that_nobody_reads_holds_up_no_other() -> None:
+    pair = Pair()
+    unread = [pair.begun() for _ in range(20)]
+    for exchange in unread:
+        pair.server.send_headers(exchange.stream_id, OK)
+        for _ in range(limits.STREAM_WINDOW // 16_384):
+            pair.server.send_data(exchange.stream_id, bytes(16_384))
+            pair.to_client()
+        pair.to_server()
+        assert pair.server.local_flow_control_window(exchange.stream_id) == 0
+        exchange.chunks.clear()
+
+    other = pair.begun()
+    pair.answer(other, b"at once")
+
+    assert other.body == b"at once"
+    assert pair.server.outbound_flow_control_window >= limits.CONNECTION_WINDOW // 2
+
+
+def test_a_streams_window_opens_as_its_answer_is_read() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.server.send_headers(exchange.stream_id, OK)
+    for _ in range(limits.STREAM_WINDOW // 16_384):
+        pair.server.send_data(exchange.stream_id, bytes(16_384))
+    pair.to_client()
+
+    pair.client.took(exchange, limits.STREAM_WINDOW // 2 - 1)
+    assert not any(isinstance(event, WindowUpdated) and event.stream_id for event in pair.to_server())
+    pair.client.took(exchange, 1)
+    (event,) = pair.to_server()
+
+    assert isinstance(event, WindowUpdated)
+    assert (event.stream_id, event.delta) == (exchange.stream_id, limits.STREAM_WINDOW // 2)
+
+
+def test_what_nobody_will_read_is_credited_as_it_comes() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    exchange.discarding = True
+    pair.server.send_headers(exchange.stream_id, OK)
+    for _ in range(2 * limits.STREAM_WINDOW // 16_384):
+        pair.server.send_data(exchange.stream_id, bytes(16_384))
+        pair.to_client()
+        pair.to_server()
+
+    assert not exchange.chunks
+
+
+def test_more_than_a_streams_window_ends_the_connection() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.receive(head_bytes(exchange.stream_id))
+    for _ in range(limits.STREAM_WINDOW // 16_384):
+        pair.receive(raw_frame(0, 0, exchange.stream_id, bytes(16_384)))
+
+    message, code = refused(pair, raw_frame(0, 0, exchange.stream_id, b"x"))
+
+    assert message == "The server sent more than a stream's window"
+    assert code is ErrorCodes.FLOW_CONTROL_ERROR
+
+
+def test_four_gigabytes_overflow_no_window() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    exchange.discarding = True
+    pair.receive(head_bytes(exchange.stream_id))
+    data = raw_frame(0, 0, exchange.stream_id, bytes(16_384)) * 128
+    stream_window, connection_window = limits.STREAM_WINDOW, limits.CONNECTION_WINDOW
+
+    for _ in range(2**32 // (128 * 16_384) + 1):
+        pair.client.receive(data, 5)
+        stream_window -= 128 * 16_384
+        connection_window -= 128 * 16_384
+        assert min(stream_window, connection_window) >= 0
+        for frame in frames_of(pair.client.data_to_send()):
+            assert isinstance(frame, WindowUpdateFrame)
+            if frame.stream_id:
+                stream_window += frame.window_increment
+            else:
+                connection_window += frame.window_increment
+
+    assert stream_window <= limits.STREAM_WINDOW
+    assert connection_window <= limits.CONNECTION_WINDOW
+    assert exchange.error is None
+
+
+@pytest.mark.parametrize("of", ["stream", "connection"])
+def test_a_peer_cannot_open_our_window_too_far(of: str) -> None:
+    pair = Pair()
+    exchange, other = pair.uploading(), pair.uploading()
+    data = raw_frame(8, 0, exchange.stream_id if of == "stream" else 0, (2**31 - 1).to_bytes(4))
+
+    if of == "stream":
+        pair.receive(data)
+        assert exchange.error is not None
+        assert not other.is_over
+        assert pair.client.open_exchanges == 1
+        assert reset_codes(pair) == [(exchange.stream_id, ErrorCodes.FLOW_CONTROL_ERROR)]
+    else:
+        assert refused(pair, data)[1] is ErrorCodes.FLOW_CONTROL_ERROR
+
+
+# A hostile peer
+
+
+FLOODS: dict[str, Callable[[int], Iterator[bytes]]] = {
+    "PING": lambda _: iter([raw_frame(6, 0, 0, b"12345678")]),
+    "SETTINGS": lambda _: iter([raw_frame(4, 0, 0)]),
+    "PRIORITY": lambda stream: iter([raw_frame(2, 0, stream, bytes(5))]),
+    "empty DATA": lambda stream: iter([raw_frame(0, 0, stream)]),
+    "RST_STREAM": lambda _: iter([raw_frame(3, 0, 1, bytes(4))]),
+    "unknown": lambda stream: iter([raw_frame(0x77, 0, stream, b"x" * 100)]),
+    "informational HEADERS": lambda stream: iter([head_bytes(stream, [(b":status", b"103")])]),
+    "late HEADERS": lambda _: iter([head_bytes(1)]),
+    "WINDOW_UPDATE": lambda _: iter([raw_frame(8, 0, 0, (1).to_bytes(4))]),
+    "GOAWAY": lambda _: iter([going_away(2**31 - 1)]),
+}
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_a_flood_ends_the_connection(kind: str) -> None:
+    pair = Pair()
+    pair.answer(pair.begun())
+    exchange = pair.begun()
+    data = b"".join(FLOODS[kind](exchange.stream_id))
+    if kind == "empty DATA":
+        pair.receive(head_bytes(exchange.stream_id))
+    pair.receive(data * 900)
+
+    message, code = refused(pair, data * 900)
+
+    assert message == f"The server flooded the connection with {kind} frames"
+    assert code is ErrorCodes.ENHANCE_YOUR_CALM
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_the_same_frames_at_a_leisurely_pace_are_borne(kind: str) -> None:
+    pair = Pair()
+    pair.answer(pair.begun())
+    exchange = pair.begun()
+    if kind == "empty DATA":
+        pair.receive(head_bytes(exchange.stream_id))
+    data = b"".join(FLOODS[kind](exchange.stream_id))
+    for _ in range(5):
+        pair.now_ns += 11 * SECOND
+        pair.receive(data * 900)
+        pair.client.data_to_send()
+
+    assert not exchange.is_over
+
+
+def test_an_endless_head_ends_the_connection() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.receive(raw_frame(1, 0, exchange.stream_id, b"x"))
+
+    message, code = refused(pair, raw_frame(9, 0, exchange.stream_id, b"x" * 16_384) * 6)
+
+    assert message == "The server sent a head larger than we allow"
+    assert code is ErrorCodes.ENHANCE_YOUR_CALM
+
+
+def test_a_head_in_empty_pieces_is_a_flood() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.receive(raw_frame(1, 0, exchange.stream_id, b"x"))
+
+    message, _ = refused(pair, raw_frame(9, 0, exchange.stream_id) * 1_100)
+
+    assert message == "The server flooded the connection with CONTINUATION frames"
+
+
+def test_a_head_that_unpacks_to_a_bomb_ends_the_connection() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    # One field of 4,000 bytes into the table, and then a byte for each time that it is named.
+    block = b"\x88\x40\x01a\x7f\xa1\x1e" + b"v" * 4_000 + b"\xbe" * 10_000
+
+    message, code = refused(pair, raw_frame(1, 4, exchange.stream_id, block))
+
+    assert message == "The server sent a head larger than we allow"
+    assert code is ErrorCodes.ENHANCE_YOUR_CALM
+
+
+def test_an_upload_of_100_megabytes_may_be_credited_in_small_steps() -> None:
+    pair = Pair()
+    exchange = pair.uploading()
+    piece = bytes(16_384)
+    updates = raw_frame(8, 0, 0, (16_384).to_bytes(4)) + raw_frame(8, 0, exchange.stream_id, (16_384).to_bytes(4))
+    for _ in range(100_000_000 // 16_384):
+        pair.client.send(exchange, piece, end=False)
+        pair.client.data_to_send()
+        pair.receive(updates)
+
+    assert pair.client.room(exchange) == 65_535
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"\x00\x40\x01" + raw_frame(0, 0, 1)[3:], ErrorCodes.FRAME_SIZE_ERROR),
+        (raw_frame(0, 8, 1, b"\x05pad"), ErrorCodes.PROTOCOL_ERROR),
+        (raw_frame(0, 8, 1), ErrorCodes.PROTOCOL_ERROR),
+        (raw_frame(1, 0x2C, 1, b"\x00abc"), ErrorCodes.PROTOCOL_ERROR),
+        (raw_frame(1, 4, 1, b"\xff\xff\xff\xff\xff\xff"), ErrorCodes.COMPRESSION_ERROR),
+        (raw_frame(1, 0, 1, b"\x88") + raw_frame(6, 0, 0, bytes(8)), ErrorCodes.PROTOCOL_ERROR),
+        (raw_frame(1, 0, 1, b"\x88") + raw_frame(9, 4, 3), ErrorCodes.PROTOCOL_ERROR),
+        (raw_frame(9, 4, 1, b"\x88"), ErrorCodes.PROTOCOL_ERROR),
+        (PushPromiseFrame(1, 2, b"\x88").serialize(), ErrorCodes.PROTOCOL_ERROR),
+        (raw_frame(3, 0, 1, bytes(5)), ErrorCodes.FRAME_SIZE_ERROR),
+        (raw_frame(7, 0, 1, bytes(8)), ErrorCodes.PROTOCOL_ERROR),
+        (raw_frame(7, 0, 0, bytes(7)), ErrorCodes.PROTOCOL_ERROR),
+        (raw_frame(4, 0, 0, bytes(5)), ErrorCodes.FRAME_SIZE_ERROR),
+        (raw_frame(4, 0, 1), ErrorCodes.PROTOCOL_ERROR),
+        (raw_frame(4, 0, 0, b"\x00\x05" + bytes(4)), ErrorCodes.PROTOCOL_ERROR),
+        (raw_frame(4, 0, 0, b"\x00\x04" + b"\xff" * 4), ErrorCodes.FLOW_CONTROL_ERROR),
+        (raw_frame(6, 0, 0, bytes(7)), ErrorCodes.FRAME_SIZE_ERROR),
+        (raw_frame(8, 0, 0, bytes(4)), ErrorCodes.PROTOCOL_ERROR),
+    ],
+)
+def test_what_is_against_the_protocol_ends_the_connection(data: bytes, code: ErrorCodes) -> None:
+    pair = Pair()
+    pair.begun()
+
+    assert refused(pair, data)[1] is code
+    with pytest.raises(TransportError):
+        pair.receive(raw_frame(6, 0, 0, bytes(8)))
+
+
+def test_a_servers_settings_take_no_memory_of_ours() -> None:
+    pair = Pair()
+    unknown = b"".join(number.to_bytes(2) + bytes(4) for number in range(100, 2_700))
+    huge_table = b"\x00\x01" + b"\xff" * 4
+    pair.receive(raw_frame(4, 0, 0, unknown + huge_table))
+    for size in (0, 4_096) * 200:
+        pair.receive(raw_frame(4, 0, 0, b"\x00\x01" + size.to_bytes(4)))
+
+    assert len(list(pair.client._h2.remote_settings)) < 10
+    assert pair.client._h2.encoder.header_table_size == 4_096
+    assert len(pair.client._h2.encoder.table_size_changes) <= 2
+    pair.client.data_to_send()
+    pair.client.begin(pair.exchange(), end=True)
+    (head,) = frames_of(pair.client.data_to_send())
+    assert isinstance(head, HeadersFrame)
+    # The lowest size and the last one (RFC 7541, 4.2).
+    assert head.data.startswith(b"\x20\x3f\xe1\x1f")
+
+
+def test_acknowledgements_that_nobody_reads_are_not_queued_without_end() -> None:
+    pair = Pair()
+    pings = raw_frame(6, 0, 0, bytes(8)) * 900
+    for _ in range(limits.UNSENT_CONTROL_BYTES // len(pings)):
+        pair.now_ns += 11 * SECOND
+        pair.receive(pings)
+    pair.now_ns += 11 * SECOND
+
+    with pytest.raises(TransportError, match="does not read what it makes us acknowledge"):
+        pair.receive(pings)
+
+    assert len(pair.client.data_to_send()) < 1.1 * limits.UNSENT_CONTROL_BYTES
+
+
+@pytest.mark.parametrize("ends", ["answered", "cancelled", "reset"])
+def test_memory_stays_the_same_over_many_exchanges(ends: str) -> None:
+    pair = Pair()
+
+    def exchanges(count: int) -> None:
+        for _ in range(count):
+            exchange = WokenExchange(request_head())
+            pair.client.begin(exchange, end=True)
+            if ends == "answered":
+                pair.client.receive(raw_frame(1, 5, exchange.stream_id, b"\x88"), 5)
+                assert exchange.answer_ended
+            elif ends == "cancelled":
+                pair.client.cancel(exchange)
+                pair.client.receive(raw_frame(1, 5, exchange.stream_id, b"\x88"), 5)
+            else:
+                pair.client.receive(raw_frame(3, 0, exchange.stream_id, bytes(4)), 5)
+            pair.client.data_to_send()
+
+    exchanges(500)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        exchanges(3_000)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert after - before < 30_000

@@ -128,7 +128,6 @@ class Http1Connection:
         else:
             exchange.phases.http_version = self.http_version
             self._informational = 0
-            self._head_tail = self._size_line = b""
             self._left = None
             self._write(exchange, request, *([h11.EndOfMessage()] if end else []))
             self._exchange = exchange

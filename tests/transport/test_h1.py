@@ -265,6 +265,38 @@ def test_whole_chunks_do_not_pass_h11(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (body(exchange), exchange.answer_ended) == (b"abcdefhijklmno", True)
 
 
+@pytest.mark.parametrize(
+    "reads",
+    [
+        (b"1", b"2\r\nab\r\n", b"cdefghijklmnop\r\n"),
+        (b"1", b"2\r", b"\nab\r\n", b"cdefghijklmnop\r\n"),
+        (b"12\r\n", b"2\r\nabc", b"defgh", b"1\r\na\r\n", b"z\r\n"),
+        (b"12\r\nx", b"1\r\na\r\n", b"2\r\nab\r\n", b"end4\r", b"\n"),
+    ],
+)
+def test_a_body_that_looks_like_chunks_is_not_taken_for_them(reads: tuple[bytes, ...]) -> None:
+    connection = opened()
+    exchange = begun(connection)
+    connection.receive(CHUNKED, 1)
+
+    for read in (*reads, b"0\r\n\r\n"):
+        connection.receive(read, 2)
+
+    assert (body(exchange), exchange.answer_ended) == (b"".join(reads).partition(b"\r\n")[2][:18], True)
+
+
+def test_a_body_does_not_come_before_its_head() -> None:
+    connection = opened()
+    begun(connection, method=b"HEAD")
+    connection.receive(CHUNKED, 1)
+    exchange = begun(connection)
+
+    connection.receive(b"2\r\nab\r\n", 2)
+
+    assert (body(exchange), exchange.phases.first_byte_ns) == (b"", 2)
+    broken(connection, b"\r\n")
+
+
 def test_what_nobody_reads_is_not_kept() -> None:
     connection = opened()
     exchange = begun(connection)
@@ -354,8 +386,21 @@ def test_an_idle_connection_is_closed_quietly() -> None:
     assert (exchange.error, connection.open_exchanges, refuses(connection)) == (None, 0, True)
 
 
-@pytest.mark.parametrize("bytes_of_nobody", [b"HTTP/1.1 408 Late\r\nConnection: close\r\n\r\n", EMPTY, b"\n"])
-def test_bytes_that_nobody_asked_for_are_never_an_answer(bytes_of_nobody: bytes) -> None:
+@pytest.mark.parametrize(
+    "bytes_of_nobody", [b"HTTP/1.1 408 Late\r\nConnection: close\r\n\r\n", EMPTY, b"\n", EMPTY * 300]
+)
+@pytest.mark.parametrize(
+    "end_of_answer",
+    [
+        EMPTY,
+        EMPTY.replace(b"0\r", b"1\r") + b"a",
+        CHUNKED + b"0\r\n\r\n",
+        # As long as what h11 is given at once.
+        CHUNKED + b"0\r\nX: %b\r\n\r\n" % (b"a" * (4096 - 10)),
+    ],
+    ids=["empty", "length", "chunked", "trailer"],
+)
+def test_bytes_that_nobody_asked_for_are_never_an_answer(end_of_answer: bytes, bytes_of_nobody: bytes) -> None:
     fresh, idle, same_read = opened(), opened(), opened()
     broken(fresh, bytes_of_nobody)
 
@@ -365,7 +410,7 @@ def test_bytes_that_nobody_asked_for_are_never_an_answer(bytes_of_nobody: bytes)
     assert (exchange.error, exchange.answer_ended) == (None, True)
 
     exchange = begun(same_read)
-    same_read.receive(EMPTY + bytes_of_nobody, 1)
+    same_read.receive(end_of_answer + bytes_of_nobody, 1)
     assert (exchange.error, exchange.answer_ended, refuses(same_read)) == (None, True, True)
 
 

@@ -170,3 +170,18 @@ def test_an_answer_means_the_same_byte_by_byte(answer: bytes) -> None:
     expected = with_h11_alone(b"POST", answer, closed=True)
 
     assert with_ours(b"POST", [answer[at : at + 1] for at in range(len(answer))], closed=True) == expected
+
+
+# Cut where chunks begin, so that each read could be taken for one.
+WRONG_CHUNKS = st.sampled_from(
+    [b"2\r\nabcd", b"2\r\nab\n\r", b"2\nab\r\n", b"3\r\nab\r\n", b"1\r\nab\r\n", b"+2\r\nab\r\n"]
+)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.lists(CHUNKS | CHUNKS | CHUNKS | WRONG_CHUNKS | ENDS, max_size=6), st.booleans())
+def test_a_read_is_a_chunk_only_if_it_is_one(parts: list[bytes], closed: bool) -> None:
+    reads = [HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *parts]
+    expected = with_h11_alone(b"POST", b"".join(reads), closed=closed)
+
+    assert with_ours(b"POST", reads, closed=closed) == expected

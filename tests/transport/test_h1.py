@@ -117,9 +117,9 @@ def test_a_body_of_unknown_length_leaves_in_chunks() -> None:
     connection, exchange = opened(), asked((b"Transfer-Encoding", b"chunked"))
 
     connection.begin(exchange, end=False)
-    for piece in (b"hel", b"", b"lo"):
+    for piece in (b"he", b"", b"l"):
         connection.send(exchange, piece, end=False)
-    connection.send(exchange, b"", end=True)
+    connection.send(exchange, b"lo", end=True)
 
     assert Peer().hears(connection.data_to_send())[1] == b"hello"
 

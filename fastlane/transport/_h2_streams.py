@@ -101,7 +101,6 @@ class Http2Streams:
     def _reset(self, stream: Stream, code: ErrorCodes) -> None:
         self._forget(stream)
         self._out.append(wire.rst_stream(stream.stream_id, code))
-        self._control.sent(1)
 
     def _break_off(self, stream: Stream, message: str) -> None:
         """The answer cannot be used; the connection's other answers can."""

@@ -227,18 +227,21 @@ def test_the_end_may_come_alone() -> None:
     assert [type(event) for event in events] == [DataReceived, DataReceived, StreamEnded]
 
 
-@pytest.mark.parametrize("window_of", ["stream", "connection"])
+@pytest.mark.parametrize("window_of", ["stream", "connection", "settings"])
 def test_a_sender_is_woken_where_a_window_opens(window_of: str) -> None:
-    pair = Pair({SettingCodes.INITIAL_WINDOW_SIZE: 10_000 if window_of == "stream" else 100_000})
+    pair = Pair({SettingCodes.INITIAL_WINDOW_SIZE: 100_000 if window_of == "connection" else 10_000})
     exchange = pair.uploading()
     room = pair.client.room(exchange)
-    assert room == (10_000 if window_of == "stream" else 65_535)
+    assert room == (65_535 if window_of == "connection" else 10_000)
     pair.client.send(exchange, b"x" * room, end=False)
     assert pair.client.room(exchange) == 0
     pair.to_server()
     woken = exchange.woken
 
-    pair.server.increment_flow_control_window(500, exchange.stream_id if window_of == "stream" else None)
+    if window_of == "settings":
+        pair.server.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 10_500})
+    else:
+        pair.server.increment_flow_control_window(500, exchange.stream_id if window_of == "stream" else None)
     pair.to_client()
 
     assert pair.client.room(exchange) == 500
@@ -400,6 +403,18 @@ def test_a_head_may_come_in_many_frames_and_every_byte_alone() -> None:
 
     assert exchange.answer_head is not None
     assert exchange.answer_head.headers == [(b"x", b"v" * 300)]
+
+
+@pytest.mark.parametrize("size", [1, 1_000, 16_384])
+def test_a_frame_may_come_in_pieces(size: int) -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.receive(head_bytes(exchange.stream_id))
+    data = raw_frame(0, 0, exchange.stream_id, bytes(range(256)) * 64)
+    pair.receive(data, range(size, len(data), size))
+
+    assert exchange.body == bytes(range(256)) * 64
+    assert len(exchange.chunks) == 1
 
 
 def test_padding_is_taken_off_and_credited() -> None:
@@ -578,6 +593,17 @@ def test_what_comes_late_is_swallowed_and_credited_without_a_word() -> None:
         pair.server.receive_data(b"".join(frame.serialize() for frame in answered))
 
     assert pair.server.outbound_flow_control_window > window // 2
+    assert pair.client.open_exchanges == 0
+
+
+def test_what_comes_behind_the_end_of_an_answer_is_swallowed_too() -> None:
+    pair = Pair()
+    exchange = pair.uploading()
+    pair.answer(exchange, b"the end")
+    pair.receive(raw_frame(0, 0, exchange.stream_id, b"more") + head_bytes(exchange.stream_id, end=True))
+
+    assert (exchange.body, exchange.error) == (b"the end", None)
+    pair.client.send(exchange, b"the rest", end=True)
     assert pair.client.open_exchanges == 0
 
 
@@ -804,6 +830,16 @@ def test_a_streams_window_opens_as_its_answer_is_read() -> None:
     assert (event.stream_id, event.delta) == (exchange.stream_id, limits.STREAM_WINDOW // 2)
 
 
+def test_a_reader_that_counts_too_much_opens_no_window_beyond_its_size() -> None:
+    pair = Pair()
+    exchange = pair.begun()
+    pair.answer(exchange, b"x" * 10, end=False)
+    pair.to_server()
+    pair.client.took(exchange, 10 * limits.STREAM_WINDOW)
+
+    assert pair.client.data_to_send() == b""
+
+
 def test_what_nobody_will_read_is_credited_as_it_comes() -> None:
     pair = Pair()
     exchange = pair.begun()
@@ -971,6 +1007,7 @@ def test_an_upload_of_100_megabytes_may_be_credited_in_small_steps() -> None:
     [
         (b"\x00\x40\x01" + raw_frame(0, 0, 1)[3:], ErrorCodes.FRAME_SIZE_ERROR),
         (raw_frame(0, 8, 1, b"\x05pad"), ErrorCodes.PROTOCOL_ERROR),
+        (raw_frame(0, 8, 1, b"\x04pad"), ErrorCodes.PROTOCOL_ERROR),
         (raw_frame(0, 8, 1), ErrorCodes.PROTOCOL_ERROR),
         (raw_frame(1, 0x2C, 1, b"\x00abc"), ErrorCodes.PROTOCOL_ERROR),
         (raw_frame(1, 4, 1, b"\xff\xff\xff\xff\xff\xff"), ErrorCodes.COMPRESSION_ERROR),
@@ -1003,6 +1040,7 @@ def test_a_servers_settings_take_no_memory_of_ours() -> None:
     unknown = b"".join(number.to_bytes(2) + bytes(4) for number in range(100, 2_700))
     huge_table = b"\x00\x01" + b"\xff" * 4
     pair.receive(raw_frame(4, 0, 0, unknown + huge_table))
+    assert pair.client._h2.encoder.header_table_size == 4_096
     for size in (0, 4_096) * 200:
         pair.receive(raw_frame(4, 0, 0, b"\x00\x01" + size.to_bytes(4)))
 

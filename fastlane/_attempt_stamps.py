@@ -8,7 +8,7 @@ from typing import Any
 from ._call import Attempt
 from ._clock import now_ns
 from ._timeline import WireStamps
-from .transport._phases import FALLBACK_TRACE, Opening, Phases
+from .transport._phases import Opening, Phases
 
 # Trace events of httpcore and httpcore2, both protocols: which stamp each one sets. A redirected attempt sets its
 # stamps again, so that they describe the exchange that gave the answer.
@@ -67,9 +67,8 @@ class AttemptStamps:
     @property
     def fell_back(self) -> bool:
         """Whether another transport than our own gave the answer."""
-        if FALLBACK_TRACE == "trace" or self.phases.started_ns is not None:
-            return False  # the former: as long as the shared connections are the library's, nothing falls back
-        return self.status_code is not None or bool(self._traced)
+        carried = self.phases.started_ns is not None
+        return not carried and (self.status_code is not None or bool(self._traced))
 
     def trace(self, event: str, _info: dict[str, Any]) -> None:
         """The trace extension of a synchronous request."""
@@ -119,7 +118,7 @@ class AttemptStamps:
             self._phases_wire(opened, over_ns),
             http_version=phases.http_version or self._http_version,
             connection_id=opening.local_address if opening is not None else self._connection_id,
-            connection_reused=phases.reused,
+            connection_reused=opened is None if opening is not None else phases.reused,
             alpn=opening.alpn if opening is not None else None,
             tls_version=opening.tls_version if opening is not None else None,
             peer_address=opening.peer_address if opening is not None else None,
@@ -195,7 +194,7 @@ def _until(over_ns: int, stamp: int | None) -> int | None:
 
 
 def _opened_by(phases: Phases) -> Opening | None:
-    """The opening of the connection where it began for this attempt, which else waited for another's or for none."""
+    """How the connection was opened, where the attempt waited for all of it; None where it came to it later."""
     opening = phases.opening
     if opening is None or phases.reused is not False or phases.started_ns is None:
         return None

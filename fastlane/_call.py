@@ -80,8 +80,7 @@ class Attempt:
     connection_id: str | None = None
     """Local address and port of the connection: tells connections apart while they are open."""
     connection_reused: bool | None = None
-    """False where this attempt opened the connection or waited for its opening; None where the HTTP client did not
-    say."""
+    """False where this attempt had the connection opened; None where the HTTP client did not say."""
     alpn: str | None = None
     """The protocol that TLS agreed on ("h2", "http/1.1")."""
     tls_version: str | None = None

@@ -91,9 +91,9 @@ class WireStamps:
 
     @property
     def wait_s(self) -> float | None:
-        """Seconds from the last byte of the request sent to the head of the answer; None where the head came first."""
+        """Seconds from the last byte of the request sent to the head of the answer; 0 where the head came first."""
         wait_s = seconds(self.send_ended_ns, self.headers_received_ns)
-        return wait_s if wait_s is None or wait_s >= 0 else None
+        return wait_s if wait_s is None else max(0.0, wait_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

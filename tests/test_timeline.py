@@ -206,7 +206,7 @@ def test_the_pieces_of_the_body_have_a_first() -> None:
 
 
 def test_an_answer_that_began_before_the_request_was_sent_whole_was_not_waited_for() -> None:
-    assert WireStamps(started_ns=0, send_ended_ns=2 * SECOND, headers_received_ns=SECOND).wait_s is None
+    assert WireStamps(started_ns=0, send_ended_ns=2 * SECOND, headers_received_ns=SECOND).wait_s == 0
 
 
 @pytest.mark.parametrize(("start", "end"), [(None, 1), (1, None), (None, None)])

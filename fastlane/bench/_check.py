@@ -127,18 +127,17 @@ def request_body_bytes(sample: Sample) -> int | None:
 
 def connections_by_client(samples: Iterable[Sample]) -> int | None:
     """Return how many connections an arm's own records say that it opened; None where any does not say."""
-    opened = [
-        _opened(attempt)
-        for sample in samples
-        for attempt in (sample.call["attempts"] if sample.call is not None else ({},))
+    attempts = [
+        attempt for sample in samples for attempt in (sample.call["attempts"] if sample.call is not None else ({},))
     ]
-    return None if None in opened or not opened else opened.count(True)
+    if not attempts or any(attempt.get("connection_reused") is None for attempt in attempts):
+        return None
+    # Attempts that waited for one opening together have the same stamps of it; a port may be used again later.
+    return len({_opening(attempt) for attempt in attempts if not attempt["connection_reused"]})
 
 
-def _opened(attempt: Mapping[str, Any]) -> bool | None:
-    """Whether an attempt opened its connection; one that waited for another's opening did not."""
-    reused, wire = attempt.get("connection_reused"), attempt.get("wire")
-    return None if reused is None else not reused and (wire is None or wire["connect_started_ns"] is not None)
+def _opening(attempt: Mapping[str, Any]) -> tuple[str | None, int]:
+    return attempt["connection_id"], attempt["wire"]["connect_started_ns"]
 
 
 def _last_attempt(sample: Sample) -> Mapping[str, Any]:

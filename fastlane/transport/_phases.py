@@ -9,7 +9,6 @@ from typing import NamedTuple
 PHASES = "fastlane.phases"
 """The extension by which a request brings its `Phases` along, and by which the answer shows them."""
 
-# "fastlane.trace" once our own transport carries the shared connections: until then every request is traced.
 FALLBACK_TRACE = "fastlane.trace"
 """The extension by which a request brings the `trace` that another transport gets if that one carries the request."""
 

@@ -110,11 +110,12 @@ def test_counts_are_compared_with_the_clients_own_record() -> None:
 
 
 def test_a_connection_counts_for_the_arm_that_sent_its_first_request() -> None:
+    opening = {"connection_reused": False, "connection_id": "c", "wire": {"connect_started_ns": 7}}
     samples = [
         sample("baseline/cold/x"),
-        sample("fastlane/0/0", call=own_record(connection_reused=False)),
+        sample("fastlane/0/0", call=own_record(**opening)),
         sample("fastlane/0/1", call=own_record(connection_reused=True)),
-        sample("fastlane/0/2", call=own_record(connection_reused=False, wire={"connect_started_ns": None})),
+        sample("fastlane/0/2", call=own_record(**opening)),
     ]
     log = [
         entry("baseline/cold/x", connection_id="c1"),

@@ -20,9 +20,6 @@ from fastlane.emulator import Emulator
 from fastlane.transport._phases import FALLBACK_TRACE, PHASES, Loser, Opening, Phases
 from tests.transport.callers import CALLERS, request
 
-BY_OURSELVES = FALLBACK_TRACE != "trace"
-carried_by_ourselves = pytest.mark.skipif(not BY_OURSELVES, reason="the shared connections are the HTTP library's")
-
 EVENT = {"object": "chat.completion.chunk", "id": "c", "created": 1, "model": "m"}
 LOSER = Loser("[2001:db8::1]:443", "slower")
 
@@ -197,7 +194,7 @@ def test_an_attempt_that_waited_for_anothers_opening_queued(make: Any) -> None:
     assert (wire.dns_s, wire.connect_s, wire.tls_s) == (None, None, None)
     assert wire.queue_s == (began_ns + 200 - wire.started_ns) / 1e9
     assert wire.connection_wait_s == 150e-9
-    assert (attempt.connection_reused, attempt.connect_losers) == (False, ())
+    assert (attempt.connection_reused, attempt.connect_losers) == (True, ())
     assert attempt.connection_id == "127.0.0.1:40000"
 
 
@@ -329,9 +326,7 @@ def test_a_transport_that_says_nothing_leaves_the_stamps_to_whoever_reads(make: 
     assert record.timeline.token_ns[0] >= attempt.wire.started_ns
 
 
-@pytest.mark.parametrize(
-    ("fills_in", "carried"), [(True, "fastlane"), pytest.param(False, "stock", marks=carried_by_ourselves)]
-)
+@pytest.mark.parametrize(("fills_in", "carried"), [(True, "fastlane"), (False, "stock")])
 def test_the_record_says_whether_our_own_transport_carried_the_call(make: Any, fills_in: bool, carried: str) -> None:
     with make(Scripted(fills_in=fills_in)) as caller:
         caller.ask()
@@ -361,7 +356,6 @@ def test_the_applications_own_client_is_its_own_whatever_its_transport() -> None
     assert record.attempts[0].alpn == "h2"
 
 
-@carried_by_ourselves
 def test_our_own_transport_is_asked_for_no_trace(make: Any) -> None:
     transport = Scripted()
     with make(transport) as caller:
@@ -394,6 +388,7 @@ def test_what_falls_back_is_stamped_by_its_trace() -> None:
         (record,) = client.calls
     (attempt,) = record.attempts
 
+    assert record.transport == "stock"
     assert attempt.wire.connect_s is not None
     assert attempt.wire.dns_s is None
     assert attempt.connection_reused is False
@@ -421,7 +416,6 @@ def test_the_applications_own_trace_is_part_of_it() -> None:
 # The real one
 
 
-@carried_by_ourselves
 def test_the_phases_of_a_real_call_follow_each_other(caller: Any, protocol: str) -> None:
     caller.read(output_tokens=5, token_ms=2)
     record = caller.last_call
@@ -435,7 +429,6 @@ def test_the_phases_of_a_real_call_follow_each_other(caller: Any, protocol: str)
         wire.tls_started_ns,
         wire.tls_ended_ns,
         wire.send_started_ns,
-        wire.send_ended_ns,
         wire.headers_received_ns,
         wire.first_data_ns,
         timeline.first_event_ns,
@@ -448,13 +441,15 @@ def test_the_phases_of_a_real_call_follow_each_other(caller: Any, protocol: str)
 
     assert None not in moments
     assert moments == sorted(moments)
+    assert wire.send_ended_ns is not None  # noted by the sender, when the answer may have come to another thread
+    assert wire.send_started_ns is not None
+    assert wire.send_started_ns <= wire.send_ended_ns
     assert (record.transport, attempt.http_version) == ("fastlane", protocol)
     assert attempt.alpn == {"HTTP/2": "h2", "HTTP/1.1": "http/1.1"}[protocol]
     assert (wire.dns_s, attempt.connection_reused) == (None, False)
     assert (attempt.peer_stream_window is not None) == (protocol == "HTTP/2")
 
 
-@carried_by_ourselves
 def test_a_name_is_looked_up(make_caller: Any, arguments: dict[str, Any]) -> None:
     arguments["base_url"] = arguments["base_url"].replace("127.0.0.1", "localhost")
     with make_caller(**arguments, max_retries=0) as caller:
@@ -468,7 +463,6 @@ def test_a_name_is_looked_up(make_caller: Any, arguments: dict[str, Any]) -> Non
     assert wire.dns_started_ns <= wire.connect_started_ns
 
 
-@carried_by_ourselves
 def test_the_second_call_finds_the_connection_of_the_first(caller: Any) -> None:
     caller.ask(output_tokens=1)
     caller.ask(output_tokens=1)
@@ -480,7 +474,6 @@ def test_the_second_call_finds_the_connection_of_the_first(caller: Any) -> None:
     assert second.wire.connect_s is second.wire.tls_s is None
 
 
-@carried_by_ourselves
 def test_an_application_that_works_between_two_reads_moves_no_stamp(caller: Any, provider: Emulator) -> None:
     pulled_ns: list[int] = []
     stream = caller.start(1, output_tokens=10, token_ms=5)
@@ -493,8 +486,10 @@ def test_an_application_that_works_between_two_reads_moves_no_stamp(caller: Any,
     assert record.timeline.token_ns[-1] < pulled_ns[8]
     assert record.timeline.answer_ended_ns is not None
     assert record.timeline.answer_ended_ns < pulled_ns[-1] < record.timeline.ended_ns
-    pairs = zip(entry.token_ns, record.timeline.token_ns, strict=True)
-    assert all(written_ns <= arrived_ns for written_ns, arrived_ns in pairs)
+    # The provider notes a token once it has written it, which may be when it has arrived already.
+    assert len(entry.token_ns) == 10
+    followed_by = zip(entry.token_ns, record.timeline.token_ns[1:], strict=False)
+    assert all(written_ns < arrived_ns for written_ns, arrived_ns in followed_by)
 
 
 def slow_rest(stream: Any, pulled_ns: list[int]) -> None:
@@ -513,7 +508,6 @@ async def slow_async_rest(stream: Any, pulled_ns: list[int]) -> None:
             return
 
 
-@carried_by_ourselves
 @pytest.mark.kernel
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for TCP_INFO")
 def test_the_kernel_tells_round_trip_time_and_congestion_window(caller: Any) -> None:

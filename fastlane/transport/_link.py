@@ -220,6 +220,8 @@ class Link(Member):
                     self._lingering.append((time_ns + LINGER_NS, exchange))
                 return True
             stays = http.cancel(exchange)
+            # Another thread may be reading it.
+            exchange.fail(TransportError("ReadError", "The answer was closed before its end."))
         exchange.leave()
         return stays
 

@@ -110,7 +110,7 @@ async def pool_size(caller: Any) -> int:
 
 @pytest.mark.asyncio
 async def test_a_task_that_is_cancelled_while_it_waits_for_a_connection_takes_none(arguments: dict[str, Any]) -> None:
-    play = Connection(max_connections=1)
+    play = Connection(http2="never", max_connections=1)
     async with AsyncOpenAI(**arguments, max_retries=0, plays=[play], timeout=10, strict=True) as client:
         for _ in range(5):
             slow = asyncio.create_task(client.chat.completions.create(**request(prefill_ms=200, output_tokens=1)))

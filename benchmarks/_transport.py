@@ -1,0 +1,142 @@
+"""The stock client over HTTP/2 and ours, made alike and told apart in the provider's log."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import openai
+
+import fastlane
+from benchmarks._provider import MODEL
+from fastlane._clock import now_ns
+from fastlane.emulator import RequestLog
+
+MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]
+_IDLE_S = 300.0
+_pools = itertools.count(1)
+
+
+def wishes(**values: object) -> dict[str, str]:
+    """Return the headers by which one request asks the provider for something, such as `token_ms=20`."""
+    return {f"x-emulator-{name.replace('_', '-')}": str(value) for name, value in values.items()}
+
+
+def _options(base_url: str, arm: str, options: dict[str, Any]) -> dict[str, Any]:
+    headers = {**wishes(tag=arm), **options.pop("default_headers", {})}
+    return {"base_url": base_url, "api_key": "none", "max_retries": 0, "default_headers": headers, **options}
+
+
+def _own_pool() -> fastlane.Connection:
+    # Pools are shared by clients with equal settings: a millisecond of idle time makes them differ.
+    return fastlane.Connection(idle_s=_IDLE_S + next(_pools) / 1e3)
+
+
+def stock(base_url: str, arm: str, **options: Any) -> openai.OpenAI:
+    """Make openai's client as it is told to speak HTTP/2; without retries unless `options` say so."""
+    http_client = openai.DefaultHttpxClient(http2=True)
+    return openai.OpenAI(http_client=http_client, **_options(base_url, arm, options))
+
+
+def ours(base_url: str, arm: str, **options: Any) -> fastlane.OpenAI:
+    """Make our client with a pool that no other client uses; without retries unless `options` say so."""
+    return fastlane.OpenAI(plays=[_own_pool()], **_options(base_url, arm, options))
+
+
+def stock_async(base_url: str, arm: str, **options: Any) -> openai.AsyncOpenAI:
+    """Make `stock`'s asynchronous twin."""
+    http_client = openai.DefaultAsyncHttpxClient(http2=True)
+    return openai.AsyncOpenAI(http_client=http_client, **_options(base_url, arm, options))
+
+
+def ours_async(base_url: str, arm: str, **options: Any) -> fastlane.AsyncOpenAI:
+    """Make `ours`' asynchronous twin."""
+    return fastlane.AsyncOpenAI(plays=[_own_pool()], **_options(base_url, arm, options))
+
+
+class WrongAnswerError(Exception):
+    """A call brought another text than it asked for: nothing that was timed counts."""
+
+
+def _checked(text: str | None, expected: str) -> None:
+    if text != expected:
+        raise WrongAnswerError(f"asked for {expected!r}, got {text!r}")
+
+
+def call_ms(client: openai.OpenAI, text: str = "Yes.", **asked: object) -> float:
+    """Time one whole call that asks for `text`."""
+    headers = wishes(output_text=text, **asked)
+    started = now_ns()
+    answer = client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers)
+    taken = now_ns() - started
+    _checked(answer.choices[0].message.content, text)
+    return taken / 1e6
+
+
+async def acall_ms(client: openai.AsyncOpenAI, text: str = "Yes.", **asked: object) -> float:
+    """Time one whole call that asks for `text`."""
+    headers = wishes(output_text=text, **asked)
+    started = now_ns()
+    answer = await client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_headers=headers)
+    taken = now_ns() - started
+    _checked(answer.choices[0].message.content, text)
+    return taken / 1e6
+
+
+class _FirstContent:
+    """The text of a stream, and when its first piece was there."""
+
+    def __init__(self) -> None:
+        self._started = now_ns()
+        self._first: int | None = None
+        self._text: list[str] = []
+
+    def add(self, chunk: Any) -> None:
+        content = chunk.choices[0].delta.content if chunk.choices else None
+        if content:
+            if self._first is None:
+                self._first = now_ns()
+            self._text.append(content)
+
+    def ms(self, expected: str) -> float:
+        _checked("".join(self._text), expected)
+        assert self._first is not None
+        return (self._first - self._started) / 1e6
+
+
+def first_content_ms(client: openai.OpenAI, text: str = "Yes.", messages: Any = MESSAGES, **asked: object) -> float:
+    """Time a streamed call that asks for `text` to its first content; it is read to its end."""
+    headers = wishes(output_text=text, **asked)
+    seen = _FirstContent()
+    for chunk in client.chat.completions.create(model=MODEL, messages=messages, stream=True, extra_headers=headers):
+        seen.add(chunk)
+    return seen.ms(text)
+
+
+async def afirst_content_ms(
+    client: openai.AsyncOpenAI, text: str = "Yes.", messages: Any = MESSAGES, **asked: object
+) -> float:
+    """Time a streamed call that asks for `text` to its first content; it is read to its end."""
+    headers = wishes(output_text=text, **asked)
+    seen = _FirstContent()
+    stream = await client.chat.completions.create(model=MODEL, messages=messages, stream=True, extra_headers=headers)
+    async for chunk in stream:
+        seen.add(chunk)
+    return seen.ms(text)
+
+
+def connections(log: Iterable[RequestLog], arm: str) -> int:
+    """Count the connections over which an arm's requests came, all of them HTTP/2."""
+    requests = [request for request in log if (request.tag or "").split(":")[0] == arm]
+    spoken = {request.http_version for request in requests}
+    if spoken != {"HTTP/2"}:
+        raise RuntimeError(f"{arm} was to speak HTTP/2 and spoke {sorted(spoken) or 'not at all'}")
+    return len({request.connection_id for request in requests})
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that this share of all values does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -1,0 +1,371 @@
+"""An answer that nobody wants any more stops at the server, and what it leaves behind costs the others nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+import fastlane
+from tests.transport.faces import AsyncFace, SyncFace, both_faces, in_a_thread
+from tests.transport.peer import CANCEL, Peer, Stream, authority, by_path
+from tests.transport.peer_h1 import CHUNKED, LAST_CHUNK, OK, PeerH1, Request1, chunk
+
+PIECE = bytes(16_384)
+
+
+def endless(stream: Stream) -> None:
+    """Send until the client says stop."""
+    stream.head()
+    while True:
+        stream.data(PIECE)
+
+
+def silent(stream: Stream) -> None:
+    stream.hold_until_left()
+
+
+def one_piece(stream: Stream) -> None:
+    stream.head()
+    stream.data(b"piece")
+    stream.hold_until_left()
+
+
+SCRIPTS = by_path(endless=endless, silent=silent, one=one_piece)
+
+
+def the_connection_goes_on(peer: Peer, face: Any, *resets: int) -> None:
+    """The peer was told to stop each stream in turn, and the next call finds the connection as it was."""
+    peer.wait_until(lambda: len(peer.resets) >= len(resets))
+    assert face.get("/next").content == b"ok"
+    assert peer.resets == list(resets)
+    assert len(peer.connections) == 1
+
+
+@both_faces
+@pytest.mark.parametrize("pieces", [0, 1, 20])
+def test_an_early_close_stops_the_server_and_keeps_the_connection(make_face: Any, pieces: int) -> None:
+    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
+        answer = face.open("/endless")
+        for _ in range(pieces):
+            answer.piece()
+        answer.close()
+        answer.close()
+
+        the_connection_goes_on(peer, face, CANCEL)
+        assert peer.connections[0].resets[0].stream_id == 1
+
+
+@both_faces
+@pytest.mark.parametrize("pieces", [0, 2])
+def test_an_answer_that_is_forgotten_stops_the_server_and_keeps_the_connection(make_face: Any, pieces: int) -> None:
+    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        face.forget("/endless", pieces)
+
+        the_connection_goes_on(peer, face, CANCEL)
+
+
+@both_faces
+def test_an_error_in_the_readers_own_code_stops_the_server(make_face: Any) -> None:
+    def read(client: httpx2.Client) -> None:
+        with client.stream("GET", "/endless") as response:
+            for _ in response.iter_bytes():
+                raise LookupError
+
+    async def aread(client: httpx2.AsyncClient) -> None:
+        async with client.stream("GET", "/endless") as response:
+            async for _ in response.aiter_bytes():
+                raise LookupError
+
+    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
+        with pytest.raises(LookupError):
+            face.use(aread if make_face.asynchronous else read)
+
+        the_connection_goes_on(peer, face, CANCEL)
+
+
+@both_faces
+def test_an_answer_that_has_ended_is_not_reset(make_face: Any) -> None:
+    def respond(stream: Stream) -> None:
+        stream.body()
+        stream.head()
+        stream.data(b"one")
+        stream.data(b"two", end=True)
+
+    with Peer(by_path(two=respond)) as peer, make_face(peer.url) as face:
+        read = face.open("/two")
+        assert read.rest() == b"onetwo"
+        read.close()
+        unread = face.open("/two")
+        face.get("/other")  # what came before this answer has come by now
+        unread.close()
+
+        the_connection_goes_on(peer, face)
+
+
+@both_faces
+def test_what_abandoned_answers_leave_unread_does_not_use_up_the_connections_window(make_face: Any) -> None:
+    def large(stream: Stream) -> None:
+        stream.head()
+        stream.data(bytes(40 << 20), end=True)
+
+    with Peer(by_path(large=large)) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        connection = peer.connections[0]
+        whole, spent, closes = connection.window, 0, 0
+        while spent <= whole:
+            answer = face.open("/large")
+            stream = peer.requests[-1]
+            assert stream.stalled.wait(30)
+            answer.close()
+            closes += 1
+            spent += stream.sent
+            assert closes < 1_000
+        peer.wait_until(lambda: len(peer.resets) == closes)
+        face.get("/next")
+
+        assert peer.resets == [CANCEL] * closes
+        assert len(peer.connections) == 1
+        # As much as was lost has been credited, apart from what may be saved up for one frame.
+        assert connection.window >= whole // 4
+
+
+@both_faces
+def test_an_upload_whose_source_fails_is_reset(make_face: Any) -> None:
+    def failing() -> Iterator[bytes]:
+        yield b"half"
+        raise LookupError
+
+    async def afailing() -> Any:
+        yield b"half"
+        raise LookupError
+
+    with Peer() as peer, make_face(peer.url) as face:
+        with pytest.raises(LookupError):
+            face.post(content=afailing() if make_face.asynchronous else failing())
+
+        the_connection_goes_on(peer, face, CANCEL)
+
+
+@pytest.mark.parametrize("path", ["/silent", "/one", "/endless"])
+def test_a_cancelled_task_stops_the_server_and_keeps_the_connection(path: str) -> None:
+    with Peer(SCRIPTS) as peer, AsyncFace(peer.url) as face:
+        face.get("/first")
+        call = face.begin(path)
+        peer.wait_until(lambda: len(peer.requests) == 2 and (path == "/silent" or peer.requests[1].sent > 0))
+        call.cancel()
+
+        the_connection_goes_on(peer, face, CANCEL)
+
+
+def test_a_timeout_of_asyncios_own_stops_the_server_and_keeps_the_connection() -> None:
+    async def impatient(client: httpx2.AsyncClient) -> None:
+        async with asyncio.timeout(0.3):
+            await client.get("/one")
+
+    with Peer(SCRIPTS) as peer, AsyncFace(peer.url) as face:
+        face.get("/first")
+        with pytest.raises(TimeoutError):
+            face.use(impatient)
+
+        the_connection_goes_on(peer, face, CANCEL)
+
+
+def test_a_cancelled_upload_stops_where_it_is() -> None:
+    never = threading.Event()
+    with Peer() as peer, AsyncFace(peer.url) as face:
+        face.get("/first")
+        call = face.begin("/", "POST", content=face.upload([b"half", never]))
+        peer.wait_until(lambda: len(peer.requests) == 2 and bytes(peer.requests[1].received) == b"half")
+        call.cancel()
+
+        the_connection_goes_on(peer, face, CANCEL)
+
+
+def test_a_cancelled_upload_that_waits_for_the_window_stops_where_it_is() -> None:
+    with Peer(SCRIPTS, grants=False) as peer, AsyncFace(peer.url) as face:
+        face.get("/first")
+        call = face.begin("/silent", "POST", content=bytes(1_000_000))
+        peer.wait_until(lambda: len(peer.requests) == 2 and len(peer.requests[1].received) == 65_535)
+        call.cancel()
+
+        the_connection_goes_on(peer, face, CANCEL)
+
+
+def test_many_cancelled_calls_leave_room_for_as_many_more() -> None:
+    with Peer(SCRIPTS, settings={3: 10}) as peer, AsyncFace(peer.url, max_connections=1) as face:
+        face.get("/first")
+        for already in range(0, 50, 10):
+            calls = [face.begin("/silent") for _ in range(10)]
+            peer.wait_until(lambda already=already: len(peer.requests) == 1 + already + 10)  # type: ignore[misc]
+            for call in calls:
+                call.cancel()
+
+        the_connection_goes_on(peer, face, *[CANCEL] * 50)
+
+
+@pytest.mark.parametrize("path", ["/silent", "/one"])
+def test_an_interrupt_from_the_keyboard_stops_the_server_and_keeps_the_connection(path: str) -> None:
+    def interrupting(stream: Stream) -> None:
+        if path == "/one":
+            stream.head()
+            stream.data(b"piece")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        stream.hold_until_left()
+
+    with Peer(by_path(interrupting=interrupting)) as peer, SyncFace(peer.url) as face:
+        face.get("/first")
+        with pytest.raises(KeyboardInterrupt):
+            face.get("/interrupting")
+
+        the_connection_goes_on(peer, face, CANCEL)
+
+
+@both_faces
+def test_a_read_after_the_close_does_not_wait(make_face: Any) -> None:
+    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
+        answer = face.open("/one")
+        assert answer.piece() == b"piece"
+        answer.close()
+        with pytest.raises(
+            (httpx2.StreamError, httpx2.ReadError, httpx2.ProtocolError, StopIteration, StopAsyncIteration)
+        ):
+            answer.piece()
+
+        the_connection_goes_on(peer, face, CANCEL)
+
+
+def test_a_close_from_another_thread_ends_a_read_that_waits() -> None:
+    with Peer(SCRIPTS) as peer, SyncFace(peer.url) as face:
+        answer = face.open("/one")
+        assert answer.piece() == b"piece"
+        reading = in_a_thread(next, answer.pieces)
+        with pytest.raises(TimeoutError):
+            reading.future.result(0.2)
+        answer.close()
+        the_connection_goes_on(peer, face, CANCEL)
+
+        with pytest.raises(httpx2.HTTPError):
+            reading.future.result(3)
+
+
+@both_faces
+def test_over_http1_an_early_close_closes_the_connection(make_face: Any) -> None:
+    gone: list[bool] = []
+
+    def respond(request: Request1) -> None:
+        if request.target == "/endless":
+            request.send(CHUNKED, chunk(b"piece"))
+            gone.append(request.left())
+        else:
+            request.send(OK)
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        answer = face.open("/endless")
+        assert answer.piece() == b"piece"
+        answer.close()
+        assert peer.left.acquire(timeout=30)
+
+        assert gone == [True]
+        assert face.get("/next").content == b"ok"
+        assert [request.connection for request in peer.requests] == [1, 2]
+
+
+@both_faces
+def test_over_http1_an_answer_that_is_forgotten_closes_the_connection(make_face: Any) -> None:
+    def respond(request: Request1) -> None:
+        request.send(CHUNKED, chunk(b"piece"))
+        request.left()
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        face.forget("/", 1)
+
+        assert peer.left.acquire(timeout=30)
+
+
+def test_over_http1_a_cancelled_task_closes_the_connection() -> None:
+    def respond(request: Request1) -> None:
+        request.left()
+
+    with PeerH1(respond) as peer, AsyncFace(peer.url) as face:
+        call = face.begin()
+        while not peer.requests:
+            assert not call.future.done()
+        call.cancel()
+
+        assert peer.left.acquire(timeout=30)
+
+
+@both_faces
+@pytest.mark.parametrize("apart", [False, True], ids=["in one write", "in writes of their own"])
+def test_over_http1_a_stream_that_is_closed_after_done_keeps_its_connection(make_face: Any, apart: bool) -> None:
+    def respond(request: Request1) -> None:
+        request.body()
+        pieces = [CHUNKED, chunk(b"data: one\n\n"), chunk(b"data: [DONE]\n\n"), LAST_CHUNK]
+        request.send(*(pieces if apart else [b"".join(pieces)]))
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        for _ in range(5):
+            answer = face.open("/")
+            got = b""
+            while not got.endswith(b"data: [DONE]\n\n"):
+                got += answer.piece()
+            answer.close()
+
+        assert peer.connections == 1
+
+
+@pytest.mark.parametrize("library", [fastlane, openai], ids=["fastlane", "openai with the transport"])
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_a_stream_of_openais_client_that_is_left_early_stops_the_server(
+    library: Any, form: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    certificates = tmp_path / "ca.pem"
+    authority().cert_pem.write_to_path(str(certificates))
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates))
+
+    def talk(stream: Stream) -> None:
+        stream.body()
+        stream.head(200, [("content-type", "text/event-stream")])
+        while True:
+            stream.data(b'data: {"choices": [{"index": 0, "delta": {"content": "Hello"}}]}\n\n')
+
+    ask: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "stream": True}
+
+    def options(client_class: Any, transport_class: Any) -> dict[str, Any]:
+        return {} if library is fastlane else {"http_client": client_class(transport=transport_class())}
+
+    def read(url: str) -> None:
+        with library.OpenAI(
+            api_key="sk-test", base_url=url, **options(httpx2.Client, fastlane.transport.Transport)
+        ) as client:
+            for _ in range(3):
+                stream = client.chat.completions.create(**ask)
+                assert next(stream).choices[0].delta.content == "Hello"
+                stream.close()
+
+    async def aread(url: str) -> None:
+        async with library.AsyncOpenAI(
+            api_key="sk-test", base_url=url, **options(httpx2.AsyncClient, fastlane.transport.AsyncTransport)
+        ) as client:
+            for _ in range(3):
+                stream = await client.chat.completions.create(**ask)
+                assert (await anext(stream)).choices[0].delta.content == "Hello"
+                await stream.close()
+
+    with Peer(talk) as peer:
+        if form == "sync":
+            read(f"{peer.url}/v1")
+        else:
+            asyncio.run(aread(f"{peer.url}/v1"))
+        peer.wait_until(lambda: len(peer.resets) == 3)
+
+        assert peer.resets == [CANCEL] * 3
+        assert len(peer.connections) == 1

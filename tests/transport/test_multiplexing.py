@@ -1,0 +1,333 @@
+"""Many calls on one connection: none waits for another, and further connections only where the peer's limit asks."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.transport.faces import SyncFace, both_faces
+from tests.transport.peer import MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Stream, by_path
+
+WAIT_FOR_A_SLOT = httpx2.Timeout(30, pool=0.3)
+
+
+class Held:
+    """A script that has begun an answer and ends it when the test says."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.release = threading.Event()
+
+    def __call__(self, stream: Stream) -> None:
+        stream.body()
+        stream.head()
+        stream.data(b"first")
+        self.begun.release()
+        stream.hold(self.release)
+        stream.data(b"last", end=True)
+
+
+class Together:
+    """A script that answers nobody before so many requests have come."""
+
+    def __init__(self, count: int) -> None:
+        self.barrier = threading.Barrier(count)
+
+    def __call__(self, stream: Stream) -> None:
+        stream.body()
+        self.barrier.wait(30)
+        stream.answer(b"ok")
+
+
+@both_faces
+def test_a_fast_answer_does_not_wait_for_a_slow_one_that_is_being_waited_for(make_face: Any) -> None:
+    slow = Held()
+    with Peer(by_path(slow=slow)) as peer, make_face(peer.url) as face:
+        waiting = face.open("/slow")
+        assert waiting.piece() == b"first"
+        rest = waiting.begin_rest()
+        for _ in range(5):
+            assert face.get("/fast").content == b"ok"
+        assert not rest.future.done()
+        slow.release.set()
+
+        assert rest.result() == b"last"
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_a_fast_answer_does_not_wait_for_slow_ones_whose_heads_have_not_come(make_face: Any) -> None:
+    release = threading.Event()
+
+    def slow(stream: Stream) -> None:
+        stream.hold(release)
+        stream.answer(b"slow")
+
+    with Peer(by_path(slow=slow)) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        waiting = [face.begin("/slow") for _ in range(4)]
+        peer.wait_until(lambda: len(peer.requests) == 5)
+        assert face.get("/fast").content == b"ok"
+        assert not any(call.future.done() for call in waiting)
+        release.set()
+
+        assert [call.result().content for call in waiting] == [b"slow"] * 4
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_each_piece_reaches_its_reader_while_all_the_others_wait_for_theirs(make_face: Any) -> None:
+    turns = {(stream, piece): threading.Event() for stream in range(6) for piece in range(4)}
+
+    def by_turns(stream: Stream) -> None:
+        number = int(stream.path.rpartition("/")[2])
+        stream.head()
+        for piece in range(4):
+            stream.hold(turns[number, piece])
+            stream.data(b"%d.%d" % (number, piece), end=piece == 3)
+
+    with Peer(by_path(turns=by_turns)) as peer, make_face(peer.url) as face:
+        answers = [face.open(f"/turns/{number}") for number in range(6)]
+        others = answers[5].begin_rest()  # somebody is always blocked in a read
+        for piece in range(4):
+            for number in (3, 1, 4, 0, 2):
+                turns[number, piece].set()
+                assert answers[number].piece() == b"%d.%d" % (number, piece)
+        assert not others.future.done()
+        for piece in range(4):
+            turns[5, piece].set()
+
+        assert others.result() == b"5.05.15.25.3"
+        assert [answer.rest() for answer in answers[:5]] == [b""] * 5
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_an_answer_that_nobody_reads_holds_up_no_other(make_face: Any) -> None:
+    def large(stream: Stream) -> None:
+        stream.head()
+        stream.data(bytes(3_000_000), end=True)
+
+    with Peer(by_path(large=large)) as peer, make_face(peer.url) as face:
+        unread = [face.open("/large") for _ in range(3)]
+        assert face.get("/fast").content == b"ok"
+
+        assert [len(answer.rest()) for answer in unread] == [3_000_000] * 3
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_an_upload_that_pauses_holds_up_no_other_call(make_face: Any) -> None:
+    release = threading.Event()
+    with Peer() as peer, make_face(peer.url) as face:
+        pausing = face.begin("/", "POST", content=face.upload([b"half", release, b"rest"]))
+        peer.wait_until(lambda: bool(peer.requests) and bytes(peer.requests[0].received) == b"half")
+        assert face.get().content == b"ok"
+        assert not pausing.future.done()
+        release.set()
+
+        assert pausing.result().content == b"ok"
+        assert bytes(peer.requests[0].received) == b"halfrest"
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_sixty_calls_are_under_way_on_one_connection_at_once(make_face: Any) -> None:
+    with Peer(by_path(all=Together(60))) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        answers = face.together(*["/all"] * 60)
+
+        assert [answer.content for answer in answers] == [b"ok"] * 60
+        assert len(peer.connections) == 1
+
+
+def test_threads_share_a_connection_without_losing_a_call() -> None:
+    with Peer() as peer, SyncFace(peer.url) as face:
+        face.get()
+        with ThreadPoolExecutor(16) as threads:
+            answers = list(threads.map(lambda number: face.post(f"/{number}", content=b"x" * number), range(400)))
+
+        assert [answer.content for answer in answers] == [b"ok"] * 400
+        assert len(peer.connections) == 1
+        assert {stream.path: len(stream.received) for stream in peer.requests[1:]} == {f"/{n}": n for n in range(400)}
+
+
+@both_faces
+def test_a_call_beyond_the_peers_limit_opens_a_further_connection(make_face: Any) -> None:
+    together = Together(3)
+    with (
+        Peer(by_path(all=together), settings={MAX_CONCURRENT_STREAMS: 2}) as peer,
+        make_face(peer.url) as face,
+    ):
+        face.get("/first")
+        answers = face.together(*["/all"] * 3)
+
+        assert [answer.content for answer in answers] == [b"ok"] * 3
+        assert sorted(len(connection.streams) for connection in peer.connections) == [1, 3]
+
+
+@both_faces
+def test_a_connection_at_its_limit_is_used_again_once_a_call_has_ended(make_face: Any) -> None:
+    with Peer(settings={MAX_CONCURRENT_STREAMS: 1}) as peer, make_face(peer.url) as face:
+        for _ in range(5):
+            assert face.get().content == b"ok"
+
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_a_limit_that_the_peer_raises_later_is_used(make_face: Any) -> None:
+    raised = threading.Event()
+
+    def opening(connection: PeerConnection) -> None:
+        connection.settings({MAX_CONCURRENT_STREAMS: 1})
+        connection.hold(raised)
+        connection.settings({MAX_CONCURRENT_STREAMS: 20})
+
+    with Peer(by_path(all=Together(8)), opening=opening) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        raised.set()
+        peer.wait_until(lambda: peer.connections[0].settings_acked == 2)
+        answers = face.together(*["/all"] * 8)
+
+        assert [answer.content for answer in answers] == [b"ok"] * 8
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_a_limit_that_the_peer_lowers_later_is_kept(make_face: Any) -> None:
+    lowered = threading.Event()
+
+    def opening(connection: PeerConnection) -> None:
+        connection.settings({MAX_CONCURRENT_STREAMS: 20})
+        if connection.number == 1:
+            connection.hold(lowered)
+            connection.settings({MAX_CONCURRENT_STREAMS: 2})
+
+    with Peer(by_path(all=Together(8)), opening=opening) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        lowered.set()
+        peer.wait_until(lambda: peer.connections[0].settings_acked == 2)
+        answers = face.together(*["/all"] * 8)
+
+        assert [answer.content for answer in answers] == [b"ok"] * 8
+        assert len(peer.connections[0].streams) <= 3  # leaving the peer's context says whether two were exceeded
+        assert len(peer.connections) == 2
+
+
+@both_faces
+def test_a_peer_that_takes_no_stream_at_all_ends_in_an_error_and_not_in_ever_more_connections(make_face: Any) -> None:
+    def refuse(stream: Stream) -> None:
+        stream.rst(REFUSED_STREAM)
+
+    with Peer(refuse, settings={MAX_CONCURRENT_STREAMS: 0}) as peer, make_face(peer.url) as face:
+        for _ in range(3):
+            with pytest.raises(httpx2.TransportError):
+                face.get(timeout=httpx2.Timeout(20, pool=0.3))
+
+        # A request may go before the peer's SETTINGS have come, and once more where it was refused.
+        assert len(peer.requests) <= 6
+        assert len(peer.connections) <= 6
+
+
+@both_faces
+def test_a_call_waits_for_a_slot_no_longer_than_its_pool_timeout(make_face: Any) -> None:
+    slow = Held()
+    with (
+        Peer(by_path(slow=slow), settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
+        make_face(peer.url, max_connections=1) as face,
+    ):
+        face.get("/first")
+        holding = face.open("/slow")
+        with pytest.raises(httpx2.PoolTimeout):
+            face.get(timeout=WAIT_FOR_A_SLOT)
+        slow.release.set()
+
+        assert holding.rest() == b"firstlast"
+        assert face.get().content == b"ok"
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_a_slot_that_becomes_free_goes_to_who_still_waits(make_face: Any) -> None:
+    slow = Held()
+    with (
+        Peer(by_path(slow=slow), settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
+        make_face(peer.url, max_connections=1) as face,
+    ):
+        face.get("/first")
+        holding = face.open("/slow")
+        gives_up = face.begin("/gives-up", timeout=WAIT_FOR_A_SLOT)
+        patient = face.begin("/patient")
+        assert isinstance(gives_up.error(), httpx2.PoolTimeout)
+        assert not patient.future.done()
+        slow.release.set()
+        holding.rest()
+
+        assert patient.result().content == b"ok"
+        assert [stream.path for stream in peer.requests] == ["/first", "/slow", "/patient"]
+
+
+@both_faces
+def test_a_slot_that_an_early_close_frees_goes_to_who_waits(make_face: Any) -> None:
+    slow = Held()
+    with (
+        Peer(by_path(slow=slow), settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
+        make_face(peer.url, max_connections=1) as face,
+    ):
+        face.get("/first")
+        holding = face.open("/slow")
+        waiting = [face.begin(f"/{number}") for number in range(3)]
+        holding.close()
+
+        assert [call.result().content for call in waiting] == [b"ok"] * 3
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_who_waits_for_the_only_connection_of_http1_gets_it_when_it_is_free(make_face: Any) -> None:
+    from tests.transport.peer_h1 import OK, PeerH1, Request1
+
+    release = threading.Event()
+
+    def respond(request: Request1) -> None:
+        if request.target == "/slow":
+            request.hold(release)
+        request.send(OK)
+
+    with PeerH1(respond) as peer, make_face(peer.url, max_connections=1) as face:
+        slow = face.begin("/slow")
+        while not peer.requests:
+            assert not slow.future.done()
+        with pytest.raises(httpx2.PoolTimeout):
+            face.get(timeout=WAIT_FOR_A_SLOT)
+        waiting = [face.begin(f"/{number}") for number in range(3)]
+        release.set()
+
+        assert [call.result().content for call in (slow, *waiting)] == [b"ok"] * 4
+        assert peer.connections == 1
+
+
+@both_faces
+@pytest.mark.parametrize("size", [0, 2, 12_500])
+def test_a_request_and_its_body_go_in_one_write(make_face: Any, size: int) -> None:
+    with Peer() as peer, make_face(peer.url) as face:
+        face.get("/first")
+        face.post("/", content=b"x" * size)
+
+        stream = peer.requests[1]
+        assert len(stream.received) == size
+        assert len(set(stream.records)) == 1
+
+
+@both_faces
+def test_a_request_without_a_body_is_one_frame(make_face: Any) -> None:
+    with Peer() as peer, make_face(peer.url) as face:
+        face.get("/first")
+        face.get("/second")
+
+        assert len(peer.requests[1].records) == 1

@@ -1,0 +1,208 @@
+"""Connections that end: unused, that costs nothing; amid an answer, it is an error and never a second try."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.transport.faces import both_faces
+from tests.transport.peer import Peer, PeerConnection, Stream, by_path
+from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, chunk
+
+BROKEN_OFF = (httpx2.RemoteProtocolError, httpx2.ReadError)
+ENDINGS: dict[str, Callable[[PeerConnection], None]] = {
+    "FIN": PeerConnection.fin,
+    "close_notify": PeerConnection.close_notify,
+    "RST": PeerConnection.tcp_reset,
+}
+endings = pytest.mark.parametrize("ending", list(ENDINGS.values()), ids=list(ENDINGS))
+
+
+@both_faces
+@endings
+def test_a_connection_that_ends_while_idle_is_noticed_and_costs_no_error(
+    make_face: Any, ending: Callable[[PeerConnection], None]
+) -> None:
+    with Peer() as peer, make_face(peer.url) as face:
+        for number in range(1, 4):
+            assert face.post(content=b"x").content == b"ok"
+            assert len(peer.connections) == number
+            ending(peer.connections[-1])
+            assert peer.connections[-1].closed.wait(30)
+            time.sleep(0.05)  # a reset is seen by us before it is by the client
+
+        assert len(peer.requests) == 3
+
+
+@both_faces
+@endings
+def test_a_connection_that_ends_before_the_answer_is_an_error_and_nothing_is_sent_again(
+    make_face: Any, ending: Callable[[PeerConnection], None]
+) -> None:
+    def broken(stream: Stream) -> None:
+        stream.body()
+        ending(stream.connection)
+
+    with Peer(by_path(broken=broken)) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        with pytest.raises(BROKEN_OFF):
+            face.post("/broken", content=b"x")
+
+        assert [stream.path for stream in peer.requests] == ["/first", "/broken"]
+        assert face.get("/next").content == b"ok"
+
+
+@both_faces
+@endings
+def test_a_connection_that_ends_amid_the_answer_is_an_error_and_nothing_is_sent_again(
+    make_face: Any, ending: Callable[[PeerConnection], None]
+) -> None:
+    def broken(stream: Stream) -> None:
+        stream.head()
+        stream.data(b"part")
+        stream.connection.peer.wait_until(lambda: read)
+        ending(stream.connection)
+
+    read = False
+    with Peer(by_path(broken=broken)) as peer, make_face(peer.url) as face:
+        answer = face.open("/broken")
+        assert answer.piece() == b"part"
+        read = True
+        with pytest.raises(BROKEN_OFF):
+            answer.rest()
+
+        assert len(peer.requests) == 1
+        assert face.get("/next").content == b"ok"
+
+
+@both_faces
+def test_every_call_of_a_connection_that_breaks_learns_of_it(make_face: Any) -> None:
+    def broken(stream: Stream) -> None:
+        stream.connection.peer.wait_until(lambda: len(stream.connection.streams) == 6)
+        stream.connection.fin()
+
+    with Peer(by_path(broken=broken)) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        outcomes = face.together(*["/broken"] * 5)
+
+        assert all(isinstance(outcome, BROKEN_OFF) for outcome in outcomes)
+        assert len(set(map(id, outcomes))) == 5
+        assert len(peer.requests) == 6
+
+
+@both_faces
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+def test_over_http1_a_connection_that_ends_while_idle_costs_no_error(make_face: Any, tls: bool) -> None:
+    def respond(request: Request1) -> None:
+        request.body()
+        request.send(OK)
+        request.close()
+
+    with PeerH1(respond, tls=tls) as peer, make_face(peer.url) as face:
+        for number in range(1, 4):
+            assert face.post(content=b"x").content == b"ok"
+            assert peer.left.acquire(timeout=30)
+            assert peer.connections == number
+            time.sleep(0.05)
+
+        assert len(peer.requests) == 3
+
+
+@both_faces
+@pytest.mark.parametrize("how", ["close", "tcp_reset"])
+def test_over_http1_a_request_that_was_read_is_not_sent_again(make_face: Any, how: str) -> None:
+    def respond(request: Request1) -> None:
+        request.body()
+        if request.target == "/first":
+            request.send(OK)
+        else:
+            getattr(request, how)()
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        with pytest.raises(BROKEN_OFF):
+            face.post("/broken", content=b"x")
+
+        assert [request.target for request in peer.requests] == ["/first", "/broken"]
+
+
+@both_faces
+@pytest.mark.parametrize("how", ["close", "tcp_reset"])
+@pytest.mark.parametrize(
+    "head", [CHUNKED + chunk(b"part"), b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\npart"], ids=["chunked", "length"]
+)
+def test_over_http1_an_answer_that_breaks_off_is_an_error(make_face: Any, head: bytes, how: str) -> None:
+    read = False
+
+    def respond(request: Request1) -> None:
+        request.send(head)
+        while not read:
+            time.sleep(0.01)
+        getattr(request, how)()
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        answer = face.open("/")
+        assert answer.piece() == b"part"
+        read = True
+        with pytest.raises(BROKEN_OFF):
+            answer.rest()
+
+        assert len(peer.requests) == 1
+
+
+@both_faces
+def test_an_idle_connection_is_closed_when_its_time_is_over_though_nobody_calls(make_face: Any) -> None:
+    with Peer() as peer, make_face(peer.url, idle_s=0.2) as face:
+        face.get()
+        assert peer.connections[0].closed.wait(30)
+        assert face.get().content == b"ok"
+
+        assert len(peer.connections) == 2
+
+
+@both_faces
+def test_a_connection_in_use_is_not_idle(make_face: Any) -> None:
+    def slow(stream: Stream) -> None:
+        time.sleep(0.8)
+        stream.answer(b"slow")
+
+    with Peer(by_path(slow=slow)) as peer, make_face(peer.url, idle_s=0.2) as face:
+        assert face.get("/slow").content == b"slow"
+
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_an_idle_connection_is_asked_now_and_then_for_a_sign_of_life(make_face: Any) -> None:
+    with Peer() as peer, make_face(peer.url, ping_s=0.2) as face:
+        started_ns = time.monotonic_ns()
+        face.get()
+        peer.wait_until(lambda: len(peer.connections[0].pings) >= 3)
+        assert peer.connections[0].pings[2] - started_ns >= 600_000_000
+        face.get()
+
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_nobody_is_asked_where_the_user_wants_no_pings(make_face: Any) -> None:
+    with Peer() as peer, make_face(peer.url, ping_s=None) as face:
+        face.get()
+        time.sleep(0.5)
+
+        assert peer.connections[0].pings == []
+
+
+@both_faces
+def test_a_connection_that_gives_no_sign_of_life_is_given_up(make_face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastlane.transport._link._PING_TIMEOUT_NS", 500_000_000)
+    with Peer(answers_pings=False) as peer, make_face(peer.url, ping_s=0.2) as face:
+        face.get()
+        assert peer.connections[0].closed.wait(30)
+        assert face.get().content == b"ok"
+
+        assert [stream.connection.number for stream in peer.requests] == [1, 2]

@@ -53,11 +53,13 @@ def interleave(addresses: Iterable[Address]) -> list[Address]:
 
 
 def connect_error(error: Exception) -> TransportError:
+    """An operating system's error, in the words of the stock client."""
     number = getattr(error, "errno", None)
     text = str(error)
     if number and not isinstance(error, socket.gaierror):
         text = f"[Errno {number}] {os.strerror(number)}"  # the same from asyncio, which puts in words of its own
-    return TransportError("ConnectError", text)
+    # As httpcore has it, where the kernel's own patience ended.
+    return TransportError("ConnectTimeout" if isinstance(error, TimeoutError) else "ConnectError", text)
 
 
 def timed_out() -> TransportError:
@@ -82,6 +84,7 @@ def literal(host: str, port: int) -> list[Address] | None:
 
 
 def looked_up(host: str, port: int, flags: int = 0) -> list[Address]:
+    """The addresses that the system knows for a host, waited for however long it takes."""
     try:
         return usable(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags))
     except (OSError, ValueError) as error:  # ValueError: no name at all, such as one with an empty label
@@ -89,10 +92,25 @@ def looked_up(host: str, port: int, flags: int = 0) -> list[Address]:
 
 
 def usable(found: Iterable[tuple[Any, ...]]) -> list[Address]:
+    """What `getaddrinfo` found, in the order in which to try it."""
     addresses = [Address(family, socket_address) for family, _, _, _, socket_address in found]
     if not addresses:
         raise OSError("the name has no address")
     return interleave(addresses)
+
+
+def _patience_s(deadline_ns: int | None, cancelled: Callable[[], bool] | None) -> float | None:
+    """For how long to wait before asking again; None for ever. Raises once there is nothing to wait for."""
+    waits = []
+    if cancelled is not None:
+        if cancelled():
+            raise unwanted()
+        waits.append(CANCEL_LOOK_NS)
+    if deadline_ns is not None:
+        waits.append(deadline_ns - now_ns())
+        if waits[-1] <= 0:
+            raise timed_out()
+    return min(waits) / _NS if waits else None
 
 
 class _Lookups:
@@ -115,22 +133,16 @@ class _Lookups:
                     thread = threading.Thread(target=self._run, args=(key, answer), name="fastlane-dns", daemon=True)
                     try:
                         thread.start()
-                    except BaseException:
+                    except BaseException as error:
                         del self._running[key]
-                        raise
+                        if not isinstance(error, RuntimeError):
+                            raise
+                        break  # the interpreter is ending, or the system has no thread left
                 if answer:
                     break
-                now = now_ns()
-                waits = []
-                if deadline_ns is not None:
-                    waits.append(deadline_ns - now)
-                    if now >= deadline_ns:
-                        raise timed_out()
-                if cancelled is not None:
-                    waits.append(CANCEL_LOOK_NS)
-                    if cancelled():
-                        raise unwanted()
-                self._changed.wait(min(waits) / _NS if waits else None)
+                self._changed.wait(_patience_s(deadline_ns, cancelled))
+        if not answer:
+            return looked_up(host, port)
         if isinstance(answer[0], TransportError):
             raise answer[0].again()
         return answer[0]
@@ -145,7 +157,8 @@ class _Lookups:
             found = TransportError("ConnectError", str(error))
         with self._changed:
             answer.append(found)
-            self._running.pop(key, None)
+            if self._running.get(key) is answer:
+                del self._running[key]
             self._changed.notify_all()
 
 

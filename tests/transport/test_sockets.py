@@ -1,0 +1,148 @@
+"""The kernel is asked for what a connection needs, and tells what it measured."""
+
+from __future__ import annotations
+
+import ctypes
+import select
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fastlane.transport import _sockets
+from fastlane.transport._sockets import USER_TIMEOUT_S, TcpInfo, prepare, tcp_info
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
+
+
+@pytest.fixture
+def pair() -> Iterator[Callable[[], tuple[socket.socket, socket.socket]]]:
+    """Makes connections over loopback: the client's end and the server's."""
+    made: list[socket.socket] = []
+
+    def make() -> tuple[socket.socket, socket.socket]:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            made.append(socket.create_connection(listener.getsockname()))
+            made.append(listener.accept()[0])
+        return made[-2], made[-1]
+
+    yield make
+    for sock in made:
+        sock.close()
+
+
+def option(sock: socket.socket, name: str) -> int:
+    return sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+
+
+@pytest.mark.parametrize("user_timeout_s", [None, 90.0, 600.0, 30.0, 9.0, 3.0, 0.5, 0.0])
+def test_options(user_timeout_s: float | None) -> None:
+    with socket.socket() as sock:
+        prepare(sock, user_timeout_s)
+        assert not sock.getblocking()
+        assert option(sock, "TCP_NODELAY")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if sys.platform != "linux":
+            return
+        times = option(sock, "TCP_KEEPIDLE"), option(sock, "TCP_KEEPINTVL"), option(sock, "TCP_KEEPCNT")
+        if user_timeout_s is None or user_timeout_s >= 90:
+            assert times == (60, 10, 3)
+        elif user_timeout_s >= 4:  # in whole seconds
+            assert times[0] + 3 * times[1] <= user_timeout_s
+        assert option(sock, "TCP_USER_TIMEOUT") == (0 if user_timeout_s is None else max(1, int(user_timeout_s * 1000)))
+
+
+def test_three_probes_may_be_lost_before_a_silent_connection_is_given_up() -> None:
+    assert USER_TIMEOUT_S == 60 + 3 * 10
+
+
+def test_a_system_without_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_TCP_USER_TIMEOUT", "_KEEP_IDLE", "_KEEP_INTERVAL"):
+        monkeypatch.setattr(_sockets, name, None)
+    monkeypatch.setattr(_sockets, "_KEEP_COUNT", 9_999)  # an option that no system has
+    with socket.socket() as sock:
+        prepare(sock, 30)
+        assert option(sock, "TCP_NODELAY")
+
+
+@linux
+def test_tcp_info(pair: Callable[[], tuple[socket.socket, socket.socket]]) -> None:
+    client, _ = pair()
+    info = tcp_info(client)
+    assert info is not None
+    assert 0 < info.round_trip_time_ns < 60_000_000_000
+    assert info.round_trip_time_ns % 1_000 == 0
+    assert 1 <= info.congestion_window < 10_000
+
+
+@linux
+def test_the_offsets_are_those_of_the_kernels_struct() -> None:
+    # Both fields among the 32-bit ones after the first eight bytes (include/uapi/linux/tcp.h).
+    class Raw:
+        def getsockopt(self, level: int, option: int, size: int) -> bytes:
+            fields = list(range(100, 124))
+            return (bytes(8) + struct.pack("=24I", *fields))[:size]
+
+    before_rtt = 15  # rto to rcv_ssthresh
+    before_cwnd = before_rtt + 3  # rtt, rttvar, snd_ssthresh
+    raw: Any = Raw()
+    assert tcp_info(raw) == TcpInfo((100 + before_rtt) * 1_000, 100 + before_cwnd)
+
+
+def test_tcp_info_of_what_is_no_connection(pair: Callable[[], tuple[socket.socket, socket.socket]]) -> None:
+    closed, _ = pair()
+    closed.close()
+    assert tcp_info(closed) is None
+    with socket.socket() as unconnected:
+        assert tcp_info(unconnected) is None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+        assert tcp_info(datagrams) is None
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert tcp_info(listener) is None
+    if hasattr(socket, "AF_UNIX"):
+        first, second = socket.socketpair()
+        with first, second:
+            assert tcp_info(first) is None
+
+
+def test_tcp_info_of_another_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Short:
+        def getsockopt(self, *args: int) -> bytes:
+            return bytes(40)
+
+    short: Any = Short()
+    assert tcp_info(short) is None
+    monkeypatch.setattr(_sockets, "_TCP_INFO_OPTION", None)
+    assert tcp_info(short) is None
+
+
+def deafen(sock: socket.socket) -> None:
+    """Have the kernel drop every packet for a socket, acknowledgements included: its machine is gone."""
+    drop = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # BPF_RET, 0 bytes
+    so_attach_filter = 26
+    sock.setsockopt(socket.SOL_SOCKET, so_attach_filter, struct.pack("HL", 1, ctypes.addressof(drop)))
+
+
+@linux
+@pytest.mark.kernel
+def test_only_a_peer_that_is_gone_ends_a_connection(
+    pair: Callable[[], tuple[socket.socket, socket.socket]],
+) -> None:
+    (waiting, thinking), (deserted, gone), (sending, deaf) = pair(), pair(), pair()
+    for sock in (waiting, deserted, sending):
+        prepare(sock, 3)
+    deafen(gone)
+    deafen(deaf)
+    sending.send(b"x")
+    for sock in (deserted, sending):
+        assert select.select([sock], [], [], 40)[0]
+        with pytest.raises(TimeoutError):
+            sock.recv(1)
+    # As silent as the deserted one, and for as long: but its peer's kernel has answered the probes.
+    assert not select.select([waiting], [], [], 1)[0]
+    thinking.send(b"x")
+    assert select.select([waiting], [], [], 40)[0]
+    assert waiting.recv(1) == b"x"

@@ -1,0 +1,410 @@
+"""TLS without its I/O says what the peer said, however the bytes come, and why it does not trust."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from hypothesis import given, strategies as st
+
+from fastlane.transport._connect import connect_asyncio, connect_sync
+from fastlane.transport._errors import TransportError
+from fastlane.transport._tls import Tls
+
+HANG_S = 40.0
+VERSIONS = {"TLSv1.3": ssl.TLSVersion.TLSv1_3, "TLSv1.2": ssl.TLSVersion.TLSv1_2}
+AUTHORITY = trustme.CA()
+CERTIFICATE = AUTHORITY.issue_cert("name.test", "127.0.0.1", "::1", "fe80::1")
+
+
+def client_context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    AUTHORITY.configure_trust(context)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    return context
+
+
+def server_context(version: str = "TLSv1.3") -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    CERTIFICATE.configure_cert(context)
+    context.set_alpn_protocols(["h2"])
+    context.minimum_version = context.maximum_version = VERSIONS[version]
+    return context
+
+
+CLIENT = client_context()
+SERVERS = {version: server_context(version) for version in VERSIONS}
+
+
+class Server:
+    """The other end, in memory."""
+
+    def __init__(self, version: str = "TLSv1.3", context: ssl.SSLContext | None = None) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = (context or SERVERS[version]).wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    def take(self) -> bytes:
+        return self._outgoing.read()
+
+    def say(self, plaintext: bytes) -> bytes:
+        """The records of a message. More than a record holds goes into several."""
+        self.tls.write(plaintext)
+        return self.take()
+
+    def hear(self, ciphertext: bytes) -> bytes:
+        self._incoming.write(ciphertext)
+        heard = b""
+        while True:
+            try:
+                piece = self.tls.read(65_536)
+            except ssl.SSLWantReadError:
+                return heard
+            if not piece:
+                return heard
+            heard += piece
+
+    def greet(self, ciphertext: bytes) -> None:
+        self._incoming.write(ciphertext)
+        try:
+            self.tls.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+
+    def goodbye(self) -> bytes:
+        try:
+            self.tls.unwrap()
+        except ssl.SSLError:
+            pass
+        return self.take()
+
+
+def shake(tls: Tls, server: Server) -> bytes:
+    """Both ends agree; gives what the server sends after that (session tickets)."""
+    assert not tls.handshake()
+    for _ in range(4):
+        server.greet(tls.data_to_send())
+        flight = server.take()
+        if tls.handshake():
+            return flight
+        assert tls.feed(flight) == b""
+    raise AssertionError("no end")
+
+
+def connected(version: str = "TLSv1.3") -> tuple[Tls, Server]:
+    tls, server = Tls(CLIENT, "name.test"), Server(version)
+    assert tls.feed(shake(tls, server)) == b""
+    return tls, server
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def pieces(data: bytes, cuts: list[int]) -> Iterator[bytes]:
+    """The data, cut at these places."""
+    places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
+    for start, end in itertools.pairwise(places):
+        yield data[start:end]
+
+
+# --- what is said arrives
+
+
+def test_a_conversation(version: str) -> None:
+    tls, server = connected(version)
+    assert (tls.version, tls.alpn, tls.ended) == (version, "h2", False)
+    assert tls.ssl_object.getpeercert()
+    tls.wrap(b"question")
+    assert server.hear(tls.data_to_send()) == b"question"
+    assert tls.data_to_send() == b""
+    assert tls.feed(server.say(b"answer")) == b"answer"
+    assert tls.feed(server.say(b"one") + server.say(b"two")) == b"onetwo"
+    assert tls.feed(b"") == b""
+
+
+def test_session_tickets_with_and_without_data() -> None:
+    tls, server = Tls(CLIENT, "name.test"), Server()
+    tickets = shake(tls, server)
+    assert tickets
+    assert tls.feed(tickets) == b""
+    assert tls.feed(server.say(b"data")) == b"data"
+    tls, server = Tls(CLIENT, "name.test"), Server()
+    assert tls.feed(shake(tls, server) + server.say(b"data")) == b"data"
+
+
+@given(
+    version=st.sampled_from(list(VERSIONS)),
+    sizes=st.lists(st.sampled_from([1, 2, 340, 16_383, 16_384, 16_385, 50_000]), max_size=6),
+    cuts=st.lists(st.integers(0, 200_000), max_size=12),
+    greeting_cuts=st.lists(st.integers(0, 10_000), max_size=6),
+    ends=st.booleans(),
+)
+def test_however_the_bytes_come(
+    version: str, sizes: list[int], cuts: list[int], greeting_cuts: list[int], ends: bool
+) -> None:
+    tls, server = Tls(CLIENT, "name.test"), Server(version)
+    tls.handshake()
+    rest = b""
+    while not tls.handshake():
+        server.greet(tls.data_to_send())
+        flight = rest + server.take()
+        rest = b""
+        for piece in pieces(flight, greeting_cuts):
+            assert tls.feed(piece) == b""
+    server.greet(tls.data_to_send())
+    said = [bytes([number]) * size for number, size in enumerate(sizes)]
+    ciphertext = server.take() + b"".join(map(server.say, said)) + (server.goodbye() if ends else b"")
+    assert b"".join(map(tls.feed, pieces(ciphertext, cuts))) == b"".join(said)
+    assert tls.ended == ends
+
+
+def test_every_cut_of_a_record(version: str) -> None:
+    tls, server = connected(version)
+    for place in range(60):
+        record = server.say(b"a short answer")
+        assert tls.feed(record[:place]) + tls.feed(record[place:]) == b"a short answer"
+
+
+def test_large_writes(version: str) -> None:
+    tls, server = connected(version)
+    body = bytes(range(256)) * 8_000
+    tls.wrap(body)
+    assert server.hear(tls.data_to_send()) == body
+    tls.wrap(b"")
+    assert tls.data_to_send() == b""
+    assert b"".join(tls.feed(piece) for piece in pieces(server.say(body), [5, 70_000])) == body
+
+
+def test_what_is_written_during_the_handshake_goes_out_after_it(version: str) -> None:
+    tls, server = Tls(CLIENT, "name.test"), Server(version)
+    tls.wrap(b"early ")
+    tls.wrap(b"bird")
+    shake(tls, server)
+    assert server.hear(tls.data_to_send()) == b"early bird"
+
+
+# --- the end
+
+
+def test_the_peers_goodbye(version: str) -> None:
+    tls, server = connected(version)
+    assert tls.feed(server.say(b"last words") + server.goodbye()) == b"last words"
+    assert tls.ended
+    assert tls.feed(b"anything") == b""
+    tls.close()
+    assert tls.data_to_send()
+
+
+def test_the_goodbye_alone(version: str) -> None:
+    tls, server = connected(version)
+    assert tls.feed(server.goodbye()) == b""
+    assert tls.ended
+
+
+def test_our_goodbye(version: str) -> None:
+    tls, server = connected(version)
+    tls.close()
+    assert server.hear(tls.data_to_send()) == b""
+    assert server.tls.unwrap() is None  # type: ignore[func-returns-value] # both have said it
+    with pytest.raises(TransportError) as caught:
+        tls.wrap(b"more")
+    assert caught.value.name == "WriteError"
+    tls.close()
+
+
+def test_what_comes_after_our_goodbye_is_heard() -> None:
+    tls, server = connected()
+    half = server.say(b"half-way")
+    assert tls.feed(half[:10]) == b""
+    tls.close()
+    assert tls.feed(half[10:]) == b"half-way"
+    assert tls.feed(server.say(b"and on")) == b"and on"
+    assert tls.feed(server.goodbye()) == b""
+    assert tls.ended
+
+
+def test_a_goodbye_before_the_end_of_the_handshake() -> None:
+    tls = Tls(CLIENT, "name.test")
+    tls.close()
+    tls.handshake()
+    tls.close()
+
+
+# --- what is wrong
+
+
+def test_a_record_that_was_changed(version: str) -> None:
+    tls, server = connected(version)
+    record = bytearray(server.say(b"answer"))
+    record[-1] ^= 1
+    for _ in range(2):
+        with pytest.raises(TransportError) as caught:
+            tls.feed(bytes(record))
+        assert caught.value.name == "ReadError"
+    assert tls.data_to_send()  # the alert
+
+
+def test_what_came_before_the_error_counts(version: str) -> None:
+    tls, server = connected(version)
+    good, record = server.say(b"good"), bytearray(server.say(b"bad"))
+    record[-1] ^= 1
+    assert tls.feed(good + bytes(record)) == b"good"
+    assert not tls.ended
+    with pytest.raises(TransportError) as caught:
+        tls.feed(b"")
+    assert caught.value.name == "ReadError"
+
+
+def untrusted() -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=trustme.CA().cert_pem.bytes().decode())
+
+
+@pytest.mark.parametrize(
+    ("context", "name"), [(untrusted(), "name.test"), (CLIENT, "other.test"), (CLIENT, "127.0.0.2")]
+)
+def test_a_peer_that_is_not_trusted(context: ssl.SSLContext, name: str, version: str) -> None:
+    tls, server = Tls(context, name), Server(version)
+    with pytest.raises(TransportError) as caught:
+        shake(tls, server)
+    assert caught.value.name == "ConnectError"
+    assert "certificate verify failed" in caught.value.message
+    alert = tls.data_to_send()
+    with pytest.raises(ssl.SSLError, match="alert"):
+        server.greet(alert)
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "::1", "fe80::1%7"])
+def test_addresses_are_certified_too(name: str) -> None:
+    shake(Tls(CLIENT, name), Server())
+
+
+@pytest.mark.parametrize("name", ["", ".name.test"])
+def test_what_is_no_name(name: str) -> None:
+    with pytest.raises(TransportError) as caught:
+        Tls(CLIENT, name)
+    assert caught.value.name == "ConnectError"
+
+
+def test_a_peer_that_talks_no_tls() -> None:
+    tls = Tls(CLIENT, "name.test")
+    tls.handshake()
+    with pytest.raises(TransportError) as caught:
+        tls.feed(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    assert caught.value.name == "ConnectError"
+
+
+def test_a_peer_that_wants_our_certificate() -> None:
+    context = server_context()
+    context.verify_mode = ssl.CERT_REQUIRED
+    tls, server = Tls(CLIENT, "name.test"), Server(context=context)
+    tls.handshake()
+    server.greet(tls.data_to_send())
+    tls.feed(server.take())
+    assert tls.handshake()  # TLS 1.3: we are done before the server has looked
+    with pytest.raises(ssl.SSLError):
+        server.greet(tls.data_to_send())
+    with pytest.raises(TransportError) as caught:
+        tls.feed(server.take())
+    assert caught.value.name == "ReadError"
+    assert "certificate required" in caught.value.message.lower()
+
+
+# --- against servers
+
+
+@pytest.mark.asyncio
+async def test_a_real_server() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.readexactly(5)).upper() * 20_000)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=SERVERS["TLSv1.3"])
+    async with server:
+        loop = asyncio.get_running_loop()
+        with (await connect_asyncio(*server.sockets[0].getsockname())).socket as sock:
+            tls = Tls(CLIENT, "127.0.0.1")
+            tls.wrap(b"hello")
+            got = b""
+            async with asyncio.timeout(HANG_S):
+                while not tls.ended:
+                    tls.handshake()
+                    if out := tls.data_to_send():
+                        await loop.sock_sendall(sock, out)
+                    got += tls.feed(await loop.sock_recv(sock, 70_000))
+            tls.close()
+            await loop.sock_sendall(sock, tls.data_to_send())
+    assert got == b"HELLO" * 20_000
+    assert tls.alpn == "h2"
+
+
+def can_update_keys() -> bool:
+    """Whether the command line has OpenSSL's own tool; Python's servers have no words for new keys."""
+    tool = shutil.which("openssl")
+    return tool is not None and subprocess.run([tool, "version"], check=True, capture_output=True).stdout[:8] == (
+        b"OpenSSL "
+    )
+
+
+@pytest.mark.skipif(not can_update_keys(), reason="no openssl to update keys")
+def test_a_server_that_updates_its_keys(tmp_path: Path) -> None:
+    chain = tmp_path / "server.pem"
+    CERTIFICATE.private_key_and_cert_chain_pem.write_to_path(str(chain))
+    server = subprocess.Popen(
+        ["openssl", "s_server", "-accept", "127.0.0.1:0", "-cert", str(chain), "-tls1_3", "-naccept", "1"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    to_server, from_server = server.stdin, server.stdout
+    assert to_server is not None
+    assert from_server is not None
+    with server:
+        try:
+            while not (line := from_server.readline()).startswith(b"ACCEPT"):
+                assert line
+            with connect_sync("127.0.0.1", int(line.rpartition(b":")[2])).socket as sock:
+                sock.settimeout(HANG_S)
+                tls = Tls(CLIENT, "127.0.0.1")
+
+                def say(line: bytes) -> None:
+                    to_server.write(line + b"\n")
+                    to_server.flush()
+
+                def printed(expected: bytes) -> None:
+                    line = b""
+                    while expected not in line:
+                        line = from_server.readline()
+                        assert line
+
+                def hear(expected: bytes) -> None:
+                    got = b""
+                    while expected not in got:
+                        sock.sendall(tls.data_to_send())
+                        got += tls.feed(sock.recv(65_536))
+
+                while not tls.handshake():
+                    sock.sendall(tls.data_to_send())
+                    tls.feed(sock.recv(65_536))
+                sock.sendall(tls.data_to_send())
+                for command in (b"k", b"K"):  # updates its own keys; asks us to update ours too
+                    say(b"before " + command)
+                    hear(b"before " + command)
+                    say(command)
+                    assert tls.feed(sock.recv(65_536)) == b""  # new keys, and no data
+                    say(b"after " + command)
+                    hear(b"after " + command)
+                    tls.wrap(b"we still talk " + command + b"\n")
+                    sock.sendall(tls.data_to_send())
+                    printed(b"we still talk " + command)
+                tls.close()
+                sock.sendall(tls.data_to_send())
+        finally:
+            server.kill()

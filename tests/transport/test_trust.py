@@ -1,0 +1,200 @@
+"""Our connections trust whom the stock client's trust, and offer what the application allows."""
+
+from __future__ import annotations
+
+import importlib
+import ssl
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from fastlane.transport import _trust
+from fastlane.transport._trust import Http2, ssl_context
+
+NONE = None, None
+
+
+@pytest.fixture(autouse=True)
+def no_contexts_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_trust, "_contexts", {})
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def trusts(context: ssl.SSLContext) -> tuple[Any, ...]:
+    return (
+        type(context),
+        sorted(str(certificate) for certificate in context.get_ca_certs()),
+        context.cert_store_stats(),
+        context.verify_mode,
+        context.verify_flags,
+        context.check_hostname,
+        context.minimum_version,
+        context.maximum_version,
+        context.options,
+        [cipher["name"] for cipher in context.get_ciphers()],
+    )
+
+
+def agreed(context: ssl.SSLContext, authority: trustme.CA, server_offers: list[str] | None) -> str | None:
+    """What a server that offers this agrees on with a client of the context."""
+    at_server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("name.test").configure_cert(at_server)
+    if server_offers is not None:
+        at_server.set_alpn_protocols(server_offers)
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_server, server_hostname="name.test")
+    server = at_server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(3):
+        for end in (client, server):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return client.selected_alpn_protocol()
+
+
+@pytest.mark.parametrize("library", ["httpx2", "httpx"])
+@pytest.mark.parametrize("verify", [True, False])
+def test_the_trust_of_the_stock_client(library: str, verify: bool) -> None:
+    stock = importlib.import_module(library).create_ssl_context(verify=verify)
+    assert trusts(ssl_context(verify, NONE, "prefer", library=library)) == trusts(stock)
+
+
+@pytest.mark.parametrize("library", ["httpx2", "httpx"])
+def test_certificates_of_the_environment(
+    library: str, authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "authority.pem"
+    authority.cert_pem.write_to_path(str(file))
+    stock_for = importlib.import_module(library).create_ssl_context
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    by_directory = trusts(stock_for())
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    by_file = trusts(stock_for())
+    monkeypatch.delenv("SSL_CERT_FILE")
+    monkeypatch.delenv("SSL_CERT_DIR")
+    # The environment has changed since the client was made, which does not change the client.
+    of_file = ssl_context(True, (str(file), str(tmp_path)), "prefer", library=library)
+    assert trusts(of_file) == by_file
+    assert trusts(ssl_context(True, (None, str(tmp_path)), "prefer", library=library)) == by_directory
+    assert trusts(ssl_context(True, ("", str(tmp_path)), "prefer", library=library)) == by_directory
+    assert agreed(of_file, authority, ["h2"]) == "h2"
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    assert trusts(ssl_context(True, NONE, "prefer", library=library)) != by_file
+
+
+def test_one_context_for_each_setting() -> None:
+    first = ssl_context(True, NONE, "prefer")
+    assert ssl_context(True, NONE, "prefer") is first
+    assert ssl_context(True, ("", ""), "prefer") is first
+    others = [
+        ssl_context(True, NONE, "never"),
+        ssl_context(True, NONE, "require"),
+        ssl_context(False, NONE, "prefer"),
+        ssl_context(True, NONE, "prefer", library="httpx"),
+    ]
+    assert len({id(context) for context in [first, *others]}) == 5
+
+
+def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = importlib.import_module("httpx2")
+    made: list[ssl.SSLContext] = []
+    stock = library.create_ssl_context
+    together = threading.Barrier(8)
+
+    def create_ssl_context(**arguments: Any) -> ssl.SSLContext:
+        made.append(stock(**arguments))
+        return made[-1]
+
+    def take() -> None:
+        together.wait()
+        taken.append(ssl_context(True, NONE, "prefer"))
+
+    monkeypatch.setattr(library, "create_ssl_context", create_ssl_context)
+    taken: list[ssl.SSLContext] = []
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert taken == made * 8
+
+
+def test_a_file_that_is_missing_is_said_each_time(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            ssl_context(True, (str(tmp_path / "none.pem"), None), "prefer")
+
+
+@pytest.mark.parametrize("verify", [None, 0, 1, "", "/ca.pem"])
+def test_nothing_but_false_switches_verification_off(verify: Any) -> None:
+    with pytest.raises(TypeError, match="verify"):
+        ssl_context(verify, NONE, "prefer")
+
+
+def test_verification_is_on_and_off() -> None:
+    verified = ssl_context(True, NONE, "prefer")
+    assert (verified.verify_mode, verified.check_hostname) == (ssl.CERT_REQUIRED, True)
+    unverified = ssl_context(False, ("/nowhere.pem", None), "prefer")
+    assert (unverified.verify_mode, unverified.check_hostname) == (ssl.CERT_NONE, False)
+
+
+@pytest.mark.parametrize(
+    ("http2", "server_offers", "expected"),
+    [
+        ("prefer", ["h2", "http/1.1"], "h2"),
+        ("prefer", ["http/1.1"], "http/1.1"),
+        ("prefer", None, None),
+        ("require", ["h2", "http/1.1"], "h2"),
+        ("require", ["http/1.1"], None),
+        ("never", ["h2", "http/1.1"], "http/1.1"),
+        ("never", ["h2"], None),
+    ],
+)
+@pytest.mark.parametrize("own", [False, True])
+def test_protocols(
+    http2: Http2, server_offers: list[str] | None, expected: str | None, own: bool, authority: trustme.CA
+) -> None:
+    context = ssl_context(ssl.create_default_context() if own else True, NONE, http2)
+    authority.configure_trust(context)
+    assert agreed(context, authority, server_offers) == expected
+
+
+def test_a_context_of_the_applications_own_is_used_as_it_is(authority: trustme.CA) -> None:
+    own = ssl.create_default_context()
+    own.minimum_version = ssl.TLSVersion.TLSv1_3
+    authority.configure_trust(own)
+    before = trusts(own)
+    assert ssl_context(own, ("/nowhere.pem", None), "prefer") is own
+    assert trusts(own) == before
+    # What is offered is what was asked for last.
+    assert ssl_context(own, NONE, "never") is own
+    assert agreed(own, authority, ["h2", "http/1.1"]) == "http/1.1"
+
+
+def test_after_a_fork_nobody_holds_the_lock() -> None:
+    held = threading.Event()
+    over = threading.Event()
+
+    def hold() -> None:
+        with _trust._lock:
+            held.set()
+            over.wait(40)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(40)
+    _trust._after_fork()
+    ssl_context(False, NONE, "prefer")
+    over.set()
+    thread.join()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .._clock import now_ns
 from ._connect import Connected, connect_asyncio
 from ._errors import TransportError
-from ._exchange import RequestHead
+from ._exchange import TAIL_BYTES, RequestHead
 from ._link import Link, LinkedExchange
 from ._phases import Phases
 from ._settings import Origin
@@ -26,56 +26,72 @@ if TYPE_CHECKING:
 _LONGEST_TICK_S = 5.0
 _SHORTEST_TICK_S = 0.05
 
+_READ_BYTES = 65_536
+
 CLOSED = "The connection was closed."
 
 
 class AsyncioExchange(LinkedExchange):
     """An exchange that a task waits for."""
 
-    __slots__ = ("_deadline_s", "_loop", "_timer", "_waiter")
+    __slots__ = ("_loop", "_since_ns", "_timeout_s", "_timer", "_waiter")
 
     def __init__(self, request_head: RequestHead, phases: Phases, link: AsyncioLink) -> None:
         super().__init__(request_head, phases, link)
         self._loop = link.loop
         self._waiter: asyncio.Future[bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._deadline_s = 0.0
+        self._timeout_s = 0.0
+        self._since_ns = 0
 
-    def notify(self) -> None:
+    def arrived(self, data: bytes, now_ns: int) -> None:
+        # As the base class has it, in one piece: this is the path of every piece of every answer.
+        self.phases.data_ns.append(now_ns)
+        self.tail = data if len(data) >= TAIL_BYTES else self.tail[-TAIL_BYTES:] + data
+        if not self.discarding:
+            self.chunks.append((now_ns, data))
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(True)
 
-    async def wait(self, timeout_s: float | None) -> bool:
-        """Wait until something has happened; False where nothing did within the time."""
-        loop = self._loop
-        waiter: asyncio.Future[bool] = loop.create_future()
+    def wake(self) -> None:
+        if (self.answer_ended and self.request_ended) or self.error is not None:
+            self.leave()
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(True)
+
+    def expect(self, timeout_s: float | None) -> asyncio.Future[bool]:
+        """What to await until something happens: True, or False where nothing did within the time.
+
+        To be awaited at once, and by one task at a time.
+        """
+        waiter: asyncio.Future[bool] = self._loop.create_future()
         self._waiter = waiter
         if timeout_s is not None:
             # One timer for all waits of the exchange: to set one and take it back costs more than a piece of an answer.
-            self._deadline_s = loop.time() + timeout_s
-            timer: asyncio.TimerHandle | None = self._timer
-            if timer is not None and timer.when() > self._deadline_s:
-                timer.cancel()
-                timer = None
-            if timer is None:
-                self._timer = loop.call_at(self._deadline_s, self._look)
-        else:
-            self._deadline_s = float("inf")
-        try:
-            return await waiter
-        finally:
-            self._waiter = None
+            self._since_ns = now_ns()
+            if timeout_s != self._timeout_s or self._timer is None:
+                self._set_timer(timeout_s)
+        elif self._timer is not None:
+            self.done()
+        return waiter
+
+    def _set_timer(self, timeout_s: float) -> None:
+        self.done()
+        self._timeout_s = timeout_s
+        self._timer = self._loop.call_later(timeout_s, self._look)
 
     def _look(self) -> None:
         self._timer = None
         waiter = self._waiter
-        if waiter is None or waiter.done() or self._deadline_s == float("inf"):
+        if waiter is None or waiter.done():
             return
-        if self._loop.time() >= self._deadline_s:
+        left_s = self._timeout_s - (now_ns() - self._since_ns) / 1e9
+        if left_s <= 0:
             waiter.set_result(False)
         else:
-            self._timer = self._loop.call_at(self._deadline_s, self._look)
+            self._timer = self._loop.call_later(left_s, self._look)
 
     def done(self) -> None:
         """Nobody will wait any more."""
@@ -84,7 +100,7 @@ class AsyncioExchange(LinkedExchange):
             timer.cancel()
 
 
-class AsyncioLink(Link, asyncio.Protocol):
+class AsyncioLink(Link, asyncio.BufferedProtocol):
     """One connection on an event loop."""
 
     def __init__(self, owner: LoopPool, origin: Origin, *, connect_timeout_s: float | None) -> None:
@@ -106,6 +122,7 @@ class AsyncioLink(Link, asyncio.Protocol):
         self._room_waiters: list[asyncio.Future[None]] = []
         self._paused = False
         self._dead = False
+        self._buffer = memoryview(bytearray(_READ_BYTES))
         self._timer: asyncio.TimerHandle | None = None
         self._tick_s = max(
             _SHORTEST_TICK_S, min(_LONGEST_TICK_S, settings.idle_s / 4, (settings.ping_s or _LONGEST_TICK_S) / 4)
@@ -201,25 +218,38 @@ class AsyncioLink(Link, asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
-        if self._shaken is not None and not self._shaken.done():
-            self._shake(data)
-            return
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop puts what comes: one buffer for all of it, because a new one costs more than a small piece."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """This much has come."""
         arrived_ns = now_ns()
-        if self._dead:
-            return
-        if self.http is None:
-            # Between the end of the handshake and the task that waits for it.
-            with contextlib.suppress(TransportError):
-                self.handshake(data)
+        http, tls = self.http, self.tls
+        if http is None or self._dead:
+            self._take_early(bytes(self._buffer[:nbytes]))
             return
         try:
-            self.receive(data, arrived_ns)
+            self.receive(self._buffer[:nbytes], arrived_ns)
         except TransportError as error:
             self._write()
             self._end(error, by_peer=True)
             return
-        self._after()
+        # Asked here, and not by `_after`, because for nearly every piece of an answer both say no.
+        if http.outgoing or (tls is not None and tls.outgoing.pending):
+            self._write()
+        if self.ended or http.has_news:
+            self._after()
+
+    def _take_early(self, data: bytes) -> None:
+        if self._dead:
+            return
+        if self._shaken is not None and not self._shaken.done():
+            self._shake(data)
+            return
+        # Between the end of the handshake and the task that waits for it.
+        with contextlib.suppress(TransportError):
+            self.handshake(data)
 
     def eof_received(self) -> None:
         shaken = self._shaken
@@ -254,12 +284,12 @@ class AsyncioLink(Link, asyncio.Protocol):
     def _after(self) -> None:
         """Bytes were taken in: answer, and tell the pool what has changed."""
         self._write()
-        if not self.ready.done():
-            self._be_ready()
-        if self.capacity_changed():
-            owner = self._owner()
-            if owner is not None:
-                owner.changed(self)
+        if not self.has_changed():
+            return
+        self._be_ready()
+        owner = self._owner()
+        if owner is not None:
+            owner.changed(self)
         if self.is_used_up:
             self._end(None, by_peer=True)
 
@@ -371,7 +401,7 @@ class AsyncioLink(Link, asyncio.Protocol):
                 await self._wait_for_room(timeout_s)
             elif position >= len(data):
                 break
-            elif not http.room(exchange) and not await exchange.wait(timeout_s):
+            elif not http.room(exchange) and not await exchange.expect(timeout_s):
                 raise _too_slow()
         if last:
             exchange.phases.send_ended_ns = now_ns()

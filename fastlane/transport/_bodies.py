@@ -36,10 +36,8 @@ class _Body:
         self._is_closed = False
 
     def _next(self, exchange: Exchange) -> bytes:
-        """The next piece, with all that came with it; empty where there is none yet. Raises TransportError."""
+        """The next piece, of which there is one, with all that came with it."""
         chunks = exchange.chunks
-        if not chunks:
-            return b""
         came_ns, data = chunks.popleft()
         if chunks and chunks[0][0] == came_ns:
             pieces = [data]
@@ -49,9 +47,12 @@ class _Body:
         exchange.phases.chunk_ns = came_ns
         self._uncredited += len(data)
         if self._uncredited >= _CREDIT_BYTES:
-            self._link.took(exchange, self._uncredited)
-            self._uncredited = 0
+            self._credit(exchange)
         return data
+
+    def _credit(self, exchange: Exchange) -> None:
+        count, self._uncredited = self._uncredited, 0
+        self._link.took(exchange, count)
 
     def _timed_out(self) -> Exception:
         error = TransportError("ReadTimeout", "The server sent nothing in time.")
@@ -73,17 +74,20 @@ class SyncBody(_Body):
     _link: ThreadLink
 
     def __iter__(self) -> Iterator[bytes]:
-        exchange = self._exchange
+        exchange, timeout_s = self._exchange, self._read_timeout_s
+        chunks = exchange.chunks
         while True:
-            data = self._next(exchange)
-            if data:
-                yield data
-            elif exchange.is_over and not exchange.chunks:
-                if exchange.error is not None:
-                    self._raise(exchange.error)
+            # In this order: the thread that reads adds a piece before it says that it was the last.
+            is_over = exchange.answer_ended or exchange.error is not None
+            if chunks:
+                yield self._next(exchange)
+            elif not is_over:
+                if not exchange.wait(timeout_s):
+                    raise self._timed_out()
+            elif exchange.error is not None:
+                self._raise(exchange.error)
+            else:
                 return
-            elif not exchange.is_over and not exchange.wait(self._read_timeout_s):
-                raise self._timed_out()
 
     def close(self) -> None:
         """End the body. One that was left half-read is broken off, so that the server stops."""
@@ -107,16 +111,22 @@ class AsyncBody(_Body):
     _link: AsyncioLink
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        exchange = self._exchange
+        exchange, timeout_s = self._exchange, self._read_timeout_s
+        chunks = exchange.chunks
         while True:
-            data = self._next(exchange)
-            if data:
+            if len(chunks) == 1:
+                exchange.phases.chunk_ns, data = chunks.popleft()
+                self._uncredited += len(data)
+                if self._uncredited >= _CREDIT_BYTES:
+                    self._credit(exchange)
                 yield data
-            elif exchange.is_over and not exchange.chunks:
-                if exchange.error is not None:
-                    self._raise(exchange.error)
+            elif chunks:
+                yield self._next(exchange)
+            elif exchange.error is not None:
+                self._raise(exchange.error)
+            elif exchange.answer_ended:
                 return
-            elif not exchange.is_over and not await exchange.wait(self._read_timeout_s):
+            elif not await exchange.expect(timeout_s):
                 raise self._timed_out()
 
     async def aclose(self) -> None:
@@ -127,7 +137,7 @@ class AsyncBody(_Body):
         exchange = self._exchange
         try:
             if not exchange.has_left and self._link.is_http1 and worth_lingering(exchange):
-                while not exchange.is_over and await exchange.wait(_DRAIN_S):
+                while not exchange.is_over and await exchange.expect(_DRAIN_S):
                     pass
         finally:
             exchange.done()

@@ -208,7 +208,7 @@ class AsyncEngine(_Engine):
                 while exchange.answer_head is None:
                     if exchange.error is not None:
                         raise exchange.error
-                    if not await exchange.wait(timeouts.read):
+                    if not await exchange.expect(timeouts.read):
                         raise TransportError("ReadTimeout", "The server did not answer in time.")
             except BaseException as error:
                 begun = phases.send_started_ns is not None

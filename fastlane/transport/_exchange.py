@@ -9,6 +9,9 @@ from typing import NamedTuple, Protocol
 from ._errors import TransportError
 from ._phases import Phases
 
+# "data: [DONE]" and the line ends that may follow it.
+TAIL_BYTES = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestHead:
@@ -71,7 +74,7 @@ class Exchange:
         self.discarding = False
         """Nobody reads the rest: what still comes is counted and thrown away."""
         self.tail = b""
-        """The last bytes of the body that have come, at most 16: whether it said that it is done."""
+        """The last bytes of the body that have come, 16 or more: whether it said that it is done."""
 
     def wake(self) -> None:
         """What a waiter may wait for has happened: head, data, end, error, or room to send. Drivers override it."""
@@ -84,7 +87,7 @@ class Exchange:
     def arrived(self, data: bytes, now_ns: int) -> None:
         """A piece of the body, not empty, has arrived."""
         self.phases.data_ns.append(now_ns)
-        self.tail = data[-16:] if len(data) >= 16 else (self.tail + data)[-16:]
+        self.tail = data if len(data) >= TAIL_BYTES else self.tail[-TAIL_BYTES:] + data
         if not self.discarding:
             self.chunks.append((now_ns, data))
         self.wake()
@@ -112,6 +115,13 @@ class HttpConnection(Protocol):
 
     http_version: str
     """"HTTP/2" or "HTTP/1.1"."""
+
+    has_news: bool
+    """Whether more than pieces of answers have come since it was last set to False: the peer's limits may be others.
+    (Exchanges that end say so themselves.) Not looked at, and not set, where the protocol has no such thing."""
+
+    outgoing: list[bytes]
+    """What `data_to_send()` takes: to be asked whether there is anything."""
 
     @property
     def capacity(self) -> int:

@@ -64,19 +64,20 @@ class Http1Connection:
         "_head_tail",
         "_informational",
         "_left",
-        "_outgoing",
         "_reusable",
         "_size_line",
+        "outgoing",
     )
 
     http_version = "HTTP/1.1"
     is_ready = True
+    has_news = False  # what is allowed changes only with the end of an exchange
     ping_sent_ns: int | None = None
 
     def __init__(self) -> None:
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_INCOMPLETE)
         self._exchange: Exchange | None = None
-        self._outgoing: list[bytes] = []
+        self.outgoing: list[bytes] = []
         self._reusable = True
         self._informational = 0
         """Heads with a status of 1xx that have come for this exchange."""
@@ -109,10 +110,10 @@ class Http1Connection:
 
     def data_to_send(self) -> bytes:
         """Take what is to be sent now."""
-        outgoing = self._outgoing
+        outgoing = self.outgoing
         if not outgoing:
             return b""
-        self._outgoing = []
+        self.outgoing = []
         return outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
 
     def begin(self, exchange: Exchange, *, end: bool) -> None:
@@ -160,7 +161,7 @@ class Http1Connection:
         except h11.LocalProtocolError as error:
             failure = said(error)
         else:
-            self._outgoing += written
+            self.outgoing += written
             return
         # The server waits for bytes that will not come, or would take the ones too many for another request.
         self._reusable = False

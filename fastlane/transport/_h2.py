@@ -49,14 +49,14 @@ class Http2Connection(Http2Answers):
         self._h2.initiate_connection()
         self._take_from_h2()
         # A connection's window is 65,535 bytes at first, whatever the settings say (RFC 9113, 6.9.2).
-        self._out.append(wire.window_update(0, limits.CONNECTION_WINDOW - 65_535))
+        self.outgoing.append(wire.window_update(0, limits.CONNECTION_WINDOW - 65_535))
 
     def data_to_send(self) -> bytes:
         """Take what is to be sent to the peer now."""
-        out = self._out
+        out = self.outgoing
         if not out:
             return b""
-        self._out = []
+        self.outgoing = []
         self._unsent_control = 0
         return out[0] if len(out) == 1 else b"".join(out)
 
@@ -141,7 +141,7 @@ class Http2Connection(Http2Answers):
         if self.ping_sent_ns is None:
             self._pings += 1
             self._ping = self._pings.to_bytes(8)
-            self._out.append(wire.frame(wire.PING, 0, 0, self._ping))
+            self.outgoing.append(wire.frame(wire.PING, 0, 0, self._ping))
             self.ping_sent_ns = now_ns
         return True
 
@@ -149,7 +149,7 @@ class Http2Connection(Http2Answers):
         """We are about to close: say so."""
         if self._error is None and not self._said_goodbye:
             self._said_goodbye = True
-            self._out.append(wire.goaway(ErrorCodes.NO_ERROR))
+            self.outgoing.append(wire.goaway(ErrorCodes.NO_ERROR))
 
     def receive_end(self, now_ns: int) -> None:
         """The peer will send nothing more."""

@@ -55,6 +55,7 @@ class Http2Answers(Http2Streams):
                 if kind == wire.DATA:
                     self._data(flags, stream_id & 0x7FFFFFFF, payload)
                 else:
+                    self.has_news = True
                     self._other(kind, flags, stream_id & 0x7FFFFFFF, payload)
         except wire.MalformedError as error:
             self._fail(ErrorCodes.PROTOCOL_ERROR, f"The server sent {error}")
@@ -78,7 +79,7 @@ class Http2Answers(Http2Streams):
         if self._window < limits.CONNECTION_WINDOW // 2:
             if self._window < 0:
                 self._fail(ErrorCodes.FLOW_CONTROL_ERROR, "The server sent more than the connection's window")
-            self._out.append(wire.window_update(0, limits.CONNECTION_WINDOW - self._window))
+            self.outgoing.append(wire.window_update(0, limits.CONNECTION_WINDOW - self._window))
             self._window = limits.CONNECTION_WINDOW
         if flags & wire.PADDED:
             payload = wire.unpadded(flags, payload)

@@ -47,6 +47,7 @@ class Http2Streams:
 
     def __init__(self) -> None:
         self.is_ready = False
+        self.has_news = False
         self.ping_sent_ns: int | None = None
         self.goaway_code: int | None = None
         """Why the peer is going away (0: no error); None while it is not."""
@@ -65,7 +66,7 @@ class Http2Streams:
         self._decoder = Decoder(max_header_list_size=limits.HEADER_LIST_BYTES)
         self._streams: dict[int, Stream] = {}
         self._next_stream_id = 1
-        self._out: list[bytes] = []
+        self.outgoing: list[bytes] = []
         self._unsent_control = 0
         # Bytes that may still come for streams that are over: those that were allowed before the peer knew.
         self._late_window = limits.STREAM_WINDOW
@@ -77,7 +78,7 @@ class Http2Streams:
     def _fail(self, code: ErrorCodes, message: str) -> NoReturn:
         """The connection cannot go on."""
         self._error = TransportError("RemoteProtocolError", message)
-        self._out.append(wire.goaway(code))
+        self.outgoing.append(wire.goaway(code))
         raise self._error.again() from None  # what it came from may have content in its text
 
     def _count(self, what: str) -> None:
@@ -88,7 +89,7 @@ class Http2Streams:
         # Never more than there was at first, whatever is said to have been read.
         stream.uncredited = min(stream.uncredited + count, limits.STREAM_WINDOW - stream.window)
         if stream.uncredited >= limits.STREAM_WINDOW // 2:
-            self._out.append(wire.window_update(stream.stream_id, stream.uncredited))
+            self.outgoing.append(wire.window_update(stream.stream_id, stream.uncredited))
             stream.window += stream.uncredited
             stream.uncredited = 0
 
@@ -100,7 +101,7 @@ class Http2Streams:
 
     def _reset(self, stream: Stream, code: ErrorCodes) -> None:
         self._forget(stream)
-        self._out.append(wire.rst_stream(stream.stream_id, code))
+        self.outgoing.append(wire.rst_stream(stream.stream_id, code))
 
     def _break_off(self, stream: Stream, message: str) -> None:
         """The answer cannot be used; the connection's other answers can."""
@@ -110,5 +111,5 @@ class Http2Streams:
     def _take_from_h2(self) -> int:
         data = self._h2.data_to_send()
         if data:
-            self._out.append(data)
+            self.outgoing.append(data)
         return len(data)

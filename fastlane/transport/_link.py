@@ -43,7 +43,7 @@ class LinkedExchange(Exchange):
         self._left = False
 
     def wake(self) -> None:
-        if self.is_over and (self.request_ended or self.error is not None):
+        if (self.answer_ended and self.request_ended) or self.error is not None:
             self.leave()
         self.notify()
 
@@ -76,7 +76,6 @@ class Link(Member):
         self.tls = tls
         self._http2 = http2
         self._lingering: deque[tuple[int, Exchange]] = deque()
-        self._capacity = 0
         self._early = b""
         self._heard_ns = 0
         self.error: TransportError | None = None
@@ -126,16 +125,16 @@ class Link(Member):
         early, self._early = self._early, b""
         if early:
             http.receive(early, time_ns)
-        self._capacity = http.capacity
 
     # Bytes
 
-    def receive(self, data: bytes, time_ns: int) -> None:
+    def receive(self, data: bytes | memoryview, time_ns: int) -> None:
         """Bytes have come. Raises TransportError where the connection cannot go on."""
         self._heard_ns = time_ns
-        http, tls = self._open_http(), self.tls
+        http, tls = self.http, self.tls
+        assert http is not None
         if tls is None:
-            http.receive(data, time_ns)
+            http.receive(bytes(data), time_ns)
             return
         plain = tls.feed(data)
         if plain:
@@ -158,13 +157,15 @@ class Link(Member):
             tls.wrap(data)
         return tls.data_to_send()
 
-    def capacity_changed(self) -> bool:
-        """Whether the pool has to look: exchanges have ended, or the peer allows more or fewer than it did."""
+    def has_changed(self) -> bool:
+        """Whether the pool has to look: exchanges have ended, or the peer may allow more or fewer than it did."""
         http = self.http
         if http is None:
             return False
-        before, self._capacity = self._capacity, http.capacity
-        return bool(self.ended) or before != self._capacity
+        changed = bool(self.ended) or http.has_news
+        if http.has_news:
+            http.has_news = False
+        return changed
 
     @property
     def is_used_up(self) -> bool:
@@ -281,4 +282,4 @@ def worth_lingering(exchange: Exchange) -> bool:
     head = exchange.answer_head
     if head is None or exchange.is_over or not exchange.request_ended:
         return False
-    return exchange.tail.rstrip().endswith(_DONE) or head.status >= 400
+    return exchange.tail[-16:].rstrip().endswith(_DONE) or head.status >= 400

@@ -197,8 +197,8 @@ class ThreadLink(Link):
                 except TransportError as error:
                     return error
                 self.reads += 1
-                changed = self.capacity_changed()
-                used_up = self.is_used_up
+                changed = self.has_changed()
+                used_up = changed and self.is_used_up
                 http = self.http
                 if http is not None and http.is_ready and not self.ready.is_set():
                     self.ready.set()
@@ -333,7 +333,7 @@ class ThreadLink(Link):
         """Nobody reads the exchange any more."""
         with self.lock:
             self._drop(exchange)
-            changed = self.capacity_changed()
+            changed = self.has_changed()
         if self.dropped:
             self.sweep()
         if changed:

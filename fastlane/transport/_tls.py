@@ -19,12 +19,13 @@ class Tls:
 
     def __init__(self, context: ssl.SSLContext, server_hostname: str) -> None:
         self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
+        self.outgoing = ssl.MemoryBIO()
+        """What `data_to_send()` takes from: to be asked whether anything is pending."""
         if ":" in server_hostname:
             # An IPv6 address is certified without the zone, which is known to this machine only.
             server_hostname = server_hostname.partition("%")[0]
         try:
-            self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_hostname)
+            self._tls = context.wrap_bio(self._incoming, self.outgoing, server_hostname=server_hostname)
         except ValueError as error:  # no name that TLS can ask for
             raise TransportError("ConnectError", str(error)) from error
         self._is_open = False
@@ -51,7 +52,7 @@ class Tls:
             self._write_rest()
         return True
 
-    def feed(self, data: bytes) -> bytes:
+    def feed(self, data: bytes | memoryview) -> bytes:
         """Take bytes from the peer and give what they say, which may be nothing.
 
         Goes on with the handshake too. The flight that ends it may bring data already.
@@ -140,7 +141,7 @@ class Tls:
 
     def data_to_send(self) -> bytes:
         """Take what is to be sent to the peer now; empty where there is nothing."""
-        return self._outgoing.read()
+        return self.outgoing.read()
 
     def close(self) -> None:
         """Say that we send nothing more (close_notify). What the peer still sends can be fed."""

@@ -216,7 +216,7 @@ class Stream:
         """Let the client send more of the body."""
         with self.connection.lock:
             self.granted += increment
-            self.connection.send(WindowUpdateFrame(self.id, window_increment=increment))
+            self.connection.send_when_greeted(WindowUpdateFrame(self.id, window_increment=increment))
 
     def wait_reset(self) -> int:
         """Wait for the client's RST_STREAM."""
@@ -283,6 +283,9 @@ class PeerConnection:
         self._buffer = bytearray()
         self._block: tuple[HeadersFrame, bytearray] | None = None
         self._outgoing = bytearray()
+        self._greeted = False
+        self._early: list[Frame] = []
+        """What must wait for our first SETTINGS."""
         self._plain_end = False
         self._aborting = False
         self._incoming, self._encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -304,6 +307,14 @@ class PeerConnection:
                 self._tls.write(data)
             self._flush()
 
+    def send_when_greeted(self, frame: Frame) -> None:
+        """A frame that must not come before our first SETTINGS."""
+        with self.lock:
+            if self._greeted:
+                self.send(frame)
+            else:
+                self._early.append(frame)
+
     def drain(self) -> None:
         """Wait until the bytes are with the kernel, lest a flood of ours fills our own memory."""
         self.wait(lambda: len(self._outgoing) < BACKLOG)
@@ -315,7 +326,9 @@ class PeerConnection:
             if values.get(INITIAL_WINDOW_SIZE, -1) > self.initial_window:
                 self._resize(values[INITIAL_WINDOW_SIZE])
             self._unacked.append(values)
-            self.send(SettingsFrame(0, settings=values))
+            self.send(SettingsFrame(0, settings=values), *self._early)
+            self._greeted = True
+            self._early.clear()
 
     def goaway(self, last: int, code: int = NO_ERROR) -> None:
         self.send(GoAwayFrame(0, last_stream_id=last, error_code=code))
@@ -326,7 +339,7 @@ class PeerConnection:
     def grant(self, increment: int) -> None:
         with self.lock:
             self.granted += increment
-            self.send(WindowUpdateFrame(0, window_increment=increment))
+            self.send_when_greeted(WindowUpdateFrame(0, window_increment=increment))
 
     def fin(self) -> None:
         """End our direction of TCP without a word in TLS."""
@@ -373,7 +386,7 @@ class PeerConnection:
 
     def serve(self) -> None:
         """Read until the client is gone."""
-        writer = threading.Thread(target=self._write, daemon=True)
+        writer = threading.Thread(target=self._write, name="peer", daemon=True)
         try:
             writer.start()
             if self._handshake():
@@ -477,7 +490,7 @@ class PeerConnection:
             else:
                 self.pings.append(time.monotonic_ns())
                 if self.peer.answers_pings:
-                    self.send(PingFrame(0, opaque_data=frame.opaque_data, flags=["ACK"]))
+                    self.send_when_greeted(PingFrame(0, opaque_data=frame.opaque_data, flags=["ACK"]))
         elif isinstance(frame, GoAwayFrame):
             self.goaways.append((frame.last_stream_id, frame.error_code))
         if isinstance(frame, HeadersFrame | ContinuationFrame) and "END_HEADERS" in frame.flags:
@@ -550,7 +563,7 @@ class PeerConnection:
         self.client_settings.update(frame.settings)
         for stream in self.streams.values():
             stream.window += self.client_settings.get(INITIAL_WINDOW_SIZE, DEFAULT_WINDOW) - before
-        self.send(SettingsFrame(0, flags=["ACK"]))
+        self.send_when_greeted(SettingsFrame(0, flags=["ACK"]))
 
     def _resize(self, size: int) -> None:
         for stream in self.streams.values():
@@ -618,6 +631,7 @@ class Peer:
         self.errors: list[BaseException] = []
         self.closing = False
         self._threads: list[threading.Thread] = []
+        self._threads_lock = threading.Lock()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family, backlog=200)
         self._host = f"[{host}]" if ":" in host else host
@@ -655,11 +669,12 @@ class Peer:
             assert self.violations == []
 
     def start(self, target: Callable[..., None], *args: object) -> None:
-        thread = threading.Thread(target=self._run, args=(target, *args), daemon=True)
-        if len(self._threads) > 1_000:
-            self._threads = [each for each in self._threads if each.is_alive()]
-        self._threads.append(thread)
-        thread.start()
+        thread = threading.Thread(target=self._run, args=(target, *args), name="peer", daemon=True)
+        with self._threads_lock:
+            thread.start()
+            self._threads.append(thread)
+            if len(self._threads) > 200:
+                self._threads = [each for each in self._threads if each.is_alive()]
 
     def wait_until(self, predicate: Callable[[], bool]) -> None:
         """Wait until something that the peer records is so."""

@@ -13,6 +13,7 @@ from typing import BinaryIO, Self
 
 from tests.transport.peer import HANG_S, LOCAL_NAMES, GoneError, server_context
 
+HEAD = b"HTTP/1.1 200 OK\r\n"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
@@ -145,7 +146,7 @@ class PeerH1:
             assert self.errors == []
 
     def _start(self, target: Callable[..., None], *args: object) -> None:
-        thread = threading.Thread(target=self._run, args=(target, *args), daemon=True)
+        thread = threading.Thread(target=self._run, args=(target, *args), name="peer", daemon=True)
         self._threads.append(thread)
         thread.start()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import struct
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -34,14 +33,10 @@ from tests.transport.peer import (
     by_path,
 )
 from tests.transport.peer_h1 import PeerH1, Request1
+from tests.transport.resources import resident
 
 BROKEN = (httpx2.RemoteProtocolError, httpx2.ReadError)
 MOST_MEMORY = 96 << 20
-
-
-def resident() -> int:
-    """Bytes of memory that this process occupies."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4_096
 
 
 def raw_frame(kind: int, flags: int, stream_id: int, payload: bytes, length: int | None = None) -> bytes:

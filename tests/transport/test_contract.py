@@ -1,0 +1,528 @@
+"""What clients of httpx2 rely on holds on our transports as on its own, over both protocols."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+
+from fastlane.transport import PHASES, Phases
+from tests.transport.faces import SyncFace, both_faces
+from tests.transport.peer import Header, Peer, Stream, make_trusting
+from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1
+
+Answer = tuple[int, list[Header], bytes]
+Answering = Callable[[str, str, bytes], Answer]
+"""Method, target and body in; status, fields and body out."""
+
+
+def fields(request: Any) -> list[tuple[str, str]]:
+    return [(name.decode(), value.decode()) for name, value in request.headers]
+
+
+def values(request: Any, name: str) -> list[str]:
+    """What came under a name, in whatever case."""
+    return [value for key, value in fields(request) if key.lower() == name]
+
+
+class Server:
+    """A server that answers by a function, over either protocol."""
+
+    def __init__(self, kind: str, answering: Answering, **options: Any) -> None:
+        self.kind = kind
+        self.version = "HTTP/2" if kind == "HTTP/2" else "HTTP/1.1"
+        self.answering = answering
+        self.peer: Any = (
+            Peer(self._h2, **options) if kind == "HTTP/2" else PeerH1(self._h1, tls=kind == "HTTP/1.1, TLS", **options)
+        )
+        self.url: str = self.peer.url
+
+    def _h2(self, stream: Stream) -> None:
+        status, answer_fields, body = self.answering(stream.method, stream.path, stream.body())
+        stream.answer(body, status, answer_fields)
+
+    def _h1(self, request: Request1) -> None:
+        status, answer_fields, body = self.answering(request.method, request.target, request.body())
+        names = {name.lower() for name, _ in answer_fields}
+        if "content-length" not in names and status not in (204, 304):
+            answer_fields = [*answer_fields, ("Content-Length", str(len(body)))]
+        lines = [f"HTTP/1.1 {status} Reason", *(f"{name}: {value}" for name, value in answer_fields), "", ""]
+        request.send("\r\n".join(lines).encode() + body)
+
+    @property
+    def last(self) -> Any:
+        return self.peer.requests[-1]
+
+    @property
+    def connections(self) -> int:
+        count = self.peer.connections
+        return count if isinstance(count, int) else len(count)
+
+
+def echo(method: str, target: str, body: bytes) -> Answer:
+    return 200, [("x-method", method), ("x-target", target)], body
+
+
+KINDS = ["HTTP/2", "HTTP/1.1", "HTTP/1.1, TLS"]
+
+
+@pytest.fixture(params=KINDS)
+def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., Server]]:
+    """Start a server of either protocol that answers by a function."""
+    servers: list[Server] = []
+
+    def start(answering: Answering = echo, **options: Any) -> Server:
+        server = Server(request.param, answering, **options)
+        server.peer.__enter__()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.peer.__exit__(None, None, None)
+
+
+Serve = Callable[..., Server]
+
+
+@both_faces
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"])
+def test_any_method_arrives_with_its_body(make_face: Any, serve: Serve, method: str) -> None:
+    server = serve()
+    with make_face(server.url) as face:
+        response = face.request(method, "/a?b=c", content=b"body")
+
+        assert (response.headers["x-method"], response.headers["x-target"]) == (method, "/a?b=c")
+        assert response.content == b"body"
+        assert response.http_version == server.version
+
+
+@both_faces
+def test_a_body_that_is_made_while_it_is_sent_arrives_whole(make_face: Any, serve: Serve) -> None:
+    server = serve()
+    pieces = [bytes([number]) * number * 100 for number in range(50)]
+    with make_face(server.url) as face:
+        assert face.post(content=face.upload(pieces)).content == b"".join(pieces)
+        assert face.post(content=face.upload([b"again"])).content == b"again"
+    assert server.connections == 1
+
+
+@both_faces
+def test_a_body_that_is_made_while_it_is_sent_may_say_how_long_it_is(make_face: Any, serve: Serve) -> None:
+    server = serve()
+    with make_face(server.url) as face:
+        assert face.post(content=face.upload([b"one", b"two"]), headers={"content-length": "6"}).content == b"onetwo"
+
+    assert values(server.last, "content-length") == ["6"]
+
+
+@both_faces
+def test_files_forms_and_json_arrive(make_face: Any, serve: Serve) -> None:
+    server = serve()
+    with make_face(server.url) as face:
+        files = {"file": ("name.bin", io.BytesIO(b"\x00\xff" * 50_000), "application/octet-stream")}
+        multipart = face.post(files=files, data={"model": "whisper"}).content
+
+        assert multipart.count(b"\x00\xff") == 50_000
+        assert b'name="model"\r\n\r\nwhisper' in multipart
+        assert face.post(data={"a": "b c"}).content == b"a=b+c"
+        assert face.post(json={"a": 1}).json() == {"a": 1}
+
+
+@both_faces
+def test_redirects_are_followed_and_cookies_come_back(make_face: Any, serve: Serve) -> None:
+    def answering(method: str, target: str, body: bytes) -> Answer:
+        if target == "/old":
+            return 307, [("location", "/new"), ("set-cookie", "a=1"), ("set-cookie", "b=2")], b"gone"
+        return echo(method, target, body)
+
+    server = serve(answering)
+    with make_face(server.url, client={"follow_redirects": True}) as face:
+        response = face.post("/old", content=b"body")
+
+        assert response.url.path == "/new"
+        assert response.content == b"body"
+        assert values(server.last, "cookie") == ["a=1; b=2"]
+    assert server.connections == 1
+
+
+@both_faces
+def test_fields_that_come_twice_stay_two(make_face: Any, serve: Serve) -> None:
+    server = serve(lambda *_: (200, [("Set-Cookie".lower(), "a=1"), ("x-twice", "1"), ("x-twice", "2")], b"ok"))
+    with make_face(server.url) as face:
+        response = face.get(headers=[("x-mine", "1"), ("x-mine", "2")])
+
+        assert response.headers.get_list("x-twice") == ["1", "2"]
+        assert values(server.last, "x-mine") == ["1", "2"]
+
+
+@both_faces
+def test_names_of_fields_keep_their_case_over_http1_and_are_lower_over_http2(make_face: Any, serve: Serve) -> None:
+    server = serve()
+    server.answering = lambda *_: (200, [("x-answer" if server.version == "HTTP/2" else "X-Answer", "yes")], b"ok")
+    with make_face(server.url) as face:
+        response = face.get(headers={"X-MiXed": "yes"})
+
+    names = [name for name, _ in fields(server.last)]
+    raw = [name for name, _ in response.headers.raw]
+    if server.version == "HTTP/2":
+        assert "x-mixed" in names
+    else:
+        assert "X-MiXed" in names
+        assert names[0] == "Host"
+        assert b"X-Answer" in raw
+    assert response.headers["X-ANSWER"] == "yes"
+
+
+@both_faces
+@pytest.mark.parametrize("status", [200, 204, 304])
+def test_answers_without_a_body_leave_the_connection_as_it_was(make_face: Any, serve: Serve, status: int) -> None:
+    server = serve(lambda method, *_: (status, [("content-length", "5")] if status == 200 else [], b""))
+    with make_face(server.url) as face:
+        for _ in range(3):
+            response = face.request("HEAD" if status == 200 else "GET", "/")
+            assert (response.status_code, response.content) == (status, b"")
+
+    assert server.connections == 1
+
+
+@both_faces
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
+def test_an_error_status_is_an_answer_like_any_other(make_face: Any, serve: Serve, status: int) -> None:
+    server = serve(lambda *_: (status, [], b"why"))
+    with make_face(server.url) as face:
+        for _ in range(2):
+            response = face.post(content=b"x")
+            assert (response.status_code, response.content) == (status, b"why")
+
+    assert server.connections == 1
+
+
+@both_faces
+@pytest.mark.parametrize(
+    "target", ["/a%2Fb?q=%20x&y=%C3%A4", "/plain", "/?only=query", "/semi;colon:@", "/a//b/../c", "/unicode-ä"]
+)
+def test_paths_and_queries_arrive_as_httpx_writes_them(make_face: Any, serve: Serve, target: str) -> None:
+    server = serve()
+    with make_face(server.url) as face:
+        response = face.get(target)
+
+        assert response.headers["x-target"].encode() == httpx2.URL(server.url + target).raw_path
+
+
+@both_faces
+def test_the_target_of_a_request_can_be_set(make_face: Any, serve: Serve) -> None:
+    server = serve()
+    with make_face(server.url) as face:
+        assert face.get("/path", extensions={"target": b"/other?x"}).headers["x-target"] == "/other?x"
+
+
+@both_faces
+def test_the_host_of_a_request_can_be_set(make_face: Any, serve: Serve) -> None:
+    server = serve()
+    with make_face(server.url) as face:
+        face.get(headers={"Host": "api.example:8443"})
+
+    name = ":authority" if server.version == "HTTP/2" else "Host"
+    assert [value for key, value in fields(server.last) if key == name] == ["api.example:8443"]
+
+
+@both_faces
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_a_host_may_be_a_name_or_an_address_of_either_kind(make_face: Any, serve: Serve, host: str) -> None:
+    if host == "::1" and not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    server = serve(host="::1" if host == "::1" else "127.0.0.1")
+    scheme = server.url.partition(":")[0]
+    authority = f"[{host}]:{server.peer.port}" if ":" in host else f"{host}:{server.peer.port}"
+    with make_face() as face:
+        assert face.get(f"{scheme}://{authority}/").status_code == 200
+
+    name = ":authority" if server.version == "HTTP/2" else "Host"
+    assert [value for key, value in fields(server.last) if key == name] == [authority]
+
+
+@both_faces
+def test_the_answer_says_what_carried_it(make_face: Any, serve: Serve) -> None:
+    server = serve()
+    with make_face(server.url) as face:
+        answer = face.open()
+        extensions = answer.response.extensions
+        stream = extensions["network_stream"]
+        tls = stream.get_extra_info("ssl_object")
+
+        assert extensions["http_version"] == server.version.encode()
+        assert answer.response.http_version == server.version
+        assert stream.get_extra_info("server_addr")[:2] == ("127.0.0.1", server.peer.port)
+        assert stream.get_extra_info("client_addr")[0] == "127.0.0.1"
+        assert isinstance(stream.get_extra_info("socket").fileno(), int)
+        assert isinstance(stream.get_extra_info("is_readable"), bool)
+        assert stream.get_extra_info("nonsense") is None
+        assert (tls is not None) == server.url.startswith("https")
+        if tls is not None:
+            assert tls.selected_alpn_protocol() == ("h2" if server.version == "HTTP/2" else "http/1.1")
+            assert tls.version().startswith("TLSv1.")
+        if server.version == "HTTP/1.1":
+            assert extensions["reason_phrase"] == b"Reason"
+            assert answer.response.reason_phrase == "Reason"
+        answer.rest()
+        answer.close()
+
+
+@both_faces
+def test_an_attempt_is_stamped_in_the_order_of_what_happens(make_face: Any, serve: Serve) -> None:
+    server = serve()
+    with make_face(server.url) as face:
+        for reused in (False, True):
+            phases = Phases()
+            response = face.post(content=b"body", extensions={PHASES: phases})
+            assert response.extensions[PHASES] is phases
+            stamps = [
+                phases.started_ns,
+                phases.send_started_ns,
+                phases.send_ended_ns,
+                phases.first_byte_ns,
+                phases.first_data_ns,
+                phases.answer_ended_ns,
+            ]
+            present = [stamp for stamp in stamps if stamp is not None]
+            assert len(present) == len(stamps)
+            assert present == sorted(present)
+            assert (phases.reused, phases.http_version, phases.resent) == (reused, server.version, 0)
+            assert phases.opening is not None
+            assert phases.opening.peer_address == f"127.0.0.1:{server.peer.port}"
+            assert phases.opening.connect_started_ns <= phases.opening.connect_ended_ns
+
+
+@both_faces
+def test_a_trace_hears_of_the_connection_and_of_the_request(make_face: Any, serve: Serve) -> None:
+    server = serve()
+    heard: list[str] = []
+    with make_face(server.url) as face:
+        face.post(content=b"x", extensions={"trace": face.trace(heard)})
+        opened = list(heard)
+        heard.clear()
+        face.post(content=b"x", extensions={"trace": face.trace(heard)})
+
+    prefix = "http2" if server.version == "HTTP/2" else "http11"
+    assert "connection.connect_tcp.started" in opened
+    assert "connection.connect_tcp.complete" in opened
+    assert ("connection.start_tls.complete" in opened) == server.url.startswith("https")
+    assert not any(name.startswith("connection.connect_tcp") for name in heard)
+    for name in ("send_request_headers.started", "send_request_body.complete", "receive_response_headers.complete"):
+        assert f"{prefix}.{name}" in opened
+        assert f"{prefix}.{name}" in heard
+
+
+@both_faces
+def test_the_name_that_tls_asks_for_can_be_set(make_face: Any) -> None:
+    with Peer(names=("api.example",)) as peer, make_face(peer.url) as face:
+        with pytest.raises(httpx2.ConnectError):
+            face.get()
+        assert face.get(extensions={"sni_hostname": "api.example"}).content == b"ok"
+
+        assert list(peer.names_asked.values())[-1] == "api.example"
+
+
+@both_faces
+def test_a_certificate_that_nobody_vouches_for_is_a_connect_error_unless_the_user_asks_for_none(make_face: Any) -> None:
+    with Peer() as peer:
+        with make_face(peer.url, verify=True) as face, pytest.raises(httpx2.ConnectError):
+            face.get()
+        with make_face(peer.url, verify=ssl.create_default_context()) as face, pytest.raises(httpx2.ConnectError):
+            face.get()
+        assert peer.requests == []
+        with make_face(peer.url, verify=False) as face:
+            assert face.get().content == b"ok"
+
+
+@both_faces
+def test_the_users_own_tls_context_is_used_and_not_changed_for_others(make_face: Any) -> None:
+    context = make_trusting()
+    with Peer(alpn=("h2", "http/1.1")) as peer, make_face(peer.url, verify=context) as face:
+        assert face.get().http_version == "HTTP/2"
+    with PeerH1(tls=True, alpn=("h2", "http/1.1")[1:]) as plain, make_face(plain.url, verify=context) as face:
+        assert face.get().http_version == "HTTP/1.1"
+
+
+@both_faces
+@pytest.mark.parametrize("alpn", [("http/1.1",), ()], ids=["HTTP/1.1", "nothing"])
+def test_a_server_without_http2_is_an_error_that_says_so_where_http2_is_required(make_face: Any, alpn: Any) -> None:
+    with PeerH1(tls=True, alpn=alpn) as peer:
+        with make_face(peer.url) as face:
+            assert face.get().http_version == "HTTP/1.1"
+        with (
+            make_face(peer.url, http2="require") as face,
+            pytest.raises((httpx2.ConnectError, httpx2.RemoteProtocolError), match="HTTP/2"),
+        ):
+            face.get()
+
+        assert len(peer.requests) == 1
+
+
+@both_faces
+def test_http2_is_not_offered_where_the_user_wants_none(make_face: Any) -> None:
+    with PeerH1(tls=True, alpn=("h2", "http/1.1")) as peer, make_face(peer.url, http2="never") as face:
+        response = face.get()
+
+        assert response.http_version == "HTTP/1.1"
+        assert response.extensions["network_stream"].get_extra_info("ssl_object").selected_alpn_protocol() != "h2"
+
+
+@both_faces
+def test_informational_heads_and_trailers_are_passed_over(make_face: Any) -> None:
+    def h2(stream: Stream) -> None:
+        stream.body()
+        stream.head(100)
+        stream.head(103, [("link", "</a.css>")])
+        stream.head(200, [("x-final", "yes")])
+        stream.data(b"ok")
+        stream.header_block([("x-trailer", "late")], end=True)
+
+    def h1(request: Request1) -> None:
+        request.body()
+        request.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\n\r\n")
+        request.send(
+            HEAD + b"x-final: yes\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-trailer: late\r\n\r\n"
+        )
+
+    with Peer(h2) as peer, PeerH1(h1) as plain, make_face() as face:
+        for url in (peer.url, plain.url):
+            for _ in range(2):
+                response = face.post(url, content=b"x")
+                assert (response.status_code, response.content) == (200, b"ok")
+                assert response.headers["x-final"] == "yes"
+                assert "link" not in response.headers
+                assert "x-trailer" not in response.headers
+        assert (len(peer.connections), plain.connections) == (1, 1)
+
+
+@both_faces
+def test_a_body_without_a_length_goes_until_the_connection_ends(make_face: Any) -> None:
+    def respond(request: Request1) -> None:
+        version = b"HTTP/1.0" if request.target == "/old" else b"HTTP/1.1"
+        request.send(version + b" 200 OK\r\n\r\n", b"until ", b"the end")
+        request.close()
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        assert face.get("/old").content == b"until the end"
+        assert face.get("/new").content == b"until the end"
+
+        assert peer.connections == 2
+
+
+@both_faces
+def test_http10_with_a_length_is_understood(make_face: Any) -> None:
+    def respond(request: Request1) -> None:
+        request.send(b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        request.close()
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        for _ in range(2):
+            assert face.get().content == b"ok"
+
+        assert peer.connections == 2
+
+
+@both_faces
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_an_answer_of_http1_may_come_in_pieces_of_any_size(make_face: Any, size: int) -> None:
+    answer = HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"5;x=y\r\nhello\r\n1\r\n \r\n5\r\nworld\r\n0\r\n\r\n"
+
+    def respond(request: Request1) -> None:
+        request.body()
+        request.send(*(answer[at : at + size] for at in range(0, len(answer), size)))
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        for _ in range(3):
+            assert face.get().content == b"hello world"
+
+        assert peer.connections == 1
+
+
+@pytest.mark.xfail(reason="a connection that has ended is looked at before the answer that it brought", strict=True)
+@both_faces
+@pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
+def test_an_answer_that_comes_before_the_upload_has_ended_outlives_its_connection(make_face: Any, version: str) -> None:
+    def h2(stream: Stream) -> None:
+        stream.answer(b"big", 413)
+        stream.connection.fin()
+
+    def h1(request: Request1) -> None:
+        request.send(b"HTTP/1.1 413 Too large\r\ncontent-length: 3\r\nconnection: close\r\n\r\nbig")
+        request.left()
+
+    release = threading.Event()
+    with Peer(h2) as peer, PeerH1(h1) as plain, make_face(peer.url if version == "HTTP/2" else plain.url) as face:
+        call = face.begin("/", "POST", content=face.upload([b"x" * 1_000, release, b"y" * 1_000]))
+        # However the client goes about it: it has had the time to see that the server is done.
+        if version == "HTTP/2":
+            peer.wait_until(lambda: bool(peer.requests))
+            peer.connections[0].closed.wait(2)
+        else:
+            plain.left.acquire(timeout=2)
+        release.set()
+        response = call.result()
+
+        assert (response.status_code, response.content) == (413, b"big")
+
+
+@both_faces
+def test_a_scheme_that_is_none_of_ours_is_unsupported(make_face: Any) -> None:
+    with make_face() as face, pytest.raises(httpx2.UnsupportedProtocol):
+        face.get("ftp://127.0.0.1/")
+
+
+@both_faces
+def test_one_transport_serves_several_origins_at_once(make_face: Any) -> None:
+    with Peer() as first, Peer() as second, PeerH1() as third, make_face() as face:
+        answers = face.together(*[first.url, second.url, third.url] * 5)
+
+        assert [answer.content for answer in answers] == [b"ok"] * 15
+        assert [len(first.requests), len(second.requests), len(third.requests)] == [5] * 3
+
+
+def test_threads_that_come_and_go_may_share_a_transport() -> None:
+    with Peer() as peer, PeerH1() as plain, SyncFace() as face, ThreadPoolExecutor(12) as threads:
+        urls = [peer.url, plain.url] * 100
+        assert [answer.content for answer in threads.map(face.get, urls)] == [b"ok"] * 200
+
+
+@both_faces
+def test_lines_of_a_stream_come_as_they_are_sent(make_face: Any, serve: Serve) -> None:
+    events = [f"data: {json.dumps({'n': number})}" for number in range(30)]
+    server = serve(lambda *_: (200, [("content-type", "text/event-stream")], "\n\n".join(events).encode() + b"\n\n"))
+
+    def lines(client: httpx2.Client) -> list[str]:
+        with client.stream("POST", "/", json={}) as response:
+            return [line for line in response.iter_lines() if line]
+
+    async def alines(client: httpx2.AsyncClient) -> list[str]:
+        async with client.stream("POST", "/", json={}) as response:
+            return [line async for line in response.aiter_lines() if line]
+
+    with make_face(server.url) as face:
+        for _ in range(3):
+            assert face.use(alines if make_face.asynchronous else lines) == events
+    assert server.connections == 1
+
+
+@both_faces
+def test_two_answers_in_one_write_are_not_mixed_up(make_face: Any) -> None:
+    def respond(request: Request1) -> None:
+        request.send(OK + (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfalse" if request.target == "/two" else b""))
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        assert face.get("/two").content == b"ok"
+        # What nobody asked for is no answer to the next request.
+        assert face.get("/next").content == b"ok"
+
+        assert peer.connections == 2

@@ -1,0 +1,194 @@
+"""What a transport holds is gone when it is closed, and does not grow while it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from fastlane.transport import AsyncTransport, Transport
+from tests.transport.faces import SyncFace, both_faces
+from tests.transport.peer import INTERNAL_ERROR, Peer, Stream, by_path, trusting
+from tests.transport.peer_h1 import PeerH1
+from tests.transport.resources import comes_true, descriptors, threads
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays() -> Iterator[None]:
+    """Each test leaves the process as it found it: file descriptors and threads, the scripted peer's included."""
+    gc.collect()
+    files, before = descriptors(), threads()
+    yield
+    gc.collect()
+    assert comes_true(lambda: threads() <= before), threads() - before
+    assert comes_true(lambda: len(descriptors()) <= len(files)), descriptors() - files
+
+
+def reset(stream: Stream) -> None:
+    stream.rst(INTERNAL_ERROR)
+
+
+def silent(stream: Stream) -> None:
+    stream.hold_until_left()
+
+
+def stalls(stream: Stream) -> None:
+    stream.head()
+    stream.data(b"first")
+    stream.hold_until_left()
+
+
+SCRIPTS = by_path(reset=reset, silent=silent, stalls=stalls)
+
+
+@both_faces
+def test_nothing_is_left_after_calls_that_went_well(make_face: Any) -> None:
+    with Peer() as peer, PeerH1() as plain, PeerH1(tls=True) as secure, make_face() as face:
+        for url in (peer.url, plain.url, secure.url):
+            assert face.get(url).content == b"ok"
+            assert face.post(url, content=b"x").content == b"ok"
+
+
+@both_faces
+def test_nothing_is_left_after_calls_that_went_badly(make_face: Any) -> None:
+    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
+        for _ in range(5):
+            with pytest.raises(httpx2.RemoteProtocolError):
+                face.get("/reset")
+            with pytest.raises(httpx2.ReadTimeout):
+                face.get("/silent", timeout=0.05)
+            face.open("/stalls").close()
+            face.forget("/stalls", 1)
+        peer.wait_until(lambda: len(peer.resets) == 15)
+
+
+@both_faces
+def test_nothing_is_left_of_connections_that_were_never_made(make_face: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        refused = server.getsockname()[1]
+    with (
+        Peer(names=("somebody.else",)) as stranger,
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        make_face() as face,
+    ):
+        for _ in range(10):
+            with pytest.raises(httpx2.ConnectError):
+                face.get(f"https://127.0.0.1:{refused}/")
+            with pytest.raises(httpx2.ConnectError):
+                face.get(stranger.url)
+            with pytest.raises(httpx2.ConnectTimeout):
+                face.get(f"https://127.0.0.1:{mute.getsockname()[1]}/", timeout=0.05)
+
+
+@both_faces
+def test_nothing_is_left_of_an_answer_that_was_still_being_read(make_face: Any) -> None:
+    with Peer(SCRIPTS) as peer:
+        with make_face(peer.url) as face:
+            answer = face.open("/stalls")
+            assert answer.piece() == b"first"
+        assert peer.connections[0].closed.wait(30)
+        del answer
+
+
+def test_close_ends_a_read_that_waits() -> None:
+    with Peer(SCRIPTS) as peer:
+        face = SyncFace(peer.url)
+        face.get("/first")
+        call = face.begin("/silent")
+        peer.wait_until(lambda: len(peer.requests) == 2)
+        face.transport.close()
+
+        assert isinstance(call.error(), httpx2.TransportError)
+        face.close()
+
+
+@both_faces
+def test_close_can_be_called_again_and_with_nothing_to_close(make_face: Any) -> None:
+    with Peer() as peer:
+        face = make_face(peer.url)
+        face.close()
+        face = make_face(peer.url)
+        face.get()
+        if make_face.asynchronous:
+            face.run(face.transport.aclose())
+            face.run(face.transport.aclose())
+        else:
+            face.transport.close()
+            face.transport.close()
+
+        # As with httpx2's own transport, what is used after its close opens anew.
+        assert face.get().content == b"ok"
+        assert [stream.connection.number for stream in peer.requests] == [1, 2]
+        face.close()
+
+
+def test_no_task_is_left_after_close() -> None:
+    async def work(url: str) -> set[asyncio.Task[Any]]:
+        transport = AsyncTransport(verify=trusting())
+        async with httpx2.AsyncClient(transport=transport, base_url=url, timeout=30) as client:
+            await asyncio.gather(*(client.get("/") for _ in range(10)))
+            with pytest.raises(httpx2.ReadTimeout):
+                await client.get("/silent", timeout=0.05)
+        return asyncio.all_tasks()
+
+    with Peer(SCRIPTS) as peer:
+
+        async def left() -> int:
+            return len(await work(peer.url))
+
+        assert asyncio.run(left()) == 1
+
+
+def test_a_transport_that_is_dropped_unclosed_leaves_nothing_but_what_pythons_own_sockets_would() -> None:
+    with Peer() as peer:
+        transport = Transport(verify=trusting())
+        response = transport.handle_request(httpx2.Request("GET", peer.url))
+        assert response.read() == b"ok"
+        del transport, response
+        gc.collect()
+
+        assert peer.connections[0].closed.wait(30)
+
+
+@both_faces
+def test_memory_stays_flat_over_thousands_of_calls(make_face: Any) -> None:
+    def respond(stream: Stream) -> None:
+        stream.body()
+        del stream.connection.streams[stream.id]
+        peer.requests.clear()
+        stream.answer(b"x" * 1_000)
+        stream.connection.records.clear()
+        stream.connection.credits.clear()
+
+    def many(client: httpx2.Client) -> None:
+        for _ in range(300):
+            assert len(client.post("/", content=b"x" * 1_000).content) == 1_000
+
+    async def amany(client: httpx2.AsyncClient) -> None:
+        for _ in range(300):
+            assert len((await client.post("/", content=b"x" * 1_000)).content) == 1_000
+
+    with Peer(respond) as peer, make_face(peer.url) as face:
+        for _ in range(2):
+            face.use(amany if make_face.asynchronous else many)
+        gc.collect()
+        tracemalloc.start()
+        try:
+            face.use(amany if make_face.asynchronous else many)
+            gc.collect()
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(2):
+                face.use(amany if make_face.asynchronous else many)
+            gc.collect()
+            grown = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+
+        assert len(peer.connections) == 1
+        assert grown < 300_000

@@ -1,0 +1,143 @@
+"""One asynchronous transport on several event loops, one after the other and at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+import httpx2
+import pytest
+
+from fastlane.transport import AsyncTransport
+from tests.transport.faces import in_a_thread
+from tests.transport.peer import HANG_S, Peer, Stream, by_path, trusting
+from tests.transport.resources import comes_true, threads
+
+
+def client_of(peer: Peer) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=AsyncTransport(verify=trusting()), base_url=peer.url, timeout=HANG_S)
+
+
+async def ask(client: httpx2.AsyncClient, calls: int = 2) -> None:
+    for _ in range(calls):
+        assert (await client.get("/")).content == b"ok"
+
+
+def test_a_client_goes_from_one_run_to_the_next_without_a_word() -> None:
+    before = threads()
+    with Peer() as peer:
+        client = client_of(peer)
+        for _ in range(4):
+            asyncio.run(ask(client))
+        gc.collect()  # what a loop has left behind would say so here
+
+        # Connections belong to their loops.
+        assert [stream.connection.number for stream in peer.requests] == [1, 1, 2, 2, 3, 3, 4, 4]
+        assert comes_true(peer.connections[0].closed.is_set)
+        asyncio.run(client.aclose())
+    assert comes_true(lambda: threads() <= before)
+
+
+def test_a_run_that_ends_amid_an_answer_harms_no_later_run() -> None:
+    def silent(stream: Stream) -> None:
+        stream.head()
+        stream.data(b"first")
+        stream.hold_until_left()
+
+    async def leave(client: httpx2.AsyncClient) -> None:
+        response = await client.send(client.build_request("GET", "/silent"), stream=True)
+        assert await anext(response.aiter_raw()) == b"first"
+
+    async def leave_a_task(client: httpx2.AsyncClient) -> None:
+        task = asyncio.create_task(client.get("/silent"))
+        await asyncio.sleep(0.1)
+        assert not task.done()
+
+    with Peer(by_path(silent=silent)) as peer:
+        client = client_of(peer)
+        asyncio.run(leave(client))
+        asyncio.run(leave_a_task(client))
+        gc.collect()
+        asyncio.run(ask(client))
+        asyncio.run(client.aclose())
+
+        assert comes_true(lambda: all(connection.closed.is_set() for connection in peer.connections))
+
+
+# Python itself says that such a loop's transports were not closed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_a_loop_that_is_closed_under_its_connections_harms_no_other() -> None:
+    with Peer() as peer:
+        client = client_of(peer)
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(ask(client))
+        loop.close()
+        asyncio.run(ask(client))
+        asyncio.run(client.aclose())
+        gc.collect()
+
+        assert [stream.connection.number for stream in peer.requests] == [1, 1, 2, 2]
+
+
+def test_loops_in_threads_use_one_transport_at_once() -> None:
+    together = threading.Barrier(3)
+
+    def respond(stream: Stream) -> None:
+        stream.body()
+        together.wait(30)
+        stream.answer(b"ok")
+
+    with Peer(respond) as peer:
+        client = client_of(peer)
+
+        async def many() -> None:
+            await ask(client, 10)
+            await client._transport.aclose()
+
+        running = [in_a_thread(asyncio.run, many()) for _ in range(3)]
+        for each in running:
+            each.result()
+
+        assert len(peer.connections) == 3
+        assert len(peer.requests) == 30
+
+
+def test_closing_on_one_loop_leaves_anothers_connections_alone() -> None:
+    closed = threading.Event()
+    with Peer() as peer:
+        transport = AsyncTransport(verify=trusting())
+
+        async def stays() -> None:
+            async with httpx2.AsyncClient(transport=transport, base_url=peer.url, timeout=HANG_S) as client:
+                await ask(client)
+                assert await asyncio.to_thread(closed.wait, HANG_S)
+                await ask(client)
+
+        async def leaves() -> None:
+            async with httpx2.AsyncClient(transport=transport, base_url=peer.url, timeout=HANG_S) as client:
+                await ask(client)
+
+        staying = in_a_thread(asyncio.run, stays())
+        peer.wait_until(lambda: len(peer.requests) == 2)
+        asyncio.run(leaves())
+        closed.set()
+        staying.result()
+
+        assert [stream.connection.number for stream in peer.requests] == [1, 1, 2, 2, 1, 1]
+
+
+@pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
+def test_an_event_loop_in_debug_mode_has_nothing_to_say(debug: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async def work(url: str) -> Any:
+        async with httpx2.AsyncClient(transport=AsyncTransport(verify=trusting()), base_url=url) as client:
+            await asyncio.gather(*(ask(client) for _ in range(5)))
+
+    with Peer() as peer:
+        run: Coroutine[Any, Any, Any] = work(peer.url)
+        asyncio.run(run, debug=debug)
+
+    said = [record.getMessage() for record in caplog.records if record.name == "asyncio"]
+    assert [text for text in said if not text.startswith(("Using selector", "Executing", "poll"))] == []

@@ -1,0 +1,225 @@
+"""A time-out ends the call that it belongs to, with the error that says what was waited for, and no other."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.transport.faces import both_faces
+from tests.transport.peer import CANCEL, INITIAL_WINDOW_SIZE, Peer, Stream, by_path
+from tests.transport.peer_h1 import HEAD, PeerH1, Request1
+
+SHORT = 0.3
+
+
+def silent(stream: Stream) -> None:
+    stream.hold_until_left()
+
+
+def stalls(stream: Stream) -> None:
+    stream.head()
+    stream.data(b"first")
+    stream.hold_until_left()
+
+
+class Slow:
+    """Begins an answer and ends it when the test says."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+
+    def __call__(self, stream: Stream) -> None:
+        stream.head()
+        stream.data(b"first ")
+        stream.hold(self.release)
+        stream.data(b"last", end=True)
+
+
+@both_faces
+@pytest.mark.parametrize("path", ["/silent", "/stalls"])
+@pytest.mark.parametrize(
+    "timeout", [SHORT, httpx2.Timeout(None, read=SHORT)], ids=["a number", "for reading, and else none"]
+)
+def test_a_read_timeout_resets_its_own_stream_and_harms_no_other(make_face: Any, path: str, timeout: Any) -> None:
+    slow = Slow()
+    with Peer(by_path(silent=silent, stalls=stalls, slow=slow)) as peer, make_face(peer.url) as face:
+        other = face.open("/slow")
+        assert other.piece() == b"first "
+        rest = other.begin_rest()
+        started = time.monotonic()
+        with pytest.raises(httpx2.ReadTimeout):
+            face.get(path, timeout=timeout)
+        assert time.monotonic() - started >= SHORT
+        peer.wait_until(lambda: len(peer.resets) == 1)
+        assert not rest.future.done()
+        slow.release.set()
+
+        assert rest.result() == b"last"
+        assert [(reset.stream_id, reset.code) for reset in peer.connections[0].resets] == [(3, CANCEL)]
+        assert face.get("/next").content == b"ok"
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_a_read_timeout_counts_from_the_last_piece(make_face: Any) -> None:
+    def steady(stream: Stream) -> None:
+        stream.head()
+        for _ in range(5):
+            time.sleep(0.5)
+            stream.data(b".")
+        stream.data(b"", end=True)
+
+    with Peer(steady) as peer, make_face(peer.url) as face:
+        assert face.get(timeout=2).content == b"....."
+
+
+@both_faces
+def test_pieces_for_others_do_not_put_a_read_timeout_off(make_face: Any) -> None:
+    def busy(stream: Stream) -> None:
+        stream.head()
+        while True:
+            stream.data(b"piece")
+            time.sleep(0.02)
+
+    with Peer(by_path(silent=silent, busy=busy)) as peer, make_face(peer.url) as face:
+        others = face.open("/busy")
+        with pytest.raises(httpx2.ReadTimeout):
+            face.get("/silent", timeout=SHORT)
+
+        assert others.piece()[:5] == b"piece"
+        others.close()
+
+
+@both_faces
+def test_a_write_timeout_ends_an_upload_that_the_window_never_lets_through_and_harms_no_other(make_face: Any) -> None:
+    slow = Slow()
+    with (
+        Peer(by_path(silent=silent, slow=slow), settings={INITIAL_WINDOW_SIZE: 0}, grants=False) as peer,
+        make_face(peer.url) as face,
+    ):
+        face.get("/first")
+        other = face.open("/slow")
+        with pytest.raises(httpx2.WriteTimeout):
+            face.post("/silent", content=b"x" * 100, timeout=httpx2.Timeout(30, write=SHORT))
+        peer.wait_until(lambda: len(peer.resets) == 1)
+        slow.release.set()
+
+        assert other.rest() == b"first last"
+        assert [(reset.stream_id, reset.code) for reset in peer.connections[0].resets] == [(5, CANCEL)]
+        assert len(peer.connections) == 1
+
+
+@both_faces
+def test_over_http1_a_read_timeout_closes_the_connection(make_face: Any) -> None:
+    def respond(request: Request1) -> None:
+        if request.target == "/stalls":
+            request.send(HEAD + b"content-length: 10\r\n\r\nfirst")
+        request.left()
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        for path in ("/silent", "/stalls"):
+            with pytest.raises(httpx2.ReadTimeout):
+                face.get(path, timeout=SHORT)
+            assert peer.left.acquire(timeout=30)
+
+        assert peer.connections == 2
+
+
+@both_faces
+def test_over_http1_a_write_timeout_ends_an_upload_that_nobody_reads(make_face: Any) -> None:
+    release = threading.Event()
+
+    def respond(request: Request1) -> None:
+        request.hold(release)
+        request.close()
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        with pytest.raises(httpx2.WriteTimeout):
+            face.post(content=bytes(64 << 20), timeout=httpx2.Timeout(30, write=SHORT))
+        release.set()
+
+        assert len(peer.requests) == 1
+
+
+@both_faces
+def test_a_connect_timeout_covers_the_handshake(make_face: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        with make_face(f"https://127.0.0.1:{port}") as face:
+            started = time.monotonic()
+            with pytest.raises(httpx2.ConnectTimeout):
+                face.get(timeout=httpx2.Timeout(30, connect=SHORT))
+
+            assert time.monotonic() - started >= SHORT
+
+
+@both_faces
+def test_a_connect_timeout_covers_the_connect(make_face: Any) -> None:
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        waiting = [socket.socket() for _ in range(4)]
+        try:
+            for each in waiting:  # until the kernel takes no more
+                each.setblocking(False)
+                each.connect_ex(full.getsockname())
+            with make_face(f"http://127.0.0.1:{full.getsockname()[1]}") as face, pytest.raises(httpx2.ConnectTimeout):
+                face.get(timeout=httpx2.Timeout(30, connect=SHORT))
+        finally:
+            for each in waiting:
+                each.close()
+
+
+@both_faces
+@pytest.mark.parametrize(
+    "timeout", [None, httpx2.Timeout(None), 20.5, (20, 20, 20, 20)], ids=["None", "Timeout(None)", "float", "tuple"]
+)
+def test_any_form_of_timeout_that_is_not_over_lets_the_answer_through(make_face: Any, timeout: Any) -> None:
+    slow = Slow()
+    with Peer(by_path(slow=slow)) as peer, make_face(peer.url, timeout=timeout) as face:
+        call = face.begin("/slow")
+        peer.wait_until(lambda: len(peer.requests) == 1)
+        slow.release.set()
+
+        assert call.result().content == b"first last"
+        assert face.post(content=face.upload([b"x"])).content == b"ok"
+
+
+@both_faces
+def test_a_timeout_of_one_call_that_waits_for_the_same_connection_harms_no_other(make_face: Any) -> None:
+    go_on = threading.Event()
+    with Peer() as peer:
+        real = peer.context
+
+        class Held:
+            """A TLS context that begins the handshake when the test says."""
+
+            def wrap_bio(self, *args: Any, **options: Any) -> Any:
+                assert go_on.wait(30)
+                return real.wrap_bio(*args, **options)
+
+        peer.context = Held()  # type: ignore[assignment]
+        with make_face(peer.url) as face:
+            patient = face.begin("/patient")
+            with pytest.raises((httpx2.ConnectTimeout, httpx2.PoolTimeout)):
+                face.get("/hasty", timeout=SHORT)
+            assert not patient.future.done()
+            go_on.set()
+
+            assert patient.result().content == b"ok"
+            assert "/hasty" not in [stream.path for stream in peer.requests]
+
+
+@both_faces
+def test_a_connection_that_is_refused_or_leads_nowhere_is_a_connect_error(make_face: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with make_face() as face:
+        for url in (f"http://127.0.0.1:{port}/", f"https://127.0.0.1:{port}/", "https://nowhere.invalid/"):
+            with pytest.raises(httpx2.ConnectError):
+                face.get(url)

@@ -5,218 +5,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import select
-import socket
-import weakref
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from .._clock import now_ns
-from ._connect import Connected, connect_asyncio
+from ._asyncio_exchange import AsyncioExchange
+from ._asyncio_opening import OpeningLink
 from ._errors import TransportError
-from ._exchange import TAIL_BYTES, RequestHead
-from ._link import Link, LinkedExchange
-from ._phases import Phases
+from ._link import CLOSED, tick_s
 from ._settings import Origin
-from ._tls import Tls
 
 if TYPE_CHECKING:
     from ._loop_pool import LoopPool
 
-# How often a connection without traffic looks at the time, at most and at least.
-_LONGEST_TICK_S = 5.0
-_SHORTEST_TICK_S = 0.05
-
 _READ_BYTES = 65_536
 
-CLOSED = "The connection was closed."
 
-
-class AsyncioExchange(LinkedExchange):
-    """An exchange that a task waits for."""
-
-    __slots__ = ("_loop", "_since_ns", "_timeout_s", "_timer", "_waiter")
-
-    def __init__(self, request_head: RequestHead, phases: Phases, link: AsyncioLink) -> None:
-        super().__init__(request_head, phases, link)
-        self._loop = link.loop
-        self._waiter: asyncio.Future[bool] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timeout_s = 0.0
-        self._since_ns = 0
-
-    def arrived(self, data: bytes, now_ns: int) -> None:
-        # As the base class has it, in one piece: this is the path of every piece of every answer.
-        self.phases.data_ns.append(now_ns)
-        self.tail = data if len(data) >= TAIL_BYTES else self.tail[-TAIL_BYTES:] + data
-        if not self.discarding:
-            self.chunks.append((now_ns, data))
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(True)
-
-    def wake(self) -> None:
-        if (self.answer_ended and self.request_ended) or self.error is not None:
-            self.leave()
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(True)
-
-    def expect(self, timeout_s: float | None) -> asyncio.Future[bool]:
-        """What to await until something happens: True, or False where nothing did within the time.
-
-        To be awaited at once, and by one task at a time.
-        """
-        waiter: asyncio.Future[bool] = self._loop.create_future()
-        self._waiter = waiter
-        if timeout_s is not None:
-            # One timer for all waits of the exchange: to set one and take it back costs more than a piece of an answer.
-            self._since_ns = now_ns()
-            if timeout_s != self._timeout_s or self._timer is None:
-                self._set_timer(timeout_s)
-        elif self._timer is not None:
-            self.done()
-        return waiter
-
-    def _set_timer(self, timeout_s: float) -> None:
-        self.done()
-        self._timeout_s = timeout_s
-        self._timer = self._loop.call_later(timeout_s, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        waiter = self._waiter
-        if waiter is None or waiter.done():
-            return
-        left_s = self._timeout_s - (now_ns() - self._since_ns) / 1e9
-        if left_s <= 0:
-            waiter.set_result(False)
-        else:
-            self._timer = self._loop.call_later(left_s, self._look)
-
-    def done(self) -> None:
-        """Nobody will wait any more."""
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-
-
-class AsyncioLink(Link, asyncio.BufferedProtocol):
+class AsyncioLink(OpeningLink):
     """One connection on an event loop."""
 
     def __init__(self, owner: LoopPool, origin: Origin, *, connect_timeout_s: float | None) -> None:
-        settings = owner.settings
-        tls = Tls(owner.context(), origin.server_hostname) if origin.scheme == "https" else None
-        super().__init__(origin, http2=settings.http2, tls=tls)
-        self.loop = owner.loop
-        # The loop's timers must not keep a pool alive that everybody else has dropped.
-        self._owner = weakref.ref(owner)
-        self._settings = settings
-        self._connect_timeout_s = connect_timeout_s
-        self.ready: asyncio.Future[None] = self.loop.create_future()
-        """The peer has said what it allows, or the connection is gone."""
-        self.gone: asyncio.Future[None] = self.loop.create_future()
-        """The socket is closed."""
-        self._transport: asyncio.Transport | None = None
-        self._socket: socket.socket | None = None
-        self._shaken: asyncio.Future[None] | None = None
+        super().__init__(owner, origin, connect_timeout_s=connect_timeout_s)
         self._room_waiters: list[asyncio.Future[None]] = []
         self._paused = False
-        self._dead = False
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._timer: asyncio.TimerHandle | None = None
-        self._tick_s = max(
-            _SHORTEST_TICK_S, min(_LONGEST_TICK_S, settings.idle_s / 4, (settings.ping_s or _LONGEST_TICK_S) / 4)
-        )
-
-    # Opening
-
-    async def open(self) -> None:
-        """Connect, and tell the pool how it went."""
-        failure: TransportError | None = None
-        try:
-            async with asyncio.timeout(self._connect_timeout_s):
-                await self._open()
-        except TransportError as error:
-            failure = error
-        except TimeoutError:
-            failure = TransportError(
-                "ConnectTimeout", f"No connection to {self.origin.host}:{self.origin.port} in time."
-            )
-        except OSError as error:
-            failure = TransportError("ConnectError", str(error))
-        except BaseException as error:
-            self._opening_failed(TransportError("ConnectError", f"{type(error).__name__} while connecting"))
-            raise
-        if failure is not None:
-            self._opening_failed(failure)
-
-    def _opening_failed(self, error: TransportError) -> None:
-        self._dead = True
-        if self._transport is not None:
-            self._transport.abort()
-        else:
-            self._be_gone()
-        owner = self._owner()
-        if owner is not None:
-            owner.failed(self, error)
-
-    async def _open(self) -> None:
-        connected = await connect_asyncio(self.origin.host, self.origin.port)
-        self._socket = connected.socket
-        try:
-            await self.loop.create_connection(lambda: self, sock=connected.socket)
-        except BaseException:
-            connected.socket.close()
-            raise
-        tls_started_ns = tls_ended_ns = None
-        if self.tls is not None:
-            tls_started_ns = now_ns()
-            self._shaken = self.loop.create_future()
-            self._shake(b"")
-            try:
-                await self._shaken
-            finally:
-                self._shaken = None
-            tls_ended_ns = now_ns()
-        self._established(connected, tls_started_ns, tls_ended_ns)
-
-    def _shake(self, data: bytes) -> None:
-        shaken = self._shaken
-        assert shaken is not None
-        try:
-            done = self.handshake(data)
-        except TransportError as error:
-            if not shaken.done():
-                shaken.set_exception(error)
-            done = False
-        output = self.handshake_output()
-        if output and self._transport is not None:
-            self._transport.write(output)
-        if done and not shaken.done():
-            shaken.set_result(None)
-
-    def _established(self, connected: Connected, tls_started_ns: int | None, tls_ended_ns: int | None) -> None:
-        owner = self._owner()
-        if owner is None or self._dead or self._transport is None or self._transport.is_closing():
-            raise TransportError("ConnectError", CLOSED)
-        tls = self.tls
-        opening = connected.opening(
-            tls_started_ns=tls_started_ns,
-            tls_ended_ns=tls_ended_ns,
-            alpn=None if tls is None else tls.alpn,
-            tls_version=None if tls is None else tls.version,
-        )
-        self.establish(opening, now_ns())
-        self._write()
-        self._timer = self.loop.call_later(self._tick_s, self._look)
-        self._be_ready()
-        owner.opened(self)
+        self._tick_s = tick_s(self._settings)
 
     # What the loop calls
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+    def _begin(self) -> None:
+        self._write()
+        self._timer = self.loop.call_later(self._tick_s, self._look)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop puts what comes: one buffer for all of it, because a new one costs more than a small piece."""
@@ -240,16 +60,6 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
             self._write()
         if self.ended or http.has_news:
             self._after()
-
-    def _take_early(self, data: bytes) -> None:
-        if self._dead:
-            return
-        if self._shaken is not None and not self._shaken.done():
-            self._shake(data)
-            return
-        # Between the end of the handshake and the task that waits for it.
-        with contextlib.suppress(TransportError):
-            self.handshake(data)
 
     def eof_received(self) -> None:
         shaken = self._shaken
@@ -292,15 +102,6 @@ class AsyncioLink(Link, asyncio.BufferedProtocol):
             owner.changed(self)
         if self.is_used_up:
             self._end(None, by_peer=True)
-
-    def _be_ready(self) -> None:
-        if self.http is not None and self.http.is_ready and not self.ready.done():
-            self.ready.set_result(None)
-
-    def _be_gone(self) -> None:
-        for future in (self.ready, self.gone):
-            if not future.done():
-                future.set_result(None)
 
     def _look(self) -> None:
         """Look at the time, now and then."""

@@ -7,11 +7,13 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from ._asyncio import AsyncioExchange, AsyncioLink
+from ._asyncio import AsyncioLink
+from ._asyncio_exchange import AsyncioExchange
 from ._errors import TransportError, as_library_error
 from ._exchange import Exchange
 from ._link import worth_lingering
-from ._threads import ThreadExchange, ThreadLink
+from ._thread_exchange import ThreadExchange
+from ._threads import ThreadLink
 
 # Bytes read by the application before the server is told that it may send as many more.
 _CREDIT_BYTES = 262_144

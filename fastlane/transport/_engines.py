@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from .._clock import now_ns
-from ._asyncio import AsyncioExchange
+from ._asyncio_exchange import AsyncioExchange
 from ._bodies import body_class
 from ._errors import TransportError, as_library_error
 from ._exchange import Exchange
@@ -27,8 +27,8 @@ from ._requests import (
     whole_body,
 )
 from ._settings import PoolSettings, library_of
+from ._thread_exchange import ThreadExchange
 from ._thread_pool import ThreadPool
-from ._threads import ThreadExchange
 from ._tracing import answered, awaited, opened, sent
 from ._trust import ssl_context
 
@@ -198,7 +198,7 @@ class AsyncEngine(_Engine):
         resent = False
         for _ in range(_MOST_CONNECTIONS):
             link = await pool.acquire(origin, timeouts, phases)
-            exchange = AsyncioExchange(head, phases, link)
+            exchange = AsyncioExchange(head, phases, link, link.loop)
             try:
                 if trace is not None:
                     await awaited(opened, trace, phases, link)

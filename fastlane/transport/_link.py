@@ -13,7 +13,7 @@ from ._h1 import Http1Connection
 from ._h2 import Http2Connection
 from ._phases import Opening, Phases
 from ._pool import Member
-from ._settings import Http2, Origin
+from ._settings import Http2, Origin, PoolSettings
 from ._sockets import tcp_info
 from ._tls import Tls
 
@@ -27,9 +27,21 @@ _PING_TIMEOUT_NS = 15_000_000_000
 # Body bytes that are given to the protocol at once: enough to fill a window, and not the whole of a large upload.
 _WRITE_BYTES = 262_144
 
+# How often a connection without traffic looks at the time, at most and at least.
+_LONGEST_TICK_S = 5.0
+_SHORTEST_TICK_S = 0.05
+
+CLOSED = "The connection was closed."
+
 _DONE = b"[DONE]"
 
 _ENHANCE_YOUR_CALM = 11  # RFC 9113, 7
+
+
+def tick_s(settings: PoolSettings) -> float:
+    """Seconds after which a connection without traffic looks at the time."""
+    wanted = min(_LONGEST_TICK_S, settings.idle_s / 4, (settings.ping_s or _LONGEST_TICK_S) / 4)
+    return max(_SHORTEST_TICK_S, wanted)
 
 
 class LinkedExchange(Exchange):

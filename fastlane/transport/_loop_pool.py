@@ -10,6 +10,7 @@ from typing import Any
 
 from .._clock import now_ns
 from ._asyncio import AsyncioLink
+from ._asyncio_opening import OpeningLink
 from ._errors import TransportError
 from ._phases import Phases
 from ._pool import Member, Pool
@@ -129,15 +130,15 @@ class LoopPool:
         self._pool.unclaim(link, now_ns())
         self._start()
 
-    def opened(self, link: AsyncioLink) -> None:
+    def opened(self, link: OpeningLink) -> None:
         """The connection is open."""
-        if self._closed:
+        if self._closed and isinstance(link, AsyncioLink):
             link.hang_up(TransportError("ReadError", "The transport was closed."))
             return
         self._pool.opened(link, now_ns())
         self._start()
 
-    def failed(self, link: AsyncioLink, error: TransportError) -> None:
+    def failed(self, link: OpeningLink, error: TransportError) -> None:
         """The connection could not be opened."""
         self._pool.failed(link, error, now_ns())
         self._start()

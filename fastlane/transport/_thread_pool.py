@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 
 from .._clock import now_ns
 from ._errors import TransportError
+from ._link import CLOSED
 from ._phases import Phases
 from ._pool import Member, Pool
 from ._requests import Timeouts
 from ._settings import Origin, PoolSettings
-from ._threads import CLOSED, ThreadLink, lock_timeout
+from ._thread_exchange import lock_timeout
+from ._threads import ThreadLink
 
 # How long `close()` waits for the threads to be gone.
 _JOIN_S = 5.0

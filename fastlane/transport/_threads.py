@@ -7,79 +7,34 @@ import select
 import socket
 import ssl
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .._clock import now_ns
-from ._connect import connect_sync
 from ._errors import TransportError
-from ._exchange import RequestHead
-from ._link import Link, LinkedExchange
-from ._phases import Phases
+from ._link import CLOSED, tick_s
 from ._settings import Origin
-from ._tls import Tls
+from ._thread_exchange import ThreadExchange
+from ._thread_opening import READ_BYTES, OpeningLink
 
 if TYPE_CHECKING:
     from ._thread_pool import ThreadPool
 
-_READ_BYTES = 65_536
 
-# How often a connection without traffic looks at the time, at most and at least.
-_LONGEST_TICK_S = 5.0
-_SHORTEST_TICK_S = 0.05
-
-CLOSED = "The connection was closed."
+def _class_of(error: BaseException) -> str:
+    return f"{type(error).__name__} in the transport"
 
 
-def lock_timeout(timeout_s: float | None) -> float:
-    """A time-out as `threading` takes it: -1 for none."""
-    return -1 if timeout_s is None else max(0.0, min(timeout_s, threading.TIMEOUT_MAX))
-
-
-class ThreadExchange(LinkedExchange):
-    """An exchange that a thread waits for."""
-
-    __slots__ = ("_signal",)
-
-    def __init__(self, request_head: RequestHead, phases: Phases, link: Link) -> None:
-        super().__init__(request_head, phases, link)
-        self._signal = threading.Lock()
-        self._signal.acquire()
-
-    def notify(self) -> None:
-        # Only whoever holds the connection's lock gets here, so that no two release it at once.
-        if self._signal.locked():
-            self._signal.release()
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Wait until something has happened; False where nothing did within the time."""
-        return self._signal.acquire(
-            timeout=-1 if timeout_s is None else max(0.0, min(timeout_s, threading.TIMEOUT_MAX))
-        )
-
-
-class ThreadLink(Link):
+class ThreadLink(OpeningLink):
     """One connection, its lock, and the thread that reads from it."""
 
     def __init__(self, owner: ThreadPool, origin: Origin, *, connect_timeout_s: float | None) -> None:
-        settings = owner.settings
-        tls = Tls(owner.context(), origin.server_hostname) if origin.scheme == "https" else None
-        super().__init__(origin, http2=settings.http2, tls=tls)
-        # The thread must not keep a pool alive that everybody else has dropped.
-        self._owner = weakref.ref(owner)
-        self._settings = settings
-        self._deadline_ns = None if connect_timeout_s is None else now_ns() + int(connect_timeout_s * 1e9)
-        self.lock = threading.Lock()
+        super().__init__(owner, origin, connect_timeout_s=connect_timeout_s)
         self.ready = threading.Event()
         """The peer has said what it allows, or the connection is gone."""
         self.dropped: deque[ThreadExchange] = deque()
         """Exchanges whose answers were garbage-collected unread."""
-        self._socket: socket.socket | None = None
-        self._writer: socket.socket | None = None
-        self._unsent = b""
-        self._dead = False
         self._by_us = False
         self.reads = 0
         self.thread = threading.Thread(target=self._run, name=f"fastlane {origin.host}:{origin.port}", daemon=True)
@@ -102,75 +57,16 @@ class ThreadLink(Link):
             ended_by = TransportError("ReadError", _class_of(error))
         self._finish(ended_by)
 
-    def _open(self) -> None:
-        connected = connect_sync(
-            self.origin.host, self.origin.port, deadline_ns=self._deadline_ns, cancelled=lambda: self._dead
-        )
-        sock = self._socket = connected.socket
-        tls_started_ns = tls_ended_ns = None
-        if self.tls is not None:
-            tls_started_ns = now_ns()
-            self._handshake(sock)
-            tls_ended_ns = now_ns()
-        tls = self.tls
-        opening = connected.opening(
-            tls_started_ns=tls_started_ns,
-            tls_ended_ns=tls_ended_ns,
-            alpn=None if tls is None else tls.alpn,
-            tls_version=None if tls is None else tls.version,
-        )
-        # Two views of one socket, because a time-out belongs to the view: the reader waits, writers do not.
-        self._writer = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.fileno())
-        self._writer.settimeout(0)
-        sock.settimeout(self._tick_s())
-        with self.lock:
-            self.establish(opening, now_ns())
-            if self._dead:
-                raise TransportError("ConnectError", CLOSED)
-            self._flush()
-
-    def _tick_s(self) -> float:
-        settings = self._settings
-        wanted = min(_LONGEST_TICK_S, settings.idle_s / 4, (settings.ping_s or _LONGEST_TICK_S) / 4)
-        return max(_SHORTEST_TICK_S, wanted)
-
-    def _handshake(self, sock: socket.socket) -> None:
-        data = b""
-        while True:
-            try:
-                done = self.handshake(data)
-            finally:
-                output = self.handshake_output()
-                if output:
-                    self._with_deadline(sock, sock.sendall, output)
-            if done:
-                return
-            data = self._with_deadline(sock, sock.recv, _READ_BYTES)
-            if not data:
-                raise TransportError("ConnectError", "The server closed the connection during the TLS handshake.")
-
-    def _with_deadline(self, sock: socket.socket, act: Callable[[Any], Any], argument: Any) -> Any:
-        if self._deadline_ns is None:
-            sock.settimeout(None)
-        else:
-            sock.settimeout(max(0.000_001, (self._deadline_ns - now_ns()) / 1e9))
-        try:
-            return act(argument)
-        except TimeoutError:
-            raise TransportError("ConnectTimeout", "The TLS handshake took too long.") from None
-        except OSError as error:
-            raise TransportError("ConnectError", str(error)) from error
-
     def _read(self) -> TransportError | None:
         """Read until the connection is at its end; what broke it off, or None where nothing was harmed."""
         sock = self._socket
         assert sock is not None
-        tick_ns = int(self._tick_s() * 1e9)
+        tick_ns = int(tick_s(self._settings) * 1e9)
         ticked_ns = now_ns()
         while True:
             data: bytes | None
             try:
-                data = sock.recv(_READ_BYTES)
+                data = sock.recv(READ_BYTES)
             except TimeoutError:
                 data = None
             except OSError as error:
@@ -246,39 +142,6 @@ class ThreadLink(Link):
             if self.tls is not None:
                 self.tls.close()
                 self._flush()
-
-    def _let_go(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.detach()
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
-
-    def _tell(self, tell: Callable[[ThreadPool], None]) -> None:
-        owner = self._owner()
-        if owner is not None:
-            tell(owner)
-
-    # Writing, under the lock
-
-    def _flush(self) -> None:
-        """Send what there is, without waiting. Raises TransportError where the socket is broken."""
-        data = self.output()
-        if self._unsent:
-            data = self._unsent + data
-        writer = self._writer
-        if not data or writer is None:
-            return
-        try:
-            sent = writer.send(data)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError as error:
-            raise TransportError("WriteError", str(error)) from error
-        self._unsent = data[sent:] if sent < len(data) else b""
 
     # The calling threads
 
@@ -425,10 +288,6 @@ class ThreadLink(Link):
             sock.close()
         self.tls = None
         self.fail(TransportError("ReadError", "The connection belongs to the parent process."))
-
-
-def _class_of(error: BaseException) -> str:
-    return f"{type(error).__name__} in the transport"
 
 
 def _is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bool:

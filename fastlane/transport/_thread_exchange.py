@@ -1,0 +1,36 @@
+"""An exchange that a thread waits for."""
+
+from __future__ import annotations
+
+import threading
+
+from ._exchange import RequestHead
+from ._link import Link, LinkedExchange
+from ._phases import Phases
+
+
+def lock_timeout(timeout_s: float | None) -> float:
+    """A time-out as `threading` takes it: -1 for none."""
+    return -1 if timeout_s is None else max(0.0, min(timeout_s, threading.TIMEOUT_MAX))
+
+
+class ThreadExchange(LinkedExchange):
+    """An exchange that a thread waits for."""
+
+    __slots__ = ("_signal",)
+
+    def __init__(self, request_head: RequestHead, phases: Phases, link: Link) -> None:
+        super().__init__(request_head, phases, link)
+        self._signal = threading.Lock()
+        self._signal.acquire()
+
+    def notify(self) -> None:
+        # Only whoever holds the connection's lock gets here, so that no two release it at once.
+        if self._signal.locked():
+            self._signal.release()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until something has happened; False where nothing did within the time."""
+        return self._signal.acquire(
+            timeout=-1 if timeout_s is None else max(0.0, min(timeout_s, threading.TIMEOUT_MAX))
+        )

@@ -1,0 +1,125 @@
+"""Opening a connection for threads, and sending on it without waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .._clock import now_ns
+from ._connect import connect_sync
+from ._errors import TransportError
+from ._link import CLOSED, Link, tick_s
+from ._settings import Origin
+from ._tls import Tls
+
+if TYPE_CHECKING:
+    from ._thread_pool import ThreadPool
+
+READ_BYTES = 65_536
+
+
+class OpeningLink(Link):
+    """A connection for threads: its socket, its lock, and how it is opened."""
+
+    def __init__(self, owner: ThreadPool, origin: Origin, *, connect_timeout_s: float | None) -> None:
+        settings = owner.settings
+        tls = Tls(owner.context(), origin.server_hostname) if origin.scheme == "https" else None
+        super().__init__(origin, http2=settings.http2, tls=tls)
+        # The thread must not keep a pool alive that everybody else has dropped.
+        self._owner = weakref.ref(owner)
+        self._settings = settings
+        self._deadline_ns = None if connect_timeout_s is None else now_ns() + int(connect_timeout_s * 1e9)
+        self.lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._writer: socket.socket | None = None
+        self._unsent = b""
+        self._dead = False
+
+    def _open(self) -> None:
+        connected = connect_sync(
+            self.origin.host, self.origin.port, deadline_ns=self._deadline_ns, cancelled=lambda: self._dead
+        )
+        sock = self._socket = connected.socket
+        tls_started_ns = tls_ended_ns = None
+        if self.tls is not None:
+            tls_started_ns = now_ns()
+            self._handshake(sock)
+            tls_ended_ns = now_ns()
+        tls = self.tls
+        opening = connected.opening(
+            tls_started_ns=tls_started_ns,
+            tls_ended_ns=tls_ended_ns,
+            alpn=None if tls is None else tls.alpn,
+            tls_version=None if tls is None else tls.version,
+        )
+        # Two views of one socket, because a time-out belongs to the view: the reader waits, writers do not.
+        self._writer = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.fileno())
+        self._writer.settimeout(0)
+        sock.settimeout(tick_s(self._settings))
+        with self.lock:
+            self.establish(opening, now_ns())
+            if self._dead:
+                raise TransportError("ConnectError", CLOSED)
+            self._flush()
+
+    def _handshake(self, sock: socket.socket) -> None:
+        data = b""
+        while True:
+            try:
+                done = self.handshake(data)
+            finally:
+                output = self.handshake_output()
+                if output:
+                    self._with_deadline(sock, sock.sendall, output)
+            if done:
+                return
+            data = self._with_deadline(sock, sock.recv, READ_BYTES)
+            if not data:
+                raise TransportError("ConnectError", "The server closed the connection during the TLS handshake.")
+
+    def _with_deadline(self, sock: socket.socket, act: Callable[[Any], Any], argument: Any) -> Any:
+        if self._deadline_ns is None:
+            sock.settimeout(None)
+        else:
+            sock.settimeout(max(0.000_001, (self._deadline_ns - now_ns()) / 1e9))
+        try:
+            return act(argument)
+        except TimeoutError:
+            raise TransportError("ConnectTimeout", "The TLS handshake took too long.") from None
+        except OSError as error:
+            raise TransportError("ConnectError", str(error)) from error
+
+    def _let_go(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.detach()
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _tell(self, tell: Callable[[ThreadPool], None]) -> None:
+        owner = self._owner()
+        if owner is not None:
+            tell(owner)
+
+    def _flush(self) -> None:
+        """Send what there is, without waiting. Raises TransportError where the socket is broken."""
+        data = self.output()
+        if self._unsent:
+            data = self._unsent + data
+        writer = self._writer
+        if not data or writer is None:
+            return
+        try:
+            sent = writer.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            raise TransportError("WriteError", str(error)) from error
+        self._unsent = data[sent:] if sent < len(data) else b""

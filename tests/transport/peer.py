@@ -166,10 +166,15 @@ class Stream:
         """Any head at all: also one with no status, or trailers."""
         with self.connection.lock:
             self.connection.check(self)
-            frame = HeadersFrame(self.id, data=self.connection.encoder.encode(list(fields)))
-            frame.flags |= {"END_HEADERS", "END_STREAM"} if end else {"END_HEADERS"}
+            block = self.connection.encoder.encode(list(fields))
+            pieces = [block[at : at + FRAME_SIZE] for at in range(0, len(block), FRAME_SIZE)]
+            frames: list[HeadersFrame | ContinuationFrame] = [HeadersFrame(self.id, data=pieces[0])]
+            frames += [ContinuationFrame(self.id, data=piece) for piece in pieces[1:]]
+            if end:
+                frames[0].flags.add("END_STREAM")
+            frames[-1].flags.add("END_HEADERS")
             self.answered |= end
-            self.connection.send(frame)
+            self.connection.send(*frames)
 
     def data(self, data: bytes, *, end: bool = False) -> None:
         """A piece of the body in as many DATA frames as the client's windows ask for."""

@@ -369,3 +369,57 @@ def test_a_stream_of_openais_client_that_is_left_early_stops_the_server(
 
         assert peer.resets == [CANCEL] * 3
         assert len(peer.connections) == 1
+
+
+def test_a_cancelled_wait_for_a_slot_takes_no_slot() -> None:
+    with Peer(SCRIPTS, settings={3: 1}) as peer, AsyncFace(peer.url, max_connections=1) as face:
+        face.get("/first")
+        holding = face.open("/one")
+        gives_up = [face.begin("/gives-up") for _ in range(3)]
+        patient = face.begin("/patient")
+        for call in gives_up:
+            call.cancel()
+        assert not patient.future.done()
+        holding.close()
+
+        assert patient.result().content == b"ok"
+        assert [stream.path for stream in peer.requests] == ["/first", "/one", "/patient"]
+
+
+def test_an_interrupt_from_the_keyboard_while_waiting_for_a_slot_takes_no_slot() -> None:
+    with Peer(SCRIPTS, settings={3: 1}) as peer, SyncFace(peer.url, max_connections=1) as face:
+        face.get("/first")
+        holding = face.open("/one")
+        threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            face.get("/gives-up")
+        patient = face.begin("/patient")
+        holding.close()
+
+        assert patient.result().content == b"ok"
+        assert [stream.path for stream in peer.requests] == ["/first", "/one", "/patient"]
+
+
+def test_a_task_that_is_cancelled_while_it_connects_harms_no_other_that_waits_for_the_same_connection() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    with Peer() as peer:
+        real = peer.context
+
+        class Held:
+            """A TLS context that begins the handshake when the test says."""
+
+            def wrap_bio(self, *args: Any, **options: Any) -> Any:
+                begun.set()
+                assert go_on.wait(30)
+                return real.wrap_bio(*args, **options)
+
+        peer.context = Held()  # type: ignore[assignment]
+        with AsyncFace(peer.url) as face:
+            calls = [face.begin(f"/{number}") for number in range(4)]
+            assert begun.wait(30)
+            calls[0].cancel()
+            calls[2].cancel()
+            go_on.set()
+
+            assert [calls[number].result().content for number in (1, 3)] == [b"ok"] * 2
+            assert sorted(stream.path for stream in peer.requests) == ["/1", "/3"]

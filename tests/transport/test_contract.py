@@ -526,3 +526,28 @@ def test_two_answers_in_one_write_are_not_mixed_up(make_face: Any) -> None:
         assert face.get("/next").content == b"ok"
 
         assert peer.connections == 2
+
+
+@both_faces
+def test_a_large_head_goes_both_ways(make_face: Any, serve: Serve) -> None:
+    server = serve(lambda *_: (200, [("x-large", "a" * 40_000)], b"ok"))
+    with make_face(server.url) as face:
+        for _ in range(2):
+            response = face.get(headers={"x-large": "b" * 40_000, **{f"x-{number}": "c" for number in range(100)}})
+            assert response.headers["x-large"] == "a" * 40_000
+            assert values(server.last, "x-large") == ["b" * 40_000]
+            assert values(server.last, "x-99") == ["c"]
+
+    assert server.connections == 1
+
+
+@both_faces
+@pytest.mark.parametrize("value", ["a\r\nx-injected: b", "a\nb", "a\x00b"])
+def test_a_field_that_would_be_two_is_not_sent(make_face: Any, serve: Serve, value: str) -> None:
+    server = serve()
+    with make_face(server.url) as face:
+        with pytest.raises(httpx2.LocalProtocolError):
+            face.get(headers={"x-mine": value})
+
+        assert server.peer.requests == []
+        assert face.get().status_code == 200

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from hyperframe.frame import DataFrame
 
 from tests.transport.faces import both_faces
 from tests.transport.peer import INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, Peer, PeerConnection, Stream, by_path
@@ -242,3 +243,27 @@ def test_many_small_pieces_give_credit_back_without_a_frame_for_each(make_face: 
         assert face.get().content == b"drop" * 2_000
 
         assert len(peer.connections[0].credits) < 50
+
+
+@both_faces
+def test_padding_is_credited_like_data(make_face: Any) -> None:
+    def padded(stream: Stream) -> None:
+        connection = stream.connection
+        stream.head()
+        for number in range(12_000):
+            with connection.lock:
+                connection.wait(lambda: min(stream.window, connection.window) >= 500, stream)
+                stream.window -= 456
+                connection.window -= 456
+                frame = DataFrame(stream.id, data=bytes(200), pad_length=255, flags=["PADDED"])
+                if number == 11_999:
+                    frame.flags.add("END_STREAM")
+                    stream.answered = True
+                connection.send(frame)
+            connection.drain()
+
+    with Peer(by_path(padded=padded)) as peer, make_face(peer.url) as face:
+        # Twelve thousand times 456 bytes are more than a stream's window.
+        assert len(face.get("/padded").content) == 2_400_000
+        assert face.get("/next").content == b"ok"
+        assert len(peer.connections) == 1

@@ -7,6 +7,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+from .._clock import now_ns
 from ._asyncio import AsyncioLink
 from ._asyncio_exchange import AsyncioExchange
 from ._errors import TransportError, as_library_error
@@ -20,7 +21,7 @@ _CREDIT_BYTES = 262_144
 
 # After `data: [DONE]` the end of the body is in the same packet or right behind it. Over HTTP/1.1 the next call can use
 # the connection only once it has come.
-_DRAIN_S = 0.05
+_DRAIN_NS = 50_000_000
 
 
 class _Body:
@@ -100,8 +101,9 @@ class SyncBody(_Body):
         if exchange.has_left:
             return
         if self._link.is_http1 and worth_lingering(exchange):
-            while not exchange.is_over and exchange.wait(_DRAIN_S):
-                pass
+            until_ns = now_ns() + _DRAIN_NS
+            while not exchange.is_over and exchange.wait((until_ns - now_ns()) / 1e9):
+                exchange.chunks.clear()
         if not exchange.has_left:
             self._link.drop(exchange)
 
@@ -139,8 +141,9 @@ class AsyncBody(_Body):
         exchange = self._exchange
         try:
             if not exchange.has_left and self._link.is_http1 and worth_lingering(exchange):
-                while not exchange.is_over and await exchange.expect(_DRAIN_S):
-                    pass
+                until_ns = now_ns() + _DRAIN_NS
+                while not exchange.is_over and await exchange.expect(max(0.0, (until_ns - now_ns()) / 1e9)):
+                    exchange.chunks.clear()
         finally:
             exchange.done()
             if not exchange.has_left:

@@ -94,7 +94,7 @@ class SyncEngine(_Engine):
     def handle(self, request: Any) -> Any:
         """Send a request; its answer, the body unread. Raises the library's errors."""
         phases = phases_of(request)
-        phases.started_ns = now_ns()
+        phases.begin(now_ns())
         try:
             return self._handle(request, phases)
         except TransportError as error:
@@ -181,7 +181,7 @@ class AsyncEngine(_Engine):
     async def handle(self, request: Any) -> Any:
         """Send a request; its answer, the body unread. Raises the library's errors."""
         phases = phases_of(request)
-        phases.started_ns = now_ns()
+        phases.begin(now_ns())
         try:
             return await self._handle(request, phases)
         except TransportError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NoReturn
 
 from h2.config import H2Configuration
@@ -13,6 +14,12 @@ from hpack.hpack import Decoder
 from . import _frames as wire, _limits as limits
 from ._errors import TransportError
 from ._exchange import Exchange
+
+# The library that packs heads writes every field into its log at DEBUG, credentials included. An application that logs
+# everything at DEBUG would get its API keys there; one that asks for this logger by name still does.
+_hpack_log = logging.getLogger("hpack")
+if _hpack_log.level == logging.NOTSET:
+    _hpack_log.setLevel(logging.INFO)
 
 _CONFIGURATION = H2Configuration(
     client_side=True,

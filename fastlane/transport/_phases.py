@@ -104,6 +104,14 @@ class Phases:
         """Arrival of the first piece of the answer's body."""
         return self.data_ns[0] if len(self.data_ns) else None
 
+    def begin(self, now_ns: int) -> None:
+        """The transport is given the request. A redirect hands on what the first request brought along."""
+        if self.started_ns is not None:
+            self.begin_again(resent=False)
+            self.resent = 0
+            self.connection_wait_started_ns = None
+        self.started_ns = now_ns
+
     def begin_again(self, *, resent: bool) -> None:
         """Another connection is looked for: forget the first one's stamps. `resent`: the request was sent on it."""
         self.resent += resent

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import CallRecord, Connection
+from fastlane import CallRecord
 from fastlane.emulator import Emulator
 from tests.transport.callers import CALLERS, AsyncCaller, SyncCaller, request
 
@@ -159,8 +159,7 @@ def test_memory_stays_flat_over_thousands_of_calls(
         gc.collect()
         return sys.getallocatedblocks()
 
-    # Over HTTP/2 the protocol's library remembers a number for each of a connection's last 65,536 streams.
-    with CALLERS[form](**arguments, max_retries=0, plays=[Connection(http2="never")]) as calls:
+    with CALLERS[form](**arguments, max_retries=0) as calls:
         ask(200)
         filled = ask(50)
         later = ask(1_500)

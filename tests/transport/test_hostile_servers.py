@@ -357,7 +357,8 @@ def test_a_server_that_begins_with_anything_but_settings_is_an_error(make_face: 
         with pytest.raises((httpx2.RemoteProtocolError, httpx2.ConnectError)):
             face.get()
 
-        assert len(peer.connections) <= 2
+        assert len(peer.requests) <= 2
+        assert len(peer.connections) <= 4  # one may end before the request is sent on it
 
 
 @pytest.mark.xfail(reason="fields of the connection are not looked for in answers (RFC 9113, 8.2.2)", strict=True)

@@ -63,8 +63,11 @@ def wanted_settings(
     if workload_identity is not None or provider is not None:
         return None  # these bind credentials to the client they make themselves
     bases = stock_http_client_class(asynchronous=asynchronous).__mro__
-    library = next((base.__module__.partition(".")[0] for base in bases if base.__module__.startswith("httpx")), None)
-    if library is None:
+    base = next((base for base in bases if base.__module__.startswith("httpx")), None)
+    if base is None:
+        return None
+    library = base.__module__.partition(".")[0]
+    if _is_adapted(base, sys.modules[library], asynchronous=asynchronous):
         return None
     return PoolSettings(
         library=library,
@@ -122,3 +125,11 @@ def _uses_proxies() -> bool:
         return any(scheme in ("http", "https", "all") for scheme in urllib.request.getproxies())
     # `getproxies()` looks through the whole environment, which is half of what another client costs.
     return any(os.environ.get(name) for name in _PROXY_VARIABLES)
+
+
+def _is_adapted(client: type[Any], library: Any, *, asynchronous: bool) -> bool:
+    """Whether somebody has put a constructor of theirs into the library, such as one with certificates of their own."""
+    from .transport._fallback import is_own  # with the first client, as the transport itself
+
+    transport = library.AsyncHTTPTransport if asynchronous else library.HTTPTransport
+    return not (is_own(client, "__init__") and is_own(transport, "__init__"))

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from functools import cache
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
+from weakref import WeakSet
 
 import anyio
 
@@ -26,16 +27,43 @@ _SOCKET_OPTIONS = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCK
 _MOST_IDLE = 100
 
 
+class _Method:
+    """A method of the library that others may replace with their own."""
+
+    __slots__ = ("_name", "_original", "_owner")
+
+    def __init__(self, owner: type[Any], name: str) -> None:
+        self._owner = owner
+        self._name = name
+        self._original: Any = None
+
+    @property
+    def is_replaced(self) -> bool:
+        found = self._owner.__dict__[self._name]
+        if found is self._original:
+            return False
+        if not is_own(self._owner, self._name):
+            return True
+        self._original = found
+        return False
+
+
+def is_own(owner: type[Any], name: str) -> bool:
+    """Whether a method of the HTTP library is the library's own, also where it was replaced before we first looked."""
+    found = owner.__dict__.get(name)
+    # A wrapper takes over name and module of what it wraps; whose code it is, its globals say.
+    return (
+        type(found) is FunctionType
+        and found.__qualname__ == f"{owner.__name__}.{name}"
+        and str(found.__globals__.get("__name__")).partition(".")[0] == owner.__module__.partition(".")[0]
+    )
+
+
 @cache
-def _originals(library: ModuleType, core: ModuleType) -> dict[bool, tuple[tuple[type[Any], str, Any], ...]]:
-    """The library's own methods, sync and async, as they are before anybody has replaced them."""
-    found = {}
-    for asynchronous, method in _METHODS.items():
-        prefix = "Async" if asynchronous else ""
-        owners = [(library, "HTTPTransport"), (core, "ConnectionPool"), (core, "HTTPConnection")]
-        classes = [getattr(module, prefix + name) for module, name in owners]
-        found[asynchronous] = tuple((owner, method, owner.__dict__[method]) for owner in classes)
-    return found
+def _methods(library: ModuleType, core: ModuleType, *, asynchronous: bool) -> tuple[_Method, ...]:
+    prefix = "Async" if asynchronous else ""
+    owners = [(library, "HTTPTransport"), (core, "ConnectionPool"), (core, "HTTPConnection")]
+    return tuple(_Method(getattr(module, prefix + name), _METHODS[asynchronous]) for module, name in owners)
 
 
 class Fallback:
@@ -43,20 +71,22 @@ class Fallback:
 
     def __init__(self, library: ModuleType, settings: PoolSettings, *, asynchronous: bool) -> None:
         self._core = core_of(settings)
-        self._originals = _originals(library, self._core)[asynchronous]
+        self._methods = _methods(library, self._core, asynchronous=asynchronous)
         self._settings = settings
         self._asynchronous = asynchronous
         self._pools: dict[Any, Any] = {}
         """By the event loop or trio run whose sockets they hold; under None the synchronous one."""
-        self._until_the_end: list[Any] = []
 
     @property
     def is_wanted(self) -> bool:
         """Whether the library's own transport has to carry the next request."""
         # A test's mock, or an instrumentation, sees every request of the stock client, and has to see ours too.
-        for owner, method, original in self._originals:
-            if owner.__dict__[method] is not original:
+        for method in self._methods:
+            if method.is_replaced:
                 return True
+        # So does what stands in for sockets: gevent, a SOCKS wrapper, a test that forbids them.
+        if socket.socket.__module__ != "socket":
+            return True
         return self._asynchronous and "trio" in sys.modules and _trio_token() is not None
 
     @property
@@ -64,9 +94,7 @@ class Fallback:
         """The library's own pool for whoever asks."""
         key = _running() if self._asynchronous else None
         pool = self._pools.get(key)
-        if pool is None:
-            pool = self._pools[key] = self._make()
-        return pool
+        return self._pools.setdefault(key, self._make()) if pool is None else pool
 
     @staticmethod
     def prepare(request: Any) -> None:
@@ -78,23 +106,25 @@ class Fallback:
     async def aprepare(self, request: Any) -> None:
         """As `prepare`; and have `asyncio.run` or `trio.run` close the pool, whose sockets end with it."""
         self.prepare(request)
-        key = _running()
-        if key in self._pools:
-            return
-        self._pools[key] = self._make()
+        run = _running()
+        users = _users.get(run)
+        if users is None:
+            _forget_ended_loops()
+            users = _users[run] = WeakSet()
+            _until_the_end[run] = _close_at_the_end(run, users)
+            await anext(_until_the_end[run])
+        users.add(self)
 
-        async def until_the_end() -> AsyncIterator[None]:
-            try:
-                yield
-            finally:
-                pool = self._pools.pop(key, None)
-                # Trio ends its generators under cancellation.
-                with anyio.CancelScope(shield=True), contextlib.suppress(Exception):
-                    if pool is not None:
-                        await pool.aclose()
+    async def aclose_run(self, run: Any) -> None:
+        """Close the connections of an event loop or trio run that ends."""
+        pool = self._pools.pop(run, None)
+        if pool is not None:
+            with contextlib.suppress(Exception):
+                await pool.aclose()
 
-        self._until_the_end.append(until_the_end())
-        await anext(self._until_the_end[-1])
+    def forget_run(self, run: Any) -> None:
+        """Let go of the connections of an event loop that has ended without closing anything."""
+        self._pools.pop(run, None)
 
     def _make(self) -> Any:
         settings = self._settings
@@ -123,6 +153,31 @@ class Fallback:
         pool = self._pools.pop(_running(), None)
         if pool is not None:
             await pool.aclose()
+
+
+# One generator for each event loop or trio run, and not for each client: trio warns of one that is collected too early.
+_until_the_end: dict[Any, AsyncGenerator[None]] = {}
+_users: dict[Any, WeakSet[Fallback]] = {}
+
+
+async def _close_at_the_end(run: Any, users: WeakSet[Fallback]) -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        _users.pop(run, None)
+        _until_the_end.pop(run, None)
+        # Trio ends its generators under cancellation.
+        with anyio.CancelScope(shield=True):
+            for fallback in list(users):
+                await fallback.aclose_run(run)
+
+
+def _forget_ended_loops() -> None:
+    for run in list(_users):
+        if isinstance(run, asyncio.AbstractEventLoop) and run.is_closed():
+            _until_the_end.pop(run, None)
+            for fallback in list(_users.pop(run, ())):
+                fallback.forget_run(run)
 
 
 def _trio_token() -> Any:

@@ -1,0 +1,343 @@
+"""Where somebody intercepts the stock client's requests, and under trio, the library's own transport carries ours."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import importlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+import trio
+
+import fastlane
+from fastlane.emulator import Emulator
+from tests.transport.callers import CALLERS, SyncCaller, request
+from tests.transport.resources import comes_true, descriptors
+
+BASES = openai._base_client.SyncHttpxClientWrapper.__mro__
+LIBRARY = next(base.__module__.partition(".")[0] for base in BASES if base.__module__.startswith("httpx"))
+http: Any = importlib.import_module(LIBRARY)
+core: Any = importlib.import_module(LIBRARY.replace("httpx", "httpcore"))
+
+MODELS = b'{"object": "list", "data": []}'
+
+
+@pytest.fixture
+def asynchronous(make_caller: Any) -> bool:
+    return make_caller is not SyncCaller
+
+
+@pytest.fixture
+def prefix(asynchronous: bool) -> str:
+    return "Async" if asynchronous else ""
+
+
+@pytest.fixture
+def method(asynchronous: bool) -> str:
+    return "handle_async_request" if asynchronous else "handle_request"
+
+
+def mocking(answer: Any, *, asynchronous: bool) -> Callable[..., Any]:
+    """A method that answers every request with the same."""
+
+    def mocked(self: Any, request: Any) -> Any:
+        return answer
+
+    async def amocked(self: Any, request: Any) -> Any:
+        return answer
+
+    return amocked if asynchronous else mocked
+
+
+def models(caller: Any) -> list[Any]:
+    if isinstance(caller, SyncCaller):
+        return list(caller.client.models.list())
+
+    async def listed() -> list[Any]:
+        return [model async for model in caller.client.models.list()]
+
+    found: list[Any] = caller.loop.run(listed())
+    return found
+
+
+@pytest.mark.parametrize("owner", ["ConnectionPool", "HTTPConnection"])
+def test_a_mocked_connection_pool_answers_until_the_mock_is_gone(
+    make_caller: Any,
+    arguments: dict[str, Any],
+    provider: Emulator,
+    asynchronous: bool,
+    prefix: str,
+    method: str,
+    owner: str,
+) -> None:
+    with make_caller(**arguments, max_retries=0) as caller:
+        assert models(caller)
+        provider.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            answer = core.Response(200, headers=[(b"content-type", b"application/json")], content=MODELS)
+            patch.setattr(getattr(core, prefix + owner), method, mocking(answer, asynchronous=asynchronous))
+            assert not models(caller)
+            assert not provider.log()
+        assert models(caller)
+
+        assert len(provider.log()) == 1
+        assert [call.transport for call in caller.calls] == ["fastlane", "stock", "fastlane"]
+
+
+def test_a_mocked_transport_answers_until_the_mock_is_gone(
+    make_caller: Any, arguments: dict[str, Any], provider: Emulator, asynchronous: bool, prefix: str, method: str
+) -> None:
+    with make_caller(**arguments, max_retries=0) as caller:
+        with pytest.MonkeyPatch.context() as patch:
+            answer = http.Response(200, headers={"content-type": "application/json"}, content=MODELS)
+            patch.setattr(getattr(http, prefix + "HTTPTransport"), method, mocking(answer, asynchronous=asynchronous))
+            assert not models(caller)
+            assert not provider.log()
+        assert models(caller)
+
+        assert len(provider.log()) == 1
+        assert [call.transport for call in caller.calls] == ["stock", "fastlane"]
+
+
+def test_a_wrapped_transport_sees_every_request_and_its_answer(
+    make_caller: Any, arguments: dict[str, Any], prefix: str, method: str, asynchronous: bool
+) -> None:
+    seen: list[int] = []
+    owner = getattr(http, prefix + "HTTPTransport")
+    original = getattr(owner, method)
+
+    @functools.wraps(original)
+    def wrapped(self: Any, request: Any) -> Any:
+        answer = original(self, request)
+        seen.append(answer.status_code)
+        return answer
+
+    @functools.wraps(original)
+    async def awrapped(self: Any, request: Any) -> Any:
+        answer = await original(self, request)
+        seen.append(answer.status_code)
+        return answer
+
+    with make_caller(**arguments, max_retries=0) as caller:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(owner, method, awrapped if asynchronous else wrapped)
+            for _ in range(2):
+                caller.ask(output_tokens=3)
+            assert caller.read(output_tokens=3)
+        caller.ask()
+
+        assert seen == [200, 200, 200]
+        assert [call.transport for call in caller.calls] == ["stock", "stock", "stock", "fastlane"]
+        assert [call.connection_reused for call in caller.calls] == [False, True, True, False]
+        assert [call.attempts[0].http_version for call in caller.calls[2:]] == ["HTTP/1.1", "HTTP/2"]
+        assert caller.calls[2].time_to_first_token_s is not None
+
+
+def test_a_mock_that_was_there_before_the_first_client_is_seen_as_one(provider: Emulator) -> None:
+    # What a process finds first need not be the library's own.
+    script = f"""
+import {core.__name__} as core, {http.__name__} as http, fastlane, openai
+original = core.ConnectionPool.handle_request
+def mocked(self, request):
+    return core.Response(200, headers=[(b"content-type", b"application/json")], content={MODELS!r})
+mocked.__module__, mocked.__qualname__ = original.__module__, original.__qualname__
+core.ConnectionPool.handle_request = mocked
+with fastlane.OpenAI(api_key="k", base_url={provider.base_url!r}, max_retries=0) as client:
+    assert not client.models.list().data
+    core.ConnectionPool.handle_request = original
+    assert client.models.list().data
+    print(*(call.transport for call in client.calls))
+"""
+    environment = {**os.environ, **provider.environment}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+
+    assert (ended.stdout.split(), ended.stderr) == (["stock", "fastlane"], "")
+
+
+def test_a_mock_transport_of_the_library_is_the_callers_own(make_caller: Any, asynchronous: bool) -> None:
+    def answer(request: Any) -> Any:
+        return http.Response(200, headers={"content-type": "application/json"}, content=MODELS)
+
+    client = (http.AsyncClient if asynchronous else http.Client)(transport=http.MockTransport(answer))
+    with make_caller(api_key="k", base_url="http://provider.invalid/v1", http_client=client) as caller:
+        assert not models(caller)
+        assert caller.last_call.transport == "caller"
+
+
+def test_a_wrapper_around_one_clients_own_transport_is_called(
+    make_caller: Any, arguments: dict[str, Any], method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    with make_caller(**arguments) as caller:
+        transport = caller.client._client._transport
+        original = getattr(transport, method)
+
+        def wrapped(request: Any) -> Any:
+            seen.append(request)
+            return original(request)
+
+        monkeypatch.setattr(transport, method, wrapped)
+        assert models(caller)
+
+        assert len(seen) == 1
+        assert caller.last_call.transport == "fastlane"
+
+
+class Refused(socket.socket):
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("Nothing here may open a socket.")
+
+
+def test_what_stands_in_for_sockets_is_used_as_the_stock_client_uses_it(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, max_retries=0) as client:
+        assert client.models.list().data  # a connection is open
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(socket, "socket", Refused)
+            with pytest.raises((RuntimeError, openai.APIConnectionError)):
+                client.models.list()
+        assert client.models.list().data
+
+        assert [call.transport for call in client.calls] == ["fastlane", "stock", "fastlane"]
+
+
+@pytest.mark.parametrize("owner", ["Client", "HTTPTransport"])
+def test_a_constructor_that_somebody_has_put_into_the_library_counts(
+    arguments: dict[str, Any],
+    prefix: str,
+    asynchronous: bool,
+    make_caller: Any,
+    owner: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # How some machines teach every client their own certificates.
+    adapted = getattr(http, prefix + owner)
+    original = adapted.__init__
+    verified: list[bool] = []
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        kwargs["verify"] = False
+        verified.append(False)
+        original(self, *args, **kwargs)
+
+    monkeypatch.setattr(adapted, "__init__", init)
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with make_caller(**arguments, max_retries=0) as caller:
+        assert models(caller)
+        assert caller.last_call.transport == "stock"
+    assert verified
+
+
+def test_the_pools_of_event_loops_that_have_ended_are_let_go(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = http.AsyncHTTPTransport.handle_async_request
+
+    async def wrapped(self: Any, request: Any) -> Any:
+        return await original(self, request)
+
+    monkeypatch.setattr(http.AsyncHTTPTransport, "handle_async_request", wrapped)
+    client: Any = fastlane.AsyncOpenAI(**arguments, max_retries=0)
+
+    async def call() -> None:
+        await asyncio.gather(*(client.models.list() for _ in range(3)))
+
+    before = descriptors()
+    for _ in range(3):
+        asyncio.run(call())
+        assert not client._client._transport._fallback._pools
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(call())
+        loop.run_until_complete(client._client._transport._fallback.aclose())
+    finally:
+        loop.close()  # without a word to its generators
+    asyncio.run(call())
+    asyncio.run(client.close())
+
+    assert comes_true(lambda: descriptors() <= before)
+    assert {call.transport for call in client.calls} == {"stock"}
+
+
+async def streamed(client: Any, **emulator: Any) -> Any:
+    return await client.chat.completions.create(**request(**emulator), stream=True)
+
+
+# The generators that a stream is read through, one within the other: the stock client leaves its own to trio as well.
+@pytest.mark.filterwarnings(r"ignore:Async generator '(?!fastlane\.transport):ResourceWarning")
+def test_a_client_goes_from_one_trio_run_to_the_next_and_leaves_nothing_open(arguments: dict[str, Any]) -> None:
+    client: Any = fastlane.AsyncOpenAI(**arguments, max_retries=0)
+
+    async def use() -> None:
+        await client.chat.completions.create(**request(output_tokens=3))
+        async for _ in await streamed(client, output_tokens=3):
+            pass
+        left = await streamed(client, output_tokens=1_000, token_ms=5)
+        await anext(left)
+        await left.close()
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(functools.partial(client.chat.completions.create, **request(output_tokens=1)))
+
+    before = descriptors()
+    for _ in range(2):
+        trio.run(use)
+        assert descriptors() <= before
+    with asyncio.Runner() as loop:
+        loop.run(client.chat.completions.create(**request(output_tokens=1)))
+        loop.run(client.close())
+    gc.collect()
+
+    assert [call.transport for call in client.calls] == ["stock"] * 12 + ["fastlane"]
+    assert [call.outcome for call in client.calls].count("completed") == 11
+    assert comes_true(lambda: descriptors() <= before)
+
+
+def test_a_client_of_one_trio_run_is_closed_and_collected_in_it(arguments: dict[str, Any]) -> None:
+    async def use() -> None:
+        for _ in range(2):
+            async with fastlane.AsyncOpenAI(**arguments, max_retries=0) as client:
+                await client.models.list()
+            del client
+            gc.collect()
+            await trio.lowlevel.checkpoint()
+
+    before = descriptors()
+    trio.run(use)
+    gc.collect()
+
+    assert descriptors() <= before
+
+
+def test_a_cancelled_call_under_trio_harms_no_other(arguments: dict[str, Any]) -> None:
+    client: Any = fastlane.AsyncOpenAI(**arguments, max_retries=0)
+
+    async def use() -> None:
+        with trio.move_on_after(0.2) as scope:
+            await client.chat.completions.create(**request(fault="stall;after=0"))
+        assert scope.cancelled_caught
+        await client.chat.completions.create(**request(output_tokens=1))
+
+    before = descriptors()
+    trio.run(use)
+
+    assert descriptors() <= before
+    assert [call.outcome for call in client.calls] == ["cancelled", "completed"]
+
+
+def test_no_connection_of_ours_is_opened_ahead_under_trio(arguments: dict[str, Any]) -> None:
+    client = fastlane.AsyncOpenAI(**arguments)
+
+    async def use() -> bool:
+        return await client.warm()
+
+    assert trio.run(use) is False
+    assert asyncio.run(CALLERS["async"](**arguments).client.warm())

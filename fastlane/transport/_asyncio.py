@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import select
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,11 @@ class AsyncioLink(OpeningLink):
 
     def __init__(self, owner: LoopPool, origin: Origin, *, connect_timeout_s: float | None) -> None:
         super().__init__(owner, origin, connect_timeout_s=connect_timeout_s)
-        self._room_waiters: list[asyncio.Future[None]] = []
+        self._stalled: deque[AsyncioExchange] = deque()
+        """Those whose requests wait for room in the socket."""
         self._paused = False
+        self.woken: deque[AsyncioExchange] = deque()
+        """Those that are resumed at the end of the read that is going on."""
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._timer: asyncio.TimerHandle | None = None
         self._tick_s = tick_s(self._settings)
@@ -49,17 +53,34 @@ class AsyncioLink(OpeningLink):
         if http is None or self._dead:
             self._take_early(bytes(self._buffer[:nbytes]))
             return
+        self.is_reading = True
         try:
             self.receive(self._buffer[:nbytes], arrived_ns)
         except TransportError as error:
             self._write()
             self._end(error, by_peer=True)
-            return
-        # Asked here, and not by `_after`, because for nearly every piece of an answer both say no.
-        if http.outgoing or (tls is not None and tls.outgoing.pending):
-            self._write()
-        if self.ended or http.has_news:
-            self._after()
+        else:
+            # Asked here, and not by `_after`, because for nearly every piece of an answer both say no.
+            if http.outgoing or (tls is not None and tls.outgoing.pending):
+                self._write()
+            if self.ended or http.has_news:
+                self._after()
+        finally:
+            self.is_reading = False
+        if self.is_full and self._transport is not None:
+            self._transport.pause_reading()
+        if self.woken:
+            self._resume()
+
+    def _resume(self) -> None:
+        """Go on with the tasks that were waiting for what has come."""
+        woken = self.woken
+        try:
+            while woken:
+                woken.popleft().resume()
+        finally:
+            if woken:  # an application's SystemExit or KeyboardInterrupt passes here
+                self.loop.call_soon(self._resume)
 
     def eof_received(self) -> None:
         shaken = self._shaken
@@ -74,6 +95,8 @@ class AsyncioLink(OpeningLink):
                 self._end(error, by_peer=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None and not self._dead and self.http is not None and self._shaken is None:
+            self._read_what_is_left()
         shaken = self._shaken
         text = str(exc) if exc is not None else CLOSED
         if shaken is not None and not shaken.done():
@@ -81,15 +104,23 @@ class AsyncioLink(OpeningLink):
         self._end(TransportError("ReadError", text), by_peer=True)
         self._be_gone()
 
+    def _read_what_is_left(self) -> None:
+        """Writing has failed. An answer may have come before: the loop, which reads no more, still has the socket."""
+        sock = self._socket
+        with contextlib.suppress(OSError):
+            while sock is not None and not self._dead:
+                size = sock.recv_into(self._buffer)
+                if not size:
+                    return
+                self.buffer_updated(size)
+
     def pause_writing(self) -> None:
         self._paused = True
 
     def resume_writing(self) -> None:
         self._paused = False
-        waiters, self._room_waiters = self._room_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        while self._stalled:
+            self._stalled.popleft().wake()
 
     def _after(self) -> None:
         """Bytes were taken in: answer, and tell the pool what has changed."""
@@ -180,12 +211,13 @@ class AsyncioLink(OpeningLink):
     ) -> bool:
         """Send a piece of the body, the first with the head; False where an answer has come already."""
         transport, http = self._transport, self.http
+        if not begin and (exchange.is_over or exchange.answer_head is not None):
+            return False
         if self._dead or http is None or transport is None or transport.is_closing():
             raise exchange.error or TransportError("ReadError", CLOSED, unprocessed=begin)
         if begin:
             clean = not transport.get_write_buffer_size()
-            http.begin(exchange, end=last and not data)
-            self.stamp_sending(exchange.phases, self._socket)
+            self.begin(exchange, self._socket, end=last and not data)
         position = 0
         while True:
             if not begin and (exchange.is_over or exchange.answer_head is not None):
@@ -199,23 +231,16 @@ class AsyncioLink(OpeningLink):
                     # Not a byte of the request has left this machine: nobody can have processed it.
                     raise TransportError("WriteError", CLOSED, unprocessed=True)
             if self._paused:
-                await self._wait_for_room(timeout_s)
+                self._stalled.append(exchange)
             elif position >= len(data):
                 break
-            elif not http.room(exchange) and not await exchange.expect(timeout_s):
-                raise _too_slow()
+            elif http.room(exchange):
+                continue
+            if not await exchange.expect(timeout_s):
+                raise TransportError("WriteTimeout", "The server did not take the request in time.")
         if last:
             exchange.phases.send_ended_ns = now_ns()
         return True
-
-    async def _wait_for_room(self, timeout_s: float | None) -> None:
-        waiter: asyncio.Future[None] = self.loop.create_future()
-        self._room_waiters.append(waiter)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await waiter
-        except TimeoutError:
-            raise _too_slow() from None
 
     def drop(self, exchange: AsyncioExchange) -> None:
         """Nobody reads the exchange any more."""
@@ -226,6 +251,7 @@ class AsyncioLink(OpeningLink):
             self._end(TransportError("ReadError", CLOSED), by_peer=False)
         else:
             self._after()
+            self._read_on()
 
     def abandon(self, exchange: AsyncioExchange) -> None:
         """The answer was garbage-collected, in whatever thread."""
@@ -237,6 +263,12 @@ class AsyncioLink(OpeningLink):
         if not self._dead and self.http is not None:
             self.http.took(exchange, count)
             self._write()
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read again, where an answer over HTTP/1.1 had to wait for its reader."""
+        if self._transport is not None and not self.is_full and not self._dead:
+            self._transport.resume_reading()
 
     def hang_up(self, error: TransportError) -> None:
         """Close the connection now."""
@@ -272,7 +304,3 @@ class AsyncioLink(OpeningLink):
         if self._socket is not None:
             self._socket.close()
         self.fail(TransportError("ReadError", "The connection belongs to an event loop that has ended."))
-
-
-def _too_slow() -> TransportError:
-    return TransportError("WriteTimeout", "The server did not take the request in time.")

@@ -198,7 +198,7 @@ class AsyncEngine(_Engine):
         resent = False
         for _ in range(_MOST_CONNECTIONS):
             link = await pool.acquire(origin, timeouts, phases)
-            exchange = AsyncioExchange(head, phases, link, link.loop)
+            exchange = AsyncioExchange(head, phases, link, link.loop, link.woken)
             try:
                 if trace is not None:
                     await awaited(opened, trace, phases, link)

@@ -171,6 +171,8 @@ def checked(fields: Fields) -> list[tuple[bytes, bytes]]:
     for name, value in fields:
         if not _is_name(name) or _BROKEN_VALUE(value):
             raise MalformedError("a header that no header may be")
+        if name in _OF_ANOTHER_PROTOCOL:
+            raise MalformedError("a header that only HTTP/1.1 has")
         headers.append((name, value))
     return headers
 

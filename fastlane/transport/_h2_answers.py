@@ -178,6 +178,7 @@ class Http2Answers(Http2Streams):
                 if ends or head.status == 101:
                     raise wire.MalformedError("an informational head where none may be")
                 self._count("informational HEADERS")
+                stream.is_begun = True
                 return
             stream.body_bytes = wire.body_bytes(exchange.request_head.method, head)
             exchange.phases.first_byte_ns = self._now_ns
@@ -221,7 +222,7 @@ class Http2Answers(Http2Streams):
         code = int.from_bytes(payload)
         stream.window = 0
         self._forget(stream)
-        unprocessed = code == ErrorCodes.REFUSED_STREAM
+        unprocessed = code == ErrorCodes.REFUSED_STREAM and not stream.is_begun
         message = f"The server reset the stream: {wire.error_name(code)}"
         stream.exchange.fail(TransportError("RemoteProtocolError", message, unprocessed=unprocessed))
 

@@ -34,11 +34,13 @@ _CONFIGURATION = H2Configuration(
 class Stream:
     """An exchange that is not over by both sides."""
 
-    __slots__ = ("body_bytes", "exchange", "received", "stream_id", "uncredited", "window")
+    __slots__ = ("body_bytes", "exchange", "is_begun", "received", "stream_id", "uncredited", "window")
 
     def __init__(self, stream_id: int, exchange: Exchange) -> None:
         self.stream_id = stream_id
         self.exchange = exchange
+        self.is_begun = False
+        """The server has said that it works on the request (a head with a status of 1xx)."""
         self.window = limits.STREAM_WINDOW
         """Bytes that the peer may still send."""
         self.uncredited = 0

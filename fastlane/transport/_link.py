@@ -11,6 +11,7 @@ from ._errors import TransportError
 from ._exchange import Exchange, HttpConnection, RequestHead
 from ._h1 import Http1Connection
 from ._h2 import Http2Connection
+from ._limits import STREAM_WINDOW
 from ._phases import Opening, Phases
 from ._pool import Member
 from ._settings import Http2, Origin, PoolSettings
@@ -32,6 +33,11 @@ _LONGEST_TICK_S = 5.0
 _SHORTEST_TICK_S = 0.05
 
 CLOSED = "The connection was closed."
+
+# Bytes of an answer that wait for their reader: as many as a stream's window over HTTP/2 lets come. And how many come
+# between two looks at how many wait.
+_MOST_UNREAD_BYTES = STREAM_WINDOW
+_LOOK_BYTES = 1_048_576
 
 _DONE = b"[DONE]"
 
@@ -90,6 +96,11 @@ class Link(Member):
         self._lingering: deque[tuple[int, Exchange]] = deque()
         self._early = b""
         self._heard_ns = 0
+        self._exchange: Exchange | None = None
+        """The one exchange of HTTP/1.1."""
+        self._since_look = 0
+        self.is_reading = False
+        """Whether bytes of the peer's are being taken in at this moment."""
         self.error: TransportError | None = None
         """Why it was closed; None while it is open, and where nobody was harmed."""
 
@@ -143,6 +154,7 @@ class Link(Member):
     def receive(self, data: bytes | memoryview, time_ns: int) -> None:
         """Bytes have come. Raises TransportError where the connection cannot go on."""
         self._heard_ns = time_ns
+        self._since_look += len(data)
         http, tls = self.http, self.tls
         assert http is not None
         if tls is None:
@@ -194,10 +206,36 @@ class Link(Member):
         http = self.http
         return isinstance(http, Http2Connection) and http.goaway_code == _ENHANCE_YOUR_CALM
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether an exchange is open."""
+        return self.http is not None and self.http.open_exchanges > 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much of an answer over HTTP/1.1 is unread that no more should be taken in for now.
+
+        HTTP/2 has windows for that.
+        """
+        exchange = self._exchange
+        if exchange is None or self._since_look < _LOOK_BYTES:
+            return False
+        self._since_look = 0
+        unread = sum(len(data) for _, data in exchange.chunks)
+        if unread >= _MOST_UNREAD_BYTES:
+            self._since_look = _LOOK_BYTES  # to be looked at again each time
+            return True
+        return False
+
     # Exchanges
 
-    def stamp_sending(self, phases: Phases, sock: socket.socket | None) -> None:
-        """A request is about to be sent."""
+    def begin(self, exchange: LinkedExchange, sock: socket.socket | None, *, end: bool) -> None:
+        """Begin to send a request; `end` where it has no body. Raises TransportError."""
+        http = self._open_http()
+        http.begin(exchange, end=end)
+        if not isinstance(http, Http2Connection):
+            self._exchange = exchange
+        phases = exchange.phases
         opening = self.opening
         phases.opening = opening
         phases.reused = opening is not None and opening.connect_started_ns < (phases.started_ns or 0)

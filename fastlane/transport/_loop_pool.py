@@ -46,7 +46,12 @@ class LoopPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._until_the_end: Any = None
         self._closed = False
-        self._pool = Pool(max_connections=settings.max_connections, http2=settings.http2 != "never", make=self._make)
+        self._pool = Pool(
+            max_connections=settings.max_connections,
+            http2=settings.http2 != "never",
+            idle_ns=int(settings.idle_s * 1e9),
+            make=self._make,
+        )
 
     def _make(self, origin: Origin) -> AsyncioLink:
         return AsyncioLink(self, origin, connect_timeout_s=self._connect_timeout_s)
@@ -78,7 +83,7 @@ class LoopPool:
             self._start()
             return await self._wait(origin, waiter, timeouts)
         assert isinstance(member, AsyncioLink)
-        if member.claimed == 1 and member.looks_stale():
+        if not member.is_busy and member.looks_stale():
             try:
                 # The loop reads in the turn after next: what asked to be called goes before what has come.
                 await asyncio.sleep(0)

@@ -51,7 +51,12 @@ class ThreadPool:
 
     def _start_over(self) -> None:
         settings = self.settings
-        self._pool = Pool(max_connections=settings.max_connections, http2=settings.http2 != "never", make=self._make)
+        self._pool = Pool(
+            max_connections=settings.max_connections,
+            http2=settings.http2 != "never",
+            idle_ns=int(settings.idle_s * 1e9),
+            make=self._make,
+        )
 
     def _make(self, origin: Origin) -> ThreadLink:
         return ThreadLink(self, origin, connect_timeout_s=self._connect_timeout_s)
@@ -69,7 +74,7 @@ class ThreadPool:
         self._start(new, surplus)
         if waiter is None:
             assert isinstance(member, ThreadLink)
-            if member.claimed == 1 and member.looks_stale():
+            if not member.is_busy and member.looks_stale():
                 member.let_reader_catch_up()
             return member
         if phases is not None:

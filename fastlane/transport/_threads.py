@@ -26,6 +26,10 @@ def _class_of(error: BaseException) -> str:
     return f"{type(error).__name__} in the transport"
 
 
+# How often a thread that waits for room in the socket looks whether an answer has come already.
+_LOOK_S = 0.1
+
+
 class ThreadLink(OpeningLink):
     """One connection, its lock, and the thread that reads from it."""
 
@@ -36,6 +40,8 @@ class ThreadLink(OpeningLink):
         self.dropped: deque[ThreadExchange] = deque()
         """Exchanges whose answers were garbage-collected unread."""
         self._by_us = False
+        self._has_room = threading.Event()
+        """The application has made room for more of an answer over HTTP/1.1."""
         self.reads = 0
         self.thread = threading.Thread(target=self._run, name=f"fastlane {origin.host}:{origin.port}", daemon=True)
 
@@ -93,6 +99,9 @@ class ThreadLink(OpeningLink):
                 except TransportError as error:
                     return error
                 self.reads += 1
+                full = self.is_full
+                if full:
+                    self._has_room.clear()
                 changed = self.has_changed()
                 used_up = changed and self.is_used_up
                 http = self.http
@@ -104,6 +113,8 @@ class ThreadLink(OpeningLink):
                 self._tell(lambda owner: owner.changed(self))
             if used_up:
                 return None
+            while full and not self._dead and not self._has_room.wait(_LOOK_S):
+                pass
 
     def _time_is_up(self, time_ns: int) -> bool:
         owner = self._owner()
@@ -155,14 +166,13 @@ class ThreadLink(OpeningLink):
             position = 0
             while True:
                 with self.lock:
-                    if self._dead or self.http is None:
-                        raise exchange.error or TransportError("ReadError", CLOSED, unprocessed=not begun)
                     if begun and (exchange.is_over or exchange.answer_head is not None):
                         return
+                    if self._dead or self.http is None:
+                        raise exchange.error or TransportError("ReadError", CLOSED, unprocessed=not begun)
                     clean = not self._unsent
                     if not begun:
-                        self.http.begin(exchange, end=last and not data)
-                        self.stamp_sending(phases, self._socket)
+                        self.begin(exchange, self._socket, end=last and not data)
                     while not exchange.request_ended and not self._unsent:
                         before = position
                         position = self.push(exchange, data, position, last=last)
@@ -173,9 +183,11 @@ class ThreadLink(OpeningLink):
                     try:
                         self._flush()
                     except TransportError as error:
-                        # Not a byte of the request has left this machine: nobody can have processed it.
-                        error.unprocessed = clean and not begun
-                        raise
+                        if clean and not begun:
+                            # Not a byte of the request has left this machine: nobody can have processed it.
+                            error.unprocessed = True
+                            raise
+                        return  # an answer may have come before the server closed: the reading thread says so
                     begun = True
                     blocked = bool(self._unsent)
                     complete = position >= len(data) and not blocked
@@ -185,12 +197,18 @@ class ThreadLink(OpeningLink):
                     self.sweep()
                 if complete:
                     break
-                if not (self._wait_writable(write_timeout_s) if blocked else exchange.wait(write_timeout_s)):
+                if not (self._wait_writable(exchange, write_timeout_s) if blocked else exchange.wait(write_timeout_s)):
                     raise TransportError("WriteTimeout", "The server did not take the request in time.")
 
-    def _wait_writable(self, timeout_s: float | None) -> bool:
-        writer = self._writer
-        return writer is None or _is_ready(writer, timeout_s, write=True)
+    def _wait_writable(self, exchange: ThreadExchange, timeout_s: float | None) -> bool:
+        """Wait until the socket takes more, or an answer makes that needless; False where neither came in time."""
+        until_ns = None if timeout_s is None else now_ns() + int(timeout_s * 1e9)
+        while (writer := self._writer) is not None and exchange.answer_head is None and not exchange.is_over:
+            if _is_ready(writer, _LOOK_S, write=True):
+                return True
+            if until_ns is not None and now_ns() >= until_ns:
+                return False
+        return True
 
     def drop(self, exchange: ThreadExchange) -> None:
         """Nobody reads the exchange any more."""
@@ -203,6 +221,7 @@ class ThreadLink(OpeningLink):
             self._tell(lambda owner: owner.changed(self))
 
     def _drop(self, exchange: ThreadExchange) -> None:
+        self._has_room.set()
         if self._dead:
             exchange.leave()
         elif not self.cancel(exchange, now_ns()):
@@ -233,6 +252,8 @@ class ThreadLink(OpeningLink):
         with self.lock:
             if not self._dead and self.http is not None:
                 self.http.took(exchange, count)
+                if not self.is_full:
+                    self._has_room.set()
                 with contextlib.suppress(TransportError):  # the reader will find out
                     self._flush()
         if self.dropped:

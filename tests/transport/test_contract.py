@@ -450,7 +450,6 @@ def test_an_answer_of_http1_may_come_in_pieces_of_any_size(make_face: Any, size:
         assert peer.connections == 1
 
 
-@pytest.mark.xfail(reason="a connection that has ended is looked at before the answer that it brought", strict=False)
 @both_faces
 @pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
 def test_an_answer_that_comes_before_the_upload_has_ended_outlives_its_connection(make_face: Any, version: str) -> None:

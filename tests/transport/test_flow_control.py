@@ -195,7 +195,6 @@ def test_a_slow_reader_stops_its_server_at_the_window_and_nobody_else(make_face:
         assert len(peer.connections) == 1
 
 
-@pytest.mark.xfail(reason="what comes over HTTP/1.1 is read and kept though nobody takes it", strict=True)
 @both_faces
 def test_a_slow_reader_of_http1_stops_its_server_too(make_face: Any) -> None:
     sent = 0

@@ -220,7 +220,6 @@ def test_a_refusal_after_the_head_is_an_error_and_nothing_is_sent_again(make_fac
         assert len(peer.requests) == 1
 
 
-@pytest.mark.xfail(reason="an informational head is not taken for a sign of processing", strict=True)
 @both_faces
 def test_a_refusal_after_an_informational_head_is_an_error_and_nothing_is_sent_again(make_face: Any) -> None:
     def respond(stream: Stream) -> None:

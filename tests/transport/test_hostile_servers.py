@@ -361,7 +361,6 @@ def test_a_server_that_begins_with_anything_but_settings_is_an_error(make_face: 
         assert len(peer.connections) <= 4  # one may end before the request is sent on it
 
 
-@pytest.mark.xfail(reason="fields of the connection are not looked for in answers (RFC 9113, 8.2.2)", strict=True)
 @both_faces
 def test_an_answer_with_a_field_of_the_connection_is_an_error(make_face: Any) -> None:
     with (

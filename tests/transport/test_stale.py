@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.transport.faces import AsyncFace, SyncFace, both_faces
+from tests.transport.faces import both_faces
 from tests.transport.peer import Peer, PeerConnection, Stream, by_path
 from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, chunk
 
@@ -38,16 +38,7 @@ def test_a_connection_that_ends_while_idle_is_noticed_and_costs_no_error(
         assert len(peer.requests) == 3
 
 
-@pytest.mark.parametrize(
-    "make_face",
-    [
-        pytest.param(
-            SyncFace, marks=pytest.mark.xfail(reason="an end that nobody has read yet is not looked for", strict=False)
-        ),
-        AsyncFace,
-    ],
-    ids=["sync", "async"],
-)
+@both_faces
 def test_an_end_that_has_come_before_the_call_costs_no_error_however_soon_the_call_follows(make_face: Any) -> None:
     with Peer() as peer, make_face(peer.url) as face:
         for _ in range(60):

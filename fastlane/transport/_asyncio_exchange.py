@@ -27,12 +27,13 @@ class AsyncioExchange(LinkedExchange):
         "_callback",
         "_cancellation",
         "_context",
+        "_is_woken",
         "_loop",
-        "_outcome",
         "_since_ns",
         "_timeout_s",
         "_timer",
         "_woken",
+        "timed_out",
     )
 
     def __init__(
@@ -51,7 +52,10 @@ class AsyncioExchange(LinkedExchange):
         self._callback: Callable[[Any], object] | None = None
         self._context: contextvars.Context | None = None
         self._cancellation: asyncio.CancelledError | None = None
-        self._outcome = False
+        self._is_woken = False
+        """Resuming the task that waits is under way."""
+        self.timed_out = False
+        """The last wait ended because nothing happened in time."""
         self._timer: asyncio.TimerHandle | None = None
         self._timeout_s = 0.0
         self._since_ns = 0
@@ -64,15 +68,15 @@ class AsyncioExchange(LinkedExchange):
         self.tail = data if len(data) >= TAIL_BYTES else self.tail[-TAIL_BYTES:] + data
         if not self.discarding:
             self.chunks.append((now_ns, data))
-        if self._callback is not None and not self._outcome:
-            self._outcome = True
+        if self._callback is not None and not self._is_woken:
+            self._is_woken = True
             self._woken.append(self)
 
     def wake(self) -> None:
         if (self.answer_ended and self.request_ended) or self.error is not None:
             self.leave()
-        if self._callback is not None and not self._outcome:
-            self._outcome = True
+        if self._callback is not None and not self._is_woken:
+            self._is_woken = True
             if self.link.is_reading:
                 self._woken.append(self)
             else:
@@ -82,11 +86,12 @@ class AsyncioExchange(LinkedExchange):
     # What a task waits on
 
     def expect(self, timeout_s: float | None) -> AsyncioExchange:
-        """What to await until something happens: True, or False where nothing did within the time.
+        """What to wait on until something happens, or nothing has for `timeout_s`: then it has `timed_out`.
 
-        To be awaited at once, and by one task at a time.
+        To be awaited (or yielded to the task) at once, and by one task at a time.
         """
-        self._outcome = False
+        self._is_woken = self.timed_out = False
+        self._asyncio_future_blocking = True
         if timeout_s is not None:
             # One timer for all waits of the exchange: to set one and take it back costs more than a piece of an answer.
             self._since_ns = now_ns()
@@ -97,9 +102,9 @@ class AsyncioExchange(LinkedExchange):
         return self
 
     def __await__(self) -> Generator[Any, None, bool]:
-        self._asyncio_future_blocking = True
+        """True where something has happened, False where nothing did within the time."""
         yield self
-        return self._outcome
+        return not self.timed_out
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """As a future has it."""
@@ -114,11 +119,11 @@ class AsyncioExchange(LinkedExchange):
 
     def cancel(self, msg: object = None) -> bool:
         """As a future has it: the task that waits is cancelled. False where it is about to be resumed."""
-        if self._callback is None or self._outcome:
+        if self._callback is None or self._is_woken:
             return False
         # With its message, by which whoever cancelled knows its own cancellation again.
         self._cancellation = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
-        self._outcome = True
+        self._is_woken = True
         self._loop.call_soon(self.resume)
         return True
 
@@ -144,10 +149,11 @@ class AsyncioExchange(LinkedExchange):
 
     def _look(self) -> None:
         self._timer = None
-        if self._callback is None or self._outcome:
+        if self._callback is None or self._is_woken:
             return
         left_s = self._timeout_s - (now_ns() - self._since_ns) / 1e9
         if left_s <= 0:
+            self.timed_out = True
             self.resume()
         else:
             self._timer = self._loop.call_later(left_s, self._look)

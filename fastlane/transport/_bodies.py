@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import types
+from collections.abc import Generator, Iterator
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 from .._clock import now_ns
 from ._asyncio import AsyncioLink
@@ -114,8 +115,13 @@ class AsyncBody(_Body):
     _exchange: AsyncioExchange
     _link: AsyncioLink
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        exchange, timeout_s = self._exchange, self._read_timeout_s
+    def __aiter__(self) -> Self:
+        return self
+
+    # A generator that is awaited, and not an asynchronous one: fewer frames to go through for each piece.
+    @types.coroutine
+    def __anext__(self) -> Generator[Any, None, bytes]:
+        exchange = self._exchange
         chunks = exchange.chunks
         while True:
             if len(chunks) == 1:
@@ -123,14 +129,15 @@ class AsyncBody(_Body):
                 self._uncredited += len(data)
                 if self._uncredited >= _CREDIT_BYTES:
                     self._credit(exchange)
-                yield data
-            elif chunks:
-                yield self._next(exchange)
-            elif exchange.error is not None:
+                return data
+            if chunks:
+                return self._next(exchange)
+            if exchange.error is not None:
                 self._raise(exchange.error)
-            elif exchange.answer_ended:
-                return
-            elif not await exchange.expect(timeout_s):
+            if exchange.answer_ended:
+                raise StopAsyncIteration
+            yield exchange.expect(self._read_timeout_s)
+            if exchange.timed_out:
                 raise self._timed_out()
 
     async def aclose(self) -> None:

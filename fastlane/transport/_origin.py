@@ -1,0 +1,180 @@
+"""What a pool has and knows of one origin: its connections, its waiting calls, and how its server treats idle ones."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Protocol
+
+from ._errors import TransportError
+from ._exchange import Exchange, HttpConnection
+from ._settings import Origin
+
+# More streams than this on one connection, and a further connection is opened where that is allowed: the number that
+# RFC 9113 (6.5.2) asks every server to take at the least, and beyond which one lost packet delays too many.
+BUSY_STREAMS = 100
+
+UNBOUNDED = 1 << 31
+
+# How far around the time after which a server closes idle connections one of them is not trusted with a call: the
+# request and the server's goodbye would cross on the way, and nobody could say whether it was processed.
+_DOUBT_NS = 1_000_000_000
+
+# Servers that close a connection faster than this do not do so because it was idle.
+_SHORTEST_IDLE_NS = 1_000_000_000
+
+# Pings come no more often than this where we choose, lest a server counts them as a flood.
+_SHORTEST_PING_NS = 5_000_000_000
+
+
+class Waiter(Protocol):
+    """A call that waits for a connection."""
+
+    def grant(self, member: Member) -> None:
+        """A place on this connection is claimed for the call."""
+
+    def refuse(self, error: TransportError) -> None:
+        """No connection could be opened."""
+
+
+class Member:
+    """A connection as its pool sees it. Changed only under the pool's lock, apart from `ended`."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.http: HttpConnection | None = None
+        """None while the connection is being opened."""
+        self.is_open = False
+        """Whether the pool has heard that it is open: `http` may be there a moment earlier."""
+        self.is_closed = False
+        self.claimed = 0
+        """Calls that were given a place on it and have not left."""
+        self.was_used = False
+        """Whether a call was ever given a place on it."""
+        self.has_said = False
+        """Whether the pool has seen what the peer allows at first."""
+        self.ended: deque[Exchange] = deque()
+        """Exchanges that are over: each gives a place back when the pool looks."""
+        self.idle_since_ns = 0
+        """Since when it has been of no use: when the last call left, or asked for the origin if none was given it."""
+        self.unused_since_ns = 0
+        """Since when it has carried nothing, as its server sees it."""
+
+    def room(self, bound: int) -> int:
+        """Further calls that it may be given."""
+        http = self.http
+        if http is None or not self.is_open or self.is_closed:
+            return 0
+        return min(http.capacity, bound) - self.claimed
+
+    def looks_stale(self) -> bool:
+        """Whether something has come from the peer that nobody has looked at yet. Drivers override it."""
+        return False
+
+
+class OriginState:
+    """What the pool has and knows of one origin."""
+
+    __slots__ = (
+        "fruitless",
+        "grow_after_ns",
+        "idle_limit_ns",
+        "keep_warm",
+        "last_used_ns",
+        "members",
+        "opening",
+        "origin",
+        "pings_unwelcome",
+        "spare",
+        "speaks_http2",
+        "streams",
+        "waiters",
+    )
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.members: dict[Member, None] = {}
+        self.opening = 0
+        """How many of the members are being opened."""
+        self.spare: OrderedDict[Member, None] = OrderedDict()
+        """Members that may have room, the last used at the end: a call does not look through all of them."""
+        self.waiters: OrderedDict[Waiter, int] = OrderedDict()
+        """Each with its number in the order in which all calls of the pool began to wait."""
+        self.fruitless = 0
+        """Connections in a row that ended without having had a place for any of those who wait."""
+        self.grow_after_ns = 0
+        self.speaks_http2: bool | None = None
+        self.streams = BUSY_STREAMS
+        """Calls at once that the server allows on a new connection, up to `BUSY_STREAMS`."""
+        self.idle_limit_ns: int | None = None
+        self.pings_unwelcome = False
+        self.keep_warm = False
+        self.last_used_ns = 0
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing here but what was learned."""
+        return not self.members and not self.waiters
+
+    @property
+    def allows_nothing(self) -> bool:
+        """Whether the server has left an unused connection without any place: it would do so on the next."""
+        return any(
+            member.is_open
+            and not member.claimed
+            and not member.is_closed
+            and member.http is not None
+            and member.http.capacity < 1
+            for member in self.members
+        )
+
+    @property
+    def will_have_places(self) -> bool:
+        """Whether a connection is open or being opened that those who wait may hope for."""
+        return bool(self.opening) or any(
+            not member.is_closed and member.http is not None and member.http.capacity > 0 for member in self.members
+        )
+
+    def expected_places(self, *, http2: bool) -> int:
+        """Calls for which there will be places on what is being opened."""
+        # Until the first connection says which protocol it is, the calls of a burst wait for it together.
+        return self.opening * (self.streams if http2 and self.speaks_http2 is not False else 1)
+
+    def see(self, member: Member) -> None:
+        """Learn from an open connection what the server speaks and allows."""
+        http = member.http
+        if http is None:
+            return
+        self.speaks_http2 = http.http_version == "HTTP/2"
+        # What it says first, because that is what the next connection will hear as well.
+        if http.is_ready and not member.has_said:
+            member.has_said = True
+            self.streams = min(BUSY_STREAMS, http.capacity) or self.streams
+
+    def see_closed(self, member: Member, now_ns: int, *, by_idle_peer: bool, unwelcome_pings: bool) -> bool:
+        """Learn from a connection's end; True where the server closed it because it was idle."""
+        self.pings_unwelcome = self.pings_unwelcome or unwelcome_pings
+        unused_ns = now_ns - member.unused_since_ns
+        was_idle = by_idle_peer and unused_ns >= _SHORTEST_IDLE_NS
+        if was_idle:
+            self.idle_limit_ns = unused_ns
+        return was_idle
+
+    def in_doubt(self, member: Member, now_ns: int) -> bool:
+        """Whether the server is likely to be closing this idle connection right now."""
+        limit_ns = self.idle_limit_ns
+        if limit_ns is None or member.claimed:
+            return False
+        unused_ns = now_ns - member.unused_since_ns
+        if unused_ns > limit_ns + _DOUBT_NS:
+            self.idle_limit_ns = None  # it did not close this one: what was seen had another reason
+            return False
+        # A server that closes after very little time is still worth a connection that is reused at once.
+        return unused_ns > max(limit_ns - _DOUBT_NS, limit_ns // 2)
+
+    def ping_interval_ns(self, wanted_ns: int) -> int | None:
+        """Nanoseconds between two pings on an idle connection; None where they are not welcome."""
+        if self.pings_unwelcome:
+            return None
+        limit_ns = self.idle_limit_ns
+        # Twice within the time that the server waits.
+        return wanted_ns if limit_ns is None else min(wanted_ns, max(_SHORTEST_PING_NS, limit_ns // 2))

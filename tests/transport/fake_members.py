@@ -1,0 +1,158 @@
+"""A pool's connections without any network: the test says what happens to them, and asks who got a place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastlane.transport._errors import TransportError
+from fastlane.transport._pool import Member, Pool
+from fastlane.transport._settings import Origin
+
+SECOND = 1_000_000_000
+FAILURE = TransportError("ConnectError", "nobody there")
+
+
+def origin_of(number: int = 0) -> Origin:
+    return Origin("https", f"host{number}.test", 443, f"host{number}.test")
+
+
+HERE, THERE = origin_of(1), origin_of(2)
+
+
+class FakeHttp:
+    """As much of an `HttpConnection` as a pool looks at."""
+
+    def __init__(self, http_version: str, capacity: int) -> None:
+        self.http_version = http_version
+        self.capacity = capacity
+        self.open_exchanges = 0
+        self.is_ready = True
+
+
+class FakeWaiter:
+    """A call that waits, and what became of it."""
+
+    def __init__(self) -> None:
+        self.member: Member | None = None
+        self.error: TransportError | None = None
+        self.number: int | None = None
+
+    def grant(self, member: Member) -> None:
+        assert self.waits
+        self.member = member
+
+    def refuse(self, error: TransportError) -> None:
+        assert self.waits
+        self.error = error
+
+    @property
+    def waits(self) -> bool:
+        return self.member is None and self.error is None
+
+
+class Desk:
+    """A pool, its clock, and what a driver would do."""
+
+    def __init__(self, *, max_connections: int = 1_000, http2: bool = True, idle_s: float = 300.0) -> None:
+        self.now_ns = 1_000 * SECOND
+        self.opening: list[Member] = []
+        """Connections that the pool wants opened, the first first."""
+        self.surplus: list[Member] = []
+        """Connections that the pool wants closed."""
+        self.made = 0
+        self.pool = Pool(max_connections=max_connections, http2=http2, idle_ns=int(idle_s * SECOND), make=self._make)
+
+    def _make(self, origin: Origin) -> Member:
+        self.made += 1
+        return Member(origin)
+
+    def take(self) -> None:
+        """What a driver does after each call of the pool."""
+        self.opening += self.pool.take_new()
+        self.surplus += self.pool.take_surplus()
+
+    def ask(self, origin: Origin = HERE) -> FakeWaiter:
+        """A call asks for a place."""
+        call = FakeWaiter()
+        member = self.pool.claim(origin, self.now_ns)
+        if member is None:
+            self.pool.wait(origin, call, self.now_ns)
+        else:
+            call.grant(member)
+        self.take()
+        return call
+
+    def ask_often(self, number: int, origin: Origin = HERE) -> list[FakeWaiter]:
+        return [self.ask(origin) for _ in range(number)]
+
+    def opens(self, capacity: int = 100, *, http_version: str = "HTTP/2", ready: bool = True) -> Member:
+        """The first connection that is being opened is open."""
+        member = self.opening.pop(0)
+        http: Any = FakeHttp(http_version, capacity)
+        http.is_ready = ready
+        member.http = http
+        self.pool.opened(member, self.now_ns)
+        self.take()
+        return member
+
+    def opens_http1(self) -> Member:
+        return self.opens(1, http_version="HTTP/1.1")
+
+    def fails(self) -> Member:
+        """The first connection that is being opened cannot be."""
+        member = self.opening.pop(0)
+        self.pool.failed(member, FAILURE, self.now_ns)
+        self.take()
+        return member
+
+    def ends(self, call: FakeWaiter) -> None:
+        """The call's answer is over, and the driver says so."""
+        self.ends_quietly(call)
+        member = call.member
+        assert member is not None
+        self.changes(member)
+
+    def ends_quietly(self, call: FakeWaiter) -> None:
+        """The call's answer is over, and nobody says so: its finaliser could not take the lock."""
+        exchange: Any = object()
+        assert call.member is not None
+        call.member.ended.append(exchange)
+
+    def changes(self, member: Member, capacity: int | None = None) -> None:
+        if capacity is not None:
+            http_of(member).capacity = capacity
+        self.pool.changed(member, self.now_ns)
+        self.take()
+
+    def leaves(self, call: FakeWaiter) -> None:
+        """The call leaves without having begun."""
+        assert call.member is not None
+        self.pool.unclaim(call.member, self.now_ns)
+        self.take()
+
+    def closes(self, member: Member, *, by_peer: bool = True, unwelcome_pings: bool = False) -> None:
+        self.pool.closed(
+            member, self.now_ns, by_idle_peer=by_peer and not member.claimed, unwelcome_pings=unwelcome_pings
+        )
+        self.take()
+
+    def passes(self, seconds: float) -> None:
+        self.now_ns += int(seconds * SECOND)
+
+    @property
+    def members(self) -> list[Member]:
+        return list(self.pool.members())
+
+
+def http_of(member: Member) -> Any:
+    assert member.http is not None
+    return member.http
+
+
+def warm_desk(capacity: int = 100, **options: Any) -> tuple[Desk, Member]:
+    """A desk with one idle connection."""
+    desk = Desk(**options)
+    call = desk.ask()
+    member = desk.opens(capacity)
+    desk.ends(call)
+    return desk, member

@@ -1,0 +1,281 @@
+"""Whatever happens in whatever order: no place is given twice, nobody is forgotten, and nothing is opened in vain."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from fastlane.transport._errors import TransportError
+from fastlane.transport._origin import UNBOUNDED, OriginState
+from fastlane.transport._pool import BUSY_STREAMS, MOST_IDLE, Member
+from fastlane.transport._settings import Origin
+from tests.transport.fake_members import HERE, THERE, Desk, FakeWaiter, http_of, origin_of
+
+ORIGINS = (HERE, THERE, origin_of(3))
+choices = st.integers(0, 1_000)
+origins = st.sampled_from(ORIGINS)
+capacities = st.sampled_from([0, 1, 2, 3, 100, 101, 250])
+seconds = st.sampled_from([0.1, 0.6, 1.0, 3.0, 4.0, 5.0, 400.0])
+
+
+class Call(FakeWaiter):
+    """A call that checks what it is given."""
+
+    def __init__(self, origin: Origin) -> None:
+        super().__init__()
+        self.origin = origin
+        self.withdrawn = False
+        self.is_over = False
+
+    def grant(self, member: Member) -> None:
+        super().grant(member)
+        assert not self.withdrawn
+        assert member.origin == self.origin
+        assert member.is_open
+        assert not member.is_closed
+        assert 0 < member.claimed <= http_of(member).capacity
+
+    @property
+    def is_queued(self) -> bool:
+        return self.waits and not self.withdrawn
+
+    @property
+    def is_live(self) -> bool:
+        return self.member is not None and not self.is_over
+
+
+class CarefulDesk(Desk):
+    """Checks that whatever is opened is needed."""
+
+    def _make(self, origin: Origin) -> Member:
+        state = self.pool._origins[origin]
+        needed = state.expected_places(http2=self.pool._http2) < len(state.waiters)
+        replaced = state.keep_warm and not state.members and self.now_ns - state.last_used_ns < self.pool._idle_ns
+        assert needed or replaced
+        return super()._make(origin)
+
+
+class Interleavings(RuleBasedStateMachine):
+    @initialize(limit=st.integers(1, 4), http2=st.booleans(), warm=st.sets(origins))
+    def begin(self, limit: int, http2: bool, warm: set[Origin]) -> None:
+        self.limit = limit
+        self.desk = CarefulDesk(max_connections=limit, http2=http2)
+        self.calls: list[Call] = []
+        self.unsettled: list[Call] = []
+        """Calls that have ended without a word to the pool."""
+        self.served = True
+        """Whether the pool has had the occasion to serve those who wait since anything happened behind its back."""
+        for origin in sorted(warm):
+            self.desk.pool.keep_warm(origin)
+
+    # What happens
+
+    @rule(origin=origins, number=st.sampled_from([1, 1, 1, 2, 5, 120]))
+    def ask(self, origin: Origin, number: int) -> None:
+        for _ in range(number):
+            call = Call(origin)
+            self.calls.append(call)
+            member = self.desk.pool.claim(origin, self.desk.now_ns)
+            if member is None:
+                self.desk.pool.wait(origin, call, self.desk.now_ns)
+                self.served = True
+            else:
+                queued = [each for each in self.calls if each.is_queued and each is not call]
+                assert all(each.origin != origin for each in queued)
+                call.grant(member)
+        self.desk.take()
+
+    def _one_live(self, number: int) -> Call:
+        live = [call for call in self.calls if call.is_live]
+        return live[number % len(live)]
+
+    @precondition(lambda self: any(call.is_live for call in self.calls))
+    @rule(number=choices, how=st.sampled_from(["ends", "ends", "ends_quietly", "leaves"]))
+    def end(self, number: int, how: str) -> None:
+        call = self._one_live(number)
+        call.is_over = True
+        if how == "ends_quietly":
+            self.unsettled.append(call)
+            self.served = False
+        getattr(self.desk, how)(call)
+        member = call.member
+        assert member is not None
+        self._happened(member, how != "ends_quietly")
+
+    def _happened(self, member: Member, was_said: bool = True) -> None:
+        if was_said and member in self.desk.members:
+            self.served = True
+
+    @precondition(lambda self: any(call.is_queued for call in self.calls))
+    @rule(number=choices)
+    def withdraw(self, number: int) -> None:
+        queued = [call for call in self.calls if call.is_queued]
+        call = queued[number % len(queued)]
+        self.desk.pool.withdraw(call.origin, call)
+        call.withdrawn = True
+
+    @precondition(lambda self: self.desk.opening)
+    @rule(number=choices, capacity=capacities, http2=st.booleans(), ready=st.booleans())
+    def opens(self, number: int, capacity: int, http2: bool, ready: bool) -> None:
+        self._turn_to(number)
+        if http2 and self.desk.pool._http2:
+            self.desk.opens(capacity, ready=ready)
+        else:
+            self.desk.opens(min(1, capacity), http_version="HTTP/1.1")
+        self.served = True
+
+    @precondition(lambda self: self.desk.opening)
+    @rule(number=choices, by_closing=st.booleans())
+    def fails(self, number: int, by_closing: bool) -> None:
+        self._turn_to(number)
+        origin = self.desk.opening[0].origin
+        waiting = [call for call in self.calls if call.is_queued]
+        if by_closing:
+            self.desk.closes(self.desk.opening.pop(0))
+        else:
+            self.desk.fails()
+        self._look_at_the_refused(waiting, origin)
+        self.served = True
+
+    def _turn_to(self, number: int) -> None:
+        opening = self.desk.opening
+        opening.insert(0, opening.pop(number % len(opening)))
+
+    def _look_at_the_refused(self, waiting: list[Call], origin: Origin) -> None:
+        refused = [call for call in waiting if call.error is not None]
+        assert all(call.origin == origin for call in refused)
+        if refused:
+            assert not [call for call in waiting if call.origin == origin and call.error is None]
+            assert not self.desk.pool.is_opening(origin)
+            assert all(http_of(member).capacity < 1 for member in self.desk.members if member.origin == origin)
+
+    def _one_open(self, number: int) -> Member:
+        members = [member for member in self.desk.members if member.is_open]
+        return members[number % len(members)]
+
+    @precondition(lambda self: any(member.is_open for member in self.desk.members))
+    @rule(number=choices, capacity=capacities)
+    def changes(self, number: int, capacity: int) -> None:
+        member = self._one_open(number)
+        http = http_of(member)
+        http.is_ready = True
+        self.desk.changes(member, min(1, capacity) if http.http_version == "HTTP/1.1" else capacity)
+        self.served = True
+
+    @precondition(lambda self: any(member.is_open for member in self.desk.members))
+    @rule(number=choices, by_peer=st.booleans())
+    def closes(self, number: int, by_peer: bool) -> None:
+        member = self._one_open(number)
+        waiting = [call for call in self.calls if call.is_queued]
+        self.desk.closes(member, by_peer=by_peer)
+        self._look_at_the_refused(waiting, member.origin)
+        for call in self.calls:
+            if call.member is member:
+                call.is_over = True
+        self.served = True
+
+    @rule(passed=seconds)
+    def passes(self, passed: float) -> None:
+        self.desk.passes(passed)
+        self.served = False
+
+    # What is always so
+
+    @invariant()
+    def no_more_connections_than_allowed(self) -> None:
+        if hasattr(self, "desk"):
+            assert len(self.desk.members) == self.desk.pool._count <= self.limit
+            assert len(self.desk.pool._idle) <= MOST_IDLE
+
+    @invariant()
+    def every_place_is_somebodys(self) -> None:
+        if not hasattr(self, "desk"):
+            return
+        for member in self.desk.members:
+            live = sum(call.member is member and call.is_live for call in self.calls)
+            assert member.claimed == live + len(member.ended)
+        assert not any(member.claimed for member in self.desk.surplus)
+        assert all(member.is_closed for member in self.desk.surplus)
+        assert not set(self.desk.surplus) & set(self.desk.members)
+
+    @invariant()
+    def what_is_kept_for_speed_agrees_with_what_is_so(self) -> None:
+        if not hasattr(self, "desk"):
+            return
+        pool = self.desk.pool
+        assert set(pool._idle) == {member for member in self.desk.members if member.is_open and not member.claimed}
+        idle_since = [member.unused_since_ns for member in pool._idle]
+        assert idle_since == sorted(idle_since)
+        assert {origin for origin, state in pool._origins.items() if state.waiters} == set(pool._waiting)
+        assert {member for member in self.desk.members if not member.is_open} == set(self.desk.opening)
+        for origin, state in pool._origins.items():
+            assert state.opening == sum(member.origin == origin for member in self.desk.opening)
+            assert set(state.spare) <= set(state.members)
+            assert list(state.waiters) == [call for call in self.calls if call.is_queued and call.origin == origin]
+            # Whoever looks for a place must find it: what has room is spare.
+            with_room = {member for member in state.members if member.room(BUSY_STREAMS) > 0}
+            assert with_room <= set(state.spare)
+
+    @invariant()
+    def nobody_waits_in_vain(self) -> None:
+        if not hasattr(self, "desk") or not self.served:
+            return
+        pool, now_ns = self.desk.pool, self.desk.now_ns
+        for state in pool._waiting.values():
+            for member in state.members:
+                assert member.room(BUSY_STREAMS) <= 0 or state.in_doubt(member, now_ns)
+            if state.opening:
+                continue
+            assert all(member.room(UNBOUNDED) <= 0 for member in state.members)
+            assert state.grow_after_ns > now_ns or state.allows_nothing or not pool._has_place()
+
+    @invariant()
+    def who_came_first_went_first(self) -> None:
+        if not hasattr(self, "desk"):
+            return
+        for origin in ORIGINS:
+            calls = [call for call in self.calls if call.origin == origin and not call.withdrawn]
+            waits = [call.waits for call in calls]
+            assert waits == sorted(waits)
+
+    def teardown(self) -> None:
+        """In the end, everybody is told."""
+        if hasattr(self, "desk"):
+            self.desk.pool.refuse_all(self.desk_error())
+            assert not any(call.is_queued for call in self.calls)
+
+    @staticmethod
+    def desk_error() -> TransportError:
+        return TransportError("ConnectError", "over")
+
+
+Interleavings.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
+TestInterleavings = Interleavings.TestCase
+
+
+@given(calls=st.integers(1, 700), capacity=st.integers(1, 400), limit=st.integers(1, 12))
+@settings(max_examples=60)
+def test_a_burst_opens_what_it_needs_and_no_more(calls: int, capacity: int, limit: int) -> None:
+    desk = Desk(max_connections=limit)
+    first = desk.ask()
+    desk.opens(capacity)
+    desk.ends(first)
+    burst = desk.ask_often(calls)
+    while desk.opening:
+        desk.opens(capacity)
+    each = min(capacity, BUSY_STREAMS)
+
+    assert desk.made == min(limit, -(-calls // each))
+    assert sum(not call.waits for call in burst) == min(calls, limit * capacity if desk.made == limit else calls)
+
+
+@given(limit_s=st.integers(2, 100), unused_s=st.floats(0, 200))
+def test_doubt_is_confined_to_the_time_at_which_the_server_closes(limit_s: int, unused_s: float) -> None:
+    state = OriginState(HERE)
+    member = Member(HERE)
+    state.idle_limit_ns = limit_s * 1_000_000_000
+    doubted = state.in_doubt(member, int(unused_s * 1e9))
+
+    assert not doubted or limit_s / 2 <= unused_s <= limit_s + 1
+    assert doubted or not limit_s - 0.99 <= unused_s <= limit_s + 1
+    assert (state.idle_limit_ns is None) == (unused_s * 1e9 >= (limit_s + 1) * 1e9 + 1)

@@ -15,10 +15,10 @@ from ._configuration import settings_of
 
 def warm(client: Any) -> bool:
     """Open a connection to the client's base URL; False where its connections are not ours."""
-    transport = _transport_of(client)
-    if transport is None:
+    wanted = _wanted(client)
+    if wanted is None:
         return False
-    request = _request(client)
+    transport, request = wanted
     try:
         return bool(transport.warm(request))
     except Exception as error:
@@ -27,10 +27,10 @@ def warm(client: Any) -> bool:
 
 async def awarm(client: Any) -> bool:
     """Open a connection to the client's base URL on this event loop; False where its connections are not ours."""
-    transport = _transport_of(client)
-    if transport is None:
+    wanted = _wanted(client)
+    if wanted is None:
         return False
-    request = _request(client)
+    transport, request = wanted
     try:
         return bool(await transport.warm(request))
     except Exception as error:
@@ -43,27 +43,39 @@ _connecting: set[asyncio.Task[None]] = set()
 
 def preconnect(client: Any, *, asynchronous: bool) -> None:
     """Begin to connect, in the background; if that fails, the first call says why."""
-    transport = _transport_of(client)
-    if transport is None:
+    wanted = _wanted(client)
+    if wanted is None:
         return
-    request = _request(client)
+    transport, request = wanted
+    # Not the client itself, which nothing but its application may keep alive.
+    http_client = client._client
     if not asynchronous:
 
         def connect() -> None:
             with contextlib.suppress(Exception):
-                transport.warm(request)
+                if not http_client.is_closed:
+                    transport.warm(request)
+                if http_client.is_closed:
+                    _let_go(transport)
 
-        threading.Thread(target=connect, name="fastlane preconnect", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # no further thread to be had: the first call connects
+            threading.Thread(target=connect, name="fastlane preconnect", daemon=True).start()
         return
 
     async def aconnect() -> None:
         with contextlib.suppress(Exception):
-            await transport.warm(request)
+            if not http_client.is_closed:
+                await transport.warm(request)
+            if http_client.is_closed:
+                await aclose(http_client)
 
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         return
+    for task in list(_connecting):
+        if task.get_loop().is_closed():  # it will never be done
+            _connecting.discard(task)
     task = loop.create_task(aconnect(), context=contextvars.Context())
     _connecting.add(task)
     task.add_done_callback(_connecting.discard)
@@ -87,18 +99,31 @@ async def aclose(http_client: Any) -> None:
         await aclose_if_unused(settings)
 
 
-def _transport_of(client: Any) -> Any:
-    """The transport of a client, where it is one of ours."""
+def _wanted(client: Any) -> tuple[Any, Any] | None:
+    """The transport to connect, and what a call would be sent on it as; None where the transport is not ours."""
     if client._fastlane is None:
         return None
-    transport = getattr(client._client, "_transport", None)
-    return transport if callable(getattr(transport, "warm", None)) else None
+    http_client = client._client
+    # The HTTP client's own method, so that its base URL and library apply. The address and the time-outs count; it is
+    # never sent.
+    request = http_client.build_request("GET", client.base_url, timeout=client.timeout)
+    choose = getattr(http_client, "_transport_for_url", None)  # which knows the mounts
+    transport = choose(request.url) if callable(choose) else getattr(http_client, "_transport", None)
+    if not callable(getattr(transport, "warm", None)):
+        return None
+    if http_client.is_closed:
+        closed = RuntimeError("Cannot connect, as the client has been closed.")
+        raise openai.APIConnectionError(request=request) from closed
+    return transport, request
 
 
-def _request(client: Any) -> Any:
-    """What a call would be sent as: its address and time-outs count, and it is never sent."""
-    # The HTTP client's own method, so that its base URL, mounts and library apply.
-    return client._client.build_request("GET", client.base_url, timeout=client.timeout)
+def _let_go(transport: Any) -> None:
+    """Close what was opened for a client that has been closed in the meantime, unless another client uses it."""
+    settings = getattr(transport, "settings", None)
+    if settings is not None:
+        from .transport._shared import close_if_left
+
+        close_if_left(transport)
 
 
 def _as_openai_error(error: Exception, request: Any) -> Exception:

@@ -34,7 +34,9 @@ def connections(provider: Emulator) -> int:
 
 
 def test_the_repr_is_the_fingerprint() -> None:
-    assert repr(Connection()) == "Connection(http2='prefer', idle_s=300.0, max_connections=1000)"
+    assert repr(Connection()) == (
+        "Connection(http2='prefer', idle_s=300.0, max_connections=1000, preconnect=False, ping_s=45.0)"
+    )
     assert eval(repr(Connection(http2="never", idle_s=5))) == Connection(http2="never", idle_s=5)
 
 
@@ -48,8 +50,8 @@ def test_settings_are_frozen_and_named() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"http2": "always"}, 'Connection(http2=...) takes "prefer" or "never", got \'always\''),
-        ({"http2": True}, 'Connection(http2=...) takes "prefer" or "never", got True'),
+        ({"http2": "always"}, 'Connection(http2=...) takes "prefer", "require" or "never", got \'always\''),
+        ({"http2": True}, 'Connection(http2=...) takes "prefer", "require" or "never", got True'),
         ({"idle_s": -1}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got -1"),
         ({"idle_s": 86_401}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got 86401"),
         ({"idle_s": float("nan")}, "Connection(idle_s=...) takes seconds from 0 to 86,400, got nan"),
@@ -59,6 +61,17 @@ def test_settings_are_frozen_and_named() -> None:
         ({"max_connections": 0}, "Connection(max_connections=...) takes a whole number of at least 1, got 0"),
         ({"max_connections": 2.5}, "Connection(max_connections=...) takes a whole number of at least 1, got 2.5"),
         ({"max_connections": True}, "Connection(max_connections=...) takes a whole number of at least 1, got True"),
+        ({"preconnect": 1}, "Connection(preconnect=...) takes True or False, got 1"),
+        ({"preconnect": None}, "Connection(preconnect=...) takes True or False, got None"),
+        ({"ping_s": 0.9}, "Connection(ping_s=...) takes seconds from 1 to 86,400, or None for no pings, got 0.9"),
+        ({"ping_s": 0}, "Connection(ping_s=...) takes seconds from 1 to 86,400, or None for no pings, got 0"),
+        ({"ping_s": 86_401}, "Connection(ping_s=...) takes seconds from 1 to 86,400, or None for no pings, got 86401"),
+        ({"ping_s": True}, "Connection(ping_s=...) takes seconds from 1 to 86,400, or None for no pings, got True"),
+        ({"ping_s": "45"}, "Connection(ping_s=...) takes seconds from 1 to 86,400, or None for no pings, got '45'"),
+        (
+            {"ping_s": float("nan")},
+            "Connection(ping_s=...) takes seconds from 1 to 86,400, or None for no pings, got nan",
+        ),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_with_what_was_expected(settings: dict[str, Any], message: str) -> None:
@@ -66,7 +79,18 @@ def test_a_setting_that_cannot_work_is_refused_with_what_was_expected(settings: 
         Connection(**settings)
 
 
-@pytest.mark.parametrize("settings", [{"idle_s": 0}, {"idle_s": 86_400}, {"max_connections": 1}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"idle_s": 0},
+        {"idle_s": 86_400},
+        {"max_connections": 1},
+        {"http2": "require"},
+        {"ping_s": None},
+        {"ping_s": 1},
+        {"ping_s": 86_400},
+    ],
+)
 def test_a_setting_at_its_bound_works(settings: dict[str, Any], make_caller: Any, arguments: dict[str, Any]) -> None:
     with make_caller(**arguments, max_retries=0, plays=[Connection(**settings)]) as caller:
         caller.ask(output_tokens=1)
@@ -113,6 +137,22 @@ def test_http1_where_the_server_offers_no_other(
     assert {entry.http_version for entry in http1_provider.log()} == {"HTTP/1.1"}
     assert connections(http1_provider) == 1
     assert [call.connection_reused for call in caller.calls] == [False, True]
+
+
+def test_http2_required_where_the_server_offers_no_other_is_an_error_that_says_so(
+    make_caller: Any, http1_provider: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not http1_provider.base_url.startswith("https"):
+        pytest.skip("without TLS nothing is agreed on")
+    for name, value in http1_provider.environment.items():
+        monkeypatch.setenv(name, value)
+    plays = [Connection(http2="require")]
+    with make_caller(base_url=http1_provider.base_url, api_key="k", max_retries=0, plays=plays) as caller:
+        with pytest.raises(openai.APIConnectionError) as raised:
+            caller.ask()
+
+        assert caller.last_call.error == "APIConnectionError"
+    assert "does not speak HTTP/2" in str(raised.value.__cause__)
 
 
 def test_the_phases_of_the_wire_are_on_the_record(make_caller: Any, arguments: dict[str, Any]) -> None:
@@ -165,14 +205,8 @@ def test_clients_with_different_settings_do_not_share(arguments: dict[str, Any],
     assert connections(provider) == 4
 
 
-def pool_of(client: Any) -> Any:
-    return client._client._transport._pool
-
-
-def context_of(client: Any) -> ssl.SSLContext:
-    context = pool_of(client)._ssl_context
-    assert isinstance(context, ssl.SSLContext)
-    return context
+def engine_of(client: Any) -> Any:
+    return client._client._transport._engine
 
 
 def test_a_second_client_loads_no_certificates(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,8 +220,8 @@ def test_a_second_client_loads_no_certificates(arguments: dict[str, Any], monkey
     with OpenAI(**arguments) as one:
         monkeypatch.setattr(ssl, "create_default_context", load)
         with OpenAI(**arguments) as two, OpenAI(**arguments) as three:
-            assert context_of(one) is context_of(two) is context_of(three)
-            assert pool_of(one) is pool_of(two)
+            assert engine_of(one) is engine_of(two) is engine_of(three)
+            assert engine_of(one).context() is engine_of(two).context()
     assert loaded == []
 
 
@@ -233,10 +267,10 @@ def open_sockets() -> int:
 def test_no_socket_is_left_when_the_last_client_closes(make_caller: Any, arguments: dict[str, Any]) -> None:
     gc.collect()
     before = open_sockets()
-    plays = [Connection(idle_s=123)]
+    plays = [Connection(idle_s=123, http2="never")]
     with make_caller(**arguments, plays=plays) as caller:
-        # A stream that is not read to its end keeps its connection.
-        *streams, left = [caller.start(1, output_tokens=20) for _ in range(4)]
+        # Over HTTP/1.1, a stream that is not read to its end keeps its connection.
+        *streams, left = [caller.start(1, output_tokens=1_000, token_ms=1) for _ in range(4)]
         during = open_sockets()
         for stream in streams:
             caller.rest(stream)

@@ -1,0 +1,442 @@
+"""A client that connects before its first call, and keeps a connection while nobody calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import trustme
+
+from fastlane import AsyncOpenAI, Connection, OpenAI
+from fastlane.emulator import Emulator
+from tests.transport.callers import AsyncCaller, SyncCaller, request as asking
+from tests.transport.connect_proxy import ConnectProxy
+from tests.transport.peer import ENHANCE_YOUR_CALM, Peer, PeerConnection, authority
+from tests.transport.resources import comes_true, threads
+
+
+def warm(caller: Any) -> bool:
+    result = caller.client.warm()
+    return bool(caller.loop.run(result)) if isinstance(caller, AsyncCaller) else bool(result)
+
+
+def connections(provider: Emulator) -> int:
+    return len({entry.connection_id for entry in provider.log()})
+
+
+# Warm
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_first_call_after_warm_finds_its_connection_open(caller: Any, protocol: str, times: int) -> None:
+    for _ in range(times):
+        assert warm(caller) is True
+    caller.ask(output_tokens=1)
+    attempt = caller.last_call.attempts[0]
+
+    assert attempt.http_version == protocol
+    assert attempt.connection_reused is True
+    assert attempt.wire.dns_s is None
+    assert attempt.wire.connect_s is None
+    assert attempt.wire.tls_s is None
+
+
+@pytest.fixture
+def peer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Peer]]:
+    """Makes scripted servers that clients trust."""
+    trusted = tmp_path / "trusted.pem"
+    authority().cert_pem.write_to_path(str(trusted))
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    with contextlib.ExitStack() as stack:
+        yield lambda **options: stack.enter_context(Peer(**options))
+
+
+def test_warm_waits_for_what_the_server_allows(make_caller: Any, peer: Callable[..., Peer]) -> None:
+    def opening(connection: PeerConnection) -> None:
+        connection.hold(allowed)
+        connection.settings()
+
+    allowed = threading.Event()
+    server = peer(opening=opening)
+    with make_caller(api_key="k", base_url=server.url) as caller, ThreadPoolExecutor(1) as beside:
+        warming = beside.submit(warm, caller)
+        server.wait_until(lambda: len(server.connections) == 1)
+        with pytest.raises(TimeoutError):
+            warming.result(0.3)
+        allowed.set()
+
+        assert warming.result(30) is True
+        assert warm(caller) is True
+    assert len(server.connections) == 1
+    assert server.requests == []
+
+
+def test_many_threads_that_warm_at_once_open_one_connection(peer: Callable[..., Peer]) -> None:
+    server = peer()
+    with OpenAI(api_key="k", base_url=server.url) as client, ThreadPoolExecutor(20) as beside:
+        assert all(beside.map(lambda _: client.warm(), range(40)))
+
+    assert len(server.connections) == 1
+
+
+@pytest.mark.asyncio
+async def test_many_tasks_that_warm_at_once_open_one_connection(peer: Callable[..., Peer]) -> None:
+    server = peer()
+    async with AsyncOpenAI(api_key="k", base_url=server.url) as client:
+        assert all(await asyncio.gather(*(client.warm() for _ in range(40))))
+
+    assert len(server.connections) == 1
+
+
+# Connections that are not ours
+
+
+def test_a_client_of_the_applications_own_is_not_warmed(arguments: dict[str, Any], provider: Emulator) -> None:
+    with OpenAI(**arguments, http_client=openai.DefaultHttpxClient()) as client:
+        assert client.warm() is False
+
+    assert not provider.log()
+
+
+@pytest.mark.asyncio
+async def test_an_asynchronous_client_of_the_applications_own_is_not_warmed(arguments: dict[str, Any]) -> None:
+    async with AsyncOpenAI(**arguments, http_client=openai.DefaultAsyncHttpxClient()) as client:
+        assert await client.warm() is False
+
+
+def test_connections_through_a_proxy_are_not_warmed(
+    make_caller: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ConnectProxy() as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        with make_caller(**arguments, plays=[Connection(preconnect=True)]) as caller:
+            assert warm(caller) is False
+        assert proxy.asked == []
+
+
+@pytest.mark.parametrize("plays", [None, [Connection(preconnect=True)]])
+def test_a_client_that_is_disabled_is_not_warmed(
+    make_caller: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, plays: Any
+) -> None:
+    monkeypatch.setenv("FASTLANE_DISABLED", "1")
+    with make_caller(**arguments, plays=plays) as caller:
+        assert warm(caller) is False
+
+
+def test_a_client_without_the_play_is_not_warmed(make_caller: Any, arguments: dict[str, Any]) -> None:
+    with make_caller(**arguments, plays=[]) as caller:
+        assert warm(caller) is False
+
+
+# Failure
+
+
+@pytest.fixture
+def black_hole() -> Iterator[str]:
+    """A server that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"https://127.0.0.1:{listener.getsockname()[1]}/v1"
+
+
+def unreachable() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"https://127.0.0.1:{listener.getsockname()[1]}/v1"
+
+
+def test_a_server_that_is_not_there_is_the_stock_clients_error(make_caller: Any) -> None:
+    with make_caller(api_key="k", base_url=unreachable()) as caller:
+        for _ in range(2):
+            with pytest.raises(openai.APIConnectionError) as raised:
+                warm(caller)
+            assert type(raised.value) is openai.APIConnectionError
+            assert raised.value.request.url.host == "127.0.0.1"
+
+
+def test_a_server_that_says_nothing_is_given_the_clients_connect_time(make_caller: Any, black_hole: str) -> None:
+    timeout = openai.Timeout(60, connect=0.2)
+    with (
+        make_caller(api_key="k", base_url=black_hole, timeout=timeout) as caller,
+        pytest.raises(openai.APITimeoutError),
+    ):
+        warm(caller)
+
+
+def test_a_server_that_does_not_say_what_it_allows_is_given_the_same(
+    make_caller: Any, peer: Callable[..., Peer]
+) -> None:
+    server = peer(opening=lambda connection: None)
+    with (
+        make_caller(api_key="k", base_url=server.url, timeout=openai.Timeout(60, connect=1)) as caller,
+        pytest.raises(openai.APITimeoutError),
+    ):
+        warm(caller)
+
+
+def test_a_certificate_of_another_authority_is_refused(
+    make_caller: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(str(other))
+    monkeypatch.setenv("SSL_CERT_FILE", str(other))
+    with make_caller(**arguments) as caller, pytest.raises(openai.APIConnectionError) as raised:
+        warm(caller)
+
+    assert not isinstance(raised.value, openai.APITimeoutError)
+    assert "CERTIFICATE_VERIFY_FAILED" in str(raised.value.__cause__)
+
+
+def test_a_closed_client_connects_no_more(peer: Callable[..., Peer]) -> None:
+    server = peer()
+    client = OpenAI(api_key="k", base_url=server.url)
+    client.close()
+    with pytest.raises(openai.APIConnectionError) as raised:
+        client.warm()
+
+    assert "closed" in str(raised.value.__cause__)
+    assert server.connections == []
+
+
+# Preconnect
+
+PRECONNECT = Connection(preconnect=True)
+
+
+def is_warm(server: Peer) -> bool:
+    return bool(server.connections and server.connections[0].settings_acked)
+
+
+def test_a_client_that_preconnects_has_connected_before_its_first_call(peer: Callable[..., Peer]) -> None:
+    server = peer()
+    with OpenAI(api_key="k", base_url=server.url, plays=[PRECONNECT]):
+        server.wait_until(lambda: is_warm(server))
+
+        assert server.requests == []
+    assert server.connections[0].closed.wait(30)
+    assert len(server.connections) == 1
+
+
+def test_the_first_call_uses_what_was_preconnected(arguments: dict[str, Any], provider: Emulator) -> None:
+    def connecting() -> bool:
+        return any(thread.name == "fastlane preconnect" for thread in threading.enumerate())
+
+    with SyncCaller(**arguments, plays=[PRECONNECT]) as caller:
+        assert comes_true(lambda: not connecting())
+        caller.ask(output_tokens=1)
+
+    assert caller.last_call.connection_reused is True
+    assert caller.last_call.attempts[0].wire.connect_s is None
+
+
+@pytest.mark.asyncio
+async def test_an_asynchronous_client_made_on_the_loop_preconnects(peer: Callable[..., Peer]) -> None:
+    server = peer()
+    async with AsyncOpenAI(api_key="k", base_url=server.url, plays=[PRECONNECT]) as client:
+        await asyncio.to_thread(server.wait_until, lambda: is_warm(server))
+        assert await client.warm() is True
+
+    assert len(server.connections) == 1
+
+
+def test_an_asynchronous_client_made_elsewhere_connects_when_it_is_asked_to(peer: Callable[..., Peer]) -> None:
+    server = peer()
+    with AsyncCaller(api_key="k", base_url=server.url, plays=[PRECONNECT]) as caller:
+        caller.sleep(0.2)
+        assert server.connections == []
+        assert warm(caller) is True
+        assert len(server.connections) == 1
+
+
+def test_a_preconnection_that_fails_is_left_to_the_first_call(make_caller: Any) -> None:
+    with (
+        make_caller(api_key="k", base_url=unreachable(), plays=[PRECONNECT], max_retries=0) as caller,
+        pytest.raises(openai.APIConnectionError),
+    ):
+        caller.ask()
+
+
+def test_no_thread_to_preconnect_in_is_no_error(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        client = OpenAI(**arguments, plays=[PRECONNECT])
+    client.chat.completions.create(**asking(output_tokens=1))
+    client.close()
+
+
+def test_a_client_that_is_closed_while_it_preconnects_leaves_nothing_open(
+    peer: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fastlane.transport._engines import SyncEngine
+
+    def late(engine: SyncEngine, request: Any) -> None:
+        began.set()
+        assert closed.wait(30)
+        real(engine, request)
+
+    began, closed, real = threading.Event(), threading.Event(), SyncEngine.warm
+    monkeypatch.setattr(SyncEngine, "warm", late)
+    before = threads()
+    server = peer()
+    client = OpenAI(api_key="k", base_url=server.url, plays=[PRECONNECT])
+    assert began.wait(30)
+    client.close()
+    closed.set()
+
+    assert comes_true(lambda: threads() <= before)
+    assert all(connection.closed.wait(30) for connection in server.connections)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("turns", [0, 3, 10])
+async def test_an_asynchronous_client_that_is_closed_while_it_preconnects_leaves_nothing_open(
+    peer: Callable[..., Peer], turns: int
+) -> None:
+    server = peer()
+    client = AsyncOpenAI(api_key="k", base_url=server.url, plays=[PRECONNECT])
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await client.close()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 30)
+
+    assert all([await asyncio.to_thread(connection.closed.wait, 30) for connection in server.connections])
+
+
+def test_a_loop_that_ends_while_a_client_preconnects_leaves_nothing_open(black_hole: str) -> None:
+    async def make() -> AsyncOpenAI:
+        client = AsyncOpenAI(api_key="k", base_url=black_hole, plays=[PRECONNECT])
+        await asyncio.sleep(0.05)
+        return client
+
+    client = asyncio.run(make())
+    asyncio.run(client.close())
+
+
+def test_preconnecting_keeps_no_client_alive(black_hole: str) -> None:
+    client = OpenAI(api_key="k", base_url=black_hole, plays=[PRECONNECT], timeout=openai.Timeout(60, connect=30))
+    reference = weakref.ref(client)
+    del client
+    gc.collect()
+
+    assert reference() is None
+
+
+LEAVE = """
+import fastlane
+
+fastlane.OpenAI(api_key="k", base_url="{}", timeout=600, plays=[fastlane.Connection(preconnect=True)])
+"""
+
+
+def test_a_program_that_ends_while_a_client_preconnects_ends(black_hole: str) -> None:
+    program = subprocess.run(
+        [sys.executable, "-c", LEAVE.format(black_hole)], capture_output=True, timeout=40, text=True, check=False
+    )
+
+    assert (program.returncode, program.stderr) == (0, "")
+
+
+# Keeping warm
+
+
+def closing_after(seconds: float) -> Callable[[PeerConnection], None]:
+    """A server that closes each connection when it has been idle for so long."""
+
+    def opening(connection: PeerConnection) -> None:
+        connection.settings()
+        connection.closed.wait(seconds)
+        connection.fin()
+
+    return opening
+
+
+def test_an_idle_connection_that_the_server_closes_is_replaced_before_the_next_call(
+    make_caller: Any, peer: Callable[..., Peer]
+) -> None:
+    def opening(connection: PeerConnection) -> None:
+        connection.settings()
+        if connection.number == 1:
+            connection.closed.wait(1.1)
+            connection.fin()
+
+    server = peer(opening=opening)
+    with make_caller(api_key="k", base_url=server.url) as caller:
+        warm(caller)
+        for _ in range(300):
+            caller.sleep(0.1)
+            if len(server.connections) == 2:
+                break
+        assert server.requests == []
+        caller.sleep(0.1)
+        call = caller.client.get("/next", cast_to=str)
+        assert (caller.loop.run(call) if isinstance(caller, AsyncCaller) else call) == "ok"
+
+    assert [stream.connection.number for stream in server.requests] == [2]
+    assert len(server.connections) == 2
+
+
+def test_without_warm_nothing_is_replaced(make_caller: Any, arguments: dict[str, Any]) -> None:
+    with make_caller(**arguments, plays=[Connection(idle_s=61)]) as caller:
+        caller.ask(output_tokens=1, fault="idle_fin=1.1")
+        caller.sleep(1.6)
+        caller.ask(output_tokens=1)
+
+    assert caller.last_call.connection_reused is False
+
+
+def test_replacing_ends_with_the_time_for_which_idle_connections_are_kept(
+    make_caller: Any, peer: Callable[..., Peer]
+) -> None:
+    server = peer(opening=closing_after(1.1))
+    with make_caller(api_key="k", base_url=server.url, plays=[Connection(idle_s=2)]) as caller:
+        warm(caller)
+        caller.sleep(3.4)
+
+        assert len(server.connections) == 2
+        assert all(connection.closed.is_set() for connection in server.connections)
+
+
+def test_a_server_that_closes_at_once_is_not_connected_to_again_and_again(
+    make_caller: Any, peer: Callable[..., Peer]
+) -> None:
+    server = peer(opening=closing_after(0.1))
+    with make_caller(api_key="k", base_url=server.url) as caller:
+        warm(caller)
+        caller.sleep(1)
+
+        assert len(server.connections) == 1
+
+
+def test_pings_go_out_until_the_server_objects(make_caller: Any, peer: Callable[..., Peer]) -> None:
+    def opening(connection: PeerConnection) -> None:
+        connection.settings()
+        if connection.number == 1:
+            server.wait_until(lambda: len(connection.pings) >= 2)
+            connection.goaway(0, ENHANCE_YOUR_CALM)
+            connection.fin()
+
+    server = peer(opening=opening)
+    with make_caller(api_key="k", base_url=server.url, plays=[Connection(ping_s=1)]) as caller:
+        warm(caller)
+        for _ in range(300):
+            caller.sleep(0.1)
+            if len(server.connections) == 2:
+                break
+        caller.sleep(2)
+
+        assert len(server.connections) == 2
+        assert server.connections[1].pings == []

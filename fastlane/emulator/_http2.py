@@ -70,7 +70,8 @@ class Http2:
             # h2 has already queued the GOAWAY that says what was wrong.
             self.connection.close()
             return
-        for event in events:
+        # The goodbye first: with it, h2 has stopped to send, which what else has come may ask for.
+        for event in sorted(events, key=lambda event: not isinstance(event, ConnectionTerminated)):
             self._handle(event)
 
     def _handle(self, event: Event) -> None:

@@ -75,6 +75,11 @@ class AsyncioLink(OpeningLink):
     def _resume(self) -> None:
         """Go on with the tasks that were waiting for what has come."""
         woken = self.woken
+        if getattr(self.loop, "_nest_patched", False):
+            # Loops that run within their own callbacks (nest_asyncio, in notebooks) need a turn for each task.
+            while woken:
+                self.loop.call_soon(woken.popleft().resume)
+            return
         try:
             while woken:
                 woken.popleft().resume()

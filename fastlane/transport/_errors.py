@@ -32,7 +32,9 @@ class TransportError(Exception):
 
     def again(self) -> TransportError:
         """The same failure for one more exchange: an exception that is raised twice mixes up two tracebacks."""
-        return TransportError(self.name, self.message, unprocessed=self.unprocessed)
+        made = TransportError(self.name, self.message, unprocessed=self.unprocessed)
+        made.__cause__ = self.__cause__  # such as the `ssl.SSLCertVerificationError` that applications look for
+        return made
 
 
 def as_library_error(error: TransportError, library: ModuleType, request: Any) -> Exception:

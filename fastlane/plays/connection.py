@@ -24,7 +24,7 @@ class Connection(Play):
     # Load balancers forget idle connections silently (AWS NAT gateways and network load balancers after 350 s), so
     # five minutes is what can be promised; the stock client gives up after 5 s.
     idle_s: float = 300.0
-    """Seconds for which a connection without a call is kept; one that is older is closed when the pool is next used."""
+    """Seconds for which a connection without a call is kept before it is closed."""
     max_connections: int = 1_000
     """Connections open at once in one pool, to all providers together: the stock client's own limit. Synchronous calls,
     and those of each event loop, have a pool of their own."""
@@ -32,9 +32,9 @@ class Connection(Play):
     """Whether a client connects as soon as it is made, in the background, and keeps a connection open through idle
     time: one that the server closes is replaced. An asynchronous client has to be made on the running event loop for
     that; elsewhere `await client.warm()` does the same."""
-    # Below the idle time-outs of common load balancers (60 s), and so seldom that no server counts it as a flood: the
-    # strictest in wide use, gRPC's, objects to more than two within two hours only while no stream was ever opened,
-    # and what it then says (ENHANCE_YOUR_CALM) ends the pings to that server.
+    # Below the idle time-outs of common load balancers (60 s), and far below what flood limits of HTTP servers count.
+    # Only gRPC's own servers want fewer without an open stream (more than two within two hours are too many,
+    # https://github.com/grpc/grpc/blob/master/doc/keepalive.md); they say so (ENHANCE_YOUR_CALM), which ends the pings.
     ping_s: float | None = 45.0
     """Seconds between two HTTP/2 pings on a connection without a call; None for none."""
 

@@ -25,8 +25,8 @@ _READ_BYTES = 65_536
 class AsyncioLink(OpeningLink):
     """One connection on an event loop."""
 
-    def __init__(self, owner: LoopPool, origin: Origin, *, connect_timeout_s: float | None) -> None:
-        super().__init__(owner, origin, connect_timeout_s=connect_timeout_s)
+    def __init__(self, owner: LoopPool, origin: Origin) -> None:
+        super().__init__(owner, origin)
         self._stalled: deque[AsyncioExchange] = deque()
         """Those whose requests wait for room in the socket."""
         self._paused = False
@@ -94,10 +94,14 @@ class AsyncioLink(OpeningLink):
                 TransportError("ConnectError", "The server closed the connection during the TLS handshake.")
             )
         elif not self._dead and self.http is not None:
+            self.is_reading = True
             try:
                 self.receive_end(now_ns())
             except TransportError as error:
                 self._end(error, by_peer=True)
+            finally:
+                self.is_reading = False
+            self._resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None and not self._dead and self.http is not None and self._shaken is None:
@@ -144,8 +148,9 @@ class AsyncioLink(OpeningLink):
         owner = self._owner()
         if self._dead:
             return
-        if owner is None:
+        if owner is None and not self.is_busy:  # answers that are still read keep their pool alive
             self._end(None, by_peer=False)
+        if owner is None:
             return
         settings = self._settings
         ping_ns = None if settings.ping_s is None else owner.ping_interval_ns(self.origin, int(settings.ping_s * 1e9))
@@ -153,7 +158,8 @@ class AsyncioLink(OpeningLink):
             self._end(None, by_peer=False)
             return
         self._timer = self.loop.call_later(self._tick_s, self._look)
-        self._after()
+        self._write()
+        owner.changed(self)  # calls may wait that a failure to open a further connection has left waiting
 
     def _end(self, error: TransportError | None, *, by_peer: bool) -> None:
         """The connection is at its end: tell everybody, and close it."""
@@ -277,12 +283,10 @@ class AsyncioLink(OpeningLink):
 
     def hang_up(self, error: TransportError) -> None:
         """Close the connection now."""
-        if self.http is None and not self._dead:
-            self._dead = True  # its opening fails
-            if self._transport is not None:
-                self._transport.abort()
-            return
-        self._end(error, by_peer=False)
+        if self.http is not None:
+            self._end(error, by_peer=False)
+        elif self.opening_task is not None:
+            self.opening_task.cancel()
 
     def looks_stale(self) -> bool:
         """Whether bytes or an end have come that the loop has not looked at yet."""
@@ -305,6 +309,7 @@ class AsyncioLink(OpeningLink):
     def forget(self) -> None:
         """Let go of the socket without a word: its loop has ended, or belongs to the parent process."""
         self._dead = True
+        self.is_reading = True  # nobody can be resumed on a loop that has ended
         self.tls = None
         if self._socket is not None:
             self._socket.close()

@@ -65,6 +65,7 @@ class AsyncioExchange(LinkedExchange):
     def arrived(self, data: bytes, now_ns: int) -> None:
         # As the base class has it, in one piece: this is the path of every piece of every answer.
         self.phases.data_ns.append(now_ns)
+        self.arrived_bytes += len(data)
         self.tail = data if len(data) >= TAIL_BYTES else self.tail[-TAIL_BYTES:] + data
         if not self.discarding:
             self.chunks.append((now_ns, data))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .._clock import now_ns
 from ._connect import Connected, connect_asyncio
 from ._errors import TransportError
-from ._link import CLOSED, Link
+from ._link import CLOSED, MOST_OPENING_NS, Link
 from ._settings import Origin
 from ._tls import Tls
 
@@ -22,15 +22,13 @@ if TYPE_CHECKING:
 class OpeningLink(Link, asyncio.BufferedProtocol):
     """A connection on an event loop, up to the moment when it stands."""
 
-    def __init__(self, owner: LoopPool, origin: Origin, *, connect_timeout_s: float | None) -> None:
+    def __init__(self, owner: LoopPool, origin: Origin) -> None:
         settings = owner.settings
-        tls = Tls(owner.context(), origin.server_hostname) if origin.scheme == "https" else None
-        super().__init__(origin, http2=settings.http2, tls=tls)
+        super().__init__(origin, http2=settings.http2)
         self.loop = owner.loop
         # The loop's timers must not keep a pool alive that everybody else has dropped.
         self._owner = weakref.ref(owner)
         self._settings = settings
-        self._connect_timeout_s = connect_timeout_s
         self.ready: asyncio.Future[None] = self.loop.create_future()
         """The peer has said what it allows, or the connection is gone."""
         self.gone: asyncio.Future[None] = self.loop.create_future()
@@ -38,6 +36,7 @@ class OpeningLink(Link, asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
         self._shaken: asyncio.Future[None] | None = None
+        self.opening_task: asyncio.Task[None] | None = None
         self._dead = False
 
     # Opening
@@ -46,7 +45,7 @@ class OpeningLink(Link, asyncio.BufferedProtocol):
         """Connect, and tell the pool how it went."""
         failure: TransportError | None = None
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(MOST_OPENING_NS / 1e9):
                 await self._open()
         except TransportError as error:
             failure = error
@@ -56,11 +55,19 @@ class OpeningLink(Link, asyncio.BufferedProtocol):
             )
         except OSError as error:
             failure = TransportError("ConnectError", str(error))
+            failure.__cause__ = error
         except BaseException as error:
             self._opening_failed(TransportError("ConnectError", f"{type(error).__name__} while connecting"))
             raise
         if failure is not None:
             self._opening_failed(failure)
+
+    def opening_ended(self, task: asyncio.Task[None]) -> None:
+        """The task that opens is over; one that was cancelled before its first step has told nobody."""
+        if task.cancelled() and not self._dead:
+            self._opening_failed(TransportError("ConnectError", CLOSED))
+        if self._transport is None:
+            self._be_gone()
 
     def _opening_failed(self, error: TransportError) -> None:
         self._dead = True
@@ -73,6 +80,12 @@ class OpeningLink(Link, asyncio.BufferedProtocol):
             owner.failed(self, error)
 
     async def _open(self) -> None:
+        owner = self._owner()
+        if owner is None or self._dead:
+            raise TransportError("ConnectError", CLOSED)
+        if self.origin.scheme == "https":
+            self.tls = Tls(owner.context(), self.origin.server_hostname)
+        del owner
         connected = await connect_asyncio(self.origin.host, self.origin.port)
         self._socket = connected.socket
         try:

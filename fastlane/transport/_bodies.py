@@ -29,33 +29,39 @@ class _Body:
     """What both forms share."""
 
     def __init__(
-        self, library: ModuleType, request: Any, exchange: Any, link: Any, read_timeout_s: float | None
+        self, library: ModuleType, request: Any, exchange: Any, link: Any, pool: Any, read_timeout_s: float | None
     ) -> None:
         self._library = library
         self._request = request
         self._exchange = exchange
         self._link = link
+        # A transport that the application has dropped lives on until its answers are read.
+        self._pool = pool
         self._read_timeout_s = read_timeout_s
-        self._uncredited = 0
+        self._credited_bytes = 0
         self._is_closed = False
 
     def _next(self, exchange: Exchange) -> bytes:
-        """The next piece, of which there is one, with all that came with it."""
+        """The next piece, with all that came with it; empty where another thread has closed the answer."""
         chunks = exchange.chunks
-        came_ns, data = chunks.popleft()
-        if chunks and chunks[0][0] == came_ns:
-            pieces = [data]
-            while chunks and chunks[0][0] == came_ns:
-                pieces.append(chunks.popleft()[1])
-            data = b"".join(pieces)
+        try:
+            came_ns, data = chunks.popleft()
+            if chunks and chunks[0][0] == came_ns:
+                pieces = [data]
+                while chunks and chunks[0][0] == came_ns:
+                    pieces.append(chunks.popleft()[1])
+                data = b"".join(pieces)
+        except IndexError:
+            return b""
         exchange.phases.chunk_ns = came_ns
-        self._uncredited += len(data)
-        if self._uncredited >= _CREDIT_BYTES:
+        exchange.taken_bytes += len(data)
+        if exchange.taken_bytes - self._credited_bytes >= _CREDIT_BYTES:
             self._credit(exchange)
         return data
 
     def _credit(self, exchange: Exchange) -> None:
-        count, self._uncredited = self._uncredited, 0
+        count = exchange.taken_bytes - self._credited_bytes
+        self._credited_bytes = exchange.taken_bytes
         self._link.took(exchange, count)
 
     def _timed_out(self) -> Exception:
@@ -84,7 +90,9 @@ class SyncBody(_Body):
             # In this order: the thread that reads adds a piece before it says that it was the last.
             is_over = exchange.answer_ended or exchange.error is not None
             if chunks:
-                yield self._next(exchange)
+                data = self._next(exchange)
+                if data:
+                    yield data
             elif not is_over:
                 if not exchange.wait(timeout_s):
                     raise self._timed_out()
@@ -126,8 +134,8 @@ class AsyncBody(_Body):
         while True:
             if len(chunks) == 1:
                 exchange.phases.chunk_ns, data = chunks.popleft()
-                self._uncredited += len(data)
-                if self._uncredited >= _CREDIT_BYTES:
+                exchange.taken_bytes += len(data)
+                if exchange.taken_bytes - self._credited_bytes >= _CREDIT_BYTES:
                     self._credit(exchange)
                 return data
             if chunks:

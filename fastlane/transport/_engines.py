@@ -52,7 +52,9 @@ class _Engine:
         settings = self.settings
         return ssl_context(settings.verify, settings.certificates, settings.http2, library=settings.library)
 
-    def _response(self, request: Any, exchange: Exchange, link: Any, read_timeout_s: float | None, body: Any) -> Any:
+    def _response(
+        self, request: Any, exchange: Exchange, link: Any, pool: Any, read_timeout_s: float | None, body: Any
+    ) -> Any:
         head = exchange.answer_head
         assert head is not None
         version = link.http_version
@@ -65,10 +67,29 @@ class _Engine:
             extensions["stream_id"] = exchange.stream_id
         else:
             extensions["reason_phrase"] = head.reason
-        stream = body(self._library, request, exchange, link, read_timeout_s)
+        stream = body(self._library, request, exchange, link, pool, read_timeout_s)
         response = self._library.Response(head.status, headers=head.headers, stream=stream, extensions=extensions)
         bound_expansion(response, self._library)
         return response
+
+
+class _Retry:
+    """Whether a request is sent once more on another connection."""
+
+    def __init__(self, *, replayable: bool) -> None:
+        self._replayable = replayable
+        self._resent = False
+
+    def after(self, error: BaseException, phases: Phases) -> bool:
+        """Only where the server has certainly not processed it, and once; not counted where nothing was sent."""
+        if not isinstance(error, TransportError) or not error.unprocessed:
+            return False
+        begun = phases.send_started_ns is not None
+        if begun and (self._resent or not self._replayable):
+            return False
+        self._resent = self._resent or begun
+        phases.begin_again(resent=begun)
+        return True
 
 
 class NetworkStream:
@@ -107,7 +128,7 @@ class SyncEngine(_Engine):
         trace = request.extensions.get("trace")
         rest = pieces(request) if body is None else iter(())
         first = next(rest) if body is None else (body, True)
-        resent = False
+        retry = _Retry(replayable=body is not None)
         for _ in range(_MOST_CONNECTIONS):
             link = self._pool.acquire(origin, timeouts, phases)
             exchange = ThreadExchange(head, phases, link)
@@ -122,19 +143,14 @@ class SyncEngine(_Engine):
                         raise exchange.error
                     if not exchange.wait(timeouts.read):
                         raise TransportError("ReadTimeout", "The server did not answer in time.")
+                if trace is not None:
+                    answered(trace, link, exchange)
+                body_type = body_class(self._library, asynchronous=False)
+                return self._response(request, exchange, link, self._pool, timeouts.read, body_type)
             except BaseException as error:
-                begun = phases.send_started_ns is not None
                 link.drop(exchange)
-                if not isinstance(error, TransportError) or not error.unprocessed:
+                if not retry.after(error, phases):
                     raise
-                if begun and (resent or body is None):
-                    raise
-                resent = resent or begun
-                phases.begin_again(resent=begun)
-                continue
-            if trace is not None:
-                answered(trace, link, exchange)
-            return self._response(request, exchange, link, timeouts.read, body_class(self._library, asynchronous=False))
         raise TransportError("ConnectError", f"{_MOST_CONNECTIONS} connections were closed before they could be used.")
 
     def warm(self, request: Any) -> None:
@@ -169,7 +185,9 @@ class AsyncEngine(_Engine):
             self._forget_ended_loops()
             pool = self._pools[loop] = LoopPool(self.settings, self.context)
             pools = self._pools
-            await pool.close_at_the_end(lambda: pools.pop(loop, None))
+            made = pool
+            # Not by the loop alone: another pool may be its by then.
+            await pool.close_at_the_end(lambda: pools.pop(loop) if pools.get(loop) is made else None)
         return pool
 
     def _forget_ended_loops(self) -> None:
@@ -195,7 +213,7 @@ class AsyncEngine(_Engine):
         pool = await self._pool()
         rest = None if body is not None else async_pieces(request)
         first = (body or b"", True) if rest is None else await anext(rest)
-        resent = False
+        retry = _Retry(replayable=body is not None)
         for _ in range(_MOST_CONNECTIONS):
             link = await pool.acquire(origin, timeouts, phases)
             exchange = AsyncioExchange(head, phases, link, link.loop, link.woken)
@@ -210,19 +228,14 @@ class AsyncEngine(_Engine):
                         raise exchange.error
                     if not await exchange.expect(timeouts.read):
                         raise TransportError("ReadTimeout", "The server did not answer in time.")
+                if trace is not None:
+                    await awaited(answered, trace, link, exchange)
+                body_type = body_class(self._library, asynchronous=True)
+                return self._response(request, exchange, link, pool, timeouts.read, body_type)
             except BaseException as error:
-                begun = phases.send_started_ns is not None
                 link.drop(exchange)
-                if not isinstance(error, TransportError) or not error.unprocessed:
+                if not retry.after(error, phases):
                     raise
-                if begun and (resent or body is None):
-                    raise
-                resent = resent or begun
-                phases.begin_again(resent=begun)
-                continue
-            if trace is not None:
-                await awaited(answered, trace, link, exchange)
-            return self._response(request, exchange, link, timeouts.read, body_class(self._library, asynchronous=True))
         raise TransportError("ConnectError", f"{_MOST_CONNECTIONS} connections were closed before they could be used.")
 
     async def warm(self, request: Any) -> None:

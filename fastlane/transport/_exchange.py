@@ -46,6 +46,7 @@ class Exchange:
     __slots__ = (
         "answer_ended",
         "answer_head",
+        "arrived_bytes",
         "chunks",
         "discarding",
         "error",
@@ -54,6 +55,7 @@ class Exchange:
         "request_head",
         "stream_id",
         "tail",
+        "taken_bytes",
     )
 
     def __init__(self, request_head: RequestHead, phases: Phases) -> None:
@@ -65,6 +67,10 @@ class Exchange:
         """The final head (not an informational 1xx), once it has come."""
         self.chunks: deque[tuple[int, bytes]] = deque()
         """Pieces of the body not read yet, each with its arrival; never an empty piece."""
+        self.arrived_bytes = 0
+        """Bytes of the body that have come. Written where the connection's bytes are handled only."""
+        self.taken_bytes = 0
+        """Bytes of the body that were read. Written by the reader only."""
         self.request_ended = False
         """The whole request was handed over."""
         self.answer_ended = False
@@ -87,6 +93,7 @@ class Exchange:
     def arrived(self, data: bytes, now_ns: int) -> None:
         """A piece of the body, not empty, has arrived."""
         self.phases.data_ns.append(now_ns)
+        self.arrived_bytes += len(data)
         self.tail = data if len(data) >= TAIL_BYTES else self.tail[-TAIL_BYTES:] + data
         if not self.discarding:
             self.chunks.append((now_ns, data))

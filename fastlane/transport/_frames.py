@@ -171,7 +171,7 @@ def checked(fields: Fields) -> list[tuple[bytes, bytes]]:
     for name, value in fields:
         if not _is_name(name) or _BROKEN_VALUE(value):
             raise MalformedError("a header that no header may be")
-        if name in _OF_ANOTHER_PROTOCOL:
+        if name in _OF_ANOTHER_PROTOCOL and name != b"host":
             raise MalformedError("a header that only HTTP/1.1 has")
         headers.append((name, value))
     return headers

@@ -19,7 +19,8 @@ from ._sockets import tcp_info
 from ._tls import Tls
 
 # After `data: [DONE]`, or behind the head of a refusal, the end of the answer is in the same packet or right behind it.
-# Waiting for it this long keeps the connection (HTTP/1.1) or spares the server a reset (HTTP/2).
+# Waiting for it this long, and up to the next look at the time, keeps the connection (HTTP/1.1) or spares the server a
+# reset (HTTP/2).
 LINGER_NS = 1_000_000_000
 
 # A peer that does not answer a ping for this long is gone: RFC 9113 (6.7) asks for an answer before anything else.
@@ -32,12 +33,11 @@ _WRITE_BYTES = 262_144
 _LONGEST_TICK_S = 5.0
 _SHORTEST_TICK_S = 0.05
 
-CLOSED = "The connection was closed."
+# A connection is opened for as long as a call waits for it, which has a time-out of its own. One that is opened for
+# nobody, or for calls without a time-out, is given up after this long.
+MOST_OPENING_NS = 600_000_000_000
 
-# Bytes of an answer that wait for their reader: as many as a stream's window over HTTP/2 lets come. And how many come
-# between two looks at how many wait.
-_MOST_UNREAD_BYTES = STREAM_WINDOW
-_LOOK_BYTES = 1_048_576
+CLOSED = "The connection was closed."
 
 _DONE = b"[DONE]"
 
@@ -88,21 +88,20 @@ class LinkedExchange(Exchange):
 class Link(Member):
     """One connection. Not thread-safe: a driver calls it where the connection's bytes are handled."""
 
-    def __init__(self, origin: Origin, *, http2: Http2, tls: Tls | None) -> None:
+    def __init__(self, origin: Origin, *, http2: Http2) -> None:
         super().__init__(origin)
         self.opening: Opening | None = None
-        self.tls = tls
+        self.tls: Tls | None = None
         self._http2 = http2
         self._lingering: deque[tuple[int, Exchange]] = deque()
         self._early = b""
         self._heard_ns = 0
         self._exchange: Exchange | None = None
         """The one exchange of HTTP/1.1."""
-        self._since_look = 0
         self.is_reading = False
         """Whether bytes of the peer's are being taken in at this moment."""
         self.error: TransportError | None = None
-        """Why it was closed; None while it is open, and where nobody was harmed."""
+        """Why it was closed; None while it is open."""
 
     @property
     def is_http1(self) -> bool:
@@ -154,7 +153,6 @@ class Link(Member):
     def receive(self, data: bytes | memoryview, time_ns: int) -> None:
         """Bytes have come. Raises TransportError where the connection cannot go on."""
         self._heard_ns = time_ns
-        self._since_look += len(data)
         http, tls = self.http, self.tls
         assert http is not None
         if tls is None:
@@ -218,14 +216,9 @@ class Link(Member):
         HTTP/2 has windows for that.
         """
         exchange = self._exchange
-        if exchange is None or self._since_look < _LOOK_BYTES:
+        if exchange is None or exchange.arrived_bytes - exchange.taken_bytes < STREAM_WINDOW:
             return False
-        self._since_look = 0
-        unread = sum(len(data) for _, data in exchange.chunks)
-        if unread >= _MOST_UNREAD_BYTES:
-            self._since_look = _LOOK_BYTES  # to be looked at again each time
-            return True
-        return False
+        return not exchange.is_over and not exchange.discarding
 
     # Exchanges
 
@@ -238,7 +231,7 @@ class Link(Member):
         phases = exchange.phases
         opening = self.opening
         phases.opening = opening
-        phases.reused = opening is not None and opening.connect_started_ns < (phases.started_ns or 0)
+        phases.reused = opening is not None and opening.ended_ns <= (phases.started_ns or 0)
         info = tcp_info(sock) if sock is not None else None
         if info is not None:
             phases.round_trip_time_ns, phases.congestion_window = info
@@ -276,8 +269,14 @@ class Link(Member):
         exchange.leave()
         return stays
 
+    def check_ready(self) -> None:
+        """Raise TransportError unless the peer has said what it allows, and the connection stands."""
+        if self.error is not None or self.http is None or not self.http.is_ready:
+            raise TransportError("ConnectError", "The server closed the connection before it said what it allows.")
+
     def fail(self, error: TransportError) -> None:
         """The connection is gone: break off what is open."""
+        self.error = error
         if self.http is not None:
             self.http.lost(error)
         self._lingering.clear()

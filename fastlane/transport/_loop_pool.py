@@ -42,19 +42,19 @@ class LoopPool:
         self.settings = settings
         self.context = context
         self.loop = asyncio.get_running_loop()
-        self._connect_timeout_s: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._until_the_end: Any = None
         self._closed = False
         self._pool = Pool(
             max_connections=settings.max_connections,
             http2=settings.http2 != "never",
+            plain_http2=settings.http2 == "require",
             idle_ns=int(settings.idle_s * 1e9),
             make=self._make,
         )
 
     def _make(self, origin: Origin) -> AsyncioLink:
-        return AsyncioLink(self, origin, connect_timeout_s=self._connect_timeout_s)
+        return AsyncioLink(self, origin)
 
     async def close_at_the_end(self, forget: Callable[[], object]) -> None:
         """Have `asyncio.run` close the connections: it ends what asynchronous generators are left."""
@@ -63,8 +63,10 @@ class LoopPool:
             try:
                 yield
             finally:
+                self._until_the_end = None
                 forget()
-                await self.aclose()
+                if not self._closed:
+                    await self.aclose()
 
         self._until_the_end = until_the_end()
         await anext(self._until_the_end)
@@ -73,7 +75,6 @@ class LoopPool:
 
     async def acquire(self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None) -> AsyncioLink:
         """A connection with a place for one exchange on it. Raises TransportError."""
-        self._connect_timeout_s = timeouts.connect
         member = self._pool.claim(origin, now_ns())
         if member is None:
             if phases is not None:
@@ -104,6 +105,10 @@ class LoopPool:
                 if opening and not self._pool.is_opening(origin):
                     opening = False  # the connection came, and has no place: from here on it is the pool's time
                     continue
+                self._pool.withdraw(origin, waiter)
+                for unwanted in self._pool.unwanted(origin):
+                    assert isinstance(unwanted, AsyncioLink)
+                    unwanted.hang_up(TransportError("ConnectTimeout", "Nobody waits for the connection any more."))
                 if opening:
                     raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
                 raise TransportError("PoolTimeout", "No connection became free in time.")
@@ -120,13 +125,16 @@ class LoopPool:
         return result
 
     def _start(self) -> None:
-        for member in self._pool.take_new():
+        new, surplus = self._pool.take_orders()
+        for member in new:
             assert isinstance(member, AsyncioLink)
             # In a context of its own: a connection outlives the call that happened to need it first.
             task = self.loop.create_task(member.open(), context=contextvars.Context())
+            member.opening_task = task
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        for member in self._pool.take_surplus():
+            task.add_done_callback(member.opening_ended)
+        for member in surplus:
             assert isinstance(member, AsyncioLink)
             member.hang_up(TransportError("ReadError", "The connection was closed."))
 
@@ -170,6 +178,7 @@ class LoopPool:
             await asyncio.wait([link.ready], timeout=timeouts.connect)
             if not link.ready.done():
                 raise TransportError("ConnectTimeout", "The server did not say what it allows in time.")
+            link.check_ready()
         finally:
             self.unclaim(link)
         self._pool.keep_warm(origin)
@@ -186,6 +195,9 @@ class LoopPool:
             link.hang_up(TransportError("ReadError", "The transport was closed."))
         if links or tasks:
             await asyncio.wait([*tasks, *(link.gone for link in links)], timeout=_CLOSE_S)
+        until_the_end, self._until_the_end = self._until_the_end, None
+        if until_the_end is not None:
+            await until_the_end.aclose()
 
     def forget(self) -> None:
         """Let go of the sockets without a word: the loop has ended, or belongs to the parent process."""

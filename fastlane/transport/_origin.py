@@ -15,6 +15,19 @@ BUSY_STREAMS = 100
 
 UNBOUNDED = 1 << 31
 
+# Connections without a call that are kept, as the stock client does.
+MOST_IDLE = 100
+
+# Origins of which more is remembered than which connections are open.
+MOST_ORIGINS = 1_000
+
+# After a further connection could not be opened, calls wait for a place without another try for this long.
+GROW_AGAIN_NS = 1_000_000_000
+
+# A connection may end before it had a place for anybody: the server is about to leave. That many in a row is no
+# accident.
+MOST_FRUITLESS = 5
+
 # How far around the time after which a server closes idle connections one of them is not trusted with a call: the
 # request and the server's goodbye would cross on the way, and nobody could say whether it was processed.
 _DOUBT_NS = 1_000_000_000

@@ -42,6 +42,11 @@ class Opening:
     """The protocol that TLS agreed on ("h2", "http/1.1"); None without TLS or where the server named none."""
     tls_version: str | None
 
+    @property
+    def ended_ns(self) -> int:
+        """When the connection could be used."""
+        return self.connect_ended_ns if self.tls_ended_ns is None else self.tls_ended_ns
+
 
 class Phases:
     """One attempt on the wire, filled in by the transport. Monotonic nanoseconds; None for what has not happened."""
@@ -117,4 +122,6 @@ class Phases:
         self.resent += resent
         self.opening = self.reused = self.http_version = None
         self.send_started_ns = self.send_ended_ns = self.first_byte_ns = self.answer_ended_ns = None
+        self.peer_stream_window = self.peer_connection_window = None
+        self.round_trip_time_ns = self.congestion_window = None
         del self.data_ns[:]

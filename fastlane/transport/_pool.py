@@ -7,34 +7,40 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 from ._errors import TransportError
-from ._origin import BUSY_STREAMS as BUSY_STREAMS, UNBOUNDED, Member as Member, OriginState, Waiter as Waiter
+from ._origin import (
+    BUSY_STREAMS as BUSY_STREAMS,
+    GROW_AGAIN_NS,
+    MOST_FRUITLESS,
+    MOST_IDLE,
+    MOST_ORIGINS,
+    UNBOUNDED,
+    Member as Member,
+    OriginState,
+    Waiter as Waiter,
+)
 from ._settings import Origin
-
-# Connections without a call that are kept, as the stock client does.
-MOST_IDLE = 100
-
-# Origins of which more is remembered than which connections are open.
-MOST_ORIGINS = 1_000
-
-# After a further connection could not be opened, calls wait for a place without another try for this long.
-GROW_AGAIN_NS = 1_000_000_000
-
-# A connection may end before it had a place for anybody: the server is about to leave. That many in a row is no
-# accident.
-MOST_FRUITLESS = 5
 
 
 class Pool:
     """The connections of one transport (in one event loop). Not thread-safe.
 
     `make` makes a member that is about to open; whoever calls a method that may have made some then starts those that
-    `take_new()` gives. `idle_ns`: for how long after the last call a connection that the server closes is replaced,
-    where the origin is kept warm.
+    `take_orders()` gives. `idle_ns`: for how long after the last call a connection that the server closes is replaced,
+    where the origin is kept warm. `http2`: HTTP/2 is spoken where TLS agrees on it; `plain_http2`: also without TLS.
     """
 
-    def __init__(self, *, max_connections: int, http2: bool, idle_ns: int, make: Callable[[Origin], Member]) -> None:
+    def __init__(
+        self,
+        *,
+        max_connections: int,
+        http2: bool,
+        idle_ns: int,
+        make: Callable[[Origin], Member],
+        plain_http2: bool = False,
+    ) -> None:
         self._max_connections = max_connections
         self._http2 = http2
+        self._plain_http2 = plain_http2
         self._idle_ns = idle_ns
         self._make = make
         self._origins: dict[Origin, OriginState] = {}
@@ -60,15 +66,18 @@ class Pool:
         state = self._origins.get(origin)
         return state is not None and state.opening > 0
 
-    def take_new(self) -> list[Member]:
-        """The connections that are to be opened now."""
-        new, self._new = self._new, []
-        return new
+    def take_orders(self) -> tuple[list[Member], list[Member]]:
+        """The connections that are to be opened now, and idle ones, out of the pool already, that are to be closed."""
+        orders = self._new, self._surplus
+        self._new, self._surplus = [], []
+        return orders
 
-    def take_surplus(self) -> list[Member]:
-        """Idle connections that are to be closed now, out of the pool already."""
-        surplus, self._surplus = self._surplus, []
-        return surplus
+    def unwanted(self, origin: Origin) -> list[Member]:
+        """The connections that are being opened, where nobody waits for them any more."""
+        state = self._origins.get(origin)
+        if state is None or state.waiters or not state.opening:
+            return []
+        return [member for member in state.members if not member.is_open]
 
     # Calls
 
@@ -334,5 +343,6 @@ class Pool:
         """Open as many connections as the calls that wait need, and no more."""
         if now_ns < state.grow_after_ns or state.allows_nothing:
             return
-        while state.expected_places(http2=self._http2) < len(state.waiters) and self._has_place():
+        http2 = self._http2 and (self._plain_http2 or state.origin.scheme == "https")
+        while state.expected_places(http2=http2) < len(state.waiters) and self._has_place():
             self._open(state)

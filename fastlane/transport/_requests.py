@@ -51,7 +51,9 @@ def origin_of(request: Any) -> Origin:
             f"A request needs a URL that starts with https:// or http:// and names a host ({given}).",
         )
     host = url.raw_host.decode("ascii")
-    return Origin(scheme, host, url.port or _PORTS[scheme], request.extensions.get("sni_hostname") or host)
+    return Origin(
+        scheme, host, _PORTS[scheme] if url.port is None else url.port, request.extensions.get("sni_hostname") or host
+    )
 
 
 def request_head(request: Any) -> RequestHead:
@@ -80,6 +82,10 @@ def _content_length(request: Any) -> int | None:
     return int(given) if given.isdecimal() else None
 
 
+def _too_long() -> TransportError:
+    return TransportError("LocalProtocolError", "The request's body is longer than its Content-Length.")
+
+
 def pieces(request: Any) -> Iterator[tuple[bytes, bool]]:
     """The body of a request that is produced on the way, each piece with whether it is the last."""
     left = _content_length(request)
@@ -87,9 +93,9 @@ def pieces(request: Any) -> Iterator[tuple[bytes, bool]]:
         if piece:
             if left is not None:
                 left -= len(piece)
-            yield piece, left == 0
-            if left == 0:
-                return
+                if left < 0:
+                    raise _too_long()
+            yield piece, False
     yield b"", True
 
 
@@ -100,9 +106,9 @@ async def async_pieces(request: Any) -> AsyncIterator[tuple[bytes, bool]]:
         if piece:
             if left is not None:
                 left -= len(piece)
-            yield piece, left == 0
-            if left == 0:
-                return
+                if left < 0:
+                    raise _too_long()
+            yield piece, False
     yield b"", True
 
 
@@ -110,6 +116,7 @@ def bound_expansion(response: Any, library: ModuleType) -> None:
     """Keep a compressed answer from filling the memory: reading one that grows beyond reason raises DecodingError."""
     if "content-encoding" not in response.headers or not hasattr(response, "_get_content_decoder"):
         return
+    # Where a library of another version looks for its decoder elsewhere, it goes on as it would without this.
     response._decoder = _BoundedDecoder(response._get_content_decoder(), library)
 
 

@@ -26,6 +26,16 @@ class PoolSettings:
     certificates: tuple[str | None, str | None] = (None, None)
     """SSL_CERT_FILE and SSL_CERT_DIR, as they were when the client was made."""
 
+    def __post_init__(self) -> None:
+        if self.http2 not in ("prefer", "require", "never"):
+            raise ValueError(f'http2 is "prefer", "require" or "never", not {self.http2!r}')
+        if self.max_connections < 1:
+            raise ValueError(f"max_connections is at least 1, not {self.max_connections!r}")
+        if not self.idle_s >= 0:
+            raise ValueError(f"idle_s is a number of seconds from 0, not {self.idle_s!r}")
+        if self.ping_s is not None and not self.ping_s > 0:
+            raise ValueError(f"ping_s is a number of seconds above 0, or None for no pings, not {self.ping_s!r}")
+
 
 class Origin(NamedTuple):
     """Where connections lead to."""

@@ -99,9 +99,10 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
             self.settings = settings
             self._open = True
             self._fallback = Fallback(library, settings, asynchronous=asynchronous)
+            # First, so that nobody who leaves meanwhile closes the engine.
+            _Engines.users.join(settings, asynchronous=asynchronous)
             self._engine: Any = (_Engines.async_engine if asynchronous else _Engines.sync_engine)(settings)
             self._engine.context()  # now, as the stock client does, and not on the first call's path
-            _Engines.users.join(settings, asynchronous=asynchronous)
 
         @property
         def _pool(self) -> Any:
@@ -178,10 +179,10 @@ def shared_transport(settings: PoolSettings, *, asynchronous: bool) -> Any:
 
 def close_if_unused(settings: PoolSettings) -> None:
     """Close the pool's connections unless another client that is still open uses it."""
-    if _Engines.users.none_of(settings, asynchronous=False):
-        engine = _Engines.sync.pop(settings, None)
-        if engine is not None:
-            engine.close()
+    with _Engines.lock:
+        engine = _Engines.sync.pop(settings, None) if _Engines.users.none_of(settings, asynchronous=False) else None
+    if engine is not None:
+        engine.close()
 
 
 def close_if_left(transport: Any) -> None:

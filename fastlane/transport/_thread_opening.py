@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .._clock import now_ns
 from ._connect import connect_sync
 from ._errors import TransportError
-from ._link import CLOSED, Link, tick_s
+from ._link import CLOSED, MOST_OPENING_NS, Link, tick_s
 from ._settings import Origin
 from ._tls import Tls
 
@@ -25,25 +25,34 @@ READ_BYTES = 65_536
 class OpeningLink(Link):
     """A connection for threads: its socket, its lock, and how it is opened."""
 
-    def __init__(self, owner: ThreadPool, origin: Origin, *, connect_timeout_s: float | None) -> None:
+    def __init__(self, owner: ThreadPool, origin: Origin) -> None:
         settings = owner.settings
-        tls = Tls(owner.context(), origin.server_hostname) if origin.scheme == "https" else None
-        super().__init__(origin, http2=settings.http2, tls=tls)
+        super().__init__(origin, http2=settings.http2)
         # The thread must not keep a pool alive that everybody else has dropped.
         self._owner = weakref.ref(owner)
         self._settings = settings
-        self._deadline_ns = None if connect_timeout_s is None else now_ns() + int(connect_timeout_s * 1e9)
+        self._deadline_ns = 0
         self.lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._writer: socket.socket | None = None
         self._unsent = b""
+        self._sent_bytes = 0
         self._dead = False
 
     def _open(self) -> None:
+        owner = self._owner()
+        if owner is None:
+            raise TransportError("ConnectError", CLOSED)
+        if self.origin.scheme == "https":
+            self.tls = Tls(owner.context(), self.origin.server_hostname)
+        del owner
+        self._deadline_ns = now_ns() + MOST_OPENING_NS
         connected = connect_sync(
             self.origin.host, self.origin.port, deadline_ns=self._deadline_ns, cancelled=lambda: self._dead
         )
         sock = self._socket = connected.socket
+        if self._dead:  # since nobody wanted it any more, and there was no socket to be closed yet
+            raise TransportError("ConnectError", CLOSED)
         tls_started_ns = tls_ended_ns = None
         if self.tls is not None:
             tls_started_ns = now_ns()
@@ -82,10 +91,7 @@ class OpeningLink(Link):
                 raise TransportError("ConnectError", "The server closed the connection during the TLS handshake.")
 
     def _with_deadline(self, sock: socket.socket, act: Callable[[Any], Any], argument: Any) -> Any:
-        if self._deadline_ns is None:
-            sock.settimeout(None)
-        else:
-            sock.settimeout(max(0.000_001, (self._deadline_ns - now_ns()) / 1e9))
+        sock.settimeout(max(0.000_001, (self._deadline_ns - now_ns()) / 1e9))
         try:
             return act(argument)
         except TimeoutError:
@@ -122,4 +128,5 @@ class OpeningLink(Link):
             sent = 0
         except OSError as error:
             raise TransportError("WriteError", str(error)) from error
+        self._sent_bytes += sent
         self._unsent = data[sent:] if sent < len(data) else b""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import ssl
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from .._clock import now_ns
@@ -46,7 +48,8 @@ class ThreadPool:
         self.settings = settings
         self.context = context
         self._lock = threading.Lock()
-        self._connect_timeout_s: float | None = None
+        self._changed: deque[ThreadLink] = deque()
+        """Connections that have other places than before. Whoever lets go of the lock looks here."""
         self._start_over()
 
     def _start_over(self) -> None:
@@ -54,62 +57,76 @@ class ThreadPool:
         self._pool = Pool(
             max_connections=settings.max_connections,
             http2=settings.http2 != "never",
+            plain_http2=settings.http2 == "require",
             idle_ns=int(settings.idle_s * 1e9),
             make=self._make,
         )
 
     def _make(self, origin: Origin) -> ThreadLink:
-        return ThreadLink(self, origin, connect_timeout_s=self._connect_timeout_s)
+        return ThreadLink(self, origin)
 
     def acquire(self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None) -> ThreadLink:
         """A connection with a place for one exchange on it. Raises TransportError."""
-        with self._lock:
-            self._connect_timeout_s = timeouts.connect
-            member = self._pool.claim(origin, now_ns())
-            waiter = None
-            if member is None:
-                waiter = _Waiter()
-                self._pool.wait(origin, waiter, now_ns())
-            new, surplus = self._pool.take_new(), self._pool.take_surplus()
-        self._start(new, surplus)
-        if waiter is None:
-            assert isinstance(member, ThreadLink)
+        waiter = None
+        try:
+            with self._lock:
+                member = self._pool.claim(origin, now_ns())
+                if member is None:
+                    waiter = _Waiter()
+                    self._pool.wait(origin, waiter, now_ns())
+                new, surplus = self._pool.take_orders()
+        finally:
+            self._catch_up()
+        if waiter is not None:
+            if phases is not None:
+                phases.connection_wait_started_ns = now_ns()
+            try:
+                self._start(new, surplus)
+                return self._wait(origin, waiter, timeouts)
+            except BaseException:
+                self._give_up(origin, waiter)
+                raise
+        assert isinstance(member, ThreadLink)
+        try:
+            self._start(new, surplus)
             if not member.is_busy and member.looks_stale():
                 member.let_reader_catch_up()
-            return member
-        if phases is not None:
-            phases.connection_wait_started_ns = now_ns()
-        return self._wait(origin, waiter, timeouts)
+        except BaseException:
+            self.unclaim(member)
+            raise
+        return member
 
     def _wait(self, origin: Origin, waiter: _Waiter, timeouts: Timeouts) -> ThreadLink:
         opening = self._pool.is_opening(origin)
-        try:
-            while True:
-                timeout_s = timeouts.connect if opening else timeouts.pool
-                if waiter.signal.acquire(timeout=lock_timeout(timeout_s)):
-                    break
-                with self._lock:
-                    if waiter.link is not None or waiter.error is not None:
-                        break
-                    if opening and not self._pool.is_opening(origin):
-                        opening = False  # the connection came, and has no place: from here on it is the pool's time
-                        continue
-                    self._pool.withdraw(origin, waiter)
-                if opening:
-                    raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
-                raise TransportError("PoolTimeout", "No connection became free in time.")
-        except BaseException:
-            self._give_up(origin, waiter)
-            raise
+        while not waiter.signal.acquire(timeout=lock_timeout(timeouts.connect if opening else timeouts.pool)):
+            if opening and not self._pool.is_opening(origin):
+                opening = False  # the connection came, and has no place: from here on it is the pool's time
+                continue
+            unwanted = self._withdraw(origin, waiter)
+            if waiter.link is not None or waiter.error is not None:
+                break  # it has come in the last moment
+            for link in unwanted:
+                link.hang_up(TransportError("ConnectTimeout", CLOSED))
+            if opening:
+                raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
+            raise TransportError("PoolTimeout", "No connection became free in time.")
         if waiter.link is not None:
             return waiter.link
         assert waiter.error is not None
         raise waiter.error
 
+    def _withdraw(self, origin: Origin, waiter: _Waiter) -> list[ThreadLink]:
+        """Wait no longer; the connections that were being opened and that nobody waits for any more."""
+        try:
+            with self._lock:
+                self._pool.withdraw(origin, waiter)
+                return [link for link in self._pool.unwanted(origin) if isinstance(link, ThreadLink)]
+        finally:
+            self._catch_up()
+
     def _give_up(self, origin: Origin, waiter: _Waiter) -> None:
-        with self._lock:
-            self._pool.withdraw(origin, waiter)
-            link, waiter.link = waiter.link, None
+        self._withdraw(origin, waiter)
+        link, waiter.link = waiter.link, None
         if link is not None:
             self.unclaim(link)
 
@@ -125,11 +142,31 @@ class ThreadPool:
             member.hang_up(TransportError("ReadError", CLOSED))
 
     def _do(self, act: Callable[[Pool, int], None]) -> None:
-        with self._lock:
-            act(self._pool, now_ns())
-            new, surplus = self._pool.take_new(), self._pool.take_surplus()
+        try:
+            with self._lock:
+                act(self._pool, now_ns())
+                new, surplus = self._pool.take_orders()
+        finally:
+            self._catch_up()
         if new or surplus:
             self._start(new, surplus)
+
+    def _catch_up(self) -> None:
+        """Take note of connections that have changed, unless somebody holds the lock, who does so when they let go."""
+        while self._changed and self._lock.acquire(blocking=False):
+            try:
+                while self._changed:
+                    self._pool.changed(self._changed.popleft(), now_ns())
+                new, surplus = self._pool.take_orders()
+            finally:
+                self._lock.release()
+            if new or surplus:
+                # The garbage collector may have come here, in a thread that holds who knows what. (A bare thread:
+                # starting one of `threading` takes locks too.)
+                try:
+                    _thread.start_new_thread(self._start, (new, surplus))
+                except RuntimeError:  # no further thread to be had: `_start` says so to whom it concerns
+                    self._start(new, surplus)
 
     def unclaim(self, link: ThreadLink) -> None:
         """The call leaves without having begun."""
@@ -145,16 +182,9 @@ class ThreadPool:
         self._do(lambda pool, time_ns: pool.failed(link, error, time_ns))
 
     def changed(self, link: ThreadLink) -> None:
-        """The connection has other places than before."""
-        self._do(lambda pool, time_ns: pool.changed(link, time_ns))
-
-    def changed_quietly(self, link: ThreadLink) -> None:
-        """As `changed`, unless the lock is held: then the next call looks."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._pool.changed(link, now_ns())
-            finally:
-                self._lock.release()
+        """The connection has other places than before. Waits for no lock."""
+        self._changed.append(link)
+        self._catch_up()
 
     def closed(self, link: ThreadLink, *, by_idle_peer: bool, unwelcome_pings: bool) -> None:
         """The connection is closed."""
@@ -172,10 +202,10 @@ class ThreadPool:
         try:
             if not link.ready.wait(timeouts.connect):
                 raise TransportError("ConnectTimeout", "The server did not say what it allows in time.")
+            link.check_ready()
         finally:
             self.unclaim(link)
-        with self._lock:
-            self._pool.keep_warm(origin)
+        self._do(lambda pool, _: pool.keep_warm(origin))
 
     def close(self) -> None:
         """Close every connection; those who wait for an answer get an error."""

@@ -33,12 +33,12 @@ _LOOK_S = 0.1
 class ThreadLink(OpeningLink):
     """One connection, its lock, and the thread that reads from it."""
 
-    def __init__(self, owner: ThreadPool, origin: Origin, *, connect_timeout_s: float | None) -> None:
-        super().__init__(owner, origin, connect_timeout_s=connect_timeout_s)
+    def __init__(self, owner: ThreadPool, origin: Origin) -> None:
+        super().__init__(owner, origin)
         self.ready = threading.Event()
         """The peer has said what it allows, or the connection is gone."""
         self.dropped: deque[ThreadExchange] = deque()
-        """Exchanges whose answers were garbage-collected unread."""
+        """Exchanges that nobody reads any more. Whoever lets go of the lock looks here."""
         self._by_us = False
         self._has_room = threading.Event()
         """The application has made room for more of an answer over HTTP/1.1."""
@@ -102,7 +102,8 @@ class ThreadLink(OpeningLink):
                 full = self.is_full
                 if full:
                     self._has_room.clear()
-                changed = self.has_changed()
+                # (Calls may wait that a failure to open a further connection has left waiting.)
+                changed = self.has_changed() or data is None
                 used_up = changed and self.is_used_up
                 http = self.http
                 if http is not None and http.is_ready and not self.ready.is_set():
@@ -119,8 +120,9 @@ class ThreadLink(OpeningLink):
     def _time_is_up(self, time_ns: int) -> bool:
         owner = self._owner()
         if owner is None:
-            self._by_us = True
-            return True
+            # (Answers that are still read keep their pool alive.)
+            self._by_us = not self.is_busy
+            return self._by_us
         settings = self._settings
         ping_ns = None if settings.ping_s is None else owner.ping_interval_ns(self.origin, int(settings.ping_s * 1e9))
         if self.tick(time_ns, idle_ns=int(settings.idle_s * 1e9), ping_ns=ping_ns) is None:
@@ -138,6 +140,8 @@ class ThreadLink(OpeningLink):
             if http is not None and not by_peer:
                 self._say_goodbye()
             self.fail(error or TransportError("ReadError", CLOSED))
+        if self.dropped:
+            self.sweep()
         self._let_go()
         self.ready.set()
         self._tell(
@@ -160,45 +164,57 @@ class ThreadLink(OpeningLink):
         self, exchange: ThreadExchange, body: Iterable[tuple[bytes, bool]], write_timeout_s: float | None
     ) -> None:
         """Send a request; an answer that comes earlier ends it. Raises TransportError."""
-        phases = exchange.phases
         begun = False
         for data, last in body:
             position = 0
             while True:
-                with self.lock:
-                    if begun and (exchange.is_over or exchange.answer_head is not None):
-                        return
-                    if self._dead or self.http is None:
-                        raise exchange.error or TransportError("ReadError", CLOSED, unprocessed=not begun)
-                    clean = not self._unsent
-                    if not begun:
-                        self.begin(exchange, self._socket, end=last and not data)
-                    while not exchange.request_ended and not self._unsent:
-                        before = position
-                        position = self.push(exchange, data, position, last=last)
-                        if position == before:
-                            break
-                        if position < len(data):
-                            self._flush()
-                    try:
-                        self._flush()
-                    except TransportError as error:
-                        if clean and not begun:
-                            # Not a byte of the request has left this machine: nobody can have processed it.
-                            error.unprocessed = True
-                            raise
-                        return  # an answer may have come before the server closed: the reading thread says so
-                    begun = True
-                    blocked = bool(self._unsent)
-                    complete = position >= len(data) and not blocked
-                    if complete and last:
-                        phases.send_ended_ns = now_ns()
-                if self.dropped:
-                    self.sweep()
+                try:
+                    with self.lock:
+                        position, goes_on = self._send(exchange, data, position, begin=not begun, last=last)
+                        blocked = bool(self._unsent)
+                        complete = position >= len(data) and not blocked
+                        if complete and last and goes_on:
+                            exchange.phases.send_ended_ns = now_ns()
+                finally:
+                    if self.dropped:
+                        self.sweep()
+                begun = True
+                if not goes_on:
+                    return
                 if complete:
                     break
                 if not (self._wait_writable(exchange, write_timeout_s) if blocked else exchange.wait(write_timeout_s)):
                     raise TransportError("WriteTimeout", "The server did not take the request in time.")
+
+    def _send(
+        self, exchange: ThreadExchange, data: bytes, position: int, *, begin: bool, last: bool
+    ) -> tuple[int, bool]:
+        """Under the lock: send as much of a piece as goes; the new position, and whether to go on."""
+        if not begin and (exchange.is_over or exchange.answer_head is not None):
+            return position, False
+        if self._dead or self.http is None:
+            raise exchange.error or TransportError("ReadError", CLOSED, unprocessed=begin)
+        sent_bytes, clean = self._sent_bytes, not self._unsent
+        if begin:
+            self.begin(exchange, self._socket, end=last and not data)
+        try:
+            while not exchange.request_ended and not self._unsent:
+                before = position
+                position = self.push(exchange, data, position, last=last)
+                if position == before:
+                    break
+                if position < len(data):
+                    self._flush()
+            self._flush()
+        except TransportError as error:
+            if error.name != "WriteError":
+                raise
+            if begin and clean and self._sent_bytes == sent_bytes:
+                # Not a byte of the request has left this machine: nobody can have processed it.
+                error.unprocessed = True
+                raise
+            return position, False  # an answer may have come before the server closed: the reading thread says so
+        return position, True
 
     def _wait_writable(self, exchange: ThreadExchange, timeout_s: float | None) -> bool:
         """Wait until the socket takes more, or an answer makes that needless; False where neither came in time."""
@@ -211,14 +227,18 @@ class ThreadLink(OpeningLink):
         return True
 
     def drop(self, exchange: ThreadExchange) -> None:
-        """Nobody reads the exchange any more."""
-        with self.lock:
-            self._drop(exchange)
-            changed = self.has_changed()
-        if self.dropped:
-            self.sweep()
-        if changed:
-            self._tell(lambda owner: owner.changed(self))
+        """Nobody reads the exchange any more. Waits for no lock.
+
+        The garbage collector may get here, by way of an answer that was dropped or of a generator that closes one, in a
+        thread that holds the very lock.
+        """
+        self.dropped.append(exchange)
+        self.sweep()
+        owner = self._owner()
+        if owner is not None:
+            owner.changed(self)
+
+    abandon = drop
 
     def _drop(self, exchange: ThreadExchange) -> None:
         self._has_room.set()
@@ -230,16 +250,8 @@ class ThreadLink(OpeningLink):
             with contextlib.suppress(TransportError):  # the reader will find out
                 self._flush()
 
-    def abandon(self, exchange: ThreadExchange) -> None:
-        """The answer was garbage-collected: as `drop`, but without waiting for a lock, as a finaliser must not."""
-        self.dropped.append(exchange)
-        self.sweep()
-        owner = self._owner()
-        if owner is not None:
-            owner.changed_quietly(self)
-
     def sweep(self) -> None:
-        """Drop what was garbage-collected, unless somebody holds the lock, who does so when they let go of it."""
+        """Drop what nobody reads, unless somebody holds the lock, who does so when they let go of it."""
         while self.dropped and self.lock.acquire(blocking=False):
             try:
                 while self.dropped:
@@ -249,20 +261,26 @@ class ThreadLink(OpeningLink):
 
     def took(self, exchange: ThreadExchange, count: int) -> None:
         """The application has read this much of the body: let the peer send more."""
-        with self.lock:
-            if not self._dead and self.http is not None:
-                self.http.took(exchange, count)
-                if not self.is_full:
-                    self._has_room.set()
-                with contextlib.suppress(TransportError):  # the reader will find out
-                    self._flush()
-        if self.dropped:
-            self.sweep()
+        try:
+            with self.lock:
+                if not self._dead and self.http is not None:
+                    self.http.took(exchange, count)
+                    if not self.is_full:
+                        self._has_room.set()
+                    with contextlib.suppress(TransportError):  # the reader will find out
+                        self._flush()
+        finally:
+            if self.dropped:
+                self.sweep()
 
     def hang_up(self, error: TransportError) -> None:
         """Close the connection now."""
-        with self.lock:
-            self._hang_up(error)
+        try:
+            with self.lock:
+                self._hang_up(error)
+        finally:
+            if self.dropped:
+                self.sweep()
 
     def _hang_up(self, error: TransportError) -> None:
         """Under the lock. The reading thread does the rest: nobody else may give its socket's number away."""

@@ -68,8 +68,9 @@ class Desk:
 
     def take(self) -> None:
         """What a driver does after each call of the pool."""
-        self.opening += self.pool.take_new()
-        self.surplus += self.pool.take_surplus()
+        new, surplus = self.pool.take_orders()
+        self.opening += new
+        self.surplus += surplus
 
     def ask(self, origin: Origin = HERE) -> FakeWaiter:
         """A call asks for a place."""

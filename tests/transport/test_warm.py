@@ -301,7 +301,7 @@ def test_a_client_that_is_closed_while_it_preconnects_leaves_nothing_open(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("turns", [0, 3, 10])
+@pytest.mark.parametrize("turns", [0, 1, 3, 10])
 async def test_an_asynchronous_client_that_is_closed_while_it_preconnects_leaves_nothing_open(
     peer: Callable[..., Peer], turns: int
 ) -> None:

@@ -76,6 +76,8 @@ class AsyncioExchange(LinkedExchange):
     def wake(self) -> None:
         if (self.answer_ended and self.request_ended) or self.error is not None:
             self.leave()
+        if self._timer is not None and (self.answer_ended or self.error is not None):
+            self.done()  # nobody will wait any more, and a timer would keep what nobody reads
         if self._callback is not None and not self._is_woken:
             self._is_woken = True
             if self.link.is_reading:
@@ -86,11 +88,18 @@ class AsyncioExchange(LinkedExchange):
 
     # What a task waits on
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a task waits."""
+        return self._callback is not None
+
     def expect(self, timeout_s: float | None) -> AsyncioExchange:
         """What to wait on until something happens, or nothing has for `timeout_s`: then it has `timed_out`.
 
         To be awaited (or yielded to the task) at once, and by one task at a time.
         """
+        if self._callback is not None:
+            raise RuntimeError("This answer is being read by another task.")
         self._is_woken = self.timed_out = False
         self._asyncio_future_blocking = True
         if timeout_s is not None:
@@ -113,8 +122,6 @@ class AsyncioExchange(LinkedExchange):
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: contextvars.Context) -> None:
         """As a future has it, for the one task that waits."""
-        if self._callback is not None:
-            raise RuntimeError("This answer is being read by another task.")
         self._callback = callback
         self._context = context
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from .._clock import now_ns
 from ._connect import Connected, connect_asyncio
@@ -150,8 +150,7 @@ class OpeningLink(Link, asyncio.BufferedProtocol):
                 future.set_result(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of classes of its own
 
     def _take_early(self, data: bytes) -> None:
         if self._dead:

@@ -109,12 +109,12 @@ class SyncBody(_Body):
         exchange = self._exchange
         if exchange.has_left:
             return
-        if self._link.is_http1 and worth_lingering(exchange):
+        if self._link.is_http1 and not exchange.is_awaited and worth_lingering(exchange):
             until_ns = now_ns() + _DRAIN_NS
             while not exchange.is_over and exchange.wait((until_ns - now_ns()) / 1e9):
                 exchange.chunks.clear()
-        if not exchange.has_left:
-            self._link.drop(exchange)
+        # Where it has come to its end meanwhile, another thread that reads it may have missed that.
+        self._link.drop(exchange)
 
 
 class AsyncBody(_Body):
@@ -155,7 +155,9 @@ class AsyncBody(_Body):
         self._is_closed = True
         exchange = self._exchange
         try:
-            if not exchange.has_left and self._link.is_http1 and worth_lingering(exchange):
+            # (A task that reads it sees to the end itself.)
+            drains = self._link.is_http1 and not exchange.has_left and not exchange.is_awaited
+            if drains and worth_lingering(exchange):
                 until_ns = now_ns() + _DRAIN_NS
                 while not exchange.is_over and await exchange.expect(max(0.0, (until_ns - now_ns()) / 1e9)):
                     exchange.chunks.clear()

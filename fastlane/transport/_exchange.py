@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ._errors import TransportError
@@ -23,7 +23,7 @@ class RequestHead:
     """The value of the Host header."""
     target: bytes
     """Path and query."""
-    headers: list[tuple[bytes, bytes]]
+    headers: list[tuple[bytes, bytes]] = field(repr=False)  # there are credentials in them
     """As the library sends them over HTTP/1.1: any case, Host and Transfer-Encoding included."""
 
 

@@ -19,8 +19,7 @@ from ._sockets import tcp_info
 from ._tls import Tls
 
 # After `data: [DONE]`, or behind the head of a refusal, the end of the answer is in the same packet or right behind it.
-# Waiting for it this long, and up to the next look at the time, keeps the connection (HTTP/1.1) or spares the server a
-# reset (HTTP/2).
+# Waiting for it this long, and up to the next look at the time, spares the server a reset (HTTP/2).
 LINGER_NS = 1_000_000_000
 
 # A peer that does not answer a ping for this long is gone: RFC 9113 (6.7) asks for an answer before anything else.
@@ -38,6 +37,7 @@ _SHORTEST_TICK_S = 0.05
 MOST_OPENING_NS = 600_000_000_000
 
 CLOSED = "The connection was closed."
+_CLOSED_EARLY = "The answer was closed before its end."
 
 _DONE = b"[DONE]"
 
@@ -259,13 +259,14 @@ class Link(Member):
         http = self.http
         stays = True
         if http is not None and not (exchange.is_over and exchange.request_ended) and exchange.error is None:
-            if worth_lingering(exchange):
+            # (Over HTTP/1.1 its reader has waited for the end, and nobody else can use the connection until it comes.)
+            if worth_lingering(exchange) and not self.is_http1:
                 if not any(other is exchange for _, other in self._lingering):
                     self._lingering.append((time_ns + LINGER_NS, exchange))
                 return True
             stays = http.cancel(exchange)
             # Another thread may be reading it.
-            exchange.fail(TransportError("ReadError", "The answer was closed before its end."))
+            exchange.fail(TransportError("ReadError", _CLOSED_EARLY))
         exchange.leave()
         return stays
 
@@ -290,8 +291,9 @@ class Link(Member):
             return None
         while self._lingering and (self._lingering[0][1].is_over or self._lingering[0][0] <= time_ns):
             _, exchange = self._lingering.popleft()
-            if not exchange.is_over and not http.cancel(exchange):
-                return "an answer did not end"
+            if not exchange.is_over:
+                http.cancel(exchange)
+                exchange.fail(TransportError("ReadError", _CLOSED_EARLY))
             if isinstance(exchange, LinkedExchange):
                 exchange.leave()
         ping_sent_ns = http.ping_sent_ns

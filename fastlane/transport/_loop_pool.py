@@ -12,6 +12,7 @@ from .._clock import now_ns
 from ._asyncio import AsyncioLink
 from ._asyncio_opening import OpeningLink
 from ._errors import TransportError
+from ._origin import GROW_AGAIN_NS
 from ._phases import Phases
 from ._pool import Member, Pool
 from ._requests import Timeouts
@@ -129,7 +130,8 @@ class LoopPool:
         for member in new:
             assert isinstance(member, AsyncioLink)
             # In a context of its own: a connection outlives the call that happened to need it first.
-            task = self.loop.create_task(member.open(), context=contextvars.Context())
+            # (Task factories of applications need not know of `context`.)
+            task = contextvars.Context().run(self.loop.create_task, member.open())
             member.opening_task = task
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -155,6 +157,14 @@ class LoopPool:
         """The connection could not be opened."""
         self._pool.failed(link, error, now_ns())
         self._start()
+        if self._pool.has_waiters and not self._closed:
+            # They go on waiting for a place on another connection: for them it is tried again.
+            self.loop.call_later(GROW_AGAIN_NS / 1e9, self._serve)
+
+    def _serve(self) -> None:
+        if not self._closed:
+            self._pool.serve(now_ns())
+            self._start()
 
     def changed(self, link: AsyncioLink) -> None:
         """The connection has other places than before."""

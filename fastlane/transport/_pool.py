@@ -99,7 +99,7 @@ class Pool:
         state.waiters[waiter] = next(self._numbers)
         self._waiting[origin] = state
         try:
-            self._serve(now_ns)
+            self.serve(now_ns)
         except BaseException:  # no connection can be made: nobody must be left behind in the queue
             self.withdraw(origin, waiter)
             raise
@@ -119,8 +119,13 @@ class Pool:
             member.claimed -= 1
             return
         self._leave(state, member, now_ns)
-        self._serve(now_ns)
+        self.serve(now_ns)
         self._trim()
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether calls wait."""
+        return bool(self._waiting)
 
     def refuse_all(self, error: TransportError) -> None:
         """Nobody gets a connection any more."""
@@ -142,7 +147,7 @@ class Pool:
         member.idle_since_ns = state.last_used_ns or now_ns
         self._idle[member] = None
         state.spare[member] = None
-        self._serve(now_ns)
+        self.serve(now_ns)
         self._trim()
 
     def failed(self, member: Member, error: TransportError, now_ns: int) -> None:
@@ -155,7 +160,7 @@ class Pool:
             state.grow_after_ns = now_ns + GROW_AGAIN_NS
         else:
             self._refuse(state, error)
-        self._serve(now_ns)
+        self.serve(now_ns)
 
     def changed(self, member: Member, now_ns: int) -> None:
         """Exchanges have ended, or the peer allows more or fewer of them."""
@@ -166,7 +171,7 @@ class Pool:
         state.see(member)
         if member not in state.spare:
             state.spare[member] = None
-        self._serve(now_ns)
+        self.serve(now_ns)
         self._trim()
 
     def closed(self, member: Member, now_ns: int, *, by_idle_peer: bool, unwelcome_pings: bool) -> None:
@@ -190,9 +195,7 @@ class Pool:
             if state.fruitless >= MOST_FRUITLESS and not state.will_have_places:
                 message = f"{state.fruitless} connections in a row were closed before they could be used."
                 self._refuse(state, TransportError("ConnectError", message))
-        self._serve(now_ns)
-
-    # What was learned
+        self.serve(now_ns)
 
     def keep_warm(self, origin: Origin) -> None:
         """From now on, replace an idle connection that the server closes."""
@@ -205,8 +208,6 @@ class Pool:
         """
         state = self._origins.get(origin)
         return wanted_ns if state is None else state.ping_interval_ns(wanted_ns)
-
-    # Inside
 
     def _state(self, origin: Origin) -> OriginState:
         state = self._origins.get(origin)
@@ -314,7 +315,7 @@ class Pool:
         for waiter in waiters:
             waiter.refuse(error.again())
 
-    def _serve(self, now_ns: int) -> None:
+    def serve(self, now_ns: int) -> None:
         """Give places to those who wait, the first come first wherever they want to go."""
         if not self._waiting:
             return
@@ -341,7 +342,7 @@ class Pool:
 
     def _grow(self, state: OriginState, now_ns: int) -> None:
         """Open as many connections as the calls that wait need, and no more."""
-        if now_ns < state.grow_after_ns or state.allows_nothing:
+        if (now_ns < state.grow_after_ns and state.members) or state.allows_nothing:
             return
         http2 = self._http2 and (self._plain_http2 or state.origin.scheme == "https")
         while state.expected_places(http2=http2) < len(state.waiters) and self._has_place():

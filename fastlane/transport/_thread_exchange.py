@@ -17,12 +17,14 @@ def lock_timeout(timeout_s: float | None) -> float:
 class ThreadExchange(LinkedExchange):
     """An exchange that a thread waits for."""
 
-    __slots__ = ("_signal",)
+    __slots__ = ("_signal", "is_awaited")
 
     def __init__(self, request_head: RequestHead, phases: Phases, link: Link) -> None:
         super().__init__(request_head, phases, link)
         self._signal = threading.Lock()
         self._signal.acquire()
+        self.is_awaited = False
+        """Whether a thread waits."""
 
     def notify(self) -> None:
         # Only whoever holds the connection's lock gets here, so that no two release it at once.
@@ -31,6 +33,8 @@ class ThreadExchange(LinkedExchange):
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something has happened; False where nothing did within the time."""
-        return self._signal.acquire(
-            timeout=-1 if timeout_s is None else max(0.0, min(timeout_s, threading.TIMEOUT_MAX))
-        )
+        self.is_awaited = True
+        try:
+            return self._signal.acquire(timeout=lock_timeout(timeout_s))
+        finally:
+            self.is_awaited = False

@@ -181,6 +181,10 @@ class ThreadPool:
         link.ready.set()
         self._do(lambda pool, time_ns: pool.failed(link, error, time_ns))
 
+    def serve(self) -> None:
+        """Look after those who wait."""
+        self._do(lambda pool, time_ns: pool.serve(time_ns))
+
     def changed(self, link: ThreadLink) -> None:
         """The connection has other places than before. Waits for no lock."""
         self._changed.append(link)

@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Any
 from .._clock import now_ns
 from ._errors import TransportError
 from ._link import CLOSED, tick_s
+from ._origin import GROW_AGAIN_NS
 from ._settings import Origin
 from ._thread_exchange import ThreadExchange
 from ._thread_opening import READ_BYTES, OpeningLink
 
 if TYPE_CHECKING:
     from ._thread_pool import ThreadPool
-
-
-def _class_of(error: BaseException) -> str:
-    return f"{type(error).__name__} in the transport"
 
 
 # How often a thread that waits for room in the socket looks whether an answer has come already.
@@ -51,16 +48,21 @@ class ThreadLink(OpeningLink):
         try:
             self._open()
         except BaseException as error:  # noqa: BLE001 - whoever waits has to be told, whatever it was
-            failure = error if isinstance(error, TransportError) else TransportError("ConnectError", _class_of(error))
+            failure = (
+                error if isinstance(error, TransportError) else TransportError("ConnectError", type(error).__name__)
+            )
             self._let_go()
             self._tell(lambda owner: owner.failed(self, failure))
+            # Calls may go on waiting for a place on another connection: for them it is tried again.
+            threading.Event().wait(GROW_AGAIN_NS / 1e9)
+            self._tell(lambda owner: owner.serve())
             return
         self._tell(lambda owner: owner.opened(self))
         ended_by: TransportError | None
         try:
             ended_by = self._read()
         except BaseException as error:  # noqa: BLE001 - as above
-            ended_by = TransportError("ReadError", _class_of(error))
+            ended_by = TransportError("ReadError", type(error).__name__)
         self._finish(ended_by)
 
     def _read(self) -> TransportError | None:
@@ -198,6 +200,8 @@ class ThreadLink(OpeningLink):
         if begin:
             self.begin(exchange, self._socket, end=last and not data)
         try:
+            if not begin:
+                self._flush()
             while not exchange.request_ended and not self._unsent:
                 before = position
                 position = self.push(exchange, data, position, last=last)
@@ -218,7 +222,7 @@ class ThreadLink(OpeningLink):
 
     def _wait_writable(self, exchange: ThreadExchange, timeout_s: float | None) -> bool:
         """Wait until the socket takes more, or an answer makes that needless; False where neither came in time."""
-        until_ns = None if timeout_s is None else now_ns() + int(timeout_s * 1e9)
+        until_ns = None if timeout_s is None else now_ns() + timeout_s * 1e9
         while (writer := self._writer) is not None and exchange.answer_head is None and not exchange.is_over:
             if _is_ready(writer, _LOOK_S, write=True):
                 return True
@@ -249,6 +253,9 @@ class ThreadLink(OpeningLink):
         else:
             with contextlib.suppress(TransportError):  # the reader will find out
                 self._flush()
+            if self.is_used_up:
+                self._hang_up(TransportError("ReadError", CLOSED))
+        exchange.notify()  # another thread may be reading it
 
     def sweep(self) -> None:
         """Drop what nobody reads, unless somebody holds the lock, who does so when they let go of it."""

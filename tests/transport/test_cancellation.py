@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +15,13 @@ import openai
 import pytest
 
 import fastlane
+from fastlane.transport import PHASES, Phases
+from fastlane.transport._link import Link
+from fastlane.transport._pool import Pool
 from tests.transport.faces import AsyncFace, SyncFace, both_faces, in_a_thread
-from tests.transport.peer import CANCEL, Peer, Stream, authority, by_path
+from tests.transport.peer import CANCEL, MAX_CONCURRENT_STREAMS, Peer, Stream, authority, by_path
 from tests.transport.peer_h1 import CHUNKED, LAST_CHUNK, OK, PeerH1, Request1, chunk
+from tests.transport.resources import comes_true
 
 PIECE = bytes(16_384)
 
@@ -70,6 +76,114 @@ def test_an_answer_that_is_forgotten_stops_the_server_and_keeps_the_connection(m
         face.forget("/endless", pieces)
 
         the_connection_goes_on(peer, face, CANCEL)
+
+
+@pytest.fixture
+def no_garbage_collected() -> Iterator[None]:
+    """Garbage stays until the test has it collected."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def lose_in_a_cycle(face: SyncFace, url: str, form: str) -> Any:
+    """Begin to read an answer and leave it to the garbage collector, in a cycle that nobody else knows.
+
+    What is given back is to be kept: with the answer itself still in somebody's hands, it is the generator's end that
+    closes it, and not the answer's own.
+    """
+    answer = face.open(url)
+
+    def reading() -> Iterator[bytes]:
+        try:
+            yield from answer.pieces
+        finally:
+            answer.close()
+
+    pieces = reading() if form == "a generator that closes it" else answer.pieces
+    assert next(pieces) == b"piece"
+    cycle: list[Any] = [pieces]
+    cycle.append(cycle)
+    return None if form == "an answer that is open" else answer
+
+
+@pytest.mark.usefixtures("no_garbage_collected")
+@pytest.mark.parametrize("form", ["a generator that closes it", "an answer that is open"])
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [(Pool, "claim"), (Pool, "changed"), (Link, "begin"), (Link, "receive")],
+    ids=["who asks for a place", "who gives one back", "who sends", "who reads"],
+)
+def test_an_answer_that_is_collected_in_a_thread_that_holds_a_lock_waits_for_none(
+    owner: Any, method: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, lost, collected = getattr(owner, method), threading.Event(), threading.Event()
+
+    def collecting(*args: Any, **options: Any) -> Any:
+        if lost.is_set() and not collected.is_set():
+            collected.set()
+            gc.collect()  # as making any object may do
+        return real(*args, **options)
+
+    with Peer(SCRIPTS) as peer, SyncFace(peer.url) as face:
+        face.get("/first")
+        monkeypatch.setattr(owner, method, collecting)
+        kept = lose_in_a_cycle(face, "/one", form)
+        lost.set()
+
+        assert face.begin("/second").result().content == b"ok"
+        assert collected.is_set()
+        assert kept is None or kept.response.is_closed
+        the_connection_goes_on(peer, face, CANCEL)
+
+
+@both_faces
+def test_an_answer_that_is_collected_makes_room_for_a_call_to_another_server(make_face: Any) -> None:
+    phases = Phases()
+    with Peer(SCRIPTS) as first, Peer() as second, make_face(max_connections=1) as face:
+        answer = face.open(f"{first.url}/one")
+        waiting = face.begin(second.url, extensions={PHASES: phases})
+        assert comes_true(lambda: phases.connection_wait_started_ns is not None)
+        assert not waiting.future.done()
+        del answer
+        gc.collect()
+
+        assert waiting.result().content == b"ok"
+        assert first.connections[0].closed.wait(30)
+
+
+@both_faces
+@pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
+def test_a_trace_that_raises_leaves_no_place_taken(make_face: Any, version: str) -> None:
+    def respond(request: Request1) -> None:
+        if request.target == "/one":
+            request.send(CHUNKED, chunk(b"piece"))
+            request.left()
+        else:
+            request.send(OK)
+
+    def raises(name: str, info: Any) -> None:
+        if name.endswith("receive_response_headers.complete"):
+            raise LookupError
+
+    async def araises(name: str, info: Any) -> None:
+        raises(name, info)
+
+    with (
+        Peer(SCRIPTS, settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
+        PeerH1(respond) as plain,
+        make_face(peer.url if version == "HTTP/2" else plain.url, max_connections=1) as face,
+    ):
+        face.get("/first")
+        with pytest.raises(LookupError):
+            face.get("/one", extensions={"trace": araises if make_face.asynchronous else raises})
+
+        if version == "HTTP/2":
+            the_connection_goes_on(peer, face, CANCEL)
+        else:
+            assert plain.left.acquire(timeout=30)
+            assert face.get("/next").content == b"ok"
 
 
 @both_faces
@@ -254,6 +368,49 @@ def test_a_close_from_another_thread_ends_a_read_that_waits() -> None:
 
         with pytest.raises(httpx2.HTTPError):
             reading.future.result(3)
+
+
+@pytest.fixture
+def switching_often() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("switching_often")
+@pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
+def test_a_close_from_another_thread_amid_the_pieces_of_an_answer_is_an_end_or_an_error_of_the_library(
+    version: str,
+) -> None:
+    def drops(stream: Stream) -> None:
+        stream.head()
+        while True:
+            stream.data(b"drop")
+
+    def respond(request: Request1) -> None:
+        request.send(CHUNKED)
+        while True:
+            request.send(chunk(b"drop"))
+
+    def read(answer: Any, begun: threading.Event) -> None:
+        for _ in answer.pieces:
+            begun.set()
+
+    with (
+        Peer(drops) as peer,
+        PeerH1(respond) as plain,
+        SyncFace(peer.url if version == "HTTP/2" else plain.url) as face,
+    ):
+        for _ in range(50):
+            answer, begun = face.open("/"), threading.Event()
+            reading = in_a_thread(read, answer, begun)
+            assert begun.wait(30)
+            answer.close()
+            error = reading.error()
+
+            assert error is None or isinstance(error, httpx2.HTTPError | httpx2.StreamError), repr(error)
 
 
 @both_faces

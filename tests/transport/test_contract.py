@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import io
 import json
+import math
 import socket
 import ssl
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,10 +19,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.transport import PHASES, Phases
-from tests.transport.faces import SyncFace, both_faces
-from tests.transport.peer import Header, Peer, Stream, make_trusting
+from fastlane.transport import PHASES, AsyncTransport, Phases, Transport
+from fastlane.transport._h1 import Http1Connection
+from fastlane.transport._link import Link
+from fastlane.transport._settings import PoolSettings
+from tests.transport.faces import AsyncFace, SyncFace, both_faces
+from tests.transport.peer import Header, Peer, Stream, by_path, make_trusting, trusting
 from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1
+from tests.transport.resources import comes_true
 
 Answer = tuple[int, list[Header], bytes]
 Answering = Callable[[str, str, bytes], Answer]
@@ -474,6 +483,241 @@ def test_an_answer_that_comes_before_the_upload_has_ended_outlives_its_connectio
         response = call.result()
 
         assert (response.status_code, response.content) == (413, b"big")
+
+
+def too_large(request: Request1) -> None:
+    """Refuse an upload unread, and leave: what has come of it breaks the connection off."""
+    request.send(b"HTTP/1.1 413 Too large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+    request.close()
+
+
+@both_faces
+def test_an_answer_to_a_large_upload_outlives_the_reset_behind_it(make_face: Any) -> None:
+    body = bytes(3_000_000)
+    with PeerH1(too_large) as peer, make_face(peer.url) as face:
+        assert [face.post(content=body).status_code for _ in range(30)] == [413] * 30
+
+        assert len(peer.requests) == 30
+
+
+@both_faces
+def test_an_answer_to_an_upload_outlives_a_reset_that_comes_while_it_is_sent(
+    make_face: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Link.push
+
+    def push(link: Link, exchange: Any, data: bytes, position: int, *, last: bool) -> int:
+        if position and not gone.is_set():
+            assert peer.left.acquire(timeout=30)
+            gone.set()
+        return real(link, exchange, data, position, last=last)
+
+    gone = threading.Event()
+    monkeypatch.setattr(Link, "push", push)
+    with PeerH1(too_large) as peer, make_face(peer.url) as face:
+        assert face.post(content=bytes(3_000_000)).status_code == 413
+        assert gone.is_set()
+
+
+class Slow:
+    """Begins an answer over either protocol and ends it when the test says."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+
+    def h2(self, stream: Stream) -> None:
+        stream.head()
+        stream.data(b"first ")
+        stream.hold(self.release)
+        stream.data(b"last", end=True)
+
+    def h1(self, request: Request1) -> None:
+        request.send(HEAD + b"content-length: 10\r\n\r\nfirst ")
+        request.hold(self.release)
+        request.send(b"last")
+
+
+@pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
+def test_an_answer_that_is_being_read_outlives_its_transport(version: str) -> None:
+    slow = Slow()
+    with Peer(slow.h2) as peer, PeerH1(slow.h1) as plain:
+        # With so short an idle time, connections look after what has become of their transport every 50 ms.
+        transport = Transport(verify=trusting(), idle_s=0.2)
+        url = peer.url if version == "HTTP/2" else plain.url
+        pieces = transport.handle_request(httpx2.Request("GET", url)).iter_raw()
+        assert next(pieces) == b"first "
+        dropped = weakref.ref(transport)
+        del transport
+        gc.collect()
+        assert dropped() is None
+        time.sleep(0.3)
+        slow.release.set()
+
+        assert b"".join(pieces) == b"last"
+        del pieces
+        gc.collect()
+        assert peer.connections[0].closed.wait(30) if version == "HTTP/2" else plain.left.acquire(timeout=30)
+
+
+@pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
+def test_an_asynchronous_answer_that_is_being_read_outlives_its_transport(version: str) -> None:
+    slow = Slow()
+
+    async def work(url: str) -> None:
+        transport = AsyncTransport(verify=trusting(), idle_s=0.2)
+        pieces = (await transport.handle_async_request(httpx2.Request("GET", url))).aiter_raw()
+        assert await anext(pieces) == b"first "
+        dropped = weakref.ref(transport)
+        del transport
+        gc.collect()
+        assert dropped() is None
+        await asyncio.sleep(0.3)
+        slow.release.set()
+        assert b"".join([piece async for piece in pieces]) == b"last"
+
+    with Peer(slow.h2) as peer, PeerH1(slow.h1) as plain:
+        asyncio.run(work(peer.url if version == "HTTP/2" else plain.url))
+
+        assert peer.connections[0].closed.wait(30) if version == "HTTP/2" else plain.left.acquire(timeout=30)
+
+
+@both_faces
+def test_what_comes_together_with_the_end_of_the_connection_reaches_the_reader(make_face: Any) -> None:
+    begun = threading.Event()
+
+    def h2(stream: Stream) -> None:
+        stream.head()
+        stream.hold(begun)
+        with stream.connection.lock:
+            stream.data_frame(b"the last words")
+            stream.connection.close_notify()
+        stream.connection.fin()
+
+    def h1(request: Request1) -> None:
+        request.send(HEAD + b"\r\n")
+        request.hold(begun)
+        request.send(b"the last words")
+        request.close()
+
+    with Peer(h2) as peer, PeerH1(h1) as plain, make_face() as face:
+        for url in (peer.url, plain.url):
+            begun.clear()
+            answer = face.open(url)
+            reading = answer.begin_rest() if url == plain.url else None
+            begun.set()
+            if reading is not None:
+                assert reading.result() == b"the last words"
+            else:
+                assert answer.piece() == b"the last words"
+                with pytest.raises((httpx2.RemoteProtocolError, httpx2.ReadError)):
+                    answer.rest()
+
+
+def test_what_a_protocol_finds_out_at_the_end_of_the_connection_reaches_a_task_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def receive_end(connection: Http1Connection, time_ns: int) -> None:
+        assert connection._exchange is not None
+        connection._exchange.arrived(b"the last words", time_ns)
+        real(connection, time_ns)
+
+    def respond(request: Request1) -> None:
+        request.send(HEAD + b"\r\n")
+        request.hold(begun)
+        request.close()
+
+    real, begun = Http1Connection.receive_end, threading.Event()
+    monkeypatch.setattr(Http1Connection, "receive_end", receive_end)
+    with PeerH1(respond) as peer, AsyncFace(peer.url) as face:
+        answer = face.open("/")
+        reading = answer.begin_rest()
+        with pytest.raises(TimeoutError):
+            reading.future.result(0.2)
+        begun.set()
+
+        assert reading.result() == b"the last words"
+
+
+@both_faces
+def test_an_answer_of_http2_that_names_a_host_is_an_answer(make_face: Any) -> None:
+    with Peer(lambda stream: stream.answer(b"ok", headers=[("host", "api.example")])) as peer:  # noqa: SIM117
+        with make_face(peer.url) as face:
+            response = face.get()
+
+            assert (response.content, response.headers["host"]) == (b"ok", "api.example")
+
+
+def origin_of_causes(error: BaseException | None) -> BaseException | None:
+    """Where the chain of causes begins, for which applications look through it."""
+    while error is not None and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+@both_faces
+def test_a_failure_to_connect_begins_with_what_the_system_or_tls_said(make_face: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        refused = server.getsockname()[1]
+    with Peer(names=("somebody.else",)) as stranger, make_face() as face:
+        for url, kind in (
+            (f"http://127.0.0.1:{refused}/", ConnectionRefusedError),
+            (f"https://127.0.0.1:{refused}/", ConnectionRefusedError),
+            (stranger.url, ssl.SSLCertVerificationError),
+            ("http://nowhere.invalid/", socket.gaierror),
+        ):
+            errors = face.together(url, url)  # each call that waited is told
+
+            assert [type(error) for error in errors] == [httpx2.ConnectError] * 2
+            assert [type(origin_of_causes(error)) for error in errors] == [kind] * 2
+            assert origin_of_causes(errors[0]) is not errors[0]
+
+
+UNASKABLE = f"https://{'a' * 64}.example/"
+
+
+@both_faces
+def test_a_name_that_tls_cannot_ask_for_fails_its_own_call_only(make_face: Any) -> None:
+    slow = Slow()
+    with Peer(by_path(slow=slow.h2)) as peer, PeerH1() as plain, make_face(max_connections=1) as face:
+        with pytest.raises(httpx2.ConnectError):
+            face.get(UNASKABLE)
+        assert face.get(peer.url).content == b"ok"
+
+        # Where all connections are taken it is looked at in its turn, which is another call's end.
+        holding = face.open(f"{peer.url}/slow")
+        waits = [Phases(), Phases()]
+        calls = []
+        for url, phases in zip((UNASKABLE, plain.url), waits, strict=True):
+            calls.append(face.begin(url, extensions={PHASES: phases}))
+            assert comes_true(lambda phases=phases: phases.connection_wait_started_ns is not None)  # type: ignore[misc]
+        assert not any(call.future.done() for call in calls)
+        slow.release.set()
+
+        assert holding.rest() == b"first last"
+        assert isinstance(calls[0].error(), httpx2.ConnectError)
+        assert calls[1].result().content == b"ok"
+        assert face.get(peer.url).content == b"ok"
+
+
+@pytest.mark.parametrize("make", [Transport, AsyncTransport, PoolSettings])
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"http2": "h2"}, '"prefer", "require" or "never", not \'h2\''),
+        ({"max_connections": 0}, "at least 1, not 0"),
+        ({"idle_s": -1.0}, "seconds from 0, not -1.0"),
+        ({"idle_s": math.nan}, "seconds from 0, not nan"),
+        ({"ping_s": 0.0}, "seconds above 0, or None for no pings, not 0.0"),
+        ({"ping_s": math.nan}, "seconds above 0, or None for no pings, not nan"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused_with_what_they_may_be(
+    make: Any, settings: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(settings))} is ") as raised:
+        make(**settings)
+
+    assert expected in str(raised.value)
 
 
 @both_faces

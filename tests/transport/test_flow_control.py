@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
+import time
 from typing import Any
 
 import pytest
 from hyperframe.frame import DataFrame
 
-from tests.transport.faces import both_faces
+from fastlane.transport import PHASES, Phases
+from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, Peer, PeerConnection, Stream, by_path
-from tests.transport.peer_h1 import HEAD, PeerH1, Request1
-from tests.transport.resources import resident
+from tests.transport.peer_h1 import CHUNKED, HEAD, LAST_CHUNK, OK, PeerH1, Request1, chunk
+from tests.transport.resources import comes_true, resident
 
 LARGEST_STREAM_WINDOW = 4 << 20
 
@@ -218,6 +221,46 @@ def test_a_slow_reader_of_http1_stops_its_server_too(make_face: Any) -> None:
         assert resident() - before < 32 << 20
         assert sent < 96 << 20
         assert len(answer.piece()) > 0
+
+
+def test_over_http1_a_reader_that_takes_turns_with_the_arriving_pieces_gets_them_all() -> None:
+    pieces, piece = 40_000, chunk(bytes(1_024))
+
+    def large(request: Request1) -> None:
+        request.send(CHUNKED)
+        for _ in range(pieces):
+            request.send(piece)
+        request.send(LAST_CHUNK)
+
+    before = sys.getswitchinterval()
+    with PeerH1(large) as peer, SyncFace(peer.url) as face:
+        sys.setswitchinterval(1e-6)
+        try:
+            answer = face.open("/")
+            assert sum(map(len, answer.pieces)) == pieces * 1_024
+        finally:
+            sys.setswitchinterval(before)
+
+
+@both_faces
+def test_over_http1_the_read_that_ends_a_large_answer_nobody_has_read_holds_up_no_later_call(make_face: Any) -> None:
+    def respond(request: Request1) -> None:
+        if request.target == "/next":
+            request.send(OK)
+            return
+        request.send(HEAD + b"content-length: %d\r\n\r\n" % LARGEST_STREAM_WINDOW)
+        for _ in range(0, LARGEST_STREAM_WINDOW, 65_536):
+            request.send(bytes(65_536))
+            time.sleep(0.002)  # so that each is a read of its own, and only the last one fills what may be unread
+
+    phases = Phases()
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        answer = face.open("/", extensions={PHASES: phases})
+        assert comes_true(lambda: phases.answer_ended_ns is not None)
+
+        assert face.get("/next").content == b"ok"
+        assert len(answer.rest()) == LARGEST_STREAM_WINDOW
+        assert peer.connections == 1
 
 
 @both_faces

@@ -82,6 +82,65 @@ def test_a_loop_that_is_closed_under_its_connections_harms_no_other() -> None:
         assert [stream.connection.number for stream in peer.requests] == [1, 1, 2, 2]
 
 
+# Python itself says that the task was left, and that such a loop's transports were not closed.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize("path", ["/silent", "/stalls"])
+def test_a_loop_that_is_closed_under_a_task_that_waits_harms_no_other(path: str) -> None:
+    def silent(stream: Stream) -> None:
+        stream.hold_until_left()
+
+    def stalls(stream: Stream) -> None:
+        stream.head()
+        stream.data(b"first")
+        stream.hold_until_left()
+
+    with Peer(by_path(silent=silent, stalls=stalls)) as peer:
+        client = client_of(peer)
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(client.get(path))
+        came = asyncio.to_thread(peer.wait_until, lambda: bool(peer.requests))
+        loop.run_until_complete(came)
+        loop.run_until_complete(asyncio.sleep(0.1))
+        assert not task.done()
+        loop.close()
+        asyncio.run(ask(client))
+        asyncio.run(client.aclose())
+        del task
+        gc.collect()
+
+        assert [stream.connection.number for stream in peer.requests] == [1, 2, 2]
+
+
+def test_a_transport_that_was_closed_and_is_used_again_on_the_same_loop_keeps_its_new_connections() -> None:
+    release = threading.Event()
+
+    def slow(stream: Stream) -> None:
+        stream.head()
+        stream.data(b"first")
+        stream.hold(release)
+        stream.data(b"last", end=True)
+
+    async def work(url: str) -> None:
+        # With so short an idle time, connections look after what has become of their transport every 50 ms.
+        transport = AsyncTransport(verify=trusting(), idle_s=0.2)
+        async with httpx2.AsyncClient(transport=transport, base_url=url, timeout=HANG_S) as client:
+            await ask(client)
+            await transport.aclose()
+            response = await client.send(client.build_request("GET", "/slow"), stream=True)
+            pieces = response.aiter_raw()
+            assert await anext(pieces) == b"first"
+            gc.collect()  # what the first connections have left behind must not take the new ones along
+            await asyncio.sleep(0.3)
+            await ask(client)
+            release.set()
+            assert [piece async for piece in pieces] == [b"last"]
+
+    with Peer(by_path(slow=slow)) as peer:
+        asyncio.run(work(peer.url))
+
+        assert [stream.connection.number for stream in peer.requests] == [1, 1, 2, 2, 2]
+
+
 def test_loops_in_threads_use_one_transport_at_once() -> None:
     together = threading.Barrier(3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,8 +10,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from fastlane.transport import _asyncio_opening, _thread_opening
+from fastlane.transport._connect import connect_asyncio, connect_sync
 from tests.transport.faces import SyncFace, both_faces
-from tests.transport.peer import MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Stream, by_path
+from tests.transport.peer import HANG_S, MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Stream, by_path
+from tests.transport.peer_h1 import PeerH1
+from tests.transport.resources import comes_true
 
 WAIT_FOR_A_SLOT = httpx2.Timeout(30, pool=0.3)
 
@@ -331,3 +336,30 @@ def test_a_request_without_a_body_is_one_frame(make_face: Any) -> None:
         face.get("/second")
 
         assert len(peer.requests[1].records) == 1
+
+
+@both_faces
+def test_a_burst_without_tls_opens_its_connections_at_once(make_face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 8
+    begun: list[None] = []
+
+    def together(*args: Any, **options: Any) -> Any:
+        begun.append(None)
+        assert comes_true(lambda: len(begun) == calls)
+        return connect_sync(*args, **options)
+
+    async def atogether(*args: Any, **options: Any) -> Any:
+        begun.append(None)
+        async with asyncio.timeout(HANG_S):
+            while len(begun) < calls:  # noqa: ASYNC110 - what is counted has no event
+                await asyncio.sleep(0.01)
+        return await connect_asyncio(*args, **options)
+
+    # Nobody has connected before all have begun to.
+    monkeypatch.setattr(_thread_opening, "connect_sync", together)
+    monkeypatch.setattr(_asyncio_opening, "connect_asyncio", atogether)
+    with PeerH1() as peer, make_face(peer.url) as face:
+        answers = face.together(*[f"/{number}" for number in range(calls)])
+
+        assert [answer.content for answer in answers] == [b"ok"] * calls
+        assert len(begun) == calls

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from fastlane.transport._errors import TransportError
-from fastlane.transport._pool import BUSY_STREAMS, MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS, Member, Pool
+from fastlane.transport._origin import BUSY_STREAMS, MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS, Member
+from fastlane.transport._pool import Pool
 from tests.transport.fake_members import FAILURE, HERE, THERE, Desk, FakeWaiter, http_of, origin_of, warm_desk
 
 
@@ -67,6 +68,17 @@ def test_a_burst_over_http1_opens_a_connection_for_each_call(http2: bool) -> Non
     desk.ask_often(7)
 
     assert desk.made - made == 7
+
+
+def test_a_burst_without_tls_opens_a_connection_for_each_call() -> None:
+    desk = Desk(http2=True)
+    plain = HERE._replace(scheme="http")
+    burst = desk.ask_often(7, plain)
+    assert desk.made == 7
+    while desk.opening:
+        desk.opens_http1()
+
+    assert len(members_of(burst)) == 7
 
 
 def test_a_burst_at_a_server_known_to_allow_few_streams_opens_what_it_needs_at_once() -> None:

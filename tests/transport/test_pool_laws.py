@@ -6,8 +6,8 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fastlane.transport._errors import TransportError
-from fastlane.transport._origin import UNBOUNDED, OriginState
-from fastlane.transport._pool import BUSY_STREAMS, MOST_IDLE, Member
+from fastlane.transport._origin import BUSY_STREAMS, MOST_IDLE, UNBOUNDED, OriginState
+from fastlane.transport._pool import Member
 from fastlane.transport._settings import Origin
 from tests.transport.fake_members import HERE, THERE, Desk, FakeWaiter, http_of, origin_of
 

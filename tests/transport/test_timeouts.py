@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.transport.faces import both_faces
-from tests.transport.peer import CANCEL, INITIAL_WINDOW_SIZE, Peer, Stream, by_path
+from tests.transport.peer import CANCEL, HANG_S, INITIAL_WINDOW_SIZE, Peer, Stream, by_path
 from tests.transport.peer_h1 import HEAD, PeerH1, Request1
 
 SHORT = 0.3
@@ -213,6 +213,59 @@ def test_a_timeout_of_one_call_that_waits_for_the_same_connection_harms_no_other
 
             assert patient.result().content == b"ok"
             assert "/hasty" not in [stream.path for stream in peer.requests]
+
+
+@both_faces
+def test_the_connect_timeout_of_the_call_that_began_to_connect_ends_no_others_wait(make_face: Any) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    with Peer() as peer:
+        real = peer.context
+
+        class Held:
+            """A TLS context that begins the handshake when the test says."""
+
+            def wrap_bio(self, *args: Any, **options: Any) -> Any:
+                begun.set()
+                assert go_on.wait(30)
+                return real.wrap_bio(*args, **options)
+
+        peer.context = Held()  # type: ignore[assignment]
+        with make_face(peer.url) as face:
+            hasty = face.begin("/hasty", timeout=httpx2.Timeout(30, connect=1))
+            assert begun.wait(30)
+            patient = face.begin("/patient", timeout=httpx2.Timeout(30))
+
+            assert isinstance(hasty.error(), httpx2.ConnectTimeout)
+            assert not patient.future.done()
+            go_on.set()
+            assert patient.result().content == b"ok"
+            assert [stream.path for stream in peer.requests] == ["/patient"]
+
+
+def hears_the_end(connection: socket.socket) -> bool:
+    """Whether the client closes a connection on which nobody has answered it."""
+    connection.settimeout(HANG_S)
+    with connection:
+        try:
+            while connection.recv(65_536):
+                pass
+        except ConnectionResetError:
+            pass
+        except TimeoutError:
+            return False
+    return True
+
+
+@both_faces
+def test_what_is_being_opened_is_given_up_when_nobody_waits_for_it_any_more(make_face: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        mute.settimeout(HANG_S)
+        with make_face(f"https://127.0.0.1:{mute.getsockname()[1]}") as face:
+            calls = [face.begin(timeout=httpx2.Timeout(30, connect=connect)) for connect in (SHORT, 2 * SHORT)]
+            assert [type(call.error()) for call in calls] == [httpx2.ConnectTimeout] * 2
+
+            connection, _ = mute.accept()
+            assert hears_the_end(connection)
 
 
 @both_faces

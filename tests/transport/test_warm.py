@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 import trustme
@@ -182,6 +183,16 @@ def test_a_server_that_does_not_say_what_it_allows_is_given_the_same(
         pytest.raises(openai.APITimeoutError),
     ):
         warm(caller)
+
+
+def test_a_server_that_leaves_before_it_says_what_it_allows_is_no_warm_connection(
+    make_caller: Any, peer: Callable[..., Peer]
+) -> None:
+    server = peer(opening=PeerConnection.fin)
+    with make_caller(api_key="k", base_url=server.url) as caller, pytest.raises(openai.APIConnectionError) as raised:
+        warm(caller)
+
+    assert isinstance(raised.value.__cause__, httpx2.ConnectError)
 
 
 def test_a_certificate_of_another_authority_is_refused(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import select
+import sys
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from .._clock import now_ns
 from ._asyncio_exchange import AsyncioExchange
 from ._asyncio_opening import OpeningLink
 from ._errors import TransportError
+from ._limits import STREAM_WINDOW
 from ._link import CLOSED, tick_s
 from ._settings import Origin
 
@@ -54,8 +56,17 @@ class AsyncioLink(OpeningLink):
             self._take_early(bytes(self._buffer[:nbytes]))
             return
         self.is_reading = True
+        self._heard_ns = arrived_ns
         try:
-            self.receive(self._buffer[:nbytes], arrived_ns)
+            # As `receive` does it, which would be one more call for each piece of each answer.
+            if tls is None:
+                http.receive(bytes(self._buffer[:nbytes]), arrived_ns)
+            else:
+                plain = tls.feed(self._buffer[:nbytes])
+                if plain:
+                    http.receive(plain, arrived_ns)
+                if tls.ended:
+                    self.receive_end(arrived_ns)
         except TransportError as error:
             self._write()
             self._end(error, by_peer=True)
@@ -67,15 +78,16 @@ class AsyncioLink(OpeningLink):
                 self._after()
         finally:
             self.is_reading = False
-        if self.is_full and self._transport is not None:
-            self._transport.pause_reading()
+        exchange = self._exchange
+        if exchange is not None and exchange.arrived_bytes - exchange.taken_bytes >= STREAM_WINDOW:
+            self._read_on()
         if self.woken:
             self._resume()
 
     def _resume(self) -> None:
         """Go on with the tasks that were waiting for what has come."""
         woken = self.woken
-        if getattr(self.loop, "_nest_patched", False):
+        if "nest_asyncio" in sys.modules and getattr(self.loop, "_nest_patched", False):
             # Loops that run within their own callbacks (nest_asyncio, in notebooks) need a turn for each task.
             while woken:
                 self.loop.call_soon(woken.popleft().resume)
@@ -277,8 +289,12 @@ class AsyncioLink(OpeningLink):
             self._read_on()
 
     def _read_on(self) -> None:
-        """Read again, where an answer over HTTP/1.1 had to wait for its reader."""
-        if self._transport is not None and not self.is_full and not self._dead:
+        """Have an answer over HTTP/1.1 wait for its reader, or no longer."""
+        if self._transport is None or self._dead:
+            return
+        if self.is_full:
+            self._transport.pause_reading()
+        else:
             self._transport.resume_reading()
 
     def hang_up(self, error: TransportError) -> None:

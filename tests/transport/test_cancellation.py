@@ -15,7 +15,7 @@ import openai
 import pytest
 
 import fastlane
-from fastlane.transport import PHASES, Phases
+from fastlane.transport import PHASES, Phases, _threads
 from fastlane.transport._link import Link
 from fastlane.transport._pool import Pool
 from tests.transport.faces import AsyncFace, SyncFace, both_faces, in_a_thread
@@ -382,29 +382,33 @@ def switching_often() -> Iterator[None]:
 @pytest.mark.usefixtures("switching_often")
 @pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
 def test_a_close_from_another_thread_amid_the_pieces_of_an_answer_is_an_end_or_an_error_of_the_library(
-    version: str,
+    version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def drops(stream: Stream) -> None:
         stream.head()
-        while True:
+        for _ in range(300):
             stream.data(b"drop")
+        stream.hold_until_left()
 
     def respond(request: Request1) -> None:
-        request.send(CHUNKED)
-        while True:
-            request.send(chunk(b"drop"))
+        request.send(CHUNKED, chunk(b"drop") * 300)
+        request.left()
 
     def read(answer: Any, begun: threading.Event) -> None:
         for _ in answer.pieces:
             begun.set()
 
+    # However little comes at once, many pieces wait for the reader, who is amid them when the close comes.
+    monkeypatch.setattr(_threads, "READ_BYTES", 16)
     with (
         Peer(drops) as peer,
         PeerH1(respond) as plain,
         SyncFace(peer.url if version == "HTTP/2" else plain.url) as face,
     ):
-        for _ in range(50):
-            answer, begun = face.open("/"), threading.Event()
+        for _ in range(60):
+            phases, begun = Phases(), threading.Event()
+            answer = face.open("/", extensions={PHASES: phases})
+            assert comes_true(lambda phases=phases: len(phases.data_ns) >= 100)  # type: ignore[misc]
             reading = in_a_thread(read, answer, begun)
             assert begun.wait(30)
             answer.close()

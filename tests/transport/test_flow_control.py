@@ -6,15 +6,17 @@ import hashlib
 import sys
 import threading
 import time
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hyperframe.frame import DataFrame
 
-from fastlane.transport import PHASES, Phases
+from fastlane.transport import PHASES, Phases, _exchange, _threads
 from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, Peer, PeerConnection, Stream, by_path
-from tests.transport.peer_h1 import CHUNKED, HEAD, LAST_CHUNK, OK, PeerH1, Request1, chunk
+from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1
 from tests.transport.resources import comes_true, resident
 
 LARGEST_STREAM_WINDOW = 4 << 20
@@ -223,21 +225,31 @@ def test_a_slow_reader_of_http1_stops_its_server_too(make_face: Any) -> None:
         assert len(answer.piece()) > 0
 
 
-def test_over_http1_a_reader_that_takes_turns_with_the_arriving_pieces_gets_them_all() -> None:
-    pieces, piece = 40_000, chunk(bytes(1_024))
+class Unhurried(deque[Any]):
+    """Pieces of an answer: whoever goes through them gives other threads the time to take some."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for piece in super().__iter__():
+            time.sleep(0.001)
+            yield piece
+
+
+def test_over_http1_a_reader_that_takes_pieces_while_others_arrive_gets_them_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = 2 * LARGEST_STREAM_WINDOW
 
     def large(request: Request1) -> None:
-        request.send(CHUNKED)
-        for _ in range(pieces):
-            request.send(piece)
-        request.send(LAST_CHUNK)
+        request.send(HEAD + b"content-length: %d\r\n\r\n" % size, bytes(size))
 
+    monkeypatch.setattr(_exchange, "deque", Unhurried)
+    monkeypatch.setattr(_threads, "READ_BYTES", 4_096)
     before = sys.getswitchinterval()
     with PeerH1(large) as peer, SyncFace(peer.url) as face:
         sys.setswitchinterval(1e-6)
         try:
-            answer = face.open("/")
-            assert sum(map(len, answer.pieces)) == pieces * 1_024
+            for _ in range(4):
+                assert sum(map(len, face.open("/").pieces)) == size
         finally:
             sys.setswitchinterval(before)
 

@@ -121,7 +121,7 @@ def test_plays_plan_in_the_order_of_their_stages_and_then_in_the_order_given() -
 def test_the_fingerprint_is_the_repr_of_every_play_in_the_order_given() -> None:
     assert pipeline(Learns(), Connection(idle_s=7)).fingerprint == (
         "Learns()",
-        "Connection(http2='prefer', idle_s=7, max_connections=1000)",
+        "Connection(http2='prefer', idle_s=7, max_connections=1000, preconnect=False, ping_s=45.0)",
     )
 
 

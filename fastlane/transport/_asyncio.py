@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import select
 import sys
 from collections import deque
 from collections.abc import AsyncIterator
@@ -17,6 +16,7 @@ from ._errors import TransportError
 from ._limits import STREAM_WINDOW
 from ._link import CLOSED, tick_s
 from ._settings import Origin
+from ._sockets import is_ready
 
 if TYPE_CHECKING:
     from ._loop_pool import LoopPool
@@ -306,17 +306,7 @@ class AsyncioLink(OpeningLink):
 
     def looks_stale(self) -> bool:
         """Whether bytes or an end have come that the loop has not looked at yet."""
-        sock = self._socket
-        if sock is None:
-            return False
-        try:
-            if hasattr(select, "poll"):
-                poller = select.poll()
-                poller.register(sock, select.POLLIN)
-                return bool(poller.poll(0))
-            return bool(select.select([sock], [], [], 0)[0])
-        except (OSError, ValueError):
-            return True  # closed: the next use says so
+        return self._socket is not None and is_ready(self._socket, 0.0, write=False)
 
     def network_info(self, info: str) -> Any:
         """What the library's `network_stream` extension tells."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import sys
@@ -80,3 +81,16 @@ def tcp_info(sock: socket.socket) -> TcpInfo | None:
     except (OSError, struct.error):  # closed, no TCP, or another kernel's idea of the option
         return None
     return TcpInfo(round_trip_time_us * 1_000, congestion_window) if round_trip_time_us else None
+
+
+def is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bool:
+    """Whether the socket can be read from or written to without waiting."""
+    try:
+        if hasattr(select, "poll"):
+            poller = select.poll()
+            poller.register(sock, select.POLLOUT if write else select.POLLIN)
+            return bool(poller.poll(None if timeout_s is None else timeout_s * 1e3))
+        reading, writing = ([], [sock]) if write else ([sock], [])
+        return any(select.select(reading, writing, [], timeout_s))
+    except (OSError, ValueError):
+        return True  # closed: the next use says so

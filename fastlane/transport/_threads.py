@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import ssl
 import threading
@@ -16,6 +15,7 @@ from ._errors import TransportError
 from ._link import CLOSED, tick_s
 from ._origin import GROW_AGAIN_NS
 from ._settings import Origin
+from ._sockets import is_ready
 from ._thread_exchange import ThreadExchange
 from ._thread_opening import READ_BYTES, OpeningLink
 
@@ -224,7 +224,7 @@ class ThreadLink(OpeningLink):
         """Wait until the socket takes more, or an answer makes that needless; False where neither came in time."""
         until_ns = None if timeout_s is None else now_ns() + timeout_s * 1e9
         while (writer := self._writer) is not None and exchange.answer_head is None and not exchange.is_over:
-            if _is_ready(writer, _LOOK_S, write=True):
+            if is_ready(writer, _LOOK_S, write=True):
                 return True
             if until_ns is not None and now_ns() >= until_ns:
                 return False
@@ -306,7 +306,7 @@ class ThreadLink(OpeningLink):
     def looks_stale(self) -> bool:
         """Whether bytes or an end have come that the reading thread has not looked at yet."""
         sock = self._writer
-        return sock is not None and _is_ready(sock, 0.0, write=False)
+        return sock is not None and is_ready(sock, 0.0, write=False)
 
     def let_reader_catch_up(self) -> None:
         """Give the reading thread the time to see what has come."""
@@ -334,16 +334,3 @@ class ThreadLink(OpeningLink):
             sock.close()
         self.tls = None
         self.fail(TransportError("ReadError", "The connection belongs to the parent process."))
-
-
-def _is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bool:
-    """Whether the socket can be read from or written to without waiting."""
-    try:
-        if hasattr(select, "poll"):
-            poller = select.poll()
-            poller.register(sock, select.POLLOUT if write else select.POLLIN)
-            return bool(poller.poll(None if timeout_s is None else timeout_s * 1e3))
-        reading, writing = ([], [sock]) if write else ([sock], [])
-        return any(select.select(reading, writing, [], timeout_s))
-    except (OSError, ValueError):
-        return True  # closed: the next use says so

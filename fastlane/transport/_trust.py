@@ -6,9 +6,8 @@ import importlib
 import os
 import ssl
 import threading
-from typing import Literal
 
-Http2 = Literal["prefer", "require", "never"]
+from ._settings import Http2
 
 _PROTOCOLS: dict[Http2, list[str]] = {
     "prefer": ["h2", "http/1.1"],

@@ -12,7 +12,8 @@ import pytest
 import trustme
 
 from fastlane.transport import _trust
-from fastlane.transport._trust import Http2, ssl_context
+from fastlane.transport._settings import Http2
+from fastlane.transport._trust import ssl_context
 
 NONE = None, None
 

@@ -353,7 +353,7 @@ class PeerConnection:
             self._socket.shutdown(socket.SHUT_WR)
 
     def close_notify(self) -> None:
-        """End our direction in TLS and leave TCP open."""
+        """End our direction in TLS and leave TCP open. The client must have said all it has to say by then."""
         with self.lock:
             with contextlib.suppress(ssl.SSLError):
                 self._tls.unwrap()

@@ -1,4 +1,4 @@
-"""The chat and responses resources of our clients: openai's own, stamped.
+"""The chat and responses resources of our clients: openai's own, stamped, and building their bodies quickly.
 
 Each is imported when it is first used, as in openai: the two together take tens of milliseconds.
 """

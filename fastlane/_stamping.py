@@ -1,4 +1,4 @@
-"""Stamp the moment at which the application issues a call, before openai looks at its arguments.
+"""Stamp the moment at which the application issues a call, before its arguments are looked at.
 
 The stock resources walk through all messages before they come to `request()`: with a long history that is many
 milliseconds of the application's time, and they belong to the call.
@@ -12,26 +12,57 @@ from typing import Any
 
 from ._clock import now_ns
 from ._context import issued_ns, restore
+from ._quick_build import Quick, quick
 
 
-def _stamped(method: Callable[..., Any]) -> Any:
-    @functools.wraps(method)
+class _Method:
+    """What a call of a resource's method is to run: a quick copy of openai's, or what has taken the place of openai's.
+
+    Other instrumentations replace methods of openai's own classes, also after our clients were made.
+    """
+
+    __slots__ = ("_choice", "_name", "_resource")
+
+    def __init__(self, resource: type[Any], name: str) -> None:
+        self._resource = resource
+        self._name = name
+        self._choice: tuple[Any, Quick | None] = (None, None)
+
+    def now(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+        found = self._resource.__dict__.get(self._name)
+        seen, copied = self._choice
+        if found is not seen or found is None:
+            copied = quick(self._resource, self._name)
+            self._choice = (found, copied)
+        if copied is None:
+            return getattr(self._resource, self._name)  # type: ignore[no-any-return]
+        if not args and kwargs.keys() >= copied.needed:
+            return copied.inner
+        return copied.whole
+
+
+def _stamped(resource: type[Any], name: str) -> Any:
+    method = _Method(resource, name)
+
+    @functools.wraps(getattr(resource, name))
     def stamped(self: Any, *args: Any, **kwargs: Any) -> Any:
         token = issued_ns.set(now_ns())
         try:
-            return method(self, *args, **kwargs)
+            return method.now(args, kwargs)(self, *args, **kwargs)
         finally:
             restore(issued_ns, token)
 
     return stamped
 
 
-def _async_stamped(method: Callable[..., Any]) -> Any:
-    @functools.wraps(method)
+def _async_stamped(resource: type[Any], name: str) -> Any:
+    method = _Method(resource, name)
+
+    @functools.wraps(getattr(resource, name))
     async def stamped(self: Any, *args: Any, **kwargs: Any) -> Any:
         token = issued_ns.set(now_ns())
         try:
-            return await method(self, *args, **kwargs)
+            return await method.now(args, kwargs)(self, *args, **kwargs)
         finally:
             restore(issued_ns, token)
 
@@ -41,16 +72,8 @@ def _async_stamped(method: Callable[..., Any]) -> Any:
 def stamping(resource: type[Any], *, asynchronous: bool) -> type[Any]:
     """A subclass of a resource whose calls are stamped. It calls what its base class has at that time.
 
-    Other instrumentations replace methods of openai's own classes, also after our clients were made. `stream()` is
-    not stamped: it only prepares a call, which its context manager issues.
+    `stream()` is not stamped: it only prepares a call, which its context manager issues by `create()`.
     """
-
-    def calling(name: str) -> Any:
-        @functools.wraps(getattr(resource, name))
-        def inherited(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return getattr(resource, name)(self, *args, **kwargs)
-
-        return _async_stamped(inherited) if asynchronous else _stamped(inherited)
-
+    stamped = _async_stamped if asynchronous else _stamped
     names = [name for name in ("create", "parse") if hasattr(resource, name)]
-    return type(resource.__name__, (resource,), {name: calling(name) for name in names})
+    return type(resource.__name__, (resource,), {name: stamped(resource, name) for name in names})

@@ -46,6 +46,17 @@ def frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
     return FRAME_HEAD.pack(len(payload) << 8 | kind, flags, stream_id) + payload
 
 
+def head_frames(stream_id: int, block: bytes, most: int, *, end: bool) -> list[bytes]:
+    """The HEADERS frame of a request, and as many CONTINUATION frames as its size asks for."""
+    flags = END_STREAM if end else 0
+    if len(block) <= most:
+        return [frame(HEADERS, flags | END_HEADERS, stream_id, block)]
+    pieces = [block[start : start + most] for start in range(0, len(block), most)]
+    frames = [frame(HEADERS, flags, stream_id, pieces[0])]
+    frames += [frame(CONTINUATION, 0, stream_id, piece) for piece in pieces[1:-1]]
+    return [*frames, frame(CONTINUATION, END_HEADERS, stream_id, pieces[-1])]
+
+
 def window_update(stream_id: int, increment: int) -> bytes:
     """The peer may send `increment` more bytes."""
     return _FRAME_OF_ONE_NUMBER.pack(4 << 8 | WINDOW_UPDATE, 0, stream_id, increment)

@@ -1,9 +1,9 @@
 """A connection over HTTP/2 without its I/O: requests and all that we say; `_h2_answers` is what we are told.
 
-The h2 library speaks for our side: it packs heads, splits bodies, keeps the peer's settings and windows. What the peer
-sends on a stream is taken apart without it, because h2 ends the connection over what concerns one stream (a GOAWAY that
-lets the others end, a wrong content-length), answers each late frame of a stream that was reset with another reset, and
-takes several times as long for a piece of an answer.
+The h2 library speaks for the connection: it greets, keeps the peer's settings, and answers SETTINGS and PING. Streams
+are ours in both directions, because h2 ends the connection over what concerns one stream (a GOAWAY that lets the others
+end, a wrong content-length), answers each late frame of a stream that was reset with another reset, and takes several
+times as long for a request and for a piece of an answer.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Http2Connection(Http2Answers):
         """Say what we allow, in one write."""
         self._h2.initiate_connection()
         self._take_from_h2()
-        # A connection's window is 65,535 bytes at first, whatever the settings say (RFC 9113, 6.9.2).
-        self.outgoing.append(wire.window_update(0, limits.CONNECTION_WINDOW - 65_535))
+        # A connection's window is as small as this at first, whatever the settings say (RFC 9113, 6.9.2).
+        self.outgoing.append(wire.window_update(0, limits.CONNECTION_WINDOW - limits.FIRST_WINDOW))
 
     def data_to_send(self) -> bytes:
         """Take what is to be sent to the peer now."""
@@ -72,14 +72,14 @@ class Http2Connection(Http2Answers):
         self._next_stream_id += 2
         phases = exchange.phases
         phases.http_version = self.http_version
-        phases.peer_stream_window = self._h2.remote_settings.initial_window_size
-        phases.peer_connection_window = self._h2.outbound_flow_control_window
-        self._h2.send_headers(stream_id, fields, end_stream=end)
-        self._take_from_h2()
+        room = phases.peer_stream_window = self._h2.remote_settings.initial_window_size
+        phases.peer_connection_window = self._room
+        block = self._heads.pack(fields)
+        self.outgoing += wire.head_frames(stream_id, block, self._h2.max_outbound_frame_size, end=end)
         self._control.sent(1)
         exchange.stream_id = stream_id
         exchange.request_ended = end
-        self._streams[stream_id] = Stream(stream_id, exchange)
+        self._streams[stream_id] = Stream(stream_id, exchange, room)
 
     def _refusal(self) -> TransportError:
         if self._error is not None:
@@ -89,27 +89,29 @@ class Http2Connection(Http2Answers):
 
     def room(self, exchange: Exchange) -> int:
         """Bytes of the request's body that may be sent now."""
-        if self._stream_of(exchange) is None or exchange.request_ended:
+        stream = self._stream_of(exchange)
+        if stream is None or exchange.request_ended:
             return 0
-        # A window is below zero where the peer has made it smaller after the fact (RFC 9113, 6.9.2).
-        return max(0, self._h2.local_flow_control_window(exchange.stream_id))
+        return max(0, min(stream.room, self._room))
 
     def send(self, exchange: Exchange, data: bytes, *, end: bool) -> None:
         """Send bytes of the request's body, at most `room()` of them; `end` with the last, which may be empty."""
         stream = self._stream_of(exchange)
         if stream is None or exchange.request_ended:
             return  # the peer has ended it in the meantime
-        if len(data) > self.room(exchange):
+        size = len(data)
+        if size > max(0, min(stream.room, self._room)):
             raise TransportError("LocalProtocolError", "More was to be sent than the server has room for")
+        stream.room -= size
+        self._room -= size
         most = self._h2.max_outbound_frame_size
-        last = max(0, len(data) - 1) // most * most
-        view = memoryview(data)
+        last = max(0, size - 1) // most * most
         for start in range(0, last, most):
-            self._h2.send_data(exchange.stream_id, view[start : start + most])
+            self.outgoing.append(wire.frame(wire.DATA, 0, stream.stream_id, data[start : start + most]))
         if end or data:
-            self._h2.send_data(exchange.stream_id, view[last:], end_stream=end)
-        self._take_from_h2()
-        self._control.sent(last // most + 1, len(data))
+            flags = wire.END_STREAM if end else 0
+            self.outgoing.append(wire.frame(wire.DATA, flags, stream.stream_id, data[last:] if last else data))
+        self._control.sent(last // most + 1, size)
         if end:
             exchange.request_ended = True
             if exchange.answer_ended:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NoReturn
 
 from h2.errors import ErrorCodes
-from h2.events import StreamReset
 from h2.exceptions import ProtocolError
 from hpack.exceptions import HPACKError, OversizedHeaderListError
 
@@ -240,8 +239,10 @@ class Http2Answers(Http2Streams):
 
     def _settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         acknowledged = flags & wire.ACK
+        window = self._h2.remote_settings.initial_window_size
         self._to_h2(wire.SETTINGS, flags, stream_id, payload if acknowledged else wire.harmless_settings(payload))
         if not acknowledged:
+            self._resize(self._h2.remote_settings.initial_window_size - window)
             changes = self._h2.encoder.table_size_changes
             if len(changes) > 2:  # the lowest and the last are all that the next head must say (RFC 7541, 4.2)
                 changes[:] = [min(changes), changes[-1]]
@@ -254,11 +255,32 @@ class Http2Answers(Http2Streams):
         if stream_id and stream_id not in self._streams:
             self._must_be_known(stream_id, "WINDOW_UPDATE")
             return
-        self._to_h2(wire.WINDOW_UPDATE, flags, stream_id, payload)
+        if len(payload) != 4:
+            self._fail(ErrorCodes.FRAME_SIZE_ERROR, "The server sent WINDOW_UPDATE of a wrong size")
+        increment = int.from_bytes(payload) & limits.LARGEST_WINDOW
+        if not increment:
+            self._fail(ErrorCodes.PROTOCOL_ERROR, "The server opened a window by nothing")
         if not stream_id:
+            self._room += increment
+            if self._room > limits.LARGEST_WINDOW:
+                self._fail(ErrorCodes.FLOW_CONTROL_ERROR, "The server opened the connection's window too far")
             self._wake_senders()
-        elif stream_id in self._streams and not self._streams[stream_id].exchange.request_ended:
-            self._streams[stream_id].exchange.wake()
+            return
+        stream = self._streams[stream_id]
+        stream.room += increment
+        if stream.room > limits.LARGEST_WINDOW:
+            self._reset(stream, ErrorCodes.FLOW_CONTROL_ERROR)
+            message = "The server opened a stream's window too far"
+            stream.exchange.fail(TransportError("RemoteProtocolError", message))
+        elif not stream.exchange.request_ended:
+            stream.exchange.wake()
+
+    def _resize(self, change: int) -> None:
+        """The windows of all streams change with the setting that they began with (RFC 9113, 6.9.2)."""
+        for stream in self._streams.values():
+            stream.room += change
+            if stream.room > limits.LARGEST_WINDOW:
+                self._fail(ErrorCodes.FLOW_CONTROL_ERROR, "The server opened a stream's window too far")
 
     def _wake_senders(self) -> None:
         for stream in list(self._streams.values()):
@@ -267,7 +289,7 @@ class Http2Answers(Http2Streams):
 
     def _to_h2(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         try:
-            events = self._h2.receive_data(wire.frame(kind, flags, stream_id, payload))
+            self._h2.receive_data(wire.frame(kind, flags, stream_id, payload))
         except ProtocolError:
             self._error = TransportError("RemoteProtocolError", f"The server sent {wire.NAMES[kind]} against the rules")
             raise self._error.again() from None
@@ -275,10 +297,3 @@ class Http2Answers(Http2Streams):
             self._unsent_control += self._take_from_h2()
         if self._unsent_control > limits.UNSENT_CONTROL_BYTES:
             self._fail(ErrorCodes.ENHANCE_YOUR_CALM, "The server does not read what it makes us acknowledge")
-        for event in events:
-            # h2 itself resets a stream whose window the peer has opened beyond 2**31 - 1.
-            if isinstance(event, StreamReset) and event.stream_id in self._streams:
-                stream = self._streams[event.stream_id]
-                self._forget(stream)
-                message = f"The server sent {wire.NAMES[kind]} against the rules"
-                stream.exchange.fail(TransportError("RemoteProtocolError", message))

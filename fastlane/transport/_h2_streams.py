@@ -14,6 +14,7 @@ from hpack.hpack import Decoder
 from . import _frames as wire, _limits as limits
 from ._errors import TransportError
 from ._exchange import Exchange
+from ._h2_heads import Heads
 
 # The library that packs heads writes every field into its log at DEBUG, credentials included. An application that logs
 # everything at DEBUG would get its API keys there; one that asks for this logger by name still does.
@@ -34,11 +35,13 @@ _CONFIGURATION = H2Configuration(
 class Stream:
     """An exchange that is not over by both sides."""
 
-    __slots__ = ("body_bytes", "exchange", "is_begun", "received", "stream_id", "uncredited", "window")
+    __slots__ = ("body_bytes", "exchange", "is_begun", "received", "room", "stream_id", "uncredited", "window")
 
-    def __init__(self, stream_id: int, exchange: Exchange) -> None:
+    def __init__(self, stream_id: int, exchange: Exchange, room: int) -> None:
         self.stream_id = stream_id
         self.exchange = exchange
+        self.room = room
+        """Bytes that we may still send on it; below zero where the peer has made its window smaller after the fact."""
         self.is_begun = False
         """The server has said that it works on the request (a head with a status of 1xx)."""
         self.window = limits.STREAM_WINDOW
@@ -72,6 +75,9 @@ class Http2Streams:
             },
         )
         del self._h2.local_settings[SettingCodes.ENABLE_CONNECT_PROTOCOL]
+        self._heads = Heads(self._h2.encoder)
+        self._room = limits.FIRST_WINDOW
+        """Bytes that we may still send on the whole connection."""
         self._decoder = Decoder(max_header_list_size=limits.HEADER_LIST_BYTES)
         self._streams: dict[int, Stream] = {}
         self._next_stream_id = 1
@@ -105,8 +111,6 @@ class Http2Streams:
     def _forget(self, stream: Stream) -> None:
         if self._streams.pop(stream.stream_id, None) is not None:
             self._late_window += stream.window
-        # Late frames never come to h2, so that it need not remember how this stream ended.
-        self._h2.streams.pop(stream.stream_id, None)
 
     def _reset(self, stream: Stream, code: ErrorCodes) -> None:
         self._forget(stream)

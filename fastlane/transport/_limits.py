@@ -25,6 +25,10 @@ ASSUMED_STREAMS = 100
 
 HIGHEST_STREAM_ID = 2**31 - 1
 
+# What a side may send before it is told otherwise, and what it may be allowed at most (RFC 9113, 6.9).
+FIRST_WINDOW = 65_535
+LARGEST_WINDOW = 2**31 - 1
+
 CONTROL_FRAMES = 1_000
 """Frames that carry nothing which may come unasked within `CONTROL_NS`: a polite server sends a few in a minute."""
 

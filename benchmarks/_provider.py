@@ -15,10 +15,13 @@ MODEL = "benchmark"
 
 
 @contextmanager
-def providers(count: int, *, round_trip_time_s: float, http2: bool = True) -> Iterator[list[Emulator]]:
-    """Start `count` providers without any delay of their own, and trust all of them through SSL_CERT_FILE."""
+def providers(count: int, *, round_trip_time_s: float | None = None, http2: bool = True) -> Iterator[list[Emulator]]:
+    """Start `count` providers without any delay of their own, and trust all of them through SSL_CERT_FILE.
+
+    Each has a wire of this round-trip time before it; None for loopback as it is.
+    """
     with ExitStack() as stack:
-        wire = Wire(round_trip_time_s=round_trip_time_s)
+        wire = None if round_trip_time_s is None else Wire(round_trip_time_s=round_trip_time_s)
         started = [stack.enter_context(Emulator(model=preset("instant"), wire=wire, http2=http2)) for _ in range(count)]
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         authorities = directory / "authorities.pem"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from functools import cache
 from typing import Any
 
 from . import _tokens_seen
 from ._clock import now_ns
 from ._observation import Observation
+from ._seams import holds
+from .transport._bodies import AsyncBody as OwnAsyncBody, SyncBody as OwnSyncBody
 from .transport._phases import PHASES, Phases
 
 # What is kept of an answer that is read undecoded, to find its usage in it: more than any chat answer needs.
@@ -22,7 +24,7 @@ def watch_body(response: Any, observation: Observation, *, asynchronous: bool) -
     observation.streaming = True
     inner = response.stream
     base = _family(type(inner), "AsyncByteStream" if asynchronous else "SyncByteStream")
-    body_class = _body_class(_AsyncBody if asynchronous else _SyncBody, base)
+    body_class = _body_class(AsyncObservedBody if asynchronous else SyncObservedBody, base)
     response.stream = body_class(inner, observation, _reader_for(response, observation), _phases_of(response))
 
 
@@ -43,6 +45,20 @@ def _body_class(form: type[Any], base: type) -> type[Any]:
     return type("ObservedBody", (form, base), {})
 
 
+# What a library's wrapper around a transport's body does when it is read: hand its pieces on, and nothing else.
+_HANDS_ON = frozenset({"_stream", "__aiter__", "isinstance", "AsyncGenerator", "aclose"})
+
+
+def _unwrapped(inner: Any, own: type[Any]) -> Any:
+    """Our own transport's body from under the wrapper in which an HTTP client keeps the time; any other as it is."""
+    wrapped = getattr(inner, "__dict__", {}).get("_stream")
+    if not isinstance(wrapped, own) or type(inner).__name__ not in ("BoundSyncStream", "BoundAsyncStream"):
+        return inner
+    read = type(inner).__aiter__ if own is OwnAsyncBody else type(inner).__iter__
+    seam = f"{type(inner).__module__}.{type(inner).__name__}"
+    return wrapped if holds(seam, lambda: _HANDS_ON.issuperset(read.__code__.co_names)) else inner
+
+
 class _Body:
     """What both forms share."""
 
@@ -50,7 +66,17 @@ class _Body:
         self._inner = inner
         self._observation = observation
         self._reader = reader
-        self._phases = phases
+        self.phases = phases
+        """Where our own transport says when each piece arrived."""
+
+    @property
+    def elapsed(self) -> Any:
+        """What the HTTP client took of the time; asked by the response, which says it to the application."""
+        return getattr(self._inner, "elapsed", None)
+
+    def is_watched_by(self, observation: Observation) -> bool:
+        """Whether this observation is told what is read."""
+        return self._observation is observation
 
     def _undecoded(self) -> _UndecodedReader | None:
         """Who has to look into the bytes; nobody where a decoding stream shows its events."""
@@ -69,12 +95,22 @@ class _Body:
             observation.abandoned()
 
 
-class _SyncBody(_Body):
+class SyncObservedBody(_Body):
+    """The body of a synchronous answer."""
+
     def __iter__(self) -> Iterator[bytes]:
-        observation, reader, phases = self._observation, self._undecoded(), self._phases
+        return self.observed(self._inner)
+
+    def bare(self) -> Iterator[bytes]:
+        """The pieces as they come, for a stream that tells the observation itself what `observed` would tell it."""
+        return iter(_unwrapped(self._inner, OwnSyncBody))
+
+    def observed(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """The pieces, or those that `bare()` has not given yet, with everything told to the observation."""
+        observation, reader, phases = self._observation, self._undecoded(), self.phases
         answer = observation.answer
         try:
-            for chunk in self._inner:
+            for chunk in pieces:
                 answer.arrived_ns = phases.chunk_ns or now_ns()
                 observation.received_bytes += len(chunk)
                 if reader is not None:
@@ -94,12 +130,22 @@ class _SyncBody(_Body):
             self._observation.body_closed()
 
 
-class _AsyncBody(_Body):
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        observation, reader, phases = self._observation, self._undecoded(), self._phases
+class AsyncObservedBody(_Body):
+    """The body of an asynchronous answer."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self.observed(self._inner)
+
+    def bare(self) -> AsyncIterator[bytes]:
+        """The pieces as they come, for a stream that tells the observation itself what `observed` would tell it."""
+        return aiter(_unwrapped(self._inner, OwnAsyncBody))
+
+    async def observed(self, pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+        """The pieces, or those that `bare()` has not given yet, with everything told to the observation."""
+        observation, reader, phases = self._observation, self._undecoded(), self.phases
         answer = observation.answer
         try:
-            async for chunk in self._inner:
+            async for chunk in pieces:
                 answer.arrived_ns = phases.chunk_ns or now_ns()
                 observation.received_bytes += len(chunk)
                 if reader is not None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import openai
 
+from ._fast_stream import async_events, events
 from ._observation import EXTENSION, Observation
+from ._stock_stream import fast_way, is_only_iterated
 
 
 @cache
@@ -27,84 +29,43 @@ def _observation_of(stream: Any) -> Observation | None:
     return observation if isinstance(observation, Observation) else None
 
 
+# Where a stream has our iterator still, and not one that an instrumentation has put in its place, the application is
+# given just that: openai's own generator around it does nothing but cost.
+_SYNC_CODE, _ASYNC_CODE = events.__code__, async_events.__code__
+
+
 def _observing_sync(stream_cls: Any) -> Any:
     # `stream_cls` has to be the only base: openai reads the type of the events from `__orig_bases__`.
     class ObservedStream(stream_cls):  # type: ignore[misc]
         def __stream__(self) -> Iterator[Any]:
-            source = super().__stream__()
             observation = _observation_of(self)
             if observation is None:
-                yield from source
-                return
-            observation.decoded = True
-            see, watched = observation.answer.event, bool(observation.watchers)
-            # While the source is asked for its next event it may close the body, at the end or because of an error:
-            # how the call ended is known only when control is back here.
-            observation.pulling = True
-            try:
-                for event in source:
-                    observation.pulling = False
-                    see(event)
-                    stop = watched and observation.shown(event)
-                    yield event
-                    observation.pulling = True
-                    if stop:
-                        break
-                else:
-                    if not observation.exhausted:
-                        observation.done()
-            except BaseException as error:
-                observation.failed(error)
-                raise
-            finally:
-                observation.pulling = True
-                source.close()
-                observation.pulling = False
-                observation.finish()
+                return super().__stream__()  # type: ignore[no-any-return]
+            way = fast_way(self, stream_cls, observation)
+            return events(observation, self.response, way, super().__stream__() if way is None else None)
+
+        def __iter__(self) -> Iterator[Any]:
+            iterator = self._iterator
+            if getattr(iterator, "gi_code", None) is _SYNC_CODE and is_only_iterated(stream_cls):
+                return iterator  # type: ignore[no-any-return]
+            return super().__iter__()  # type: ignore[no-any-return]
 
     return ObservedStream
 
 
 def _observing_async(stream_cls: Any) -> Any:
     class ObservedAsyncStream(stream_cls):  # type: ignore[misc]
-        async def __stream__(self) -> AsyncIterator[Any]:
-            source = super().__stream__()
+        def __stream__(self) -> AsyncIterator[Any]:
             observation = _observation_of(self)
             if observation is None:
-                async for event in source:
-                    yield event
-                return
-            observation.decoded = True
-            see, watched = observation.answer.event, bool(observation.watchers)
-            observation.pulling = True
-            dropped = False
-            try:
-                async for event in source:
-                    observation.pulling = False
-                    see(event)
-                    stop = watched and observation.shown(event)
-                    yield event
-                    observation.pulling = True
-                    if stop:
-                        break
-                else:
-                    if not observation.exhausted:
-                        observation.done()
-            except GeneratorExit as error:
-                dropped = True
-                observation.failed(error)
-                raise
-            except BaseException as error:
-                observation.failed(error)
-                raise
-            finally:
-                observation.pulling = True
-                try:
-                    # The event loop closes every generator of a dropped stream itself, this source too, and no
-                    # generator can be closed twice at once. With the answer closed first, none of them waits.
-                    await (self.response.aclose() if dropped else source.aclose())
-                finally:
-                    observation.pulling = False
-                    observation.finish()
+                return super().__stream__()  # type: ignore[no-any-return]
+            way = fast_way(self, stream_cls, observation)
+            return async_events(observation, self.response, way, super().__stream__() if way is None else None)
+
+        def __aiter__(self) -> AsyncIterator[Any]:
+            iterator = self._iterator
+            if getattr(iterator, "ag_code", None) is _ASYNC_CODE and is_only_iterated(stream_cls):
+                return iterator  # type: ignore[no-any-return]
+            return super().__aiter__()  # type: ignore[no-any-return]
 
     return ObservedAsyncStream

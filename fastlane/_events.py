@@ -1,0 +1,112 @@
+"""Split the bytes of an event stream into the data of its events, as far as they come in the plainest forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_LF = 10
+_LINE_END, _BLOCK_END, _CARRIAGE_RETURN = b"\n", b"\n\n", b"\r"
+
+# A plain block has two lines at most. One that has more and no end yet is left to openai's decoder, so that what is
+# kept here is not put together again for every line that comes.
+_MOST_LINES = 2
+
+
+class EventSplitter:
+    r"""Sans-IO. Plain are `data: X\n\n`, `event: NAME\ndata: X\n\n` and blocks of comments; at all else it stops.
+
+    What it stops at, and what comes behind that, is `left()` as it came, for a decoder that knows every form: anything
+    with a carriage return, several lines of data, `thread.` events, other fields, a byte order mark.
+    """
+
+    __slots__ = ("_blocks", "_is_open", "_pieces", "stopped")
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        """What came since the first of the blocks that were fed last began."""
+        self._blocks: list[bytes] | None = None
+        """The same, split at the ends of blocks; None while it is one block."""
+        self._is_open = False
+        """The last of the blocks has not ended."""
+        self.stopped = False
+        """There is more behind the events that `feed` has just given, and it is not plain."""
+
+    def feed(self, piece: bytes) -> Sequence[bytes | None]:
+        """The data of the events that this piece ends, one for each block; None for a block of comments."""
+        if (
+            piece.find(b"\n") == len(piece) - 2
+            and piece[:6] == b"data: "
+            and piece[-1] == _LF
+            and piece.find(b"\r") < 0
+            and not self._is_open
+        ):
+            # The path of nearly every piece of a stream at the pace of a model.
+            self._pieces = [piece]
+            self._blocks = None
+            return (piece[6:-2],)
+        return self._split(piece)
+
+    def left(self, index: int) -> list[bytes]:
+        """All that came from the block `index` of those that were fed last on.
+
+        A block that began in an earlier piece is in pieces as it was: to openai's decoder an edge may mean something.
+        """
+        if index == 0 or self._blocks is None:
+            return self._pieces
+        # Every block but the first began in the last piece.
+        rest = _BLOCK_END.join(self._blocks[index:])
+        return [rest] if rest else []
+
+    def unended(self) -> list[bytes]:
+        """What came of a block that has not ended."""
+        if not self._is_open:
+            return []
+        return self._pieces if self._blocks is None else self.left(len(self._blocks) - 1)
+
+    def _split(self, piece: bytes) -> Sequence[bytes | None]:
+        pieces = self.unended()
+        pieces.append(piece)
+        self._pieces, self._blocks = pieces, None
+        if len(pieces) > 1 and _LINE_END not in piece and _CARRIAGE_RETURN not in piece:
+            return ()  # a long event in many pieces is put together once
+        text = piece if len(pieces) == 1 else b"".join(pieces)
+        blocks = self._blocks = text.split(_BLOCK_END)
+        rest = blocks[-1]
+        self._is_open = bool(rest)
+        ended = blocks[:-1]
+        if text.count(_LINE_END) == 2 * len(ended) and _CARRIAGE_RETURN not in text:
+            data = [block[6:] for block in ended if block[:6] == b"data: "]
+            if len(data) == len(ended):
+                return data
+        return self._carefully(ended, rest)
+
+    def _carefully(self, ended: list[bytes], rest: bytes) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        for block in ended:
+            is_plain, data = _look(block)
+            if not is_plain:
+                self.stopped = True
+                return found
+            found.append(data)
+        self.stopped = _CARRIAGE_RETURN in rest or rest.count(_LINE_END) > _MOST_LINES
+        return found
+
+
+def _look(block: bytes) -> tuple[bool, bytes | None]:
+    """Whether a block without its end is plain, and its data: None where it is all comments."""
+    if _CARRIAGE_RETURN in block:
+        return False, None
+    first, *others = block.split(_LINE_END)
+    if first[:6] == b"event:" and len(others) == 1:
+        # An empty name is none. A name that is not UTF-8 is an error.
+        name = _value(first, 6)
+        if name.startswith(b"thread.") or not name.isascii():
+            return False, None
+        first = others.pop()
+    if first[:5] == b"data:" and not others:
+        return True, _value(first, 5)
+    return all(line[:1] == b":" for line in (first, *others)) and block.isascii(), None
+
+
+def _value(line: bytes, start: int) -> bytes:
+    return line[start + 1 :] if line[start : start + 1] == b" " else line[start:]

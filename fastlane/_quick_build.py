@@ -12,10 +12,9 @@ import sys
 from collections.abc import Callable
 from inspect import CO_COROUTINE
 from types import CellType, CoroutineType, FunctionType
-from typing import Any, NamedTuple, is_typeddict
+from typing import Any, NamedTuple
 
 from openai import NotGiven, Omit
-from openai._compat import model_dump
 from pydantic import BaseModel
 
 from ._json_body import PLAIN_TYPES, is_plain
@@ -111,6 +110,10 @@ def _with(function: FunctionType, its_globals: dict[str, Any], cells: tuple[Cell
     return copied
 
 
+def _transforms(value: Any) -> bool:
+    return isinstance(value, FunctionType) and not set(_TRANSFORMS).isdisjoint(value.__code__.co_names)
+
+
 def _rebound(function: FunctionType) -> FunctionType | None:
     """A copy for which `maybe_transform` is ours; None where the function does not call it.
 
@@ -122,10 +125,8 @@ def _rebound(function: FunctionType) -> FunctionType | None:
         value: Any = theirs.get(name)
         if name in _TRANSFORMS:
             ours[name] = (_async_building if name.startswith("async_") else _building)(value)
-        elif isinstance(value, FunctionType) and value.__module__.startswith("openai.lib."):
-            copied = _rebound(value)
-            if copied is not None:
-                ours[name] = copied
+        elif _transforms(value) and value.__module__.startswith("openai.lib."):
+            ours[name] = _rebound(value)
     return _with(function, _overlaid(theirs, ours), function.__closure__) if ours else None
 
 
@@ -140,7 +141,7 @@ def _overlaid(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
 
 def _building(stock: Callable[..., Any]) -> Callable[..., Any]:
     def maybe_transform(data: Any, expected_type: Any) -> Any:
-        built = _plain_body(data)
+        built = _plain_body(data, stock)
         if built is None:
             return stock(data, expected_type)
         body, odd = built
@@ -150,14 +151,27 @@ def _building(stock: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _async_building(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def at_once(data: Any, expected_type: Any) -> Any:
+        return _outcome(stock(data, expected_type))
+
     async def async_maybe_transform(data: Any, expected_type: Any) -> Any:
-        built = _plain_body(data)
+        built = _plain_body(data, at_once)
         if built is None:
             return await stock(data, expected_type)
         body, odd = built
         return _completed(body, odd, await stock(_members(odd), expected_type)) if odd else body
 
     return async_maybe_transform
+
+
+def _outcome(coroutine: CoroutineType[Any, Any, Any]) -> Any:
+    """What a coroutine returns that has nothing to wait for. Raises RuntimeError if it has."""
+    try:
+        coroutine.send(None)
+    except StopIteration as returned:
+        return returned.value
+    coroutine.close()
+    raise RuntimeError("openai's function waits for something")
 
 
 _Odd = dict[str, dict[int, Any]]
@@ -174,7 +188,7 @@ def _completed(body: dict[str, Any], odd: _Odd, transformed: dict[str, list[Any]
     return body
 
 
-def _plain_body(data: Any) -> tuple[dict[str, Any], _Odd] | None:
+def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _Odd] | None:
     """The body of a call, and the members of its lists that openai's function has to look at; None if it has to do all.
 
     As after openai's function, the body does not change when the caller appends to a list or changes a message of it
@@ -192,7 +206,7 @@ def _plain_body(data: Any) -> tuple[dict[str, Any], _Odd] | None:
         if not is_plain({name: value for name, value in body.items() if name not in lists}, _WITHOUT_TUPLES):
             return None
         for name, members in lists.items():
-            body[name] = list(map(_simplified, members))
+            body[name] = [_simplified(member, stock) for member in members]
         if not is_plain(body, _WITHOUT_TUPLES):
             odd = {name: found for name in lists if (found := _odd_members(body[name]))}
     for name, value in body.items():
@@ -201,7 +215,7 @@ def _plain_body(data: Any) -> tuple[dict[str, Any], _Odd] | None:
     return body, odd
 
 
-def _simplified(member: Any) -> Any:
+def _simplified(member: Any, stock: Callable[..., Any]) -> Any:
     """What openai's function makes of a message that is an answer's own, or of a tool that is made of a model."""
     if type(member) is dict:
         function: Any = member.get("function")
@@ -210,10 +224,11 @@ def _simplified(member: Any) -> Any:
         return dict(member)
     if isinstance(member, BaseModel):
         try:
-            excluded = getattr(member, "__api_exclude__", None)
-            return model_dump(member, exclude_unset=True, mode="json", exclude=excluded)
-        except Exception:  # noqa: BLE001 - openai's function will fail at it in its own way
+            # Of a type that says nothing, it does what it does for each of the types that a message may have.
+            return stock(member, object)
+        except Exception:  # noqa: BLE001 - it will fail again, as it does without us
             return member
+    return member
     return member
 
 
@@ -256,11 +271,7 @@ class _Asked:
         """The path, the body in its order, and the rest; a function for the answer is another one each time."""
         calling = method(self, **arguments)
         if isinstance(calling, CoroutineType):
-            try:
-                calling.send(None)
-            except StopIteration:
-                pass
-            calling.close()
+            _outcome(calling)
         rest = dict(self.arguments)
         options = {name: value for name, value in rest.pop("options").items() if name != "post_parser"}
         return self.path, list(rest.pop("body").items()), options, rest
@@ -288,6 +299,6 @@ def _seems_right(method: Any, copied: Quick) -> bool:
 def _renames(name: str, module: Any) -> bool:
     """Whether a module asks openai's function for other names or formats, and defines types of arguments."""
     members = vars(module)
-    return "PropertyInfo" in members and any(
-        is_typeddict(member) and member.__module__ == name for member in members.values()
-    )
+    # What openai's typed dictionaries have in common, whichever library they come from.
+    kinds = [member for member in members.values() if isinstance(member, type) and member.__module__ == name]
+    return "PropertyInfo" in members and any(hasattr(kind, "__total__") for kind in kinds)

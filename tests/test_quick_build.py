@@ -1,0 +1,302 @@
+"""Plain arguments are not walked through, where openai's own methods are as expected and nobody has replaced them."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Annotated, Any, get_args
+
+import openai
+import pytest
+from openai._utils import PropertyInfo, _transform
+from openai._utils._transform import transform
+from openai.resources.chat.completions import AsyncCompletions, Completions, completions
+from openai.resources.responses import AsyncResponses, Responses
+from openai.types.chat import completion_create_params
+from openai.types.chat.chat_completion_message import ChatCompletionMessage
+from openai.types.responses import response_create_params
+from pydantic import BaseModel
+from typing_extensions import TypedDict, get_type_hints, is_typeddict
+
+import fastlane
+from fastlane import Call, Play, _seams
+from fastlane._quick_build import quick
+
+MESSAGES: Any = [{"role": "user", "content": [{"type": "text", "text": "Is water wet?"}]}]
+RESOURCES = (Completions, AsyncCompletions, Responses, AsyncResponses)
+
+
+class Ticket(BaseModel):
+    name: str
+
+
+def of_type(annotation: Any, seen: list[Any]) -> None:
+    """Everything that openai's walk can come to from a type of arguments."""
+    if any(annotation is one for one in seen):
+        return
+    seen.append(annotation)
+    inside = get_type_hints(annotation, include_extras=True).values() if is_typeddict(annotation) else ()
+    for one in (*inside, *get_args(annotation)):
+        of_type(one, seen)
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        completion_create_params.CompletionCreateParams,
+        completion_create_params.CompletionCreateParamsStreaming,
+        completion_create_params.CompletionCreateParamsNonStreaming,
+        response_create_params.ResponseCreateParams,
+        response_create_params.ResponseCreateParamsStreaming,
+        response_create_params.ResponseCreateParamsNonStreaming,
+    ],
+    ids=str,
+)
+def test_no_type_of_these_arguments_asks_for_another_name_or_format(root: Any) -> None:
+    seen: list[Any] = []
+    of_type(root, seen)
+
+    assert len(seen) > 100
+    metadata = [one for annotation in seen for one in getattr(annotation, "__metadata__", ())]
+    assert [one for one in metadata if isinstance(one, PropertyInfo)] == []
+    # Where the check at start-up looks for such types.
+    packages = ("openai.types.chat.", "openai.types.responses.", "openai.types.shared_params.")
+    assert [one for one in seen if is_typeddict(one) and not one.__module__.startswith(packages)] == []
+
+
+@pytest.mark.parametrize("resource", RESOURCES)
+@pytest.mark.parametrize("name", ["create", "parse"])
+def test_openais_methods_are_as_expected(resource: type[Any], name: str) -> None:
+    assert quick(resource, name) is not None
+
+
+@pytest.fixture
+def unwalked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have openai's walk fail."""
+
+    def walk(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError(f"walked through {args}")
+
+    for resource in RESOURCES:
+        for name in ("create", "parse"):
+            assert quick(resource, name) is not None  # whose check compares the two
+    monkeypatch.setattr(_transform, "_transform_typeddict", walk)
+    monkeypatch.setattr(_transform, "_async_transform_typeddict", walk)
+
+
+@pytest.mark.usefixtures("unwalked")
+def test_plain_arguments_are_not_walked_through(arguments: dict[str, Any]) -> None:
+    answer = ChatCompletionMessage.model_validate({"role": "assistant", "content": "Yes."})
+    tools = [openai.pydantic_function_tool(Ticket)]
+    with openai.OpenAI(**arguments) as stock, pytest.raises(AssertionError, match="walked"):
+        stock.chat.completions.create(model="m", messages=MESSAGES)
+    with fastlane.OpenAI(**arguments) as client:
+        client.chat.completions.create(model="m", messages=MESSAGES, temperature=0.5)
+        client.chat.completions.create(model="m", messages=[*MESSAGES, answer, *MESSAGES], tools=tools)  # type: ignore[list-item]
+        client.chat.completions.parse(model="m", messages=MESSAGES, response_format=Ticket, tools=tools)
+        with client.chat.completions.stream(model="m", messages=MESSAGES, response_format=Ticket) as events:
+            events.until_done()
+        response = client.responses.create(model="m", input=MESSAGES)
+        client.responses.parse(model="m", input=[*MESSAGES, *response.output], text_format=Ticket)  # type: ignore[list-item]
+        with client.responses.stream(model="m", input=MESSAGES, text_format=Ticket) as response_events:
+            response_events.until_done()
+
+        assert len(client.calls) == 7
+
+
+@pytest.mark.usefixtures("unwalked")
+@pytest.mark.asyncio
+async def test_plain_arguments_of_asynchronous_calls_are_not_walked_through(arguments: dict[str, Any]) -> None:
+    async with fastlane.AsyncOpenAI(**arguments) as client:
+        await client.chat.completions.create(model="m", messages=MESSAGES)
+        await client.chat.completions.parse(model="m", messages=MESSAGES, response_format=Ticket)
+        async with client.chat.completions.stream(model="m", messages=MESSAGES) as events:
+            await events.until_done()
+        await client.responses.create(model="m", input=MESSAGES)
+        await client.responses.parse(model="m", input=MESSAGES, text_format=Ticket)
+        async with client.responses.stream(model="m", input=MESSAGES) as response_events:
+            await response_events.until_done()
+
+        assert len(client.calls) == 6
+
+
+@pytest.mark.usefixtures("unwalked")
+def test_raw_and_streamed_answers_come_from_the_same_body(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES).parse()
+        with client.responses.with_streaming_response.create(model="m", input=MESSAGES) as response:
+            response.read()
+
+        assert len(client.calls) == 2
+
+
+def test_one_unusual_message_does_not_have_the_others_walked_through(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked: list[Any] = []
+    walk = _transform._transform_typeddict
+
+    def noting(data: Any, expected_type: Any) -> Any:
+        walked.append(data)
+        return walk(data, expected_type)
+
+    unusual: Any = {"role": "user", "content": ({"type": "text", "text": "a"},)}
+    with fastlane.OpenAI(**arguments) as client:
+        client.chat.completions.create(model="m", messages=MESSAGES)
+        monkeypatch.setattr(_transform, "_transform_typeddict", noting)
+        client.chat.completions.create(model="m", messages=[*MESSAGES, unusual, *MESSAGES])
+
+    assert walked[:2] == [{"messages": [unusual]}, unusual]
+    assert MESSAGES[0] not in walked
+
+
+def keeping(bodies: list[Any]) -> Play:
+    @dataclass(frozen=True, slots=True)
+    class Keep(Play):
+        def plan(self, call: Call) -> Call:
+            bodies.append(call.body)
+            return call
+
+    return Keep()
+
+
+def test_the_body_does_not_change_with_the_callers_conversation(arguments: dict[str, Any]) -> None:
+    bodies: list[Any] = []
+    messages = [{"role": "user", "content": "first"}]
+    with fastlane.OpenAI(**arguments, plays=[keeping(bodies)]) as client:
+        client.chat.completions.create(model="m", messages=messages)  # type: ignore[arg-type]
+        messages[0]["content"] = "changed"
+        messages.append({"role": "user", "content": "second"})
+
+    assert bodies[0]["messages"] == [{"role": "user", "content": "first"}]
+
+
+@pytest.mark.parametrize("messages", [tuple(MESSAGES), iter(MESSAGES), MESSAGES], ids=["tuple", "iterator", "list"])
+def test_plays_see_the_body_that_openais_walk_would_have_made(arguments: dict[str, Any], messages: Any) -> None:
+    bodies: list[Any] = []
+    with fastlane.OpenAI(**arguments, plays=[keeping(bodies)]) as client:
+        client.chat.completions.create(model="m", messages=messages, stop=("a",), top_p=openai.omit)
+
+    made = transform(
+        {"messages": MESSAGES, "model": "m", "stop": ("a",)}, completion_create_params.CompletionCreateParams
+    )
+    assert repr(sorted(bodies[0].items())) == repr(sorted(made.items()))
+
+
+def test_the_callers_own_objects_stay_as_they_are(arguments: dict[str, Any]) -> None:
+    tools = [openai.pydantic_function_tool(Ticket)]
+    messages = [ChatCompletionMessage(role="assistant", content="Yes."), *MESSAGES]
+    with fastlane.OpenAI(**arguments) as client:
+        client.chat.completions.create(model="m", messages=messages, tools=tools)
+
+    assert type(messages[0]) is ChatCompletionMessage
+    assert type(tools[0]["function"]).__name__ == "PydanticFunctionTool"
+
+
+@pytest.fixture
+def instrumented(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Openai's method replaced by one that notes its calls."""
+    seen: list[str] = []
+    stock = Completions.create
+
+    def noting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(kwargs["model"])
+        return stock(self, *args, **kwargs)
+
+    noting.__module__, noting.__wrapped__ = stock.__module__, stock  # type: ignore[attr-defined]
+    monkeypatch.setattr(Completions, "create", noting)
+    return seen
+
+
+def test_a_method_that_was_replaced_before_the_client_was_made_is_called(
+    arguments: dict[str, Any], instrumented: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with fastlane.OpenAI(**arguments) as client, caplog.at_level(logging.WARNING, "fastlane"):
+        client.chat.completions.create(model="a", messages=MESSAGES)
+        with client.chat.completions.stream(model="b", messages=MESSAGES) as events:
+            events.until_done()
+
+    assert instrumented == ["a", "b"]
+    assert caplog.records == []
+
+
+def test_a_method_that_is_replaced_and_put_back_again_is_called_in_between(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    stock = Completions.create
+    with fastlane.OpenAI(**arguments) as client:
+        for model in ("before", "between", "after"):
+            with monkeypatch.context() as patch:
+                if model == "between":
+                    patch.setattr(
+                        Completions,
+                        "create",
+                        lambda self, **kwargs: seen.append(kwargs["model"]) or stock(self, **kwargs),  # type: ignore[func-returns-value]
+                    )
+                client.chat.completions.create(model=model, messages=MESSAGES)
+
+    assert seen == ["between"]
+
+
+def test_whatever_replaces_a_part_of_openais_module_is_seen(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    with fastlane.OpenAI(**arguments) as client:
+        client.chat.completions.create(model="m", messages=MESSAGES)
+        monkeypatch.setattr(completions, "validate_response_format", seen.append)
+        client.chat.completions.create(model="m", messages=MESSAGES, response_format={"type": "text"})
+
+    assert seen == [{"type": "text"}]
+
+
+@pytest.mark.parametrize("arguments_given", [(), ("m",), ("m", MESSAGES)], ids=len)
+def test_wrong_arguments_are_refused_in_openais_words(
+    arguments: dict[str, Any], arguments_given: tuple[Any, ...]
+) -> None:
+    refusals = []
+    for kind in (openai.OpenAI, fastlane.OpenAI):
+        with kind(**arguments) as client, pytest.raises(TypeError) as refused:
+            client.chat.completions.create(*arguments_given, stream=False)  # type: ignore[call-overload]
+        refusals.append(str(refused.value))
+
+    assert refusals[0] == refusals[1]
+
+
+def test_types_that_ask_for_another_name_have_openai_walk(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Renamed = TypedDict("Renamed", {"a": Annotated[str, PropertyInfo(alias="b")]})  # noqa: UP013
+    Renamed.__module__ = "openai.types.chat.renamed_param"
+    module = ModuleType(Renamed.__module__)
+    vars(module).update(PropertyInfo=PropertyInfo, Renamed=Renamed)
+    monkeypatch.setitem(sys.modules, Renamed.__module__, module)
+    monkeypatch.setattr(_seams, "_found", {})
+
+    with caplog.at_level(logging.WARNING, "fastlane"):
+        assert [quick(Completions, "create") for _ in range(3)] == [None] * 3
+
+    assert [record.getMessage().split(" is not ")[0] for record in caplog.records] == ["openai's Completions.create()"]
+
+
+def test_a_method_that_does_something_else_with_its_arguments_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "def create(self, *, messages, model):\n    return self._post('/', body=maybe_transform([messages], None))"
+    made: dict[str, Any] = {"maybe_transform": lambda data, kind: data, "__name__": completions.__name__}
+    exec(compile(source, completions.__file__, "exec"), made)
+    monkeypatch.setattr(Completions, "create", made["create"])
+    monkeypatch.setattr(_seams, "_found", {})
+
+    assert quick(Completions, "create") is None
+
+
+def test_introspection_finds_openais_own_signatures_and_words(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        created = client.chat.completions.create
+
+    assert inspect.signature(created) == inspect.signature(Completions(client).create)
+    assert created.__doc__ == Completions.create.__doc__
+    assert get_type_hints(created)["return"] == get_type_hints(Completions.create)["return"]

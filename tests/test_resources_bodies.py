@@ -1,0 +1,433 @@
+"""What goes over the wire is what the stock client sends, to the byte, and what it refuses is refused in its words."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import enum
+import json
+import threading
+import uuid
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
+from typing import Any, TypedDict
+
+import openai
+import pydantic
+import pytest
+from openai import NOT_GIVEN, omit
+from openai.types.chat import ChatCompletionMessage, ParsedChatCompletionMessage
+from openai.types.responses import (
+    ParsedResponseFunctionToolCall,
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseReasoningItem,
+)
+
+import fastlane
+
+
+class Ticket(pydantic.BaseModel):
+    """A ticket."""
+
+    name: str
+    count: int = pydantic.Field(description="how many")
+
+
+@pydantic.dataclasses.dataclass
+class Seat:
+    row: int
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Role(enum.StrEnum):
+    USER = "user"
+
+
+class Text(str):
+    __slots__ = ()
+
+
+CONTENT = '{"name": "a", "count": 1}'
+COMPLETION = {
+    "id": "c",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": CONTENT}}],
+}
+CHUNK = {
+    "id": "c",
+    "object": "chat.completion.chunk",
+    "created": 1,
+    "model": "m",
+    "choices": [{"index": 0, "finish_reason": "stop", "delta": {"role": "assistant", "content": CONTENT}}],
+}
+RESPONSE = {
+    "id": "r",
+    "object": "response",
+    "created_at": 1,
+    "model": "m",
+    "status": "completed",
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+    "output": [
+        {
+            "id": "o",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": CONTENT, "annotations": []}],
+        }
+    ],
+}
+CREATED = {**RESPONSE, "status": "in_progress", "output": []}
+
+
+def events_of(path: str) -> str:
+    if path == "/v1/chat/completions":
+        return f"data: {json.dumps(CHUNK)}\n\ndata: [DONE]\n\n"
+    events = [("response.created", CREATED), ("response.completed", RESPONSE)]
+    return "".join(
+        f"event: {kind}\ndata: {json.dumps({'type': kind, 'sequence_number': number, 'response': response})}\n\n"
+        for number, (kind, response) in enumerate(events)
+    )
+
+
+class Provider(ThreadingHTTPServer):
+    """Answers everything, and keeps what it was sent."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answering)
+        self.bodies: list[tuple[str, bytes]] = []
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {"api_key": "none", "base_url": f"http://127.0.0.1:{self.server_port}/v1", "max_retries": 0}
+
+    def sent(self) -> list[tuple[str, bytes]]:
+        bodies, self.bodies = self.bodies, []
+        return bodies
+
+
+class Answering(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Provider
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.bodies.append((self.path, body))
+        wanted = json.loads(body)
+        if wanted.get("stream"):
+            kind, answer = "text/event-stream", events_of(self.path)
+        else:
+            kind, answer = "application/json", json.dumps(COMPLETION if "chat" in self.path else RESPONSE)
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(answer.encode())))
+        self.end_headers()
+        self.wfile.write(answer.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[Provider]:
+    with Provider() as provider:
+        serving = threading.Thread(target=provider.serve_forever, args=(0.01,))
+        serving.start()
+        yield provider
+        provider.shutdown()
+        serving.join()
+
+
+@pytest.fixture
+def server(running_server: Provider) -> Provider:
+    running_server.sent()
+    return running_server
+
+
+USER = {"role": "user", "content": 'Is "wäter"\nwet? \u2028 😀'}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "strict": True,
+        "parameters": {"type": "object", "properties": {"at": {"type": "string"}}, "additionalProperties": False},
+    },
+}
+RESPONSES_TOOL = {"type": "function", **TOOL["function"]}  # type: ignore[dict-item]
+CALLING = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": "sea"}'}}],
+}
+TOLD = {"role": "tool", "tool_call_id": "1", "content": "blue"}
+PARTS = {
+    "role": "user",
+    "content": [
+        {"type": "text", "text": "what is this?"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}},
+    ],
+}
+MESSAGE = ChatCompletionMessage.model_validate({**CALLING, "reasoning_content": "a field of some provider's own"})
+PARSED = ParsedChatCompletionMessage[Ticket].model_validate(
+    {"role": "assistant", "content": CONTENT, "parsed": {"name": "a", "count": 1}}
+)
+ITEMS = [
+    ResponseReasoningItem.model_validate({"id": "1", "type": "reasoning", "summary": [], "status": None}),
+    ResponseFunctionToolCall.model_validate(
+        {"type": "function_call", "call_id": "1", "name": "look", "arguments": "{}"}
+    ),
+    ResponseOutputMessage.model_validate(RESPONSE["output"][0]),  # type: ignore[index]
+    ParsedResponseFunctionToolCall.model_validate(
+        {"type": "function_call", "call_id": "1", "name": "look", "arguments": "{}", "parsed_arguments": {"a": 1}}
+    ),
+]
+
+
+class Shape(TypedDict):
+    name: str
+
+
+Call = Callable[[], dict[str, Any]]
+
+CHAT: dict[str, Call] = {
+    "a word": lambda: {"messages": [USER]},
+    "a conversation": lambda: {"messages": [USER, CALLING, TOLD, PARTS] * 3, "tools": [TOOL]},
+    "everything plain": lambda: {
+        "messages": [{"role": "system", "content": "?", "name": "n"}, USER],
+        "audio": {"format": "wav", "voice": "alloy"},
+        "frequency_penalty": 0.5,
+        "function_call": {"name": "look"},
+        "functions": [{"name": "look", "parameters": {"type": "object"}}],
+        "logit_bias": {"50256": -100},
+        "logprobs": True,
+        "max_completion_tokens": 10,
+        "max_tokens": None,
+        "metadata": {"a": "b"},
+        "modalities": ["text", "audio"],
+        "n": 1,
+        "parallel_tool_calls": False,
+        "prediction": {"type": "content", "content": [{"type": "text", "text": "a"}]},
+        "presence_penalty": -1,
+        "prompt_cache_key": "k",
+        "reasoning_effort": "low",
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
+        "safety_identifier": "s",
+        "seed": 2**63,
+        "service_tier": "flex",
+        "stop": ["a", "b"],
+        "store": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 1e-7,
+        "tool_choice": {"type": "function", "function": {"name": "look"}},
+        "tools": [TOOL, {"type": "custom", "custom": {"name": "c"}}],
+        "top_logprobs": 3,
+        "top_p": 1.0,
+        "user": "u",
+        "verbosity": "low",
+        "web_search_options": {"search_context_size": "low"},
+    },
+    "extra body": lambda: {"messages": [USER], "extra_body": {"top_k": 4, "model": "other"}},
+    "extra body that is not plain": lambda: {"messages": [USER], "extra_body": {"at": dt.date(2026, 1, 2)}},
+    "extra headers and query": lambda: {"messages": [USER], "extra_headers": {"a": "b"}, "extra_query": {"c": "d"}},
+    "messages of a tuple": lambda: {"messages": (USER, CALLING, TOLD), "tools": (TOOL,)},
+    "messages of a generator": lambda: {"messages": (message for message in [USER, CALLING, TOLD])},
+    "messages of a dictionary's values": lambda: {"messages": {1: USER}.values()},
+    "tuples inside": lambda: {"messages": [{**PARTS, "content": tuple(PARTS["content"])}], "stop": ("a", "b")},
+    "a generator inside": lambda: {"messages": [{**PARTS, "content": (part for part in PARTS["content"])}, USER]},
+    "messages of a map and a set": lambda: {"messages": map(dict, [USER]), "stop": {"a"}},
+    "an answer's message": lambda: {"messages": [USER, MESSAGE, TOLD], "tools": [TOOL]},
+    "a parsed message": lambda: {"messages": [USER, PARSED, USER]},
+    "an answer's tool calls": lambda: {"messages": [USER, {**CALLING, "tool_calls": MESSAGE.tool_calls}, TOLD]},
+    "a model of the application's": lambda: {"messages": [USER], "metadata": Ticket(name="a", count=1)},
+    "a model in a message": lambda: {"messages": [{"role": "user", "content": Ticket(name="a", count=1)}]},
+    "a tool of a model": lambda: {"messages": [USER], "tools": [openai.pydantic_function_tool(Ticket), TOOL]},
+    "not given": lambda: {"messages": [{**USER, "name": NOT_GIVEN}], "temperature": NOT_GIVEN, "top_p": omit},
+    "not given, deep inside": lambda: {"messages": [USER], "metadata": {"a": NOT_GIVEN}},
+    "an ordered dictionary": lambda: {"messages": [OrderedDict(USER), USER]},
+    "a mapping": lambda: {"messages": [MappingProxyType(USER)]},
+    "a string of a subclass": lambda: {"messages": [{"role": Role.USER, "content": Text("a")}], "model": Text("m")},
+    "an enumeration": lambda: {"messages": [USER], "metadata": {"a": Colour.RED}},
+    "a UUID": lambda: {"messages": [USER], "user": uuid.UUID(int=1)},
+    "a moment": lambda: {"messages": [USER], "metadata": {"at": dt.datetime(2026, 1, 2, tzinfo=dt.UTC)}},
+    "NaN": lambda: {"messages": [USER], "temperature": float("nan")},
+    "infinity": lambda: {"messages": [USER], "logit_bias": {"1": float("inf")}},
+    "a large number": lambda: {"messages": [USER], "seed": 2**70, "temperature": 1e22},
+    "keys that are no strings": lambda: {"messages": [USER], "logit_bias": {1: 2, None: 3, 0.5: 4}},
+    "a surrogate": lambda: {"messages": [{"role": "user", "content": "\ud800"}]},
+    "bytes": lambda: {"messages": [{"role": "user", "content": b"a"}]},
+    "no messages": dict,
+    "messages that are a string": lambda: {"messages": "a"},
+    "messages that are nothing": lambda: {"messages": None},
+    "a message that is nothing": lambda: {"messages": [None, 1, "a", [USER]]},
+    "an unknown argument": lambda: {"messages": [USER], "colour": "red"},
+    "a model as a format": lambda: {"messages": [USER], "response_format": Ticket},
+    "a dataclass as a format": lambda: {"messages": [USER], "response_format": Seat},
+    "a type that is no format": lambda: {"messages": [USER], "response_format": int},
+    "a tool that is not strict": lambda: {
+        "messages": [USER],
+        "tools": [{"type": "function", "function": {"name": "a"}}],
+    },
+}
+
+RESPONSES: dict[str, Call] = {
+    "a word": lambda: {"input": "Is wäter wet?"},
+    "a conversation": lambda: {
+        "input": [USER, {"role": "assistant", "content": "Yes."}] * 4,
+        "tools": [RESPONSES_TOOL],
+    },
+    "everything plain": lambda: {
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}], "type": "message"}],
+        "background": False,
+        "include": ["reasoning.encrypted_content"],
+        "instructions": "Answer.",
+        "max_output_tokens": 16,
+        "max_tool_calls": 1,
+        "metadata": {"a": "b"},
+        "parallel_tool_calls": True,
+        "previous_response_id": "resp_1",
+        "prompt": {"id": "p", "variables": {"a": "b", "c": {"type": "input_text", "text": "t"}}},
+        "prompt_cache_key": "k",
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "safety_identifier": "s",
+        "service_tier": "auto",
+        "store": False,
+        "temperature": 0.1,
+        "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}, "verbosity": "low"},
+        "tool_choice": {"type": "function", "name": "look"},
+        "tools": [RESPONSES_TOOL, {"type": "web_search"}, {"type": "file_search", "vector_store_ids": ["v"]}],
+        "top_logprobs": 2,
+        "top_p": 0.5,
+        "truncation": "auto",
+        "user": "u",
+    },
+    "an answer's items": lambda: {
+        "input": [USER, *ITEMS, {"type": "function_call_output", "call_id": "1", "output": "b"}]
+    },
+    "input of a tuple": lambda: {"input": (USER, USER)},
+    "input of a generator": lambda: {"input": (message for message in [USER])},
+    "a tool of a model": lambda: {"input": "a", "tools": [openai.pydantic_function_tool(Ticket)]},
+    "a format of a model": lambda: {"input": "a", "text_format": Ticket},
+    "a format of a model and one of text": lambda: {"input": "a", "text_format": Ticket, "text": {"verbosity": "low"}},
+    "two formats": lambda: {"input": "a", "text_format": Ticket, "text": {"format": {"type": "text"}}},
+    "extra body": lambda: {"input": "a", "extra_body": {"top_k": 4}},
+    "no input": dict,
+    "not given": lambda: {"input": [{**USER, "type": NOT_GIVEN}], "reasoning": {"effort": omit}},
+    "NaN": lambda: {"input": "a", "top_p": float("nan")},
+    "an enumeration": lambda: {"input": [{"role": "user", "content": Colour.RED}]},
+}
+
+# What these two add is the same for all bodies: that they come to `create()`.
+STREAMED = {
+    "a conversation", "everything plain", "messages of a generator", "an answer's message", "an answer's items",
+    "a tool of a model", "a model as a format", "a format of a model", "NaN", "no messages", "no input",
+}  # fmt: skip
+CALLS = [
+    pytest.param(endpoint, method, call, id=f"{endpoint} {method} {name}")
+    for endpoint, calls in (("chat", CHAT), ("responses", RESPONSES))
+    for name, call in calls.items()
+    for method in ("create", "parse", *(("create streamed", "stream") if name in STREAMED else ()))
+]
+
+
+def of(client: Any, endpoint: str) -> Any:
+    return client.chat.completions if endpoint == "chat" else client.responses
+
+
+def outcome_of(server: Provider, run: Callable[[], str]) -> tuple[str, list[tuple[str, bytes]]]:
+    """What came back or was raised, and what the provider was sent."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pydantic's about values that are not of their type, in both
+        try:
+            answer = run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it has to be the same
+            cause = error.__cause__
+            answer = f"{type(error).__name__}: {error} ({type(cause).__name__}: {cause})"
+    return answer, server.sent()
+
+
+def sync_call(client: openai.OpenAI, endpoint: str, method: str, call: Call) -> str:
+    resource, arguments = of(client, endpoint), {"model": "m", **call()}
+    if method == "stream":
+        with resource.stream(**arguments) as events:
+            return "".join(event.type for event in events)
+    if method == "create streamed":
+        with resource.create(**arguments, stream=True) as chunks:
+            return "".join(chunk.model_dump_json() for chunk in chunks)
+    answer = getattr(resource, method)(**arguments)
+    return answer.model_dump_json()  # type: ignore[no-any-return]
+
+
+async def async_call(client: openai.AsyncOpenAI, endpoint: str, method: str, call: Call) -> str:
+    resource, arguments = of(client, endpoint), {"model": "m", **call()}
+    if method == "stream":
+        async with resource.stream(**arguments) as events:
+            return "".join([event.type async for event in events])
+    if method == "create streamed":
+        async with await resource.create(**arguments, stream=True) as chunks:
+            return "".join([chunk.model_dump_json() async for chunk in chunks])
+    answer = await getattr(resource, method)(**arguments)
+    return answer.model_dump_json()  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def clients(running_server: Provider) -> Iterator[tuple[openai.OpenAI, fastlane.OpenAI]]:
+    with openai.OpenAI(**running_server.arguments) as stock, fastlane.OpenAI(**running_server.arguments) as ours:
+        yield stock, ours
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def async_clients(
+    running_server: Provider, runner: asyncio.Runner
+) -> Iterator[tuple[openai.AsyncOpenAI, fastlane.AsyncOpenAI]]:
+    stock, ours = openai.AsyncOpenAI(**running_server.arguments), fastlane.AsyncOpenAI(**running_server.arguments)
+    yield stock, ours
+    for client in (stock, ours):
+        runner.run(client.close())
+
+
+@pytest.mark.parametrize(("endpoint", "method", "call"), CALLS)
+def test_a_call_sends_and_raises_what_the_stock_clients_does(
+    server: Provider, clients: tuple[openai.OpenAI, fastlane.OpenAI], endpoint: str, method: str, call: Call
+) -> None:
+    stock, ours = (
+        outcome_of(server, lambda client=client: sync_call(client, endpoint, method, call))  # type: ignore[misc]
+        for client in clients
+    )
+
+    assert ours == stock
+
+
+@pytest.mark.parametrize(("endpoint", "method", "call"), CALLS)
+def test_an_asynchronous_call_sends_and_raises_what_the_stock_clients_does(
+    server: Provider,
+    async_clients: tuple[openai.AsyncOpenAI, fastlane.AsyncOpenAI],
+    runner: asyncio.Runner,
+    endpoint: str,
+    method: str,
+    call: Call,
+) -> None:
+    stock, ours = (
+        outcome_of(server, lambda client=client: runner.run(async_call(client, endpoint, method, call)))  # type: ignore[misc]
+        for client in async_clients
+    )
+
+    assert ours == stock

@@ -1,0 +1,161 @@
+"""What a call with a long history costs the client, and for how long it holds up the event loop: stock against ours.
+
+Conversations of 20, 100 and 400 messages with 14 tools, in the shape and sizes of a recorded airline agent's, are sent
+to a provider in another process over TLS, and a short answer comes back whole. The stock client is as openai makes it
+(HTTP/1.1), ours as fastlane makes it (HTTP/2). Inside: the CPU time of the whole process, all threads, from `create()`
+to the typed answer. Outside: opening connections, garbage collection, and the provider, whose own CPU time is stated
+(its start included). The two arms take turns, in reversed order every other round.
+
+The event loop counts as held up for the longest time between two turns of a task that asks for every turn, while one
+call of 100 messages is made: wall-clock time, the median over all calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from collections.abc import Callable
+from typing import Any
+
+import openai
+
+import fastlane
+from benchmarks._conversation import conversation, tools
+from benchmarks._paired import Median, cpu_pairs, median
+from benchmarks._provider import MODEL, providers
+from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._transport import wishes
+from fastlane._clock import now_ns
+
+try:
+    import resource
+except ImportError:  # pragma: no cover - Windows has no such account
+    resource = None  # type: ignore[assignment]
+
+_RATIOS = {20: 12, 100: 30, 400: 80}
+_TOOLS = tools()
+_CONVERSATIONS = {messages: conversation(messages) for messages in _RATIOS}
+_HELD_UP_MESSAGES = 100
+_Arm = Callable[[], object]
+
+
+def _provider_cpu_us() -> float:
+    """CPU time of all processes that this one started and that are over."""
+    if resource is None:
+        return 0.0
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1e6 * (used.ru_utime + used.ru_stime)
+
+
+def _sync_arm(client: openai.OpenAI, messages: int) -> _Arm:
+    history = _CONVERSATIONS[messages]
+    return lambda: client.chat.completions.create(model=MODEL, messages=history, tools=_TOOLS, temperature=0.5)
+
+
+def _async_arm(client: openai.AsyncOpenAI, messages: int, run: Callable[[Any], object]) -> _Arm:
+    history = _CONVERSATIONS[messages]
+    return lambda: run(client.chat.completions.create(model=MODEL, messages=history, tools=_TOOLS, temperature=0.5))
+
+
+async def _held_up_us(client: openai.AsyncOpenAI, calls: int) -> list[float]:
+    """For each call, the longest time that another task waited for its turn."""
+    longest = 0
+    over = False
+
+    async def ask_for_every_turn() -> None:
+        nonlocal longest
+        last = now_ns()
+        while not over:
+            await asyncio.sleep(0)
+            now = now_ns()
+            longest = max(longest, now - last)
+            last = now
+
+    taken = []
+    asking = asyncio.create_task(ask_for_every_turn())
+    history = _CONVERSATIONS[_HELD_UP_MESSAGES]
+    for _ in range(calls):
+        gc.collect()
+        await asyncio.sleep(0)
+        longest = 0
+        await client.chat.completions.create(model=MODEL, messages=history, tools=_TOOLS)
+        await asyncio.sleep(0)
+        taken.append(longest / 1e3)
+    over = True
+    await asking
+    return taken
+
+
+def _figures(side: str, messages: int, stock: list[int], ours: list[int]) -> dict[str, Figure]:
+    ratio: Median = median([theirs / own for theirs, own in zip(stock, ours, strict=True)])
+    name = f"{side}_{messages}"
+    return {
+        f"{name}_ratio": ratio.value,
+        f"{name}_low_ratio": ratio.low,
+        f"{name}_high_ratio": ratio.high,
+        f"{name}_stock_us": median(stock).value / 1e3,
+        f"{name}_fastlane_us": median(ours).value / 1e3,
+    }
+
+
+def measure(quick: bool) -> Report:
+    """Measure synchronous and asynchronous calls of each length, then how long the loop is held up."""
+    pairs, held_up_rounds, held_up_calls = (40, 4, 5) if quick else (200, 10, 10)
+    figures: dict[str, Figure] = {}
+    before_us = _provider_cpu_us()
+    calls = 0
+    with providers(1, round_trip_time_s=0.0) as (provider,), asyncio.Runner() as runner:
+        settings: dict[str, Any] = {
+            "base_url": provider.base_url,
+            "api_key": "none",
+            "max_retries": 0,
+            "default_headers": wishes(output_tokens=8),
+        }
+        with openai.OpenAI(**settings) as stock, fastlane.OpenAI(**settings) as ours:
+            for messages in _RATIOS:
+                taken = cpu_pairs([_sync_arm(client, messages) for client in (stock, ours)], pairs)
+                figures |= _figures("sync", messages, *taken)
+        async_clients = (openai.AsyncOpenAI(**settings), fastlane.AsyncOpenAI(**settings))
+        for messages in _RATIOS:
+            taken = cpu_pairs([_async_arm(client, messages, runner.run) for client in async_clients], pairs)
+            figures |= _figures("async", messages, *taken)
+        calls = 4 * len(_RATIOS) * (pairs + 3)
+        held_up: tuple[list[float], list[float]] = ([], [])
+        gc.disable()
+        for _ in range(held_up_rounds):
+            for client, values in zip(async_clients, held_up, strict=True):
+                values += runner.run(_held_up_us(client, held_up_calls))
+                calls += held_up_calls
+        gc.enable()
+        for client in async_clients:
+            runner.run(client.close())
+    figures |= {
+        f"loop_held_up_{_HELD_UP_MESSAGES}_stock_ms": median(held_up[0]).value / 1e3,
+        f"loop_held_up_{_HELD_UP_MESSAGES}_ms": median(held_up[1]).value / 1e3,
+        "provider_us_per_call": (_provider_cpu_us() - before_us) / calls if resource is not None else None,
+    }
+    return Report(
+        figures=figures,
+        reach=(
+            *(
+                Reach(figure=f"{side}_{messages}_ratio", op=">=", target=target)
+                for side in ("sync", "async")
+                for messages, target in _RATIOS.items()
+            ),
+            Reach(figure=f"loop_held_up_{_HELD_UP_MESSAGES}_ms", op="<=", target=0.6),
+        ),
+        conditions={
+            "pairs": pairs,
+            "tools": len(_TOOLS),
+            "body_kb": {
+                messages: round(len(json.dumps({"messages": history, "tools": _TOOLS})) / 1e3)
+                for messages, history in _CONVERSATIONS.items()
+            },
+            "tls": True,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main("history_cpu", __doc__, measure)

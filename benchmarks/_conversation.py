@@ -1,7 +1,7 @@
 """Conversations of an agent with tools, of the shape and sizes of a recorded airline agent's, at any length.
 
 Recorded: one system message of 6.2 kB, then questions, answers, calls of tools and their results in about equal
-numbers, of 0.13, 0.36, 0.30 and 0.84 kB as JSON on average; 14 tools of 0.84 kB on average, two of which take lists of
+numbers, of 0.13, 0.36, 0.30 and 0.84 kB as JSON on average; 14 tools of 0.66 kB on average, two of which take lists of
 objects. What is made here has those sizes within a tenth; its words mean nothing.
 """
 
@@ -87,7 +87,7 @@ def tools() -> list[Any]:
 
 def _tool(rng: random.Random, number: int) -> dict[str, Any]:
     def described(kind: str) -> dict[str, Any]:
-        return {"type": kind, "description": _prose(rng, 60)}
+        return {"type": kind, "description": _prose(rng, 32)}
 
     properties: dict[str, Any] = {name: described("string") for name in _WORDS[number % 8 : number % 8 + 3]}
     properties["cabin"] = {"type": "string", "enum": ["basic_economy", "economy", "business"]}

@@ -22,6 +22,9 @@ from ._seams import holds
 
 _TRANSFORMS = ("maybe_transform", "async_maybe_transform")
 
+# Where the check of required arguments is defined.
+_CHECKING = "openai._utils._utils"
+
 # Where the types of these endpoints' arguments are defined.
 _TYPES = ("openai.types.chat.", "openai.types.responses.", "openai.types.shared_params.")
 
@@ -50,10 +53,9 @@ def quick(resource: type[Any], name: str) -> Quick | None:
     The copy sees the globals of the method's module as they are at each call, with this one difference.
     """
     method = vars(resource).get(name)
-    module = sys.modules.get(resource.__module__)
     function = _unchecked(method)
     # Whatever another library put into the place of a method is called as it is.
-    if module is None or function is None or function.__code__.co_filename != module.__file__:
+    if function is None or function.__globals__ is not getattr(sys.modules.get(resource.__module__), "__dict__", None):
         return None
     made: list[Quick] = []
 
@@ -73,10 +75,10 @@ def _unchecked(method: Any) -> FunctionType | None:
     """The function inside openai's check of required arguments, or the function itself."""
     if not isinstance(method, FunctionType):
         return None
-    if "func" not in method.__code__.co_freevars:
+    if method.__globals__.get("__name__") != _CHECKING:
         return method
     inner = _closed_over(method, "func")
-    return inner if isinstance(inner, FunctionType) and method.__module__ == inner.__module__ else None
+    return inner if isinstance(inner, FunctionType) else None
 
 
 def _closed_over(function: FunctionType, name: str) -> Any:

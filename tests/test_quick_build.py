@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import sys
@@ -242,6 +243,27 @@ def test_a_method_that_is_replaced_and_put_back_again_is_called_in_between(
     assert seen == ["between"]
 
 
+def test_a_decorator_around_openais_method_is_called(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Any] = []
+
+    def noting(func: Any) -> Any:
+        @functools.wraps(func)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            seen.append(kwargs["model"])
+            return func(*args, **kwargs)
+
+        return wrapper
+
+    monkeypatch.setattr(Responses, "create", noting(Responses.create))
+    with fastlane.OpenAI(**arguments) as client, caplog.at_level(logging.WARNING, "fastlane"):
+        client.responses.create(model="m", input=MESSAGES)
+
+    assert seen == ["m"]
+    assert caplog.records == []
+
+
 def test_whatever_replaces_a_part_of_openais_module_is_seen(
     arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,8 +307,8 @@ def test_types_that_ask_for_another_name_have_openai_walk(
 
 def test_a_method_that_does_something_else_with_its_arguments_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "def create(self, *, messages, model):\n    return self._post('/', body=maybe_transform([messages], None))"
-    made: dict[str, Any] = {"maybe_transform": lambda data, kind: data, "__name__": completions.__name__}
-    exec(compile(source, completions.__file__, "exec"), made)
+    made: dict[str, Any] = {}
+    exec(source, vars(completions), made)
     monkeypatch.setattr(Completions, "create", made["create"])
     monkeypatch.setattr(_seams, "_found", {})
 

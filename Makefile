@@ -16,7 +16,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install bench test check docs conformance benchmarks
+.PHONY: help install bench test check docs conformance benchmarks fuzz
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name what; do \
@@ -43,6 +43,9 @@ docs: $(EVERYTHING) ## build the documentation into site/
 conformance: $(EVERYTHING) ## run openai's own test suite with fastlane's clients, on the newest openai and on 2.54.0
 	PYTHON=$(BIN)/python bash tests/conformance/run.sh fastlane $(SNAPSHOTS:%=--snapshots %) $(ARGS)
 	PYTHON=$(BIN)/python bash tests/conformance/run.sh fastlane --openai 2.54.0 $(SNAPSHOTS:%=--snapshots %) $(ARGS)
+
+fuzz: $(EVERYTHING) ## decode mutated answers of every type and compare with the stock client (ARGS="--seed 1 --cases 500")
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 benchmarks: $(EVERYTHING) ## run every benchmark of the README quickly
 	$(BIN)/python -m benchmarks --quick

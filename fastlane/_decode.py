@@ -1,0 +1,147 @@
+"""Bytes of one JSON document to openai's typed object: strictly, built, or None for openai's own path; equal, always.
+
+Three tiers, and what each costs for a streamed chunk: pydantic-core's strict JSON validation with a repair (about a
+twentieth of the stock client), a builder over parsed JSON (about an eighth), and the stock client's own path. Which one
+suits is learned: per stream for events, per type and process for whole answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fastlane import _seams
+
+if TYPE_CHECKING:
+    from fastlane._decode_tiers import EventUnion, Tiers
+
+Decoder = Callable[[bytes], Any]
+
+_FEWEST_SKIPPED = 16
+_MOST_SKIPPED = 1024
+
+_making = threading.Lock()
+_event_makers: dict[Any, Callable[[], Decoder] | None] = {}
+_answer_decoders: dict[Any, Decoder | None] = {}
+
+
+def event_decoder(cast_to: Any) -> Decoder | None:
+    """A decoder for one stream of `cast_to` events; None for types that are left to the stock client.
+
+    It learns from the stream, so that another stream needs another one. It returns None where the stock client has to
+    decide: no JSON object, an "error" that says something, an unknown type of event. It never raises.
+    """
+    try:
+        make = _event_makers[cast_to]
+    except KeyError:
+        with _making:
+            make = _event_makers[cast_to] = _event_maker(cast_to)
+    except TypeError:  # Not hashable, and none of openai's types.
+        return None
+    return make() if make is not None else None
+
+
+def answer_decoder(cast_to: Any) -> Decoder | None:
+    """A decoder for whole `cast_to` answers, shared by all calls; None for types that are left to the stock client.
+
+    It sets no `_request_id` and runs no parser of the caller. It returns None where the stock client has to decide, and
+    never raises.
+    """
+    try:
+        return _answer_decoders[cast_to]
+    except KeyError:
+        with _making:
+            made = _answer_decoders[cast_to] = _answer_decoder(cast_to)
+        return made
+    except TypeError:
+        return None
+
+
+def _event_maker(cast_to: Any) -> Callable[[], Decoder] | None:
+    from openai.types.chat import ChatCompletionChunk
+    from openai.types.responses import ResponseStreamEvent
+
+    if cast_to is ChatCompletionChunk and _holds(cast_to, "events"):
+        from fastlane._decode_tiers import tiers_of_model
+
+        tiers = tiers_of_model(cast_to, event=True)
+        return lambda: _learning(tiers)
+    if cast_to == ResponseStreamEvent and _holds(cast_to, "union"):
+        from fastlane._decode_tiers import EventUnion
+
+        union = EventUnion(cast_to)
+        return lambda: _learning_by_type(union)
+    return None
+
+
+def _answer_decoder(cast_to: Any) -> Decoder | None:
+    from openai.types import CreateEmbeddingResponse
+    from openai.types.chat import ChatCompletion
+    from openai.types.responses import Response
+
+    if cast_to in (ChatCompletion, Response, CreateEmbeddingResponse) and _holds(cast_to, "answers"):
+        from fastlane._decode_tiers import tiers_of_model
+
+        return _learning(tiers_of_model(cast_to, event=False))
+    return None
+
+
+def _holds(cast_to: Any, what: str) -> bool:
+    def check() -> bool:
+        # Imported here: a private part of openai that has gone is found by this check too.
+        from fastlane import _decode_proof
+
+        return _decode_proof.holds(cast_to, what)
+
+    name = "ResponseStreamEvent" if what == "union" else cast_to.__name__
+    return _seams.holds(f"openai's construct_type for {name}", check)
+
+
+def _learning(tiers: Tiers) -> Decoder:
+    """Decode strictly while that works; after two documents in a row that it refused, leave it out for a while."""
+    validate, repair, loose = tiers
+    if validate is None:
+        return loose
+    skipping = missed = 0
+
+    def decode(data: bytes) -> Any:
+        nonlocal skipping, missed
+        if skipping:
+            skipping -= 1
+            return loose(data)
+        try:
+            found = validate(data, strict=True)
+            if repair(found, data):
+                missed = 0
+                return found
+        except Exception:  # noqa: BLE001 - whatever it is, the next tier has the same document before it
+            pass
+        missed += 1
+        if missed > 1:
+            skipping = min(_FEWEST_SKIPPED << min(missed - 2, 8), _MOST_SKIPPED)
+        return loose(data)
+
+    return decode
+
+
+def _learning_by_type(union: EventUnion) -> Decoder:
+    """The same for a stream of several types of event, each learned by itself."""
+    from fastlane._decode_tiers import event_type
+
+    decoders: dict[bytes | None, Decoder] = {}
+
+    def decode(data: bytes) -> Any:
+        name = event_type(data)
+        one = decoders.get(name)
+        if one is None:
+            try:
+                tiers = union.tiers(name.decode()) if name else None
+            except Exception:  # noqa: BLE001 - no name of a type at all
+                tiers = None
+            if tiers is None:
+                return union.loose(data)
+            one = decoders[name] = _learning(tiers)
+        return one(data)
+
+    return decode

@@ -1,0 +1,104 @@
+"""Whether the installed openai and pydantic build objects as the decoders do: asked at first use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, Union
+
+import pydantic
+import pydantic_core
+from openai._models import construct_type
+from openai._utils import PropertyInfo
+from openai.types import responses
+
+from fastlane import _decode_types as types
+from fastlane._decode_tiers import EventUnion, Tiers, parsed, tiers_of_model
+
+# Where parsers of JSON are known to differ.
+_TEXTS = (
+    '{"a":-0,"b":-0.0,"c":1e400,"d":1e-400,"e":1E+2,"f":123456789012345678901234567890,"g":18446744073709551616}',
+    '{"a":1,"b":2,"a":3,"c":{"x":1,"y":2,"x":[]},"d":NaN,"e":-Infinity,"f":true,"g":null}',
+    '{"a":"\\u0000\\ud83d\\ude00\\/","b":"\\ud800","c":0.1000000000000000055511151231257827021181583404541015625}',
+)
+_USAGE = b'"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"q":1.5,"prompt_tokens_details":null}'
+_CHOICE = (
+    b'"choices":[{"index":0,"finish_reason":"stop","x":2,"logprobs":{"content":[{"token":"a","logprob":-1,"z":3,'
+    b'"top_logprobs":[]}],"refusal":null},"%s":{"content":"a","role":"assistant","refusal":null,"x":{"y":[1]}}}],'
+)
+_DOCUMENTS = {
+    "ChatCompletionChunk": b'{"id":"1","object":"chat.completion.chunk","created":1,"model":"m",'
+    + _CHOICE % b"delta" + _USAGE + b',"x_y":{"a":1}}',
+    "ChatCompletion": b'{"id":"1","object":"chat.completion","created":1,"model":"m",'
+    + _CHOICE % b"message" + _USAGE + b',"error":{"a":1}}',
+    "CreateEmbeddingResponse": b'{"object":"list","model":"m","data":[{"object":"embedding","index":0,"x":1,'
+    b'"embedding":[0,-0.5,1e-9]}],"usage":{"prompt_tokens":1,"total_tokens":1}}',
+    "Response": b'{"id":"1","object":"response","created_at":1,"model":"m","parallel_tool_calls":true,"tools":[],'
+    b'"tool_choice":"auto","error":null,"temperature":1,"output":[{"id":"2","type":"message","role":"assistant","x":1,'
+    b'"status":"completed","content":[{"type":"output_text","text":"a","annotations":[],"y":2}]}],"z":3}',
+    "ResponseTextDeltaEvent": b'{"type":"response.output_text.delta","delta":"a","item_id":"1","content_index":0,'
+    b'"output_index":0,"sequence_number":1,"logprobs":[{"token":"a","logprob":-1}],"obfuscation":"b","x":[1]}',
+}  # fmt: skip
+# What strict validation does not accept, each where a document has it.
+_DEVIATIONS = (
+    (b'"created":1', b'"created":"1","service_tier":"none such"'), (b'"index":0', b'"index":null'),
+    (b'"delta":"a"', b'"delta":7'), (b"-0.5", b"9007199254740993"), (b'"prompt_tokens":1', b'"prompt_tokens":"1"'),
+    (b'"annotations"', b'"remarks"'), (b'"parallel_tool_calls":true,', b""),
+)  # fmt: skip
+
+
+def holds(cast_to: Any, what: str) -> bool:
+    """Whether both tiers give what `construct_type` gives; `what` is "answers", "events" or the "union" of events."""
+    if not pydantic.VERSION.startswith("2.") or not all(_parsed_alike(text) for text in _TEXTS):
+        return False
+    if what == "union":
+        EventUnion(cast_to)
+        # The whole union costs too much to build for a check; two of its members show the same.
+        cast_to = Annotated[
+            Union[responses.ResponseTextDeltaEvent, responses.ResponseRefusalDeltaEvent],  # noqa: UP007 - openai's form
+            PropertyInfo(discriminator="type"),
+        ]
+        name, model = "response.output_text.delta", responses.ResponseTextDeltaEvent
+        tiers = EventUnion(cast_to).tiers(name)
+    else:
+        model = cast_to
+        tiers = tiers_of_model(cast_to, event=what == "events")
+    validator = types.built(model).__pydantic_validator__
+    # Plug-ins of pydantic see each validation: theirs is the stock client's order of them.
+    return (
+        type(validator) is pydantic_core.SchemaValidator
+        and tiers is not None
+        and _decoded(tiers, cast_to, _DOCUMENTS[model.__name__])
+    )
+
+
+def _parsed_alike(text: str) -> bool:
+    return repr(parsed(text.encode())) == repr(json.loads(text))
+
+
+def _decoded(tiers: Tiers, cast_to: Any, expected: bytes) -> bool:
+    def alike(decode: Callable[[bytes], Any], document: bytes) -> bool:
+        return same(decode(document), construct_type(type_=cast_to, value=json.loads(document)))
+
+    unexpected = expected
+    for regular, deviating in _DEVIATIONS:
+        unexpected = unexpected.replace(regular, deviating)
+    return alike(tiers.strict, expected) and alike(tiers.loose, expected) and alike(tiers.loose, unexpected)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two decoded values are equal in every respect that a caller can see, the order of fields included."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, pydantic.BaseModel):
+        return (
+            one.__pydantic_fields_set__ == other.__pydantic_fields_set__
+            and one.__pydantic_private__ == other.__pydantic_private__
+            and same(one.__dict__, other.__dict__)
+            and same(one.__pydantic_extra__, other.__pydantic_extra__)
+        )
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(map(same, one.values(), other.values()))
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return repr(one) == repr(other)

@@ -88,7 +88,9 @@ class EventSplitter:
                 self.stopped = True
                 return found
             found.append(data)
-        self.stopped = _CARRIAGE_RETURN in rest or rest.count(_LINE_END) > _MOST_LINES
+        lines = rest.rpartition(_LINE_END)[0]
+        # A line that is not UTF-8 is an error as soon as it has ended.
+        self.stopped = _CARRIAGE_RETURN in rest or rest.count(_LINE_END) > _MOST_LINES or not _is_text(lines)
         return found
 
 
@@ -97,15 +99,21 @@ def _look(block: bytes) -> tuple[bool, bytes | None]:
     if _CARRIAGE_RETURN in block:
         return False, None
     first, *others = block.split(_LINE_END)
-    if first[:6] == b"event:" and len(others) == 1:
-        # An empty name is none. A name that is not UTF-8 is an error.
-        name = _value(first, 6)
-        if name.startswith(b"thread.") or not name.isascii():
-            return False, None
-        first = others.pop()
     if first[:5] == b"data:" and not others:
         return True, _value(first, 5)
-    return all(line[:1] == b":" for line in (first, *others)) and block.isascii(), None
+    if first[:6] == b"event:":
+        name = _value(first, 6)
+        is_plain = len(others) == 1 and others[0][:5] == b"data:" and name.isascii() and name[:7] != b"thread."
+        return (True, _value(others[0], 5)) if is_plain else (False, None)
+    return all(line[:1] == b":" for line in (first, *others)) and _is_text(block), None
+
+
+def _is_text(lines: bytes) -> bool:
+    try:
+        lines.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _value(line: bytes, start: int) -> bytes:

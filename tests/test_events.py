@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane._events import EventSplitter
+
+PLAIN = {
+    b"data: {}\n\n": [b"{}"],
+    b"data:{}\n\n": [b"{}"],
+    b"data:  {}\n\n": [b" {}"],
+    b"data: \n\n": [b""],
+    b"event: name\ndata: {}\n\n": [b"{}"],
+    b"event:name\ndata:{}\n\n": [b"{}"],
+    b"event:\ndata: {}\n\n": [b"{}"],
+    b": wait\n\n": [None],
+    ": é\n\n".encode(): [None],
+    b":\n: wait\n\n": [None],
+    b"data: 1\n\n: wait\n\ndata: 2\n\n": [b"1", None, b"2"],
+}
+
+NOT_PLAIN = [
+    b"data: 1\r\n\r\n",
+    b"data: 1\n\r\n",
+    b"data: 1\r\rdata: 2\n\n",
+    b"data: 1\ndata: 2\n\n",
+    b"data: 1\nevent: name\n\n",
+    b"data\n\n",
+    b" data: 1\n\n",
+    b"event: name\n\n",
+    b"event: thread.run\ndata: {}\n\n",
+    b"event: \xc3\xa9\ndata: {}\n\n",
+    b"event: name\n: wait\n\n",
+    b": wait\ndata: {}\n\n",
+    b": \xff\n\n",
+    b"id: 1\ndata: {}\n\n",
+    b"retry: 1\n\n",
+    b"other: 1\n\n",
+    b"\xef\xbb\xbfdata: {}\n\n",
+    b"\n\n",
+    b"\ndata: 1\n\n",
+    b"data: \xff\ndata",
+    b"data: 1\ndata: 2\ndata: 3\n",
+]
+
+
+@pytest.mark.parametrize("body", PLAIN)
+def test_a_plain_block_gives_its_data(body: bytes) -> None:
+    splitter = EventSplitter()
+
+    assert list(splitter.feed(body)) == PLAIN[body]
+    assert not splitter.stopped
+    assert splitter.unended() == []
+
+
+@pytest.mark.parametrize("body", NOT_PLAIN)
+def test_what_is_not_plain_is_left_as_it_came(body: bytes) -> None:
+    splitter = EventSplitter()
+
+    assert list(splitter.feed(b"data: 1\n\n: wait\n\n" + body)) == [b"1", None]
+    assert splitter.stopped
+    assert splitter.left(2) == [body]
+
+
+@pytest.mark.parametrize("body", NOT_PLAIN)
+def test_what_came_in_pieces_is_left_in_pieces(body: bytes) -> None:
+    splitter = EventSplitter()
+    pieces = [body[place : place + 1] for place in range(len(body))]
+
+    fed: list[bytes] = []
+    while pieces and not splitter.stopped:
+        fed.append(pieces.pop(0))
+        assert list(splitter.feed(fed[-1])) == []
+
+    assert splitter.stopped
+    assert splitter.left(0) == fed
+
+
+def test_a_block_that_has_not_ended_waits_for_its_end() -> None:
+    splitter = EventSplitter()
+
+    assert list(splitter.feed(b"data: 1\n\ndata: ")) == [b"1"]
+    assert list(splitter.feed(b"2")) == []
+    assert splitter.unended() == [b"data: ", b"2"]
+    assert list(splitter.feed(b"\n")) == []
+    assert list(splitter.feed(b"\ndata: 3\n\nda")) == [b"2", b"3"]
+    assert splitter.unended() == [b"da"]
+    assert list(splitter.feed(b"ta: 4\n\n")) == [b"4"]
+    assert splitter.unended() == []
+    assert not splitter.stopped
+
+
+@given(
+    st.lists(st.sampled_from([*PLAIN, *PLAIN, *PLAIN, *NOT_PLAIN]), max_size=6).map(b"".join),
+    st.lists(st.integers(1, 40), max_size=12),
+)
+def test_nothing_is_lost_and_nothing_is_given_twice(body: bytes, sizes: list[int]) -> None:
+    splitter = EventSplitter()
+    pieces, rest = [], body
+    for size in sizes:
+        pieces.append(rest[:size])
+        rest = rest[size:]
+    pieces.append(rest)
+    whole = EventSplitter()
+    expected = list(whole.feed(body))
+
+    found: list[bytes | None] = []
+    for number, piece in enumerate(pieces):
+        data = splitter.feed(piece)
+        found += data
+        if splitter.stopped:
+            left = b"".join(splitter.left(len(data)) + pieces[number + 1 :])
+            break
+    else:
+        left = b"".join(splitter.unended())
+
+    assert found == expected
+    assert left == b"".join(whole.left(len(expected)) if whole.stopped else whole.unended())

@@ -312,7 +312,7 @@ class ThreadLink(OpeningLink):
         """Give the reading thread the time to see what has come."""
         before = self.reads
         pause = threading.Event()
-        for _ in range(100):
+        for _ in range(1_000):
             if self._dead or self.reads != before or not self.looks_stale():
                 return
             pause.wait(0.001)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -24,6 +24,27 @@ def request(**emulator: Any) -> dict[str, Any]:
 def text_of(chunks: Sequence[Any]) -> str:
     """What the chunks of a stream say."""
     return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+
+
+def open_connections(caller: Any) -> int:
+    """How many connections the caller's client has, those that are being opened included."""
+    engine = caller.client._client._transport._engine
+    pools = engine._pools.values() if isinstance(caller, AsyncCaller) else [engine._pool]
+    return sum(int(pool._pool._count) for pool in pools)
+
+
+def sees(caller: Any, predicate: Callable[[], bool]) -> bool:
+    """Whether it is so before it counts as hanging; the caller's event loop runs meanwhile."""
+    for _ in range(1_500):
+        if predicate():
+            return True
+        caller.sleep(0.02)
+    return False
+
+
+def loses_its_connections(caller: Any) -> bool:
+    """Whether the client has no connection any more before that counts as hanging."""
+    return sees(caller, lambda: not open_connections(caller))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import functools
 import socket
 import ssl
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +39,9 @@ LARGEST_WINDOW = 2**31 - 1
 NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR = 0, 1, 2, 3
 STREAM_CLOSED, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 5, 7, 8, 11
 HEADER_TABLE_SIZE, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 3, 4, 5
+
+FIN_WAIT_1 = 4
+"""The state of a TCP connection whose end nobody has acknowledged, as Linux counts them."""
 
 CONNECTION_SPECIFIC = {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"host"}
 Header = tuple[str, str]
@@ -347,10 +351,14 @@ class PeerConnection:
             self.send_when_greeted(WindowUpdateFrame(0, window_increment=increment))
 
     def fin(self) -> None:
-        """End our direction of TCP without a word in TLS."""
+        """End our direction of TCP without a word in TLS; the kernel of the client has heard of it then."""
         self.wait(lambda: not self._outgoing)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
+            for _ in range(1_000 if sys.platform == "linux" else 0):
+                if self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != FIN_WAIT_1:
+                    break
+                time.sleep(0.001)
 
     def close_notify(self) -> None:
         """End our direction in TLS and leave TCP open. The client must have said all it has to say by then."""

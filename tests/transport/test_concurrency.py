@@ -11,11 +11,11 @@ import pytest
 
 from fastlane import AsyncOpenAI, Connection
 from fastlane.emulator import Emulator
-from tests.transport.callers import request, text_of
+from tests.transport.callers import open_connections, request, text_of
 
 
 def test_a_fast_call_does_not_wait_behind_slow_ones(caller: Any, protocol: str) -> None:
-    slow = {"prefill_ms": 600, "output_tokens": 1}
+    slow = {"prefill_ms": 2_000, "output_tokens": 1}
     ended = caller.together(*[slow] * 8, {"output_tokens": 1}, stream=True)
 
     assert [done.error for done in ended] == [None] * 9
@@ -47,7 +47,7 @@ def test_more_calls_than_connections_all_complete(
     make_caller: Any, arguments: dict[str, Any], provider: Emulator, stream: bool
 ) -> None:
     plays = [Connection(max_connections=2)]
-    with make_caller(**arguments, max_retries=0, plays=plays, timeout=20) as caller:
+    with make_caller(**arguments, max_retries=0, plays=plays, timeout=40) as caller:
         for _ in range(5):
             ended = caller.together(*[{"prefill_ms": 30, "output_tokens": 3}] * 6, stream=stream)
 
@@ -58,7 +58,7 @@ def test_more_calls_than_connections_all_complete(
 def test_calls_that_wait_for_a_connection_go_on_after_an_early_close(
     make_caller: Any, arguments: dict[str, Any], provider: Emulator
 ) -> None:
-    with make_caller(**arguments, max_retries=0, plays=[Connection(max_connections=1)], timeout=10) as caller:
+    with make_caller(**arguments, max_retries=0, plays=[Connection(max_connections=1)], timeout=40) as caller:
         for _ in range(5):
             stream = caller.start(1, output_tokens=500, token_ms=5)
             caller.close_stream(stream)
@@ -73,15 +73,11 @@ def test_a_time_out_of_one_stream_harms_no_other(caller: Any) -> None:
     with pytest.raises(openai.APITimeoutError):
         caller.read(fault="stall;after=3")
     rest = caller.rest(other)
-    caller.client.timeout = 10
+    caller.client.timeout = 40
     caller.ask(output_tokens=1)
 
     assert sum(bool(chunk.choices and chunk.choices[0].delta.content) for chunk in rest) >= 39
     assert sorted(call.outcome for call in caller.calls) == ["completed", "completed", "failed"]
-
-
-def open_connections(caller: Any) -> int:
-    return len(caller.client._client._transport._pool.connections)
 
 
 @pytest.mark.slow
@@ -96,22 +92,17 @@ def test_streams_that_are_dropped_unread_never_freeze_the_client(
         gc.collect()
     caller.ask(output_tokens=1)
 
-    pool = caller.loop.run(pool_size(caller)) if hasattr(caller, "loop") else open_connections(caller)
-    assert pool <= at_once + 2
+    assert 1 <= open_connections(caller) <= at_once + 2
     assert caller.last_call.outcome == "completed"
     outcomes = [call.outcome for call in caller.calls]
     assert outcomes.count("abandoned") == rounds * at_once
     assert len(outcomes) == rounds * at_once + 1
 
 
-async def pool_size(caller: Any) -> int:
-    return open_connections(caller)
-
-
 @pytest.mark.asyncio
 async def test_a_task_that_is_cancelled_while_it_waits_for_a_connection_takes_none(arguments: dict[str, Any]) -> None:
     play = Connection(http2="never", max_connections=1)
-    async with AsyncOpenAI(**arguments, max_retries=0, plays=[play], timeout=10, strict=True) as client:
+    async with AsyncOpenAI(**arguments, max_retries=0, plays=[play], timeout=40, strict=True) as client:
         for _ in range(5):
             slow = asyncio.create_task(client.chat.completions.create(**request(prefill_ms=200, output_tokens=1)))
             waiting = [
@@ -139,5 +130,7 @@ def test_a_whole_answer_that_runs_into_its_time_out_gives_its_connection_back(
     with make_caller(**arguments, max_retries=0, plays=[Connection(max_connections=1)], timeout=0.3) as caller:
         for _ in range(3):
             with pytest.raises(openai.APITimeoutError):
-                caller.ask(prefill_ms=5_000)
+                caller.ask(prefill_ms=600_000)
+            caller.client.timeout = 40
             assert caller.ask(output_tokens=1).choices
+            caller.client.timeout = 0.3

@@ -414,7 +414,7 @@ def test_bytes_that_nobody_asked_for_are_never_an_answer(end_of_answer: bytes, b
     assert (exchange.error, exchange.answer_ended, refuses(same_read)) == (None, True, True)
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     ("before", "repeated"),
     [
@@ -440,7 +440,7 @@ def test_what_never_ends_is_an_error_long_before_memory_does(before: bytes, repe
     assert exchange.error is not None
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "came",
     [

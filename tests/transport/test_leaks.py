@@ -62,7 +62,7 @@ def test_nothing_is_left_after_calls_that_went_badly(make_face: Any) -> None:
             with pytest.raises(httpx2.RemoteProtocolError):
                 face.get("/reset")
             with pytest.raises(httpx2.ReadTimeout):
-                face.get("/silent", timeout=0.05)
+                face.get("/silent", timeout=httpx2.Timeout(30, read=0.05))
             face.open("/stalls").close()
             face.forget("/stalls", 1)
         peer.wait_until(lambda: len(peer.resets) == 15)
@@ -83,7 +83,7 @@ def test_nothing_is_left_of_connections_that_were_never_made(make_face: Any) -> 
             with pytest.raises(httpx2.ConnectError):
                 face.get(stranger.url)
             with pytest.raises(httpx2.ConnectTimeout):
-                face.get(f"https://127.0.0.1:{mute.getsockname()[1]}/", timeout=0.05)
+                face.get(f"https://127.0.0.1:{mute.getsockname()[1]}/", timeout=httpx2.Timeout(30, connect=0.05))
 
 
 @both_faces
@@ -134,7 +134,7 @@ def test_no_task_is_left_after_close() -> None:
         async with httpx2.AsyncClient(transport=transport, base_url=url, timeout=30) as client:
             await asyncio.gather(*(client.get("/") for _ in range(10)))
             with pytest.raises(httpx2.ReadTimeout):
-                await client.get("/silent", timeout=0.05)
+                await client.get("/silent", timeout=httpx2.Timeout(30, read=0.05))
         return asyncio.all_tasks()
 
     with Peer(SCRIPTS) as peer:

@@ -15,7 +15,11 @@ import pytest
 import fastlane
 from fastlane import CallRecord
 from fastlane.emulator import Emulator
-from tests.transport.callers import CALLERS, AsyncCaller, SyncCaller, request
+from tests.transport.callers import CALLERS, AsyncCaller, SyncCaller, request, sees
+from tests.transport.resources import comes_true
+
+# It goes on for longer than a test may take.
+UNENDING = {"output_tokens": 10_000, "token_ms": 20}
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def test_a_stream_that_is_read_whole(caller: Any, told: list[CallRecord]) -> Non
 
 
 def test_a_stream_that_is_closed_early(caller: Any, told: list[CallRecord]) -> None:
-    stream = caller.start(3, output_tokens=100, token_ms=1)
+    stream = caller.start(3, **UNENDING)
     caller.close_stream(stream)
     caller.close_stream(stream)
 
@@ -51,7 +55,7 @@ def test_a_stream_that_is_closed_early(caller: Any, told: list[CallRecord]) -> N
 
 
 def test_a_stream_that_is_never_read_and_dropped(caller: Any, told: list[CallRecord]) -> None:
-    stream = caller.start(0, output_tokens=100, token_ms=1)
+    stream = caller.start(0, **UNENDING)
     del stream
     gc.collect()
     records = caller.calls
@@ -62,10 +66,10 @@ def test_a_stream_that_is_never_read_and_dropped(caller: Any, told: list[CallRec
 
 
 def test_a_stream_that_is_dropped_half_read(caller: Any, told: list[CallRecord]) -> None:
-    stream = caller.start(2, output_tokens=100, token_ms=1)
+    stream = caller.start(2, **UNENDING)
     del stream
     gc.collect()
-    caller.sleep(0.2)
+    assert sees(caller, lambda: bool(caller.calls))
     records = caller.calls
 
     assert len(records) == 1
@@ -77,20 +81,19 @@ def test_streams_that_tasks_drop_half_read_leave_no_complaint(
     arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with AsyncCaller(**arguments) as caller, caplog.at_level(logging.WARNING):
-        for _ in range(5):
-            stream = caller.start(2, output_tokens=1_000, token_ms=2)
+        for number in range(1, 6):
+            stream = caller.start(2, **UNENDING)
             del stream
             gc.collect()
-            caller.sleep(0.05)
-
-        assert len(caller.calls) == 5
+            assert sees(caller, lambda number=number: len(caller.calls) == number)  # type: ignore[misc]
+        caller.sleep(0.05)
     assert caplog.messages == []
 
 
 def test_threads_that_close_a_stream_at_once(arguments: dict[str, Any], told: list[CallRecord]) -> None:
     with SyncCaller(**arguments, hooks=[told.append], strict=True) as caller:
         for _ in range(20):
-            stream = caller.start(1, output_tokens=50, token_ms=2)
+            stream = caller.start(1, **UNENDING)
             barrier = threading.Barrier(3)
 
             def close(stream: Any = stream, barrier: threading.Barrier = barrier) -> None:
@@ -116,13 +119,14 @@ async def test_a_task_that_is_cancelled(
 
         async def call() -> None:
             if not streamed:
-                await client.chat.completions.create(**request(prefill_ms=5_000))
+                await client.chat.completions.create(**request(prefill_ms=600_000))
                 return
-            async for _ in await client.chat.completions.create(**request(output_tokens=500, token_ms=20), stream=True):
+            async for _ in await client.chat.completions.create(**request(**UNENDING), stream=True):
                 pass
 
         task = asyncio.create_task(call())
-        await asyncio.sleep(0.3)
+        assert await asyncio.to_thread(comes_true, lambda: bool(provider.log()))
+        await asyncio.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -10,7 +10,7 @@ import pytest
 
 from fastlane import Connection
 from fastlane.emulator import Emulator
-from tests.transport.callers import AsyncCaller, SyncCaller, text_of
+from tests.transport.callers import AsyncCaller, SyncCaller, loses_its_connections, text_of
 from tests.transport.scripted_server import END, STREAM_HEAD, Script, ScriptedServer, Seen, event
 
 HELLO = event('{"choices": [{"index": 0, "delta": {"content": "Hello"}}]}')
@@ -22,6 +22,7 @@ def connections(provider: Emulator) -> int:
     return len({entry.connection_id for entry in provider.log()})
 
 
+@pytest.mark.usefixtures("patient")
 def test_streamed_calls_in_a_row_use_one_connection(caller: Any, provider: Emulator, protocol: str) -> None:
     for _ in range(10):
         caller.read(output_tokens=5)
@@ -32,6 +33,7 @@ def test_streamed_calls_in_a_row_use_one_connection(caller: Any, provider: Emula
     assert {call.outcome for call in caller.calls} == {"completed"}
 
 
+@pytest.mark.usefixtures("patient")
 def test_whole_and_streamed_calls_share_a_connection(caller: Any, provider: Emulator) -> None:
     for _ in range(3):
         caller.ask(output_tokens=5)
@@ -41,6 +43,7 @@ def test_whole_and_streamed_calls_share_a_connection(caller: Any, provider: Emul
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient")
 def test_calls_after_a_pause_longer_than_the_stock_clients_reuse_their_connection(
     arguments: dict[str, Any], provider: Emulator
 ) -> None:
@@ -66,7 +69,7 @@ def test_a_connection_is_given_up_when_its_idle_time_is_over(
 ) -> None:
     with make_caller(**arguments, max_retries=0, plays=[Connection(idle_s=0.2)]) as caller:
         caller.ask(output_tokens=1)
-        caller.sleep(0.4)
+        assert loses_its_connections(caller)
         caller.ask(output_tokens=1)
 
     assert connections(provider) == 2
@@ -76,7 +79,7 @@ def test_a_connection_is_given_up_when_its_idle_time_is_over(
 def test_a_connection_that_the_server_closed_while_idle_costs_no_error(caller: Any, provider: Emulator) -> None:
     for _ in range(3):
         caller.read(output_tokens=2, fault="idle_close=0.05")
-        caller.sleep(0.25)
+        assert loses_its_connections(caller)
     caller.ask(output_tokens=2)
 
     assert {call.outcome for call in caller.calls} == {"completed"}
@@ -133,6 +136,7 @@ def answers(*pieces: bytes | float | threading.Event) -> ScriptedServer:
     return ScriptedServer(respond)
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_end_of_a_body_that_comes_right_behind_done_keeps_the_connection(make_caller: Any) -> None:
     with answers(0.01, END) as server, make_caller(base_url=server.base_url, api_key="sk-test") as caller:
         for _ in range(5):

@@ -22,7 +22,13 @@ import trustme
 
 from fastlane import AsyncOpenAI, Connection, OpenAI
 from fastlane.emulator import Emulator
-from tests.transport.callers import AsyncCaller, SyncCaller, request as asking
+from tests.transport.callers import (
+    AsyncCaller,
+    SyncCaller,
+    loses_its_connections,
+    open_connections,
+    request as asking,
+)
 from tests.transport.connect_proxy import ConnectProxy
 from tests.transport.peer import ENHANCE_YOUR_CALM, Peer, PeerConnection, authority
 from tests.transport.resources import comes_true, threads
@@ -369,12 +375,20 @@ def closing_after(seconds: float) -> Callable[[PeerConnection], None]:
 
     def opening(connection: PeerConnection) -> None:
         connection.settings()
+        connection.wait(lambda: connection.settings_acked == 1)
         connection.closed.wait(seconds)
         connection.fin()
 
     return opening
 
 
+@pytest.fixture
+def soon_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server closes counts as idle after a fraction of what closes here, however late either side may be."""
+    monkeypatch.setattr("fastlane.transport._origin._SHORTEST_IDLE_NS", 100_000_000)
+
+
+@pytest.mark.usefixtures("soon_is_idle")
 def test_an_idle_connection_that_the_server_closes_is_replaced_before_the_next_call(
     make_caller: Any, peer: Callable[..., Peer]
 ) -> None:
@@ -403,27 +417,32 @@ def test_an_idle_connection_that_the_server_closes_is_replaced_before_the_next_c
 def test_without_warm_nothing_is_replaced(make_caller: Any, arguments: dict[str, Any]) -> None:
     with make_caller(**arguments, plays=[Connection(idle_s=61)]) as caller:
         caller.ask(output_tokens=1, fault="idle_fin=1.1")
-        caller.sleep(1.6)
+        assert loses_its_connections(caller)
         caller.ask(output_tokens=1)
 
     assert caller.last_call.connection_reused is False
 
 
+@pytest.mark.usefixtures("soon_is_idle")
 def test_replacing_ends_with_the_time_for_which_idle_connections_are_kept(
     make_caller: Any, peer: Callable[..., Peer]
 ) -> None:
     server = peer(opening=closing_after(1.1))
-    with make_caller(api_key="k", base_url=server.url, plays=[Connection(idle_s=2)]) as caller:
+    with make_caller(api_key="k", base_url=server.url, plays=[Connection(idle_s=2.2)]) as caller:
         warm(caller)
-        caller.sleep(3.4)
+        # The time runs from the last call, and nobody calls.
+        assert loses_its_connections(caller)
+        caller.sleep(0.5)
 
-        assert len(server.connections) == 2
-        assert all(connection.closed.is_set() for connection in server.connections)
+        assert 2 <= len(server.connections) <= 3
+        assert not open_connections(caller)
+        assert all(connection.closed.wait(30) for connection in server.connections)
 
 
 def test_a_server_that_closes_at_once_is_not_connected_to_again_and_again(
-    make_caller: Any, peer: Callable[..., Peer]
+    make_caller: Any, peer: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("fastlane.transport._origin._SHORTEST_IDLE_NS", 30_000_000_000)
     server = peer(opening=closing_after(0.1))
     with make_caller(api_key="k", base_url=server.url) as caller:
         warm(caller)

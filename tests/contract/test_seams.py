@@ -1,0 +1,58 @@
+"""With the openai that is installed, every fast path finds what it needs, whichever way an application goes in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from fastlane.emulator import Emulator
+
+ROOT = Path(__file__).parent.parent.parent
+
+# In a process of its own, where nothing has been asked or remembered yet.
+USE = """
+import asyncio, json, logging, os
+
+class Heard(logging.Handler):
+    def emit(self, record):
+        said.append(record.getMessage())
+
+said = []
+logging.getLogger("fastlane").addHandler(Heard(logging.WARNING))
+
+import fastlane
+from fastlane import _seams
+from tests.contract.entry_points import ASYNC, SYNC
+
+where = {"api_key": "sk-test", "base_url": os.environ["BASE_URL"], "max_retries": 0}
+
+async def use():
+    async with fastlane.AsyncOpenAI(**where) as client:
+        for entry in ASYNC.values():
+            await entry(client)
+        return len(client.calls) == len(ASYNC)
+
+with fastlane.OpenAI(**where) as client:
+    for entry in SYNC.values():
+        entry(client)
+    all_called = len(client.calls) == len(SYNC)
+all_called = asyncio.run(use()) and all_called
+print(json.dumps({"all_called": all_called, "said": said, "seams": _seams._found}))
+"""
+
+
+def test_a_typical_use_of_every_entry_point_finds_every_seam_as_expected(provider: Emulator) -> None:
+    environment = {**os.environ, **provider.environment, "BASE_URL": provider.base_url}
+    ran = subprocess.run(
+        [sys.executable, "-c", USE], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=50, check=False
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["all_called"]
+    assert told["said"] == []
+    assert told["seams"]
+    assert [seam for seam, found in told["seams"].items() if not found] == []

@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_args
 
 import openai
 import pytest
+from hypothesis import given, strategies as st
 from openai._utils import PropertyInfo, _transform
 from openai._utils._transform import transform
 from openai.resources.chat.completions import AsyncCompletions, Completions, completions
@@ -72,6 +73,59 @@ def test_no_type_of_these_arguments_asks_for_another_name_or_format(root: Any) -
 @pytest.mark.parametrize("name", ["create", "parse"])
 def test_openais_methods_are_as_expected(resource: type[Any], name: str) -> None:
     assert quick(resource, name) is not None
+
+
+NAMES = (
+    "role",
+    "content",
+    "type",
+    "text",
+    "tool_calls",
+    "function",
+    "name",
+    "arguments",
+    "parameters",
+    "image_url",
+    "id",
+)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.floats(0, 1)
+    | st.sampled_from(("user", "text", "function", "")),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4)
+        | st.lists(inner, max_size=2).map(tuple)
+        | st.sampled_from((openai.NOT_GIVEN, openai.omit, ChatCompletionMessage(role="assistant", content="Yes.")))
+    ),
+    max_leaves=20,
+)
+
+
+class Asked:
+    """What a method of a resource hands to its client."""
+
+    def _post(self, path: str, *, body: Any, **rest: Any) -> None:
+        self.body = body
+
+
+@pytest.mark.parametrize(
+    ("resource", "lists"), [(Completions, ("messages", "tools", "stop")), (Responses, ("input", "tools"))]
+)
+@given(st.data())
+def test_a_body_is_the_one_that_openais_walk_makes(resource: Any, lists: tuple[str, ...], data: st.DataObject) -> None:
+    copied = quick(resource, "create")
+    assert copied is not None
+    given_arguments = {name: data.draw(st.lists(JSON, max_size=4) | JSON) for name in lists} | {"model": "m"}
+
+    stock, ours = Asked(), Asked()
+    resource.create(stock, **given_arguments)
+    copied.inner(ours, **given_arguments)
+
+    # As a dictionary's text: with the same types inside, in the same order.
+    assert repr(ours.body) == repr(stock.body)
 
 
 @pytest.fixture

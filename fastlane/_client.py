@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 import openai
 
 from . import _resources, _warmth
-from ._body import watch_body
 from ._call import CallRecord
+from ._calls import AsyncCalls, Calls
 from ._configuration import (
     http_client_for_copy,
     is_disabled,
@@ -20,11 +20,10 @@ from ._configuration import (
     settings_of,
     wanted_settings,
 )
-from ._context import current_observation, restore
 from ._pipeline import Hook
+from ._request import Requests
 from ._shell import Shell
 from ._signatures import adopt_signature
-from ._stream import observing
 from .plays import Connection, Play
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class _Client:
                     settings, options.get("timeout", openai.NOT_GIVEN), asynchronous=self._asynchronous
                 )
         super().__init__(**options)
-        self._fastlane = Shell(pipeline, transport)
+        self._fastlane = Shell(pipeline, transport, Requests(type(self)))
         if transport == "fastlane" and any(isinstance(play, Connection) and play.preconnect for play in pipeline.plays):
             _warmth.preconnect(self, asynchronous=self._asynchronous)
 
@@ -117,14 +116,16 @@ class _Client:
                 transport = original.transport
             else:
                 transport = "stock" if settings_of(copied._client) is None else "fastlane"
-            copied._fastlane = Shell(original.pipeline if pipeline is None else pipeline, transport)
+            copied._fastlane = Shell(
+                original.pipeline if pipeline is None else pipeline, transport, Requests(type(copied))
+            )
         return copied  # type: ignore[no-any-return]
 
     # The stock class binds its own function under this name.
     with_options = copy
 
 
-class OpenAI(_Client, openai.OpenAI):
+class OpenAI(_Client, Calls, openai.OpenAI):
     """`openai.OpenAI`, observed and with plays: same methods, arguments, results and errors.
 
     `plays` are the optimisations that are on (default: those that change neither what the model sees nor what comes
@@ -155,41 +156,6 @@ class OpenAI(_Client, openai.OpenAI):
         """The Responses API."""
         return super().responses if self._fastlane is None else _resources.responses_of(self)
 
-    def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        shell = self._fastlane
-        if shell is None:
-            return super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
-        observation = shell.begin(self._base_url, options, stream=stream)
-        token = current_observation.set(observation)
-        try:
-            options = shell.plan(observation, options, self._custom_headers)
-            if stream and stream_cls is not None:
-                stream_cls = observing(stream_cls)
-            result = super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
-        except BaseException as error:
-            observation.failed(error)
-            observation.finish()
-            raise
-        finally:
-            restore(current_observation, token)
-        shell.returned(observation, result)
-        return result
-
-    def _send_request(self, request: Any, *, stream: bool, **kwargs: Any) -> Any:
-        observation = current_observation.get()
-        if observation is None:
-            return super()._send_request(request, stream=stream, **kwargs)
-        Shell.attach(observation, request, asynchronous=False)
-        try:
-            response = super()._send_request(request, stream=stream, **kwargs)
-        except BaseException as error:
-            observation.attempt_failed(error)
-            raise
-        observation.attempt_answered(response)
-        if stream and not response.is_closed and response.status_code < 400:
-            watch_body(response, observation, asynchronous=False)
-        return response
-
     def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
         super().close()
@@ -205,7 +171,7 @@ class OpenAI(_Client, openai.OpenAI):
         return _warmth.warm(self)
 
 
-class AsyncOpenAI(_Client, openai.AsyncOpenAI):
+class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
     """`openai.AsyncOpenAI`, observed and with plays: see `OpenAI`."""
 
     _asynchronous = True
@@ -230,41 +196,6 @@ class AsyncOpenAI(_Client, openai.AsyncOpenAI):
     def responses(self) -> AsyncResponses:
         """The Responses API."""
         return super().responses if self._fastlane is None else _resources.async_responses_of(self)
-
-    async def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        shell = self._fastlane
-        if shell is None:
-            return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
-        observation = shell.begin(self._base_url, options, stream=stream)
-        token = current_observation.set(observation)
-        try:
-            options = shell.plan(observation, options, self._custom_headers)
-            if stream and stream_cls is not None:
-                stream_cls = observing(stream_cls)
-            result = await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
-        except BaseException as error:
-            observation.failed(error)
-            observation.finish()
-            raise
-        finally:
-            restore(current_observation, token)
-        shell.returned(observation, result)
-        return result
-
-    async def _send_request(self, request: Any, *, stream: bool, **kwargs: Any) -> Any:
-        observation = current_observation.get()
-        if observation is None:
-            return await super()._send_request(request, stream=stream, **kwargs)
-        Shell.attach(observation, request, asynchronous=True)
-        try:
-            response = await super()._send_request(request, stream=stream, **kwargs)
-        except BaseException as error:
-            observation.attempt_failed(error)
-            raise
-        observation.attempt_answered(response)
-        if stream and not response.is_closed and response.status_code < 400:
-            watch_body(response, observation, asynchronous=True)
-        return response
 
     async def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""

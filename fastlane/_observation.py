@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import os
-import secrets
 import threading
 from itertools import pairwise
 from typing import Any
@@ -13,9 +10,11 @@ from typing import Any
 from ._answer_seen import AnswerSeen
 from ._attempt_stamps import AttemptStamps
 from ._call import CallRecord, Outcome, Usage
+from ._call_ids import call_id, next_number
 from ._clock import now_ns, wall_ns
 from ._context import take_issued_ns
 from ._pipeline import Pipeline
+from ._request import body_of
 from ._timeline import Timeline
 from ._tokens_seen import usage_of
 from ._user_action import current_user_action
@@ -31,22 +30,6 @@ _ANSWERING_ENDPOINTS = FINISHING_ENDPOINTS | {"/embeddings"}
 
 _CANCELLATIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 
-_call_numbers = itertools.count(1)
-
-
-class _Process:
-    """Tells the calls of this process from those of others."""
-
-    prefix = secrets.token_hex(4)
-
-
-def _renew_prefix() -> None:
-    _Process.prefix = secrets.token_hex(4)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_prefix)
-
 
 class Observation:
     """One call while it lasts. Sans-IO: the clients and streams tell it what happens."""
@@ -56,6 +39,7 @@ class Observation:
         "_action_path",
         "_body_error",
         "_done",
+        "_encoded",
         "_ended_ns",
         "_error",
         "_headers",
@@ -72,6 +56,7 @@ class Observation:
         "decoded",
         "endpoint",
         "exhausted",
+        "first_attempt",
         "method",
         "model",
         "origin",
@@ -92,7 +77,7 @@ class Observation:
         self._started_ns = take_issued_ns() or entered_ns
         self._started_wall_ns = wall_ns() - (entered_ns - self._started_ns)
         self.pipeline = pipeline
-        self._number = next(_call_numbers)
+        self._number = next_number()
         self.method = method
         self.endpoint = endpoint
         self.origin = origin
@@ -121,15 +106,36 @@ class Observation:
         self._error: str | None = None
         self._body_error: BaseException | None = None
         self._headers: Any = None
+        self.first_attempt: tuple[Any, Any, Exception | None] | None = None
+        """Request, response and error of an attempt that openai's loop is to take for its own first."""
+        self._encoded: tuple[Any, Any, bytes | None] | None = None
         self._ended_ns = 0
         self._made: CallRecord | None = None
 
     @property
     def call_id(self) -> str:
         """Tells the call from every other, also of other processes."""
-        return f"{_Process.prefix}-{self._number}"
+        return call_id(self._number)
 
     # The attempts
+
+    def body(self, options: Any) -> bytes | None:
+        """The JSON body of an attempt, written once for all of them; None where only openai's own code can write it."""
+        encoded = self._encoded
+        if encoded is None or encoded[0] is not options.json_data or encoded[1] is not options.extra_json:
+            encoded = self._encoded = (options.json_data, options.extra_json, body_of(options))
+        return encoded[2]
+
+    def attempted(self, request: Any, response: Any, error: Exception | None) -> None:
+        """The first attempt was not the last word: openai's own loop is to go on from it."""
+        self.first_attempt = (request, response, error)
+
+    def take_first_attempt(self) -> Any:
+        """The response of the attempt that was made before openai's loop began; raises its error."""
+        (_, response, error), self.first_attempt = self.first_attempt or (None, None, None), None
+        if error is not None:
+            raise error
+        return response
 
     def begin_attempt(self, request_body_bytes: int | None) -> AttemptStamps:
         """An attempt is handed to the HTTP client."""
@@ -279,7 +285,7 @@ class Observation:
                 last.ended_ns = (self.answer.arrived_ns if read_whole else 0) or self._ended_ns
         if self.answer.request_id is None and self._headers is not None:
             self.answer.request_id = self._headers.get("x-request-id")
-        self._headers = self._body_error = None
+        self._headers = self._body_error = self._encoded = None
         self.watchers = ()
         self.answer.freeze()
 

@@ -17,6 +17,7 @@ from ._body import watch_body
 from ._call import Call
 from ._observation import EXTENSION, Observation
 from ._pipeline import Pipeline
+from ._request import Requests
 from .transport._phases import FALLBACK_TRACE, PHASES
 
 # Endpoints whose JSON bodies plays may rewrite. Embeddings and uploads carry mappings too, which are not prompts.
@@ -36,11 +37,12 @@ _PORTS = {"http": 80, "https": 443}
 class Shell:
     """The state that fastlane adds to one openai client."""
 
-    __slots__ = ("_origin", "_origin_url", "pipeline", "transport")
+    __slots__ = ("_origin", "_origin_url", "pipeline", "requests", "transport")
 
-    def __init__(self, pipeline: Pipeline, transport: str) -> None:
+    def __init__(self, pipeline: Pipeline, transport: str, requests: Requests) -> None:
         self.pipeline = pipeline
         self.transport = transport
+        self.requests = requests
         self._origin_url: Any = None
         self._origin = ""
 

@@ -1,0 +1,275 @@
+"""Build requests whose URL, headers and time-outs were worked out before, for a call that differs only in its body."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import openai
+
+from ._json_body import stock_bytes
+
+if TYPE_CHECKING:
+    from ._observation import Observation
+
+# What decides about a request, apart from its body. Where an application's class has its own, that builds the request.
+_BUILDING = (
+    "_build_headers", "_prepare_url", "_validate_headers", "_enforce_trailing_slash", "_auth_headers", "_auth_query",
+    "_bearer_auth", "_admin_api_key_auth", "auth_headers", "base_url", "default_headers", "default_query",
+    "platform_headers", "qs", "user_agent",
+)  # fmt: skip
+
+# What openai's loop asks around an attempt. They have nothing to do unless somebody gave them something.
+_LOOPING = (
+    "_prepare_options", "_prepare_request", "_build_request", "_custom_auth", "custom_auth", "_maybe_override_cast_to",
+    "_should_stream_response_body", "_idempotency_key", "_validate_max_retries", "_calculate_retry_timeout",
+)  # fmt: skip
+
+_log = logging.getLogger("openai._base_client")
+
+# Headers of a call that decide more than their own line.
+_SPECIAL = frozenset({
+    b"accept", b"authorization", b"connection", b"content-encoding", b"content-length", b"content-type", b"cookie",
+    b"host", b"transfer-encoding", b"x-stainless-read-timeout", b"x-stainless-retry-count", b"x-stainless-raw-response",
+})  # fmt: skip
+
+_RAW = b"x-stainless-raw-response"
+_RETRY_COUNT, _CONTENT_LENGTH = b"x-stainless-retry-count", b"content-length"
+
+# What a request of the HTTP library consists of.
+_MEMBERS = {"method", "url", "headers", "extensions", "stream", "_content"}
+
+# A client's calls differ in few ways besides their bodies and the names of their own headers.
+_MOST_TEMPLATES = 64
+_MOST_SETS_OF_NAMES = 256
+
+_Line = tuple[bytes, bytes, bytes]
+"""A header as the library keeps it: its name as given, its name in lower case, its value."""
+
+
+class _Template:
+    """A request of the stock client without its body and without the headers of its call."""
+
+    def __init__(self, request: Any, own: list[_Line], state: tuple[Any, ...]) -> None:
+        self.state = state
+        self._method, self._url = request.method, request.url
+        self._timeout = request.extensions["timeout"]
+        self._request_class: Any = type(request)
+        self._headers_class: Any = type(request.headers)
+        self._stream_class = type(request.stream)
+        own_names = {line[1] for line in own}
+        lines = [line for line in request.headers._list if line[1] not in own_names and line[1] != b"cookie"]
+        names = [line[1] for line in lines]
+        # The headers of a call come behind those of the client and before those of the attempt.
+        at = names.index(_RETRY_COUNT)
+        self._before = lines[:at]
+        self._after = [line for line in lines[at:] if line[1] != _CONTENT_LENGTH]
+        (self._content_length,) = (line[0] for line in lines if line[1] == _CONTENT_LENGTH)
+        if _RAW in names or request.__dict__.keys() != _MEMBERS:
+            raise ValueError
+        self.names = frozenset(names)
+        self.verified: dict[tuple[bytes, ...], bool] = {}
+        """By the names of a call's own headers: whether a request put together here was the stock client's."""
+
+    def fill(self, own: list[_Line], body: bytes, cookies: Any) -> Any:
+        """The request of one attempt, with the cookies of its HTTP client."""
+        headers = self._headers_class.__new__(self._headers_class)
+        headers._list = [*self._before, *own, *self._after]
+        headers._encoding = None
+        request = self._request_class.__new__(self._request_class)
+        request.method = self._method
+        request.url = self._url
+        request.headers = headers
+        request.extensions = {"timeout": dict(self._timeout)}
+        request.stream = self._stream_class(body)
+        request._content = body
+        if cookies.jar._cookies:
+            cookies.set_cookie_header(request)
+        headers._list.append((self._content_length, _CONTENT_LENGTH, b"%d" % len(body)))
+        return request
+
+
+class _Wanted(NamedTuple):
+    """What is known of a request before it is built."""
+
+    key: tuple[Any, ...]
+    state: tuple[Any, ...]
+    own: list[_Line]
+    names: tuple[bytes, ...]
+
+
+class Requests:
+    """Builds the requests of one client as the stock client would, or has its code do it."""
+
+    def __init__(self, client: Any) -> None:
+        self._templates: dict[Any, _Template] = {}
+        self.is_wanted = _builds_as_stock(client)
+        """Whether they can be built here at all."""
+
+    def first(self, client: Any, options: Any, observation: Observation) -> Any:
+        """The request of a first attempt, if openai's loop has nothing else to do before it is sent; None otherwise."""
+        if not self.is_wanted or _log.isEnabledFor(logging.DEBUG) or not _asks_for_nothing(client, options):
+            return None
+        body = observation.body(options)
+        wanted = None if body is None else self._wanted(client, options, 0)
+        if body is None or wanted is None:
+            return None
+        template = self._templates.get(wanted.key)
+        if template is None or template.state != wanted.state or not template.verified.get(wanted.names):
+            return None
+        return template.fill(wanted.own, body, client._client._cookies)
+
+    def build(self, client: Any, options: Any, retries_taken: int, body: bytes, stock: Callable[[], Any]) -> Any:
+        """The request of any attempt with the JSON `body`; `stock` is the stock client's own way to it."""
+        wanted = self._wanted(client, options, retries_taken)
+        if wanted is None:
+            return stock()
+        template = self._templates.get(wanted.key)
+        if template is not None and template.state == wanted.state and template.verified.get(wanted.names):
+            return template.fill(wanted.own, body, client._client._cookies)
+        request = stock()
+        self._take_as_template(request, wanted, template, body, client._client._cookies)
+        return request
+
+    def _take_as_template(
+        self, request: Any, wanted: _Wanted, template: _Template | None, body: bytes, cookies: Any
+    ) -> None:
+        """Learn from a request of the stock client's: the next like it is put together here, if that gives the same."""
+        try:
+            if template is None or template.state != wanted.state:
+                if len(self._templates) >= _MOST_TEMPLATES:
+                    self._templates.clear()
+                template = _Template(request, wanted.own, _kept(wanted.state))
+                self._templates[wanted.key] = template
+            if len(template.verified) >= _MOST_SETS_OF_NAMES:
+                template.verified.clear()
+            distinct = len(set(wanted.names)) == len(wanted.names) and template.names.isdisjoint(wanted.names)
+            template.verified[wanted.names] = distinct and _same(template.fill(wanted.own, body, cookies), request)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            pass  # another version of the library: its own code builds every request
+
+    @staticmethod
+    def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
+        try:
+            own = _lines(options.headers)
+            if own is None:
+                return None
+            key = (options.url, retries_taken, _timeout_of(client, options))
+            return _Wanted(key, _state_of(client, options), own, tuple([line[1] for line in own]))
+        except (AttributeError, TypeError, ValueError):
+            return None
+
+
+def body_of(options: Any) -> bytes | None:
+    """The JSON body of a call as the stock client sends it; None where that is for its own code to say."""
+    body = options.json_data
+    if type(body) is not dict or options.method != "post" or options.content is not None or options.files is not None:
+        return None
+    extra = options.extra_json
+    if extra is not None:
+        if type(extra) is not dict:
+            return None
+        body = {**body, **extra}
+    return stock_bytes(body)
+
+
+@functools.cache
+def _builds_as_stock(client: Any) -> bool:
+    for name in (*_BUILDING, *_LOOPING):
+        owner = next((base for base in client.__mro__ if name in base.__dict__), None)
+        if owner is None:  # another version of openai
+            continue
+        if owner.__module__.partition(".")[0] not in ("openai", "fastlane"):
+            return False
+        found = owner.__dict__[name]
+        function = found.fget if isinstance(found, property) else found
+        if getattr(function, "__module__", "").partition(".")[0] not in ("openai", "fastlane"):
+            return False
+    # Azure's writes the model into the path, and its key is its HTTP client's concern too.
+    return not issubclass(client, (openai.AzureOpenAI, openai.AsyncAzureOpenAI))
+
+
+def _asks_for_nothing(client: Any, options: Any) -> bool:
+    """Whether the steps of openai's loop that ask before and after an attempt have nothing to do for this call."""
+    retries = options.max_retries
+    if type(retries) is not int and not isinstance(retries, openai.NotGiven):
+        return False
+    try:
+        return (
+            client._api_key_provider is None
+            and client._idempotency_header is None
+            and options.follow_redirects is None
+            and (client._platform is not None or not client._asynchronous)
+            and type(client.max_retries) is int
+            and client.max_retries >= 0 <= (retries if type(retries) is int else 0)
+        )
+    except AttributeError:
+        return False
+
+
+def _timeout_of(client: Any, options: Any) -> Any:
+    timeout = options.timeout
+    if isinstance(timeout, openai.NotGiven):
+        timeout = client.timeout
+    if timeout is None or type(timeout) in (int, float):
+        return timeout
+    return (timeout.connect, timeout.read, timeout.write, timeout.pool)
+
+
+def _state_of(client: Any, options: Any) -> tuple[Any, ...]:
+    """What a request depends on beside its own arguments: where it has changed, a template is made anew."""
+    http = client._client
+    if options.params or http._params or getattr(client, "_provider_runtime", None) is not None:
+        raise ValueError
+    return (
+        client._base_url,
+        client.api_key,
+        getattr(client, "admin_api_key", None),
+        getattr(options, "security", None),
+        client.organization,
+        client.project,
+        client._custom_headers,
+        client._custom_query,
+        client._idempotency_header,
+        client._platform,
+        http._headers._list,
+    )
+
+
+def _kept(state: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The state with copies of what can be changed in place."""
+    return tuple(type(part)(part) if isinstance(part, (dict, list)) else part for part in state)
+
+
+def _lines(given: Any) -> list[_Line] | None:
+    """The headers of a call as lines; None where they are more than lines."""
+    if not given:
+        return []
+    if type(given) is not dict:
+        return None
+    lines = []
+    for name, value in given.items():
+        if type(name) is not str or type(value) is not str or not name.isascii() or not value.isascii():
+            return None
+        raw = name.encode()
+        lower = raw.lower()
+        if lower in _SPECIAL:
+            return None
+        lines.append((raw, lower, value.encode()))
+    return lines
+
+
+def _same(ours: Any, stock: Any) -> bool:
+    try:
+        return bool(
+            ours.__dict__.keys() == stock.__dict__.keys()
+            and ours.headers.__dict__.keys() == stock.headers.__dict__.keys()
+            and ours.headers._list == stock.headers._list
+            and (ours.method, ours.url, ours.extensions) == (stock.method, stock.url, stock.extensions)
+            and ours._content == stock._content
+            and b"".join(ours.stream) == b"".join(stock.stream)
+        )
+    except (AttributeError, TypeError):
+        return False

@@ -18,6 +18,7 @@ from fastlane._decode_strict import Repair, repair_of
 Decoder = Callable[[bytes], Any]
 """From the bytes of one JSON document to the typed object, or None where the stock client has to decide."""
 
+_WIDE = 8
 _TYPE = re.compile(rb'"type"\s*:\s*"([^"\\]*)"')
 _TYPE_FIRST = b'{"type":"'
 
@@ -65,13 +66,13 @@ def tiers_of_model(model: Any, *, event: bool) -> Tiers:
         except Exception:  # noqa: BLE001 - the stock client raises what it raises
             return None
 
-    return _tiers(model, repair_of(model, validated=False, event=event), loose)
+    return _tiers(validator_of(model), repair_of(model, validated=False, event=event), loose)
 
 
-def _tiers(model: Any, repair: Repair | None, loose: Decoder) -> Tiers:
+def _tiers(validator: Any, repair: Repair | None, loose: Decoder) -> Tiers:
     if repair is None:
         return Tiers(None, lambda _found, _data: False, loose)
-    return Tiers(validator_of(model).validate_json, repair, loose)
+    return Tiers(validator.validate_json, repair, loose)
 
 
 class EventUnion:
@@ -87,7 +88,7 @@ class EventUnion:
         self._models: Mapping[str, Any] = {
             word: model for model in found for word in get_args(types.bare(model.model_fields["type"].annotation))
         }
-        self._tiers: dict[str, Tiers | None] = {}
+        self._tiers: dict[str, Tiers] = {}
 
     def tiers(self, name: str) -> Tiers | None:
         """The tiers of the events with this "type"; None for an unknown one."""
@@ -95,9 +96,13 @@ class EventUnion:
             return self._tiers[name]
         except KeyError:
             model = self._models.get(name)
-            made = None if model is None else _tiers(model, repair_of(model, validated=True, event=True), self.loose)
-            if made is not None:
-                self._tiers[name] = made
+            if model is None:
+                return None
+            # Validating JSON against many models, one after the other, costs several times what validating parsed JSON
+            # does; looking the model up would take a validator of megabytes for each event that comes once a stream.
+            wide = types.widest_union(model) > _WIDE
+            repair = None if wide else repair_of(model, validated=True, event=True)
+            made = self._tiers[name] = _tiers(types.built(model).__pydantic_validator__, repair, self.loose)
             return made
 
     def loose(self, data: bytes) -> Any:
@@ -119,7 +124,7 @@ class EventUnion:
 
 @cache
 def _lax(model: Any) -> Callable[[Any], Any]:
-    validate: Callable[[Any], Any] = validator_of(model).validate_python
+    validate: Callable[[Any], Any] = types.built(model).__pydantic_validator__.validate_python
     return validate
 
 

@@ -191,9 +191,10 @@ def parts(annotation: Any) -> Iterator[Any]:
 
 
 @cache
-def _reachable(annotation: Any) -> tuple[bool, bool]:
-    """Whether a validated value may hold a doubtful choice anywhere, and whether it may hold a float."""
+def _reachable(annotation: Any) -> tuple[bool, bool, int]:
+    """Whether a value may hold a doubtful choice, and whether a float; how many models its widest union has."""
     doubtful = floats = False
+    widest = 0
     seen: set[Any] = set()
     waiting = [annotation]
     while waiting:
@@ -203,11 +204,13 @@ def _reachable(annotation: Any) -> tuple[bool, bool]:
         seen.add(one)
         doubtful = doubtful or bool(doubts(one))
         try:
-            floats = floats or float in members(one)
+            found = members(one)
+            floats = floats or float in found
+            widest = max(widest, sum(map(is_model, found)))
             waiting += parts(one)
         except OddType:
             floats = True
-    return doubtful, floats
+    return doubtful, floats, widest
 
 
 def may_be_doubtful(annotation: Any) -> bool:
@@ -218,3 +221,8 @@ def may_be_doubtful(annotation: Any) -> bool:
 def may_hold_floats(annotation: Any) -> bool:
     """Whether a validated value may hold a float at any depth."""
     return _reachable(annotation)[1]
+
+
+def widest_union(annotation: Any) -> int:
+    """How many models the largest union has that a value may hold at any depth."""
+    return _reachable(annotation)[2]

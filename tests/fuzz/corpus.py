@@ -245,7 +245,7 @@ EVENTS: list[Document] = [
     *(_event("output_item.done", output_index=0, item=item) for item in _OUTPUT),
     _event("content_part.added", **_PLACE, part={"type": "output_text", "text": "", "annotations": [], "logprobs": []}),
     _event("content_part.added", part={"type": "output_text", "text": ""}, item_id="x"),
-    _event("output_text.delta", **_PLACE, delta="Hel", logprobs=[], obfuscation="aBc"),
+    _event("output_text.delta", **_PLACE, delta="He", logprobs=[], obfuscation="aBc"),
     _event("output_text.delta", **_PLACE, delta="lo", logprobs=[{"token": "lo", "logprob": -0.5, "top_logprobs": [
         {"token": "lo", "logprob": -1}]}]),
     _event("output_text.delta", **_PLACE, delta="lo"),

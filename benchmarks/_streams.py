@@ -225,3 +225,40 @@ def sync_turn(side: str, emulator: Emulator, *, streams: int, token_ms: float, w
             raise RuntimeError(f"a stream of {side} ended while it was measured: the machine is too busy")
         _check(side, [future.result() for future in reading], asked)
     return window.taken(emulator.log())
+
+
+async def lateness_turn(
+    side: str, emulator: Emulator, *, streams: int, token_ms: float, window_s: float
+) -> list[float]:
+    """Read streams with `async for`; the delay in milliseconds of every chunk that was sent in the window."""
+    asked = _asked(streams, token_ms, window_s)
+    begun = _Begun(streams)
+
+    async def read(client: openai.AsyncOpenAI, number: int, headers: dict[str, str]) -> list[int]:
+        # The provider numbers content from 0: the role and the finish reason are no part of its log.
+        came: list[int] = []
+        stream = await client.chat.completions.create(
+            model=MODEL, messages=MESSAGES, stream=True, extra_headers={**headers, **wishes(tag=f"stream {number}")}
+        )
+        async for chunk in stream:
+            if chunk.choices[0].delta.content:
+                if not came:
+                    begun.one()
+                came.append(now_ns())
+        return came
+
+    async with _opened(side, emulator.base_url) as client:
+        emulator.clear()
+        reading = [asyncio.create_task(read(client, number, headers)) for number, (_, headers) in enumerate(asked)]
+        await asyncio.to_thread(begun.all.wait, _PATIENCE_S)
+        started = now_ns()
+        came = await asyncio.gather(*reading)
+    log = {request.tag: request.token_ns for request in await asyncio.to_thread(emulator.log)}
+    ended = started + window_s * 1e9
+    delays_ms = []
+    for number, times in enumerate(came):
+        sent = log[f"stream {number}"]
+        if len(sent) != len(times):
+            raise RuntimeError(f"an answer of {side} is not whole")
+        delays_ms += [(time - at) / 1e6 for time, at in zip(times, sent, strict=True) if started <= at < ended]
+    return delays_ms

@@ -1,0 +1,354 @@
+"""Streams by the fast way, over real connections of both protocols, and where openai's own code is taken instead."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+from openai._streaming import SSEDecoder
+from openai.types.chat import ChatCompletionChunk
+
+import fastlane
+from fastlane import Connection, Play, Stage, Watcher
+from fastlane._fast_stream import async_events, events
+from tests.prepared_server import LIBRARY, Server
+
+MESSAGES: Any = [{"role": "user", "content": "Name a river."}]
+TEXT = "The Danube flows through ten countries."
+ASKED = {"x-emulator-output-text": TEXT}
+SLOW = {"x-emulator-token-ms": "20", "x-emulator-output-tokens": "3000"}
+CREATE: dict[str, Any] = {"model": "m", "messages": MESSAGES, "stream": True}
+
+PROTOCOLS = {"HTTP/2": Connection(), "HTTP/1.1": Connection(http2="never")}
+
+
+@pytest.fixture(params=PROTOCOLS)
+def client(request: pytest.FixtureRequest, arguments: dict[str, Any]) -> Iterator[fastlane.OpenAI]:
+    plays = [PROTOCOLS[request.param]]
+    with fastlane.OpenAI(**arguments, plays=plays, strict=True, default_headers=ASKED) as made:
+        yield made
+
+
+@pytest.fixture(params=PROTOCOLS)
+def make_async(request: pytest.FixtureRequest, arguments: dict[str, Any]) -> Callable[..., fastlane.AsyncOpenAI]:
+    def make(**options: Any) -> fastlane.AsyncOpenAI:
+        return fastlane.AsyncOpenAI(**arguments, plays=[PROTOCOLS[request.param]], strict=True, **options)
+
+    return make
+
+
+def text_of(chunks: list[Any]) -> str:
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+
+
+def is_fast(stream: Any) -> bool:
+    """Whether the fast way reads the stream: its events come from no generator of openai's."""
+    frame = getattr(stream._iterator, "gi_frame", None) or stream._iterator.ag_frame
+    return frame.f_locals["way"] is not None
+
+
+def opened(client: openai.OpenAI, **options: Any) -> Any:
+    return client.chat.completions.create(**CREATE, **options)
+
+
+async def async_opened(client: openai.AsyncOpenAI, **options: Any) -> Any:
+    return await client.chat.completions.create(**CREATE, **options)
+
+
+# What the application sees
+
+
+def test_a_stream_is_read_by_the_fast_way_and_its_response_says_what_it_would(
+    client: fastlane.OpenAI, arguments: dict[str, Any]
+) -> None:
+    with openai.OpenAI(**arguments, default_headers=ASKED) as stock:
+        expected = opened(stock)
+        expected_chunks = list(expected)
+    stream = opened(client)
+    assert is_fast(stream)
+    chunks = list(stream)
+
+    assert text_of(chunks) == text_of(expected_chunks) == TEXT
+    assert [type(chunk) for chunk in chunks] == [type(chunk) for chunk in expected_chunks]
+    response = stream.response
+    assert response.is_closed
+    assert response.is_stream_consumed
+    assert response.num_bytes_downloaded == expected.response.num_bytes_downloaded
+    assert response.elapsed.total_seconds() > 0
+    with pytest.raises(Exception, match=r"[Ss]tream"):
+        next(response.iter_bytes())
+    assert [(record.outcome, record.events) for record in client.calls] == [("completed", len(chunks))]
+
+
+@pytest.mark.asyncio
+async def test_an_async_stream_is_read_by_the_fast_way_and_its_response_says_what_it_would(
+    make_async: Callable[..., fastlane.AsyncOpenAI],
+) -> None:
+    async with make_async(default_headers=ASKED) as client:
+        stream = await async_opened(client)
+        assert is_fast(stream)
+        chunks = [chunk async for chunk in stream]
+
+        assert text_of(chunks) == TEXT
+        assert stream.response.is_closed
+        assert stream.response.is_stream_consumed
+        assert stream.response.num_bytes_downloaded > 0
+        assert stream.response.elapsed.total_seconds() > 0
+        with pytest.raises(Exception, match=r"[Ss]tream"):
+            await anext(stream.response.aiter_bytes())
+        assert [(record.outcome, record.events) for record in client.calls] == [("completed", len(chunks))]
+
+
+def test_a_loop_that_was_left_is_gone_on_with(client: fastlane.OpenAI) -> None:
+    with opened(client) as stream:
+        chunks = [next(stream)]
+        for chunk in stream:
+            chunks.append(chunk)
+            break
+        chunks += stream
+
+    assert text_of(chunks) == TEXT
+
+
+@pytest.mark.asyncio
+async def test_an_async_loop_that_was_left_is_gone_on_with(make_async: Callable[..., fastlane.AsyncOpenAI]) -> None:
+    async with make_async(default_headers=ASKED) as client, await async_opened(client) as stream:
+        chunks = [await anext(stream)]
+        async for chunk in stream:
+            chunks.append(chunk)
+            break
+        chunks += [chunk async for chunk in stream]
+
+        assert text_of(chunks) == TEXT
+
+
+def test_an_iterator_outlives_its_stream(client: fastlane.OpenAI) -> None:
+    iterator = iter(opened(client))
+    gc.collect()
+
+    assert text_of(list(iterator)) == TEXT
+
+
+def test_a_stream_dropped_unread_is_gone_at_once(client: fastlane.OpenAI) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        opened(client)
+        assert [record.outcome for record in client.calls] == ["abandoned"]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.asyncio
+async def test_events_that_have_come_are_given_without_waiting() -> None:
+    server = Server()
+    event = b'data: {"id": "c", "choices": [], "created": 1, "model": "m", "object": "chat.completion.chunk"}\n\n'
+    server.reads, server.failure = [b": wait\n\n" + event, event * 3 + b": wait\n\n" + event * 2], None
+    async with fastlane.AsyncOpenAI(
+        api_key="k", base_url="http://server", http_client=LIBRARY.AsyncClient(transport=server)
+    ) as client:
+        stream = await async_opened(client)
+        for _ in range(6):
+            with pytest.raises(StopIteration) as given:
+                stream.__anext__().send(None)
+            assert given.value.value.id == "c"
+        # Comments are none of what openai's own code is needed for.
+        assert stream._iterator.ag_frame.f_locals["source"] is None
+
+
+# Two at once
+
+
+async def waiting_pull(stream: Any) -> asyncio.Task[Any]:
+    """A task that pulls, and finds nothing there."""
+    while True:
+        pull = asyncio.create_task(anext(stream))
+        await asyncio.sleep(0)
+        if not pull.done():
+            return pull
+
+
+@pytest.mark.asyncio
+async def test_two_tasks_cannot_pull_at_once(make_async: Callable[..., fastlane.AsyncOpenAI]) -> None:
+    async with make_async(default_headers=SLOW) as client, await async_opened(client) as stream:
+        first = await waiting_pull(stream)
+        with pytest.raises(RuntimeError, match="already running"):
+            await anext(stream)
+
+        assert (await first).choices
+        assert (await anext(stream)).choices
+
+
+def test_two_threads_cannot_pull_at_once(client: fastlane.OpenAI) -> None:
+    pulled: list[Any] = []
+    refused = threading.Event()
+
+    def pull() -> None:
+        while not refused.is_set():
+            try:
+                pulled.append(next(stream))
+            except ValueError:  # "generator already executing"
+                refused.set()
+
+    with opened(client, extra_headers=SLOW) as stream:
+        threads = [threading.Thread(target=pull) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert refused.is_set()
+        assert len({id(chunk) for chunk in pulled}) == len(pulled)
+        assert next(stream).choices
+
+
+# Left early
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_wait_closes_the_answer(make_async: Callable[..., fastlane.AsyncOpenAI]) -> None:
+    async with make_async(default_headers=SLOW) as client:
+        stream = await async_opened(client)
+        waiting = await waiting_pull(stream)
+        waiting.cancel("why")
+        with pytest.raises(asyncio.CancelledError, match="why"):
+            await waiting
+
+        assert stream.response.is_closed
+        assert [(record.outcome, record.error) for record in client.calls] == [("cancelled", "CancelledError")]
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+
+
+class StopsAt:
+    def __init__(self, events: int) -> None:
+        self.left = events
+
+    def see(self, event: Any) -> bool:
+        self.left -= 1
+        return self.left == 0
+
+
+@dataclass(frozen=True)
+class Stopping(Play):
+    stage = Stage.SHAPE
+
+    def watch(self, call: Any) -> Watcher:
+        return StopsAt(3)
+
+
+def test_a_watcher_stops_the_stream(client: fastlane.OpenAI) -> None:
+    watched = client.with_options(plays=[Stopping(), *client._fastlane.pipeline.plays])  # type: ignore[union-attr]
+    stream = opened(watched)
+    assert is_fast(stream)
+
+    assert len(list(stream)) == 3
+    assert stream.response.is_closed
+    assert [(record.outcome, record.events) for record in watched.calls] == [("stopped", 3)]
+
+
+# Instrumentations and overrides
+
+
+def test_an_instrumentation_may_put_its_own_iterator_in_the_place_of_ours(client: fastlane.OpenAI) -> None:
+    stream = opened(client)
+    inner, seen = stream._iterator, []
+    assert inner.gi_code is events.__code__
+
+    def instrumented() -> Iterator[Any]:
+        for chunk in inner:
+            seen.append(chunk)
+            yield chunk
+
+    stream._iterator = instrumented()
+    assert list(stream) == seen
+    assert text_of(seen) == TEXT
+
+
+@pytest.mark.asyncio
+async def test_an_instrumentation_may_put_its_own_async_iterator_in_the_place_of_ours(
+    make_async: Callable[..., fastlane.AsyncOpenAI],
+) -> None:
+    async with make_async(default_headers=ASKED) as client:
+        stream = await async_opened(client)
+        inner, seen = stream._iterator, []
+        assert inner.ag_code is async_events.__code__
+        # By which at least one of them tells the two kinds of streams apart.
+        assert str(type(inner)) == "<class 'async_generator'>"
+
+        async def instrumented() -> AsyncIterator[Any]:
+            async for chunk in inner:
+                seen.append(chunk)
+                yield chunk
+
+        stream._iterator = instrumented()
+        assert [chunk async for chunk in stream] == seen
+        assert text_of(seen) == TEXT
+
+
+class OwnDecoder(SSEDecoder):
+    pass
+
+
+class WithOwnDecoder(fastlane.OpenAI):
+    def _make_sse_decoder(self) -> Any:
+        return OwnDecoder()
+
+
+class WithOwnProcessing(fastlane.OpenAI):
+    def _process_response_data(self, **arguments: Any) -> Any:
+        return super()._process_response_data(**arguments)
+
+
+@pytest.mark.parametrize("made", [WithOwnDecoder, WithOwnProcessing])
+def test_a_client_with_a_way_of_its_own_keeps_it(arguments: dict[str, Any], made: type[fastlane.OpenAI]) -> None:
+    with made(**arguments, default_headers=ASKED) as client:
+        stream = opened(client)
+
+        assert not is_fast(stream)
+        assert text_of(list(stream)) == TEXT
+        assert client.calls[0].outcome == "completed"
+
+
+def test_a_client_given_a_way_of_its_own_keeps_it(client: fastlane.OpenAI) -> None:
+    client._make_sse_decoder = OwnDecoder  # type: ignore[method-assign]
+    assert not is_fast(opened(client))
+
+
+def test_strict_validation_is_openais_own(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, default_headers=ASKED, _strict_response_validation=True) as client:
+        stream = opened(client)
+
+        assert not is_fast(stream)
+        assert text_of(list(stream)) == TEXT
+
+
+@pytest.mark.parametrize("name", ["__stream__", "_iter_events"])
+def test_a_patched_stream_class_is_openais_own(
+    client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    stock = getattr(openai.Stream, name)
+    monkeypatch.setattr(openai.Stream, name, lambda self: stock(self))  # noqa: PLW0108 - a function of another module
+    stream = opened(client)
+
+    assert not is_fast(stream)
+    assert text_of(list(stream)) == TEXT
+
+
+def test_a_stream_class_of_the_applications_own_does_as_it_likes(client: fastlane.OpenAI) -> None:
+    class Own(openai.Stream[ChatCompletionChunk]):
+        def __stream__(self) -> Iterator[Any]:
+            for chunk in super().__stream__():
+                yield chunk.choices[0].delta.content
+
+    texts = client.post(
+        "/chat/completions", body=CREATE, cast_to=ChatCompletionChunk, stream=True, stream_cls=Own, options={}
+    )
+
+    assert "".join(text or "" for text in texts) == TEXT

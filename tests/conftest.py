@@ -17,7 +17,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What an example takes says how busy the machine is, and nothing about what is tested.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Where a change is judged, each run sees the same examples: what the next run may find is no fault of that change.
+settings.register_profile(
+    "unhurried",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
 settings.load_profile("unhurried")
 
 # Nothing of the environment that the tests run in may reach a client.

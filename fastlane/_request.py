@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import openai
 
 from ._json_body import stock_bytes
+from .transport._errors import TransportError
+from .transport._requests import ROUTE, route_of
 
 if TYPE_CHECKING:
     from ._observation import Observation
@@ -56,6 +58,7 @@ class _Template:
         self.state = state
         self._method, self._url = request.method, request.url
         self._timeout = request.extensions["timeout"]
+        self._route = route_of(request)
         self._request_class: Any = type(request)
         self._headers_class: Any = type(request.headers)
         self._stream_class = type(request.stream)
@@ -82,7 +85,7 @@ class _Template:
         request.method = self._method
         request.url = self._url
         request.headers = headers
-        request.extensions = {"timeout": dict(self._timeout)}
+        request.extensions = {"timeout": dict(self._timeout), ROUTE: self._route}
         request.stream = self._stream_class(body)
         request._content = body
         if cookies.jar._cookies:
@@ -147,7 +150,7 @@ class Requests:
                 template.verified.clear()
             distinct = len(set(wanted.names)) == len(wanted.names) and template.names.isdisjoint(wanted.names)
             template.verified[wanted.names] = distinct and _same(template.fill(wanted.own, body, cookies), request)
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TransportError, TypeError, ValueError):
             pass  # another version of the library: its own code builds every request
 
     @staticmethod
@@ -267,7 +270,9 @@ def _same(ours: Any, stock: Any) -> bool:
             ours.__dict__.keys() == stock.__dict__.keys()
             and ours.headers.__dict__.keys() == stock.headers.__dict__.keys()
             and ours.headers._list == stock.headers._list
-            and (ours.method, ours.url, ours.extensions) == (stock.method, stock.url, stock.extensions)
+            and (ours.method, ours.url, ours.extensions["timeout"])
+            == (stock.method, stock.url, stock.extensions["timeout"])
+            and stock.extensions.keys() == {"timeout"}
             and ours._content == stock._content
             and b"".join(ours.stream) == b"".join(stock.stream)
         )

@@ -23,6 +23,8 @@ from ._requests import (
     phases_of,
     pieces,
     request_head,
+    response_of,
+    route_of,
     timeouts_of,
     whole_body,
 )
@@ -68,8 +70,9 @@ class _Engine:
         else:
             extensions["reason_phrase"] = head.reason
         stream = body(self._library, request, exchange, link, pool, read_timeout_s)
-        response = self._library.Response(head.status, headers=head.headers, stream=stream, extensions=extensions)
-        bound_expansion(response, self._library)
+        response = response_of(self._library, head.status, head.headers, stream, extensions)
+        if any(name == b"content-encoding" or name.lower() == b"content-encoding" for name, _ in head.headers):
+            bound_expansion(response, self._library)
         return response
 
 
@@ -122,9 +125,10 @@ class SyncEngine(_Engine):
             raise as_library_error(error, self._library, request) from error
 
     def _handle(self, request: Any, phases: Phases) -> Any:
-        origin, timeouts = origin_of(request), timeouts_of(request)
+        route, timeouts = route_of(request), timeouts_of(request)
+        origin = route.origin
         body = whole_body(request, self._library)
-        head = request_head(request)
+        head = request_head(request, route)
         trace = request.extensions.get("trace")
         rest = pieces(request) if body is None else iter(())
         first = next(rest) if body is None else (body, True)
@@ -206,9 +210,10 @@ class AsyncEngine(_Engine):
             raise as_library_error(error, self._library, request) from error
 
     async def _handle(self, request: Any, phases: Phases) -> Any:
-        origin, timeouts = origin_of(request), timeouts_of(request)
+        route, timeouts = route_of(request), timeouts_of(request)
+        origin = route.origin
         body = whole_body(request, self._library)
-        head = request_head(request)
+        head = request_head(request, route)
         trace = request.extensions.get("trace")
         pool = await self._pool()
         rest = None if body is not None else async_pieces(request)

@@ -151,7 +151,7 @@ class Http2Answers(Http2Streams):
         self._block = []
         # Also for a stream that is over: the decoder has one table for all heads of a connection.
         try:
-            fields = list(self._decoder.decode(block, raw=True))
+            fields = self._decoder.unpack(block)
         except OversizedHeaderListError:
             self._fail(ErrorCodes.ENHANCE_YOUR_CALM, "The server sent a head larger than we allow")
         except (HPACKError, IndexError, TypeError, ValueError):

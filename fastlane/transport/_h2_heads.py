@@ -1,15 +1,19 @@
-"""Heads of requests packed for HTTP/2 (HPACK, RFC 7541), those parts only once that are the same in every call."""
+"""Heads packed and unpacked for HTTP/2 (HPACK, RFC 7541), with little work for what is the same in every call."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from hpack.hpack import Encoder, encode_integer
+from hpack.exceptions import HPACKDecodingError, InvalidTableIndexError, OversizedHeaderListError
+from hpack.hpack import Decoder, Encoder, encode_integer
+from hpack.table import HeaderTable
 
 from ._frames import Fields
 
 # Different in every call by their nature: indexing them would push out of the table what stays the same.
 _VARYING = frozenset({b"content-length", b"idempotency-key", b"traceparent", b"tracestate", b"x-request-id"})
+
+_STATIC_FIELDS = len(HeaderTable.STATIC_TABLE)
 
 _MOST_KEPT = 32
 _MOST_LEARNED = 64
@@ -70,3 +74,46 @@ def _literal(name: bytes, value: bytes) -> bytes:
     if name == b"content-length" and length < 127:  # number 28 of the static table, in four bits
         return b"\x0f\x0d" + bytes((length,)) + value
     return _name(name) + (bytes((length,)) if length < 127 else bytes(encode_integer(length, 7))) + value
+
+
+class AnswerHeads(Decoder):
+    """Unpacks the heads of answers: the library's decoder, with less around the fields that are known already."""
+
+    def unpack(self, block: bytes) -> list[tuple[bytes, bytes]]:
+        """The fields of a header block. Raises what the library's decoder raises."""
+        table = self.header_table
+        entries = table.dynamic_entries
+        fields: list[tuple[bytes, bytes]] = []
+        position, size, list_bytes = 0, len(block), 0
+        most = self.max_header_list_size
+        while position < size:
+            byte = block[position]
+            index = byte & 0x7F
+            if byte > 0x80 and index < 0x7F:  # a field of either table, its number in one byte
+                number = index - _STATIC_FIELDS - 1
+                if number < 0:
+                    field = HeaderTable.STATIC_TABLE[index - 1]
+                elif number < len(entries):
+                    field = entries[number]
+                else:
+                    raise InvalidTableIndexError("a number that no field has")
+                position += 1
+            elif byte & 0xE0 == 0x20:  # the size of the table
+                if fields:
+                    raise HPACKDecodingError("the size of the table is said too late")
+                position += self._update_encoding_context(block[position:])
+                continue
+            elif byte >= 0x80:
+                header, taken = self._decode_indexed(block[position:])
+                field = (header[0], header[1])
+                position += taken
+            else:
+                header, taken = self._decode_literal(block[position:], bool(byte & 0x40))
+                field = (header[0], header[1])
+                position += taken
+            fields.append(field)
+            list_bytes += len(field[0]) + len(field[1]) + 32
+            if list_bytes > most:
+                raise OversizedHeaderListError("a head larger than allowed")
+        self._assert_valid_table_size()
+        return fields

@@ -9,12 +9,11 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.settings import SettingCodes, Settings
-from hpack.hpack import Decoder
 
 from . import _frames as wire, _limits as limits
 from ._errors import TransportError
 from ._exchange import Exchange
-from ._h2_heads import Heads
+from ._h2_heads import AnswerHeads, Heads
 
 # The library that packs heads writes every field into its log at DEBUG, credentials included. An application that logs
 # everything at DEBUG would get its API keys there; one that asks for this logger by name still does.
@@ -78,7 +77,7 @@ class Http2Streams:
         self._heads = Heads(self._h2.encoder)
         self._room = limits.FIRST_WINDOW
         """Bytes that we may still send on the whole connection."""
-        self._decoder = Decoder(max_header_list_size=limits.HEADER_LIST_BYTES)
+        self._decoder = AnswerHeads(max_header_list_size=limits.HEADER_LIST_BYTES)
         self._streams: dict[int, Stream] = {}
         self._next_stream_id = 1
         self.outgoing: list[bytes] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -10,6 +11,11 @@ from ._errors import TransportError
 from ._exchange import RequestHead
 from ._phases import PHASES, Phases
 from ._settings import Origin
+
+Headers = list[tuple[bytes, bytes]]
+
+ROUTE = "fastlane.route"
+"""The extension by which a request brings its `Route` along."""
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -56,17 +62,79 @@ def origin_of(request: Any) -> Origin:
     )
 
 
-def request_head(request: Any) -> RequestHead:
+class Route(NamedTuple):
+    """Where a request goes. A request may bring it along that was worked out for another with the same URL object."""
+
+    url: Any
+    method: Any
+    origin: Origin
+    raw_method: bytes
+    scheme: bytes
+    target: bytes
+
+
+def route_of(request: Any) -> Route:
+    """Where a request goes. Raises TransportError where that is no HTTP address."""
+    extensions, url, method = request.extensions, request.url, request.method
+    known = extensions.get(ROUTE)
+    named = "target" in extensions or "sni_hostname" in extensions
+    if isinstance(known, Route) and known.url is url and known.method is method and not named:
+        return known
+    target = extensions.get("target") or url.raw_path
+    return Route(url, method, origin_of(request), method.encode("ascii"), url.raw_scheme, target)
+
+
+def request_head(request: Any, route: Route) -> RequestHead:
     """The head of a request."""
-    url, headers = request.url, request.headers.raw
-    authority = next((value for name, value in headers if name.lower() == b"host"), url.netloc)
+    headers = request.headers.raw
+    if headers and headers[0][0] == b"Host":
+        authority = headers[0][1]
+    else:
+        authority = next((value for name, value in headers if name.lower() == b"host"), route.url.netloc)
     return RequestHead(
-        method=request.method.encode("ascii"),
-        scheme=url.raw_scheme,
-        authority=authority,
-        target=request.extensions.get("target") or url.raw_path,
-        headers=headers,
+        method=route.raw_method, scheme=route.scheme, authority=authority, target=route.target, headers=headers
     )
+
+
+def response_of(library: ModuleType, status: int, headers: Headers, stream: Any, extensions: dict[str, Any]) -> Any:
+    """An answer of the library with its body unread, as `library.Response(...)` gives it."""
+    if not _makes_known_responses(library):
+        return library.Response(status, headers=headers, stream=stream, extensions=extensions)
+    return _response(library, status, headers, stream, extensions)
+
+
+def _response(library: ModuleType, status: int, headers: Headers, stream: Any, extensions: dict[str, Any]) -> Any:
+    lines = library.Headers.__new__(library.Headers)
+    lines._list = [(name, name.lower(), value) for name, value in headers]
+    lines._encoding = None
+    response = library.Response.__new__(library.Response)
+    response.__dict__.update(
+        status_code=status,
+        headers=lines,
+        _request=None,
+        next_request=None,
+        extensions=extensions,
+        history=[],
+        is_closed=False,
+        is_stream_consumed=False,
+        default_encoding="utf-8",
+        stream=stream,
+        _num_bytes_downloaded=0,
+    )
+    return response
+
+
+@cache
+def _makes_known_responses(library: Any) -> bool:
+    """Whether the library's responses consist of what is known here."""
+    headers: Headers = [(b"Content-Type", b"a/b"), (b"x", b"y")]
+    try:
+        stream = library.ByteStream(b"")
+        theirs = dict(library.Response(200, headers=headers, stream=stream, extensions={}).__dict__)
+        ours = dict(_response(library, 200, headers, stream, {}).__dict__)
+        return bool(theirs.pop("headers").__dict__ == ours.pop("headers").__dict__ and theirs == ours)
+    except (AttributeError, TypeError):
+        return False
 
 
 def whole_body(request: Any, library: ModuleType) -> bytes | None:
@@ -114,7 +182,10 @@ async def async_pieces(request: Any) -> AsyncIterator[tuple[bytes, bool]]:
 
 def bound_expansion(response: Any, library: ModuleType) -> None:
     """Keep a compressed answer from filling the memory: reading one that grows beyond reason raises DecodingError."""
-    if "content-encoding" not in response.headers or not hasattr(response, "_get_content_decoder"):
+    lines = response.headers.raw
+    if not any(name.lower() == b"content-encoding" for name, _ in lines) or not hasattr(
+        response, "_get_content_decoder"
+    ):
         return
     # Where a library of another version looks for its decoder elsewhere, it goes on as it would without this.
     response._decoder = _BoundedDecoder(response._get_content_decoder(), library)

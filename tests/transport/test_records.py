@@ -168,8 +168,9 @@ def test_memory_stays_flat_over_thousands_of_calls(
         filled = ask(50)
         later = ask(1_500)
 
-    # One call that is kept whole is dozens of blocks of memory.
-    assert later - filled < 1_500
+    # One call that is kept whole is dozens of blocks of memory. pydantic's parser remembers up to 16,384 short strings:
+    # every answer brings it a new one, its id.
+    assert later - filled < 2 * 1_500
 
 
 async def ask_in_turn(caller: Any, count: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from functools import cache
 from typing import Any
@@ -10,7 +11,6 @@ from . import _tokens_seen
 from ._clock import now_ns
 from ._observation import Observation
 from ._seams import holds
-from .transport._bodies import AsyncBody as OwnAsyncBody, SyncBody as OwnSyncBody
 from .transport._phases import PHASES, Phases
 
 # What is kept of an answer that is read undecoded, to find its usage in it: more than any chat answer needs.
@@ -49,14 +49,19 @@ def _body_class(form: type[Any], base: type) -> type[Any]:
 _HANDS_ON = frozenset({"_stream", "__aiter__", "isinstance", "AsyncGenerator", "aclose"})
 
 
-def _unwrapped(inner: Any, own: type[Any]) -> Any:
+def _unwrapped(inner: Any, own: str) -> Any:
     """Our own transport's body from under the wrapper in which an HTTP client keeps the time; any other as it is."""
+    bodies = sys.modules.get("fastlane.transport._bodies")  # not imported where it is not used, because that takes time
     wrapped = getattr(inner, "__dict__", {}).get("_stream")
-    if not isinstance(wrapped, own) or type(inner).__name__ not in ("BoundSyncStream", "BoundAsyncStream"):
+    kind = type(inner)
+    if bodies is None or not isinstance(wrapped, getattr(bodies, own)) or not kind.__module__.startswith("httpx"):
         return inner
-    read = type(inner).__aiter__ if own is OwnAsyncBody else type(inner).__iter__
-    seam = f"{type(inner).__module__}.{type(inner).__name__}"
-    return wrapped if holds(seam, lambda: _HANDS_ON.issuperset(read.__code__.co_names)) else inner
+    read: Any = kind.__aiter__ if own == "AsyncBody" else kind.__iter__
+    return (
+        wrapped
+        if holds(f"{kind.__module__}.{kind.__name__}", lambda: _HANDS_ON.issuperset(read.__code__.co_names))
+        else inner
+    )
 
 
 class _Body:
@@ -103,7 +108,7 @@ class SyncObservedBody(_Body):
 
     def bare(self) -> Iterator[bytes]:
         """The pieces as they come, for a stream that tells the observation itself what `observed` would tell it."""
-        return iter(_unwrapped(self._inner, OwnSyncBody))
+        return iter(_unwrapped(self._inner, "SyncBody"))
 
     def observed(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """The pieces, or those that `bare()` has not given yet, with everything told to the observation."""
@@ -138,7 +143,7 @@ class AsyncObservedBody(_Body):
 
     def bare(self) -> AsyncIterator[bytes]:
         """The pieces as they come, for a stream that tells the observation itself what `observed` would tell it."""
-        return aiter(_unwrapped(self._inner, OwnAsyncBody))
+        return aiter(_unwrapped(self._inner, "AsyncBody"))
 
     async def observed(self, pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """The pieces, or those that `bare()` has not given yet, with everything told to the observation."""

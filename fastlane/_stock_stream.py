@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import openai
 
 from ._body import AsyncObservedBody, SyncObservedBody
+from ._decode import event_decoder
 from ._fast_stream import FastWay
 from ._observation import Observation
 from ._seams import holds
@@ -47,7 +48,7 @@ def fast_way(stream: Any, stream_cls: Any, observation: Observation) -> FastWay 
         or not holds(f"openai.{origin.__name__}", partial(_probed, origin))
     ):
         return None
-    decode = _decoder_of(stream._cast_to)
+    decode = event_decoder(stream._cast_to)
     if decode is None:
         return None
     make = partial(stream_cls, cast_to=stream._cast_to, response=response, client=client, options=options)
@@ -60,15 +61,6 @@ def is_only_iterated(stream_cls: Any) -> bool:
     if origin is openai.Stream:
         return _has_own(origin, ("__iter__",), "openai")
     return origin is openai.AsyncStream and _has_own(origin, ("__aiter__",), "openai")
-
-
-def _decoder_of(cast_to: Any) -> Callable[[bytes], Any] | None:
-    try:
-        from ._decode import event_decoder
-    except ImportError:
-        return None
-
-    return event_decoder(cast_to)
 
 
 def _is_legacy(options: Any) -> bool:

@@ -135,6 +135,7 @@ def test_an_iterator_outlives_its_stream(client: fastlane.OpenAI) -> None:
     assert text_of(list(iterator)) == TEXT
 
 
+@pytest.mark.skipif(LIBRARY.__name__ == "httpx", reason="httpx's own responses refer to themselves")
 def test_a_stream_dropped_unread_is_gone_at_once(client: fastlane.OpenAI) -> None:
     gc.collect()
     gc.disable()

@@ -85,16 +85,25 @@ class SyncBody(_Body):
 
     def __iter__(self) -> Iterator[bytes]:
         exchange, timeout_s = self._exchange, self._read_timeout_s
-        chunks = exchange.chunks
+        chunks, phases, wait = exchange.chunks, exchange.phases, exchange.wait
         while True:
             # In this order: the thread that reads adds a piece before it says that it was the last.
             is_over = exchange.answer_ended or exchange.error is not None
-            if chunks:
+            if len(chunks) == 1:
+                try:
+                    phases.chunk_ns, data = chunks.popleft()
+                except IndexError:  # another thread has closed the answer
+                    continue
+                exchange.taken_bytes += len(data)
+                if exchange.taken_bytes - self._credited_bytes >= _CREDIT_BYTES:
+                    self._credit(exchange)
+                yield data
+            elif chunks:
                 data = self._next(exchange)
                 if data:
                     yield data
             elif not is_over:
-                if not exchange.wait(timeout_s):
+                if not wait(timeout_s):
                     raise self._timed_out()
             elif exchange.error is not None:
                 self._raise(exchange.error)

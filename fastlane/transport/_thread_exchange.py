@@ -35,6 +35,6 @@ class ThreadExchange(LinkedExchange):
         """Wait until something has happened; False where nothing did within the time."""
         self.is_awaited = True
         try:
-            return self._signal.acquire(timeout=lock_timeout(timeout_s))
+            return self._signal.acquire(True, -1 if timeout_s is None else lock_timeout(timeout_s))
         finally:
             self.is_awaited = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -35,6 +36,8 @@ def fast_way(stream: Any, stream_cls: Any, observation: Observation) -> FastWay 
     origin = getattr(stream_cls, "__origin__", None)
     if origin is not openai.Stream and origin is not openai.AsyncStream:
         return None  # a class of the application's own may do anything
+    if origin is openai.AsyncStream and not _is_in_asyncio():
+        return None
     client, response, options = stream._client, stream.response, stream._options
     if (
         client._strict_response_validation is not False
@@ -61,6 +64,15 @@ def is_only_iterated(stream_cls: Any) -> bool:
     if origin is openai.Stream:
         return _has_own(origin, ("__iter__",), "openai")
     return origin is openai.AsyncStream and _has_own(origin, ("__aiter__",), "openai")
+
+
+def _is_in_asyncio() -> bool:
+    """Whether asyncio runs here: trio complains of generators that are gone before it looks, as ours would be."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _is_legacy(options: Any) -> bool:

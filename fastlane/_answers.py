@@ -12,8 +12,9 @@ from openai._streaming import AsyncStream, Stream, extract_stream_chunk_type
 from openai._types import NotGiven
 
 from . import _seams
+from ._own_methods import OwnMethods
 
-_RAW = RAW_RESPONSE_HEADER.lower()
+_RAW = RAW_RESPONSE_HEADER.lower().encode()
 
 UNDECODED = object()
 """The answer is one for openai's own way."""
@@ -22,7 +23,8 @@ UNDECODED = object()
 def decode(client: Any, cast_to: Any, options: Any, response: Any) -> Any:
     """The typed object that the stock client makes of a whole answer, or `UNDECODED`."""
     kind: Any = type(client)
-    if not _decodes_as_stock(kind) or client._strict_response_validation or _is_raw(client, options):
+    decoding = _decoding(kind)
+    if not decoding.are_own or client._strict_response_validation or _is_raw(response):
         return UNDECODED
     # (Classes of an application come and go, and nothing of ours should keep them.)
     if not getattr(cast_to, "__module__", "").startswith("openai."):
@@ -55,9 +57,12 @@ def decode(client: Any, cast_to: Any, options: Any, response: Any) -> Any:
     return answer
 
 
-def open_stream(client: Any, stream_cls: Any, options: Any, response: Any) -> Any:
+def open_stream(cast_to: Any, client: Any, stream_cls: Any, options: Any, response: Any) -> Any:
     """The stream that the stock client makes of an answer, or `UNDECODED`."""
-    if stream_cls is None or not isinstance(options.post_parser, NotGiven) or _is_raw(client, options):
+    if stream_cls is None or not isinstance(options.post_parser, NotGiven) or _is_raw(response):
+        return UNDECODED
+    # Who asks for the HTTP library's answer gets that.
+    if not getattr(cast_to, "__module__", "").startswith(("openai.", "typing", "builtins")):
         return UNDECODED
     if not _seams.holds("openai.Stream", _streams_are_as_expected):
         return UNDECODED
@@ -74,18 +79,17 @@ def _event_type(stream_cls: Any) -> Any:
     return extract_stream_chunk_type(stream_cls)
 
 
-def _is_raw(client: Any, options: Any) -> bool:
-    for headers in (options.headers, client._custom_headers):
-        if headers and not isinstance(headers, NotGiven) and any(name.lower() == _RAW for name in headers):
-            return True
-    return False
+def _is_raw(response: Any) -> bool:
+    """Whether the call asks for the answer undecoded: a header of its request says so."""
+    try:
+        return any(line[1] == _RAW for line in response.request.headers._list)
+    except AttributeError:
+        return True
 
 
 @functools.cache
-def _decodes_as_stock(client: Any) -> bool:
-    owner = next(base for base in client.__mro__ if "_process_response_data" in base.__dict__)
-    function = owner.__dict__["_process_response_data"]
-    return str(function.__globals__.get("__name__")).startswith("openai.")
+def _decoding(client: Any) -> OwnMethods:
+    return OwnMethods(client, ("_process_response_data",))
 
 
 @functools.cache

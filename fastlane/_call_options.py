@@ -9,13 +9,20 @@ from openai._types import NotGiven
 from openai._utils import strip_not_given
 
 from . import _seams
+from ._context import issued
 
 _set = object.__setattr__
+
+# What openai's resources say of a call beside its body.
+_GIVEN = frozenset({
+    "extra_json", "follow_redirects", "headers", "idempotency_key", "max_retries", "params", "post_parser", "security",
+    "stream_mode", "synthesize_event_and_data", "timeout",
+})  # fmt: skip
 
 
 def post_options(path: str, body: Any, given: dict[str, Any]) -> Any:
     """What `FinalRequestOptions.construct()` gives for a POST of a JSON body, without files."""
-    if not _seams.holds("openai.FinalRequestOptions", _is_as_expected):
+    if not _seams.holds("openai.FinalRequestOptions", _is_as_expected) or not given.keys() <= _GIVEN:
         return FinalRequestOptions.construct(method="post", url=path, json_data=body, content=None, files=None, **given)
     return _post_options(path, body, given)
 
@@ -28,7 +35,9 @@ def _post_options(path: str, body: Any, given: dict[str, Any]) -> Any:
         values["security"] = dict(security)
     values["method"] = "post"
     values["url"] = path
-    values["json_data"] = strip_not_given(body)
+    call = issued.get()
+    # A body that was written already has nothing in it that is to be taken out.
+    values["json_data"] = body if call is not None and call.body is body else strip_not_given(body)
     fields_set = {"method", "url", "json_data", "content", "files"}
     for name, value in given.items():
         values[name] = strip_not_given(value)

@@ -10,6 +10,8 @@ from ._answers import UNDECODED, decode, open_stream
 from ._body import watch_body
 from ._call_options import post_options
 from ._context import current_observation, restore
+from ._own_methods import OwnMethods
+from ._request import may_be_a_form
 from ._send import asend, layers_to_pass, send
 from ._shell import Shell
 from ._stream import observing
@@ -17,14 +19,21 @@ from ._stream import observing
 if TYPE_CHECKING:
     from ._observation import Observation
 
-# Instrumentations put their own in the place of these.
-_SYNC, _ASYNC = openai._base_client.SyncAPIClient, openai._base_client.AsyncAPIClient
-_STOCK = {function: getattr(_SYNC, function) for function in ("post", "request")}
-_ASYNC_STOCK = {function: getattr(_ASYNC, function) for function in ("post", "request")}
+# Instrumentations put their own in the place of these, before or after they are first looked at.
+_AROUND = ("request", "_send_request", "_send_with_auth_retry", "_process_response", "_build_request")
+_SYNC_AROUND, _ASYNC_AROUND = OwnMethods(openai.OpenAI, _AROUND), OwnMethods(openai.AsyncOpenAI, _AROUND)
+_SYNC_POST, _ASYNC_POST = OwnMethods(openai.OpenAI, ("post",)), OwnMethods(openai.AsyncOpenAI, ("post",))
 
 _POST_ARGUMENTS = frozenset({"body", "cast_to", "options", "stream", "stream_cls"})
+_POST_NEEDS = frozenset({"body", "cast_to"})
 
 _THE_LONG_WAY = object()
+
+
+def _is_plain_post(arguments: dict[str, Any]) -> bool:
+    """Whether it posts JSON in the way of openai's resources."""
+    names = arguments.keys()
+    return _POST_NEEDS <= names <= _POST_ARGUMENTS and type(arguments["body"]) is dict
 
 
 class _Calls:
@@ -40,14 +49,16 @@ class _Calls:
         if observation.first_attempt is not None:
             return observation.first_attempt[0]
         requests = self._fastlane.requests
-        body = observation.body(options) if requests.is_wanted else None
+        body = None
+        if requests.are_wanted(self) and not may_be_a_form(self, options):
+            body = observation.body(options)
         if body is None:
             return stock(options, retries_taken=retries_taken)
 
-        def build() -> Any:
+        def build(client: Any) -> Any:
             # The stock client's own way need not write the body once more.
             encoded = options.model_copy(update={"json_data": body, "extra_json": None})
-            return stock(encoded, retries_taken=retries_taken)
+            return super(_Calls, client)._build_request(encoded, retries_taken=retries_taken)  # type: ignore[misc] # noqa: UP008
 
         return requests.build(self, options, retries_taken, body, build)
 
@@ -58,11 +69,9 @@ class Calls(_Calls):
     _client: Any
 
     def post(self, path: str, **arguments: Any) -> Any:
-        body = arguments.get("body")
-        changed = openai.OpenAI.post is not _STOCK["post"]
-        if changed or type(body) is not dict or not arguments.keys() <= _POST_ARGUMENTS:
+        if self._fastlane is None or not _SYNC_POST.are_own or not _is_plain_post(arguments):
             return super().post(path, **arguments)  # type: ignore[misc]
-        options = post_options(path, body, arguments.get("options") or {})
+        options = post_options(path, arguments["body"], arguments.get("options", {}))
         stream, stream_cls = arguments.get("stream", False), arguments.get("stream_cls")
         return self.request(arguments["cast_to"], options, stream=stream, stream_cls=stream_cls)
 
@@ -97,7 +106,7 @@ class Calls(_Calls):
         shown to that loop as its own first, for it to decide what comes next.
         """
         request = None
-        if openai.OpenAI.request is _STOCK["request"]:
+        if _SYNC_AROUND.are_own:
             request = self._fastlane.requests.first(self, options, observation)  # type: ignore[union-attr]
         if request is None:
             return _THE_LONG_WAY
@@ -121,7 +130,7 @@ class Calls(_Calls):
             return observation.take_first_attempt()
         Shell.attach(observation, request, asynchronous=False)
         try:
-            layers = layers_to_pass(self, self._client, request, kwargs)
+            layers = layers_to_pass(self, self._client, request, kwargs) if _SYNC_AROUND.are_own else None
             if layers is None:
                 response = super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
             else:
@@ -137,9 +146,9 @@ class Calls(_Calls):
     def _process_response(
         self, *, cast_to: Any, options: Any, response: Any, stream: bool, stream_cls: Any, **more: Any
     ) -> Any:
-        if current_observation.get() is not None:
+        if current_observation.get() is not None and _SYNC_AROUND.are_own:
             if stream:
-                result = open_stream(self, stream_cls, options, response)
+                result = open_stream(cast_to, self, stream_cls, options, response)
             else:
                 result = decode(self, cast_to, options, response)
             if result is not UNDECODED:
@@ -155,11 +164,9 @@ class AsyncCalls(_Calls):
     _client: Any
 
     async def post(self, path: str, **arguments: Any) -> Any:
-        body = arguments.get("body")
-        changed = openai.AsyncOpenAI.post is not _ASYNC_STOCK["post"]
-        if changed or type(body) is not dict or not arguments.keys() <= _POST_ARGUMENTS:
+        if self._fastlane is None or not _ASYNC_POST.are_own or not _is_plain_post(arguments):
             return await super().post(path, **arguments)  # type: ignore[misc]
-        options = post_options(path, body, arguments.get("options") or {})
+        options = post_options(path, arguments["body"], arguments.get("options", {}))
         stream, stream_cls = arguments.get("stream", False), arguments.get("stream_cls")
         return await self.request(arguments["cast_to"], options, stream=stream, stream_cls=stream_cls)
 
@@ -192,7 +199,7 @@ class AsyncCalls(_Calls):
     ) -> Any:
         """See `Calls._first_attempt`."""
         request = None
-        if openai.AsyncOpenAI.request is _ASYNC_STOCK["request"]:
+        if _ASYNC_AROUND.are_own:
             request = self._fastlane.requests.first(self, options, observation)  # type: ignore[union-attr]
         if request is None:
             return _THE_LONG_WAY
@@ -216,7 +223,7 @@ class AsyncCalls(_Calls):
             return observation.take_first_attempt()
         Shell.attach(observation, request, asynchronous=True)
         try:
-            layers = layers_to_pass(self, self._client, request, kwargs)
+            layers = layers_to_pass(self, self._client, request, kwargs) if _ASYNC_AROUND.are_own else None
             if layers is None:
                 response = await super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
             else:
@@ -232,9 +239,9 @@ class AsyncCalls(_Calls):
     async def _process_response(
         self, *, cast_to: Any, options: Any, response: Any, stream: bool, stream_cls: Any, **more: Any
     ) -> Any:
-        if current_observation.get() is not None:
+        if current_observation.get() is not None and _ASYNC_AROUND.are_own:
             if stream:
-                result = open_stream(self, stream_cls, options, response)
+                result = open_stream(cast_to, self, stream_cls, options, response)
             else:
                 result = decode(self, cast_to, options, response)
             if result is not UNDECODED:

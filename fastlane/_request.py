@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import openai
 
 from ._json_body import stock_bytes
-from .transport._errors import TransportError
+from ._own_methods import OwnMethods
 from .transport._requests import ROUTE, route_of
 
 if TYPE_CHECKING:
@@ -27,7 +26,10 @@ _BUILDING = (
 _LOOPING = (
     "_prepare_options", "_prepare_request", "_build_request", "_custom_auth", "custom_auth", "_maybe_override_cast_to",
     "_should_stream_response_body", "_idempotency_key", "_validate_max_retries", "_calculate_retry_timeout",
+    "_send_request", "_process_response",
 )  # fmt: skip
+
+_METHODS = frozenset({*_BUILDING, *_LOOPING})
 
 _log = logging.getLogger("openai._base_client")
 
@@ -42,6 +44,9 @@ _RETRY_COUNT, _CONTENT_LENGTH = b"x-stainless-retry-count", b"content-length"
 
 # What a request of the HTTP library consists of.
 _MEMBERS = {"method", "url", "headers", "extensions", "stream", "_content"}
+
+# How a call's own headers are sent: the HTTP library of some versions of openai is given their names in small letters.
+_NEVER, _AS_GIVEN, _IN_SMALL_LETTERS = 0, 1, 2
 
 # A client's calls differ in few ways besides their bodies and the names of their own headers.
 _MOST_TEMPLATES = 64
@@ -73,8 +78,29 @@ class _Template:
         if _RAW in names or request.__dict__.keys() != _MEMBERS:
             raise ValueError
         self.names = frozenset(names)
-        self.verified: dict[tuple[bytes, ...], bool] = {}
-        """By the names of a call's own headers: whether a request put together here was the stock client's."""
+        self.verified: dict[tuple[bytes, ...], int] = {}
+        """By the names of a call's own headers: in which form a request put together here was the stock client's."""
+
+    def filled(self, wanted: _Wanted, body: bytes, cookies: Any) -> Any:
+        """The request of one attempt; None where it has not been shown to be the stock client's."""
+        form = self.verified.get(wanted.names)
+        if not form or self.state != wanted.state:
+            return None
+        return self.fill(wanted.own if form == _AS_GIVEN else _in_small_letters(wanted.own), body, cookies)
+
+    def verify(self, wanted: _Wanted, body: bytes, cookies: Any, request: Any) -> bool:
+        """Whether a request put together here is the one that the stock client has made."""
+        form = _NEVER
+        lower = [line[1] for line in wanted.own]
+        if len(set(lower)) == len(lower) and self.names.isdisjoint(lower):
+            if _same(self.fill(wanted.own, body, cookies), request):
+                form = _AS_GIVEN
+            elif _same(self.fill(_in_small_letters(wanted.own), body, cookies), request):
+                form = _IN_SMALL_LETTERS
+        if len(self.verified) >= _MOST_SETS_OF_NAMES:
+            self.verified.clear()
+        self.verified[wanted.names] = form
+        return form != _NEVER
 
     def fill(self, own: list[_Line], body: bytes, cookies: Any) -> Any:
         """The request of one attempt, with the cookies of its HTTP client."""
@@ -106,63 +132,78 @@ class _Wanted(NamedTuple):
 class Requests:
     """Builds the requests of one client as the stock client would, or has its code do it."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: type[Any]) -> None:
         self._templates: dict[Any, _Template] = {}
-        self.is_wanted = _builds_as_stock(client)
-        """Whether they can be built here at all."""
+        self._methods = OwnMethods(client, sorted(_METHODS))
+        # Azure's writes the model into the path, and its key is its HTTP client's concern too.
+        self._is_azure = issubclass(client, (openai.AzureOpenAI, openai.AsyncAzureOpenAI))
+
+    def are_wanted(self, client: Any) -> bool:
+        """Whether they can be built here at all: nothing but openai's own code has a say in them."""
+        return not self._is_azure and self._methods.are_own and _METHODS.isdisjoint(client.__dict__)
 
     def first(self, client: Any, options: Any, observation: Observation) -> Any:
         """The request of a first attempt, if openai's loop has nothing else to do before it is sent; None otherwise."""
-        if not self.is_wanted or _log.isEnabledFor(logging.DEBUG) or not _asks_for_nothing(client, options):
+        if _log.isEnabledFor(logging.DEBUG) or not self.are_wanted(client) or not _asks_for_nothing(client, options):
             return None
         body = observation.body(options)
-        wanted = None if body is None else self._wanted(client, options, 0)
+        wanted = None if body is None else _wanted(client, options, 0)
         if body is None or wanted is None:
             return None
         template = self._templates.get(wanted.key)
-        if template is None or template.state != wanted.state or not template.verified.get(wanted.names):
-            return None
-        return template.fill(wanted.own, body, client._client._cookies)
+        return None if template is None else template.filled(wanted, body, client._client._cookies)
 
-    def build(self, client: Any, options: Any, retries_taken: int, body: bytes, stock: Callable[[], Any]) -> Any:
+    def build(self, client: Any, options: Any, retries_taken: int, body: bytes, stock: Callable[[Any], Any]) -> Any:
         """The request of any attempt with the JSON `body`; `stock` is the stock client's own way to it."""
-        wanted = self._wanted(client, options, retries_taken)
+        if _log.isEnabledFor(logging.DEBUG):
+            return stock(client)  # which says in the log what it does
+        wanted = _wanted(client, options, retries_taken)
         if wanted is None:
-            return stock()
+            return stock(client)
         template = self._templates.get(wanted.key)
-        if template is not None and template.state == wanted.state and template.verified.get(wanted.names):
-            return template.fill(wanted.own, body, client._client._cookies)
-        request = stock()
-        self._take_as_template(request, wanted, template, body, client._client._cookies)
+        request = None if template is None else template.filled(wanted, body, client._client._cookies)
+        if request is not None:
+            return request
+        # Another thread may give the client another key meanwhile: what is learned here must be of one piece.
+        still = object.__new__(type(client))
+        still.__dict__.update(client.__dict__)
+        wanted = _wanted(still, options, retries_taken)
+        state = None if wanted is None else _kept(wanted.state)
+        request = stock(still)
+        if wanted is not None and state == wanted.state:
+            self._learn(request, wanted._replace(state=state), body, still)
         return request
 
-    def _take_as_template(
-        self, request: Any, wanted: _Wanted, template: _Template | None, body: bytes, cookies: Any
-    ) -> None:
+    def _learn(self, request: Any, wanted: _Wanted, body: bytes, client: Any) -> None:
         """Learn from a request of the stock client's: the next like it is put together here, if that gives the same."""
+        cookies = client._client._cookies
         try:
-            if template is None or template.state != wanted.state:
+            template = self._templates.get(wanted.key)
+            if template is not None and template.state == wanted.state:
+                template.verify(wanted, body, cookies, request)
+                return
+            template = _Template(request, wanted.own, wanted.state)
+            # One that lacks a header of the client's, because this call has another, is none for other calls.
+            theirs = {name.lower().encode() for name in client.default_headers} | {b"authorization"}
+            theirs.update(line[1] for line in client._client._headers._list)
+            if theirs.isdisjoint(line[1] for line in wanted.own) and template.verify(wanted, body, cookies, request):
                 if len(self._templates) >= _MOST_TEMPLATES:
                     self._templates.clear()
-                template = _Template(request, wanted.own, _kept(wanted.state))
                 self._templates[wanted.key] = template
-            if len(template.verified) >= _MOST_SETS_OF_NAMES:
-                template.verified.clear()
-            distinct = len(set(wanted.names)) == len(wanted.names) and template.names.isdisjoint(wanted.names)
-            template.verified[wanted.names] = distinct and _same(template.fill(wanted.own, body, cookies), request)
-        except (AttributeError, KeyError, TransportError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             pass  # another version of the library: its own code builds every request
 
-    @staticmethod
-    def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
-        try:
-            own = _lines(options.headers)
-            if own is None:
-                return None
-            key = (options.url, retries_taken, _timeout_of(client, options))
-            return _Wanted(key, _state_of(client, options), own, tuple([line[1] for line in own]))
-        except (AttributeError, TypeError, ValueError):
+
+def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
+    """What a request is to be; None where it is one for the stock client's own code."""
+    try:
+        own = _lines(options.headers)
+        if own is None:
             return None
+        key = (options.url, retries_taken, _timeout_of(client, options))
+        return _Wanted(key, _state_of(client, options), own, tuple([line[0] for line in own]))
+    except (AttributeError, TypeError, ValueError):
+        return None
 
 
 def body_of(options: Any) -> bytes | None:
@@ -178,20 +219,12 @@ def body_of(options: Any) -> bytes | None:
     return stock_bytes(body)
 
 
-@functools.cache
-def _builds_as_stock(client: Any) -> bool:
-    for name in (*_BUILDING, *_LOOPING):
-        owner = next((base for base in client.__mro__ if name in base.__dict__), None)
-        if owner is None:  # another version of openai
-            continue
-        if owner.__module__.partition(".")[0] not in ("openai", "fastlane"):
-            return False
-        found = owner.__dict__[name]
-        function = found.fget if isinstance(found, property) else found
-        if getattr(function, "__module__", "").partition(".")[0] not in ("openai", "fastlane"):
-            return False
-    # Azure's writes the model into the path, and its key is its HTTP client's concern too.
-    return not issubclass(client, (openai.AzureOpenAI, openai.AsyncAzureOpenAI))
+def may_be_a_form(client: Any, options: Any) -> bool:
+    """Whether openai may send the body in another form than JSON: a header says so."""
+    for headers in (options.headers, client._custom_headers):
+        if headers and isinstance(headers, Mapping) and any(name.lower() == "content-type" for name in headers):
+            return True
+    return False
 
 
 def _asks_for_nothing(client: Any, options: Any) -> bool:
@@ -216,16 +249,27 @@ def _timeout_of(client: Any, options: Any) -> Any:
     timeout = options.timeout
     if isinstance(timeout, openai.NotGiven):
         timeout = client.timeout
-    if timeout is None or type(timeout) in (int, float):
-        return timeout
-    return (timeout.connect, timeout.read, timeout.write, timeout.pool)
+    kind = type(timeout)
+    if timeout is None or kind in (int, float):
+        return timeout, kind  # a header says 5 or 5.0
+    given = (timeout.connect, timeout.read, timeout.write, timeout.pool)
+    return (*given, *map(type, given))
 
 
 def _state_of(client: Any, options: Any) -> tuple[Any, ...]:
     """What a request depends on beside its own arguments: where it has changed, a template is made anew."""
     http = client._client
-    if options.params or http._params or getattr(client, "_provider_runtime", None) is not None:
+    query = client._custom_query
+    if (
+        options.params
+        or http._params
+        or client._idempotency_header is not None
+        or getattr(client, "_provider_runtime", None) is not None
+        # Only strings say by being equal that they are sent alike.
+        or (query and not all(type(value) is str for value in query.values()))
+    ):
         raise ValueError
+    headers = client._custom_headers
     return (
         client._base_url,
         client.api_key,
@@ -233,9 +277,8 @@ def _state_of(client: Any, options: Any) -> tuple[Any, ...]:
         getattr(options, "security", None),
         client.organization,
         client.project,
-        client._custom_headers,
-        client._custom_query,
-        client._idempotency_header,
+        tuple(headers.items()) if headers else (),
+        tuple(query.items()) if query else (),
         client._platform,
         http._headers._list,
     )
@@ -262,6 +305,10 @@ def _lines(given: Any) -> list[_Line] | None:
             return None
         lines.append((raw, lower, value.encode()))
     return lines
+
+
+def _in_small_letters(lines: list[_Line]) -> list[_Line]:
+    return [(lower, lower, value) for _, lower, value in lines]
 
 
 def _same(ours: Any, stock: Any) -> bool:

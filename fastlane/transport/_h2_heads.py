@@ -32,6 +32,12 @@ class Heads:
     def pack(self, fields: Fields) -> bytes:
         """The header block of a request."""
         table = self._encoder.header_table
+        changes = self._encoder.table_size_changes
+        if changes:
+            # The lowest and the last (RFC 7541, 4.2): the peer need not take one that is above its last word. Where it
+            # has said the same size twice, the library forgets that there is anything to announce.
+            changes[:] = sorted({min(changes), changes[-1]})
+            table.resized = True
         varying = self._varying
         steady = tuple([field for field in fields if field[0] not in varying])
         packed = None if table.resized else self._packed.get(steady)

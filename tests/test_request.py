@@ -1,0 +1,394 @@
+"""What our clients send is what the stock client sends, also where a request was put together from a template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+import fastlane
+from tests.call_peer import MESSAGES, PROTOCOLS, Asked, CallPeer, ask, async_ours, async_stock, ours, stock, trusted
+
+TIMES = 3
+"""The first call is the stock client's own, the second shows that it can be put together, the third is."""
+
+
+@pytest.fixture(scope="module", params=PROTOCOLS)
+def running_peer(request: pytest.FixtureRequest) -> Iterator[CallPeer]:
+    with CallPeer(request.param) as peer:
+        yield peer
+
+
+@pytest.fixture
+def peer(running_peer: CallPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
+    with trusted(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+    running_peer.clear()
+    return running_peer
+
+
+def with_headers(**headers: Any) -> Callable[[Any], Any]:
+    return lambda client: ask(client, extra_headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def post(body: Any, **options: Any) -> Callable[[Any], Any]:
+    return lambda client: client.post("/chat/completions", cast_to=object, body=body, options=options)
+
+
+def raw(client: Any) -> Any:
+    return ask(client.with_raw_response if hasattr(client, "with_raw_response") else client)
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "plain": ask,
+    "a header": with_headers(x_app="1"),
+    "a header in capitals": with_headers(X_App="1"),
+    "several headers": with_headers(x_b="2", X_A="1", accept_language="de"),
+    "a header of the client": with_headers(x_stainless_lang="other"),
+    "a header of the HTTP library": with_headers(accept_encoding="identity"),
+    "another key": with_headers(Authorization="Bearer other"),
+    "another key in small letters": with_headers(authorization="Bearer other"),
+    "no key": with_headers(Authorization=openai.Omit()),
+    "another agent": with_headers(User_Agent="mine/1"),
+    "no agent": with_headers(User_Agent=openai.Omit()),
+    "another content type": with_headers(Content_Type="application/vnd.mine+json"),
+    "another accept": with_headers(accept="text/plain"),
+    "a cookie": with_headers(cookie="a=b"),
+    "a host": with_headers(host="other.test"),
+    "an idempotency key": with_headers(idempotency_key="k-1"),
+    "its own retry count": with_headers(x_stainless_retry_count="9"),
+    "no retry count": with_headers(x_stainless_retry_count=openai.Omit()),
+    "its own read time-out": with_headers(x_stainless_read_timeout="9"),
+    "no read time-out": with_headers(x_stainless_read_timeout=openai.Omit()),
+    "the same header twice": with_headers(x_app="1", X_APP="2"),
+    "an empty value": with_headers(x_app=""),
+    "a value with spaces around": with_headers(x_app="  a b "),
+    "a query": lambda client: ask(client, extra_query={"page": "2", "tags": ["a", "b"], "deep": {"x": 1}}),
+    "a body": lambda client: ask(client, extra_body={"top_k": 3, "model": "other", "deep": {"ä": [None, 0.25]}}),
+    "a body with a tiny number": lambda client: ask(client, extra_body={"penalty": 1.5e-7}),
+    "an empty body": lambda client: ask(client, extra_body={}),
+    "all at once": lambda client: ask(
+        client, extra_headers={"x-app": "1"}, extra_query={"a": "b"}, extra_body={"c": 1}, timeout=3
+    ),
+    "whole seconds": lambda client: ask(client, timeout=7),
+    "seconds": lambda client: ask(client, timeout=7.0),
+    "half seconds": lambda client: ask(client, timeout=7.5),
+    "four time-outs": lambda client: ask(client, timeout=httpx2.Timeout(7, connect=1.5)),
+    "four time-outs in floats": lambda client: ask(client, timeout=httpx2.Timeout(7.0, connect=1.5)),
+    "no reading time-out": lambda client: ask(client, timeout=httpx2.Timeout(7, read=None)),
+    "no time-out": lambda client: ask(client, timeout=None),
+    "a time-out that is not given": lambda client: ask(client, timeout=openai.NOT_GIVEN),
+    "with options": lambda client: ask(client.with_options(timeout=9, max_retries=1, default_headers={"x-o": "1"})),
+    "raw": lambda client: client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES),
+    "post": post({"model": "m"}),
+    "post with headers": post({"model": "m"}, headers={"x-app": "1"}),
+    "post with a query": post({"model": "m"}, params={"a": "b"}),
+    "post with more body": post({"model": "m"}, extra_json={"b": 1}),
+    "post with a time-out": post({"model": "m"}, timeout=2),
+    "post with a key": post({"model": "m"}, idempotency_key="k"),
+    "post of a form": post({"model": "m", "deep": {"a": 1}}, headers={"Content-Type": "multipart/form-data"}),
+    "post of an empty body": post({}),
+    "post of a list": post([1, 2]),
+    "post of nothing": lambda client: client.post("/chat/completions", cast_to=object),
+    "post of what is not given": post({"model": "m", "n": openai.NOT_GIVEN, "o": openai.Omit()}),
+    "post of surrogates": post({"model": "\N{GRINNING FACE} ä \u2028"}),
+    "post elsewhere": lambda client: client.post("/deep/er?a=b", cast_to=object, body={"a": 1}),
+    "post without a slash": lambda client: client.post("models", cast_to=object, body={"a": 1}),
+    "put": lambda client: client.put("/x", cast_to=object, body={"a": 1}),
+    "patch": lambda client: client.patch("/x", cast_to=object, body={"a": 1}),
+    "delete": lambda client: client.delete("/x", cast_to=object),
+    "get": lambda client: client.get("/x", cast_to=object),
+    "embeddings": lambda client: client.embeddings.create(model="m", input="a", encoding_format="float"),
+    "responses": lambda client: client.responses.create(model="m", input="a"),
+    "models": lambda client: client.models.retrieve("m"),
+    "files": lambda client: client.files.create(file=("a.jsonl", b"{}"), purpose="batch"),
+}
+
+
+CLIENTS: dict[str, dict[str, Any]] = {
+    "as it comes": {},
+    "of an organisation": {"organization": "org", "project": "proj"},
+    "with headers": {"default_headers": {"X-Team": "1", "user-agent": "team/1", "x-app": "default"}},
+    "with a query": {"default_query": {"api-version": "1", "list": ["a"]}},
+    "with a time-out": {"timeout": 5},
+    "with four time-outs": {"timeout": httpx2.Timeout(5.0, read=None)},
+    "with a key that is asked for": {"api_key": lambda: "sk-asked"},
+}
+
+
+def told(asked: list[Asked]) -> list[Asked]:
+    """Without what is random in it."""
+    return [
+        Asked(
+            one.method,
+            one.target,
+            [(name, re.sub(rb"boundary=.*", b"boundary=", value)) for name, value in one.headers],
+            re.sub(rb"--[0-9a-f]{32}", b"--", one.body),
+        )
+        for one in asked
+    ]
+
+
+def outcome(call: Callable[[Any], Any], client: Any) -> str:
+    """What became of the call, as far as the request can decide it."""
+    try:
+        call(client)
+    except Exception as error:  # noqa: BLE001 - both sides have to fail alike
+        return f"{type(error).__name__}: {error}"
+    return "answered"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_sends_what_the_stock_client_sends_however_often_it_is_made(peer: CallPeer, name: str) -> None:
+    call = CALLS[name]
+    with stock(peer) as client:
+        expected = outcome(call, client), told(peer.take())
+    with ours(peer) as client:
+        for _ in range(TIMES):
+            assert (outcome(call, client), told(peer.take())) == expected
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_client_sends_what_the_stock_client_sends_whatever_was_called_before(peer: CallPeer, kind: str) -> None:
+    names = ["plain", "a header", "another agent", "whole seconds", "seconds", "no time-out", "a header in capitals"]
+    names += ["four time-outs", "four time-outs in floats", "a query", "a body", "with options", "plain"]
+    expected = {}
+    with stock(peer, **CLIENTS[kind]) as client:
+        for name in names:
+            expected[name] = outcome(CALLS[name], client), told(peer.take())
+    for order in (names, names[::-1]):
+        with ours(peer, **CLIENTS[kind]) as client:
+            for name in order * TIMES:
+                assert (name, outcome(CALLS[name], client), told(peer.take())) == (name, *expected[name])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", ["plain", "a header in capitals", "another key", "a query", "seconds", "raw", "get"])
+async def test_an_async_call_sends_what_the_stock_client_sends(peer: CallPeer, name: str) -> None:
+    async with async_stock(peer) as client:
+        await CALLS[name](client)
+        expected = told(peer.take())
+    async with async_ours(peer) as client:
+        for _ in range(TIMES):
+            await CALLS[name](client)
+            assert told(peer.take()) == expected
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The requests that the stock client's own code makes from now on."""
+    built = []
+    library = httpx2.Client.build_request
+
+    def build(*args: Any, **options: Any) -> Any:
+        built.append(library(*args, **options))
+        return built[-1]
+
+    monkeypatch.setattr(httpx2.Client, "build_request", build)
+    return built
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain",
+        "a header",
+        "a header in capitals",
+        "several headers",
+        "a body",
+        "seconds",
+        "four time-outs",
+        "no time-out",
+        "an idempotency key",
+        "post with more body",
+        "embeddings",
+        "responses",
+    ],
+)
+@pytest.mark.parametrize("kind", ["as it comes", "with four time-outs"])
+def test_a_call_like_an_earlier_one_is_put_together_without_the_stock_clients_code(
+    peer: CallPeer, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = counted(monkeypatch)
+    with ours(peer, **CLIENTS[kind]) as client:
+        for _ in range(4):
+            CALLS[name](client)
+
+    assert len(built) <= 2
+
+
+def test_a_call_that_replaces_a_header_of_the_client_does_not_keep_others_from_being_put_together(
+    peer: CallPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = counted(monkeypatch)
+    with ours(peer, default_headers={"x-app": "default"}) as client:
+        for name in ("a header", "another agent", "a header of the client"):
+            CALLS[name](client)
+        built.clear()
+        for _ in range(4):
+            ask(client)
+
+    assert len(built) == 1
+
+
+def change_key(client: Any) -> None:
+    client.api_key = "sk-other"
+
+
+def change_place(client: Any) -> None:
+    client.base_url = f"{client.base_url}deeper"
+
+
+def change_timeout(client: Any) -> None:
+    client.timeout = 11
+
+
+def change_retries(client: Any) -> None:
+    client.max_retries = 7
+
+
+def change_organization(client: Any) -> None:
+    client.organization, client.project = "org-2", None
+
+
+def change_http_headers(client: Any) -> None:
+    client._client.headers["x-of-http"] = "1"
+
+
+def change_http_headers_again(client: Any) -> None:
+    client._client.headers = {"x-of-http": "2"}
+
+
+def change_http_query(client: Any) -> None:
+    client._client.params = {"of": "http"}
+
+
+def change_cookies(client: Any) -> None:
+    client._client.cookies.set("taste", "sweet")
+
+
+def change_default_headers(client: Any) -> None:
+    client._custom_headers = {"x-later": "1"}
+
+
+def change_default_headers_in_place(client: Any) -> None:
+    client._custom_headers["x-team"] = "2"
+    client._custom_headers["x-later"] = "1"
+
+
+def reorder_default_headers(client: Any) -> None:
+    client._custom_headers["x-team"] = client._custom_headers.pop("x-team")
+
+
+def change_default_query_in_place(client: Any) -> None:
+    client._custom_query["version"] = 1
+
+
+def change_default_query_to_what_is_equal(client: Any) -> None:
+    client._custom_query["version"] = True
+
+
+def change_the_client_to_name_idempotency_keys(client: Any) -> None:
+    client._idempotency_header = "Idempotency-Key"
+
+
+CHANGES = [value for name, value in sorted(globals().items()) if name.startswith(("change_", "reorder_"))]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change.__name__))
+@pytest.mark.parametrize("headers", [dict, httpx2.Headers], ids=["a dict", "headers of the HTTP library"])
+def test_what_changes_between_two_calls_changes_what_is_sent(peer: CallPeer, change: Any, headers: Any) -> None:
+    def calls(client: Any) -> list[Asked]:
+        taken: list[Asked] = []
+        for step in (lambda _: None, change, change_default_query_in_place, change):
+            step(client)
+            for _ in range(TIMES):
+                ask(client)
+                ask(client, extra_headers={"x-app": "1"})
+                taken += told(peer.take())
+        return [_without_keys(one) for one in taken]
+
+    def made(make: Any) -> Any:
+        return make(peer, default_headers=headers({"x-team": "1", "x-of": "all"}), default_query={"a": "b"})
+
+    with made(stock) as client:
+        expected = calls(client)
+    with made(ours) as client:
+        assert calls(client) == expected
+
+
+def _without_keys(asked: Asked) -> Asked:
+    """The keys that openai makes up are another for each call."""
+    return asked._replace(
+        headers=[
+            (name, b"key" if value.startswith(b"stainless-python-retry-") else value) for name, value in asked.headers
+        ]
+    )
+
+
+def test_each_call_has_an_idempotency_key_of_its_own_where_the_client_is_told_to_send_them(peer: CallPeer) -> None:
+    with ours(peer) as client:
+        client._idempotency_header = "Idempotency-Key"
+        for _ in range(4):
+            ask(client)
+
+    assert len({asked.header("idempotency-key") for asked in peer.take()}) == 4
+
+
+def test_what_another_thread_changes_while_a_request_is_learned_from_is_not_learned(peer: CallPeer) -> None:
+    class Turning(dict[str, str]):
+        """Gives the client another key in the middle of the stock client's work."""
+
+        def keys(self) -> Any:
+            client.api_key = "sk-other"
+            return super().keys()
+
+    with ours(peer, default_headers=Turning({"x-team": "1"})) as client:
+        client._custom_headers = Turning({"x-team": "1"})
+        for _ in range(4):
+            client.api_key = "sk-test"
+            ask(client)
+
+    assert [asked.header("authorization") for asked in peer.take()][1:] == ["Bearer sk-test"] * 3
+
+
+def test_threads_that_share_a_client_never_send_a_key_that_was_not_the_clients_at_the_time(peer: CallPeer) -> None:
+    keys = {f"sk-{number}" for number in range(4)}
+    with ours(peer) as client, ThreadPoolExecutor(4) as threads:
+
+        def turn(number: int) -> None:
+            for _ in range(20):
+                client.api_key = f"sk-{number}"
+                ask(client, extra_headers={"x-app": str(number)})
+
+        list(threads.map(turn, range(4)))
+        peer.take()
+        for key in sorted(keys):
+            client.api_key = key
+            for _ in range(TIMES):
+                ask(client, extra_headers={"x-app": "1"})
+        asked = peer.take()
+
+    assert [one.header("authorization") for one in asked] == [f"Bearer {key}" for key in sorted(keys) for _ in range(3)]
+
+
+def test_nothing_grows_with_ever_new_headers_places_and_times() -> None:
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(200, json={}))
+    http_client = httpx2.Client(transport=answer)
+    with fastlane.OpenAI(api_key="sk-test", base_url="http://x/v1", http_client=http_client) as client:
+        for number in range(700):
+            headers = {f"x-{number}": "1"}
+            client.post("/a", cast_to=object, body={"a": 1}, options={"headers": headers})
+            client.post(f"/{number}", cast_to=object, body={"a": 1}, options={"timeout": float(number)})
+            client.post("/a", cast_to=object, body={"a": 1}, options={"headers": {"x-a": str(number)}})
+        shell: Any = client._fastlane
+        templates = shell.requests._templates
+
+    assert 0 < len(templates) <= 64
+    assert all(len(template.verified) <= 256 for template in templates.values())

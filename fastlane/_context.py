@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from ._observation import Observation
 
 _T = TypeVar("_T")
 
-issued_ns: ContextVar[int] = ContextVar("fastlane_issued_ns", default=0)
-"""Monotonic nanoseconds; 0 where the call came to `request()` without a resource of ours."""
+
+class Issued:
+    """A call on its way from a resource of ours to `request()`."""
+
+    __slots__ = ("body", "ns", "written")
+
+    def __init__(self, ns: int) -> None:
+        self.ns = ns
+        """Monotonic nanoseconds at which the application issued it."""
+        self.body: dict[str, Any] | None = None
+        self.written: bytes | None = None
+        """The bytes of `body`, where they were written to find out whether it is plain JSON."""
+
+
+issued: ContextVar[Issued | None] = ContextVar("fastlane_issued", default=None)
+"""None where a call came to `request()` without a resource of ours."""
 
 current_observation: ContextVar[Observation | None] = ContextVar("fastlane_observation", default=None)
 """The call that the running `request()` is about, for the attempts inside."""
 
 
-def take_issued_ns() -> int:
-    """The stamp, for the one call that it belongs to: another call inside that call finds 0."""
-    issued = issued_ns.get()
-    if issued:
-        issued_ns.set(0)
-    return issued
+def take_issued() -> Issued | None:
+    """What is known of the call, for the one call that it belongs to: another call inside that call finds None."""
+    call = issued.get()
+    if call is not None:
+        issued.set(None)
+    return call
 
 
 def restore(variable: ContextVar[_T], token: Token[_T]) -> None:

@@ -37,13 +37,16 @@ def is_plain(value: object, types: Collection[type] = PLAIN_TYPES) -> bool:
         return False
 
 
-def stock_bytes(value: object) -> bytes | None:
-    """Exactly the bytes that `openai._utils._json.openapi_dumps` writes; None where it has to do it, or to raise."""
+def stock_bytes(value: object, types: Collection[type] = PLAIN_TYPES) -> bytes | None:
+    """Exactly the bytes that `openai._utils._json.openapi_dumps` writes; None where it has to do it, or to raise.
+
+    None as well where there is anything inside but exact `types`.
+    """
     try:
         # First, because it goes down before it goes on: what contains itself, or is nested too deeply, ends here.
         text = orjson.dumps(value, option=_STRICTLY)
         # A member takes a byte at least, and so does a key.
-        floats = _floats(value, PLAIN_TYPES, len(text))
+        floats = _floats(value, frozenset(types), len(text))
         if floats is None:
             return None
         # NaN and infinity have a text of their own in both.

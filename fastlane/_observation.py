@@ -12,7 +12,7 @@ from ._attempt_stamps import AttemptStamps
 from ._call import CallRecord, Outcome, Usage
 from ._call_ids import call_id, next_number
 from ._clock import now_ns, wall_ns
-from ._context import take_issued_ns
+from ._context import take_issued
 from ._pipeline import Pipeline
 from ._request import body_of
 from ._timeline import Timeline
@@ -43,6 +43,7 @@ class Observation:
         "_ended_ns",
         "_error",
         "_headers",
+        "_issued",
         "_lock",
         "_made",
         "_number",
@@ -74,7 +75,8 @@ class Observation:
     ) -> None:
         # A call that came by one of our resources was issued before it was built.
         entered_ns = now_ns()
-        self._started_ns = take_issued_ns() or entered_ns
+        self._issued = take_issued()
+        self._started_ns = self._issued.ns if self._issued is not None else entered_ns
         self._started_wall_ns = wall_ns() - (entered_ns - self._started_ns)
         self.pipeline = pipeline
         self._number = next_number()
@@ -121,6 +123,9 @@ class Observation:
 
     def body(self, options: Any) -> bytes | None:
         """The JSON body of an attempt, written once for all of them; None where only openai's own code can write it."""
+        issued = self._issued
+        if issued is not None and issued.body is options.json_data and options.extra_json is None:
+            return issued.written
         encoded = self._encoded
         if encoded is None or encoded[0] is not options.json_data or encoded[1] is not options.extra_json:
             encoded = self._encoded = (options.json_data, options.extra_json, body_of(options))
@@ -285,7 +290,7 @@ class Observation:
                 last.ended_ns = (self.answer.arrived_ns if read_whole else 0) or self._ended_ns
         if self.answer.request_id is None and self._headers is not None:
             self.answer.request_id = self._headers.get("x-request-id")
-        self._headers = self._body_error = self._encoded = None
+        self._headers = self._body_error = self._encoded = self._issued = None
         self.watchers = ()
         self.answer.freeze()
 

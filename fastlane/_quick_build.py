@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from openai import NotGiven, Omit
 from pydantic import BaseModel
 
-from ._json_body import PLAIN_TYPES, is_plain
+from ._context import issued
+from ._json_body import PLAIN_TYPES, is_plain, stock_bytes
 from ._seams import holds
 
 _TRANSFORMS = ("maybe_transform", "async_maybe_transform")
@@ -203,7 +204,8 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
         if type(body.get(name)) is tuple:
             body[name] = list(body[name])
     odd: _Odd = {}
-    if not is_plain(body, _WITHOUT_TUPLES):
+    written = stock_bytes(body, _WITHOUT_TUPLES)
+    if written is None and not is_plain(body, _WITHOUT_TUPLES):
         lists = {name: body[name] for name in _LISTS if type(body.get(name)) is list}
         if not is_plain({name: value for name, value in body.items() if name not in lists}, _WITHOUT_TUPLES):
             return None
@@ -214,6 +216,9 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
     for name, value in body.items():
         if type(value) is list:
             body[name] = _copied(value)
+    call = issued.get()
+    if call is not None and written is not None:
+        call.body, call.written = body, written
     return body, odd
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._clock import now_ns
-from ._context import issued_ns, restore
+from ._context import Issued, issued, restore
 from ._quick_build import Quick, quick
 
 
@@ -46,11 +46,11 @@ def _stamped(resource: type[Any], name: str) -> Any:
 
     @functools.wraps(getattr(resource, name))
     def stamped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        token = issued_ns.set(now_ns())
+        token = issued.set(Issued(now_ns()))
         try:
             return method.now(args, kwargs)(self, *args, **kwargs)
         finally:
-            restore(issued_ns, token)
+            restore(issued, token)
 
     return stamped
 
@@ -60,11 +60,11 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
 
     @functools.wraps(getattr(resource, name))
     async def stamped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        token = issued_ns.set(now_ns())
+        token = issued.set(Issued(now_ns()))
         try:
             return await method.now(args, kwargs)(self, *args, **kwargs)
         finally:
-            restore(issued_ns, token)
+            restore(issued, token)
 
     return stamped
 

@@ -36,13 +36,13 @@ class AsyncioLink(OpeningLink):
         """Those that are resumed at the end of the read that is going on."""
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._timer: asyncio.TimerHandle | None = None
-        self._tick_s = tick_s(self._settings)
+        self.tick_s = tick_s(self._settings)
 
     # What the loop calls
 
     def _begin(self) -> None:
         self._write()
-        self._timer = self.loop.call_later(self._tick_s, self._look)
+        self._timer = self.loop.call_later(self.tick_s, self._look)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop puts what comes: one buffer for all of it, because a new one costs more than a small piece."""
@@ -162,14 +162,18 @@ class AsyncioLink(OpeningLink):
             return
         if owner is None and not self.is_busy:  # answers that are still read keep their pool alive
             self._end(None, by_peer=False)
+        for exchange in list(self.waiting):
+            exchange.look_ahead(2 * self.tick_s)
         if owner is None:
+            if self.waiting:
+                self._timer = self.loop.call_later(self.tick_s, self._look)
             return
         settings = self._settings
         ping_ns = None if settings.ping_s is None else owner.ping_interval_ns(self.origin, int(settings.ping_s * 1e9))
         if self.tick(now_ns(), idle_ns=int(settings.idle_s * 1e9), ping_ns=ping_ns) is not None:
             self._end(None, by_peer=False)
             return
-        self._timer = self.loop.call_later(self._tick_s, self._look)
+        self._timer = self.loop.call_later(self.tick_s, self._look)
         self._write()
         owner.changed(self)  # calls may wait that a failure to open a further connection has left waiting
 

@@ -27,6 +27,7 @@ class AsyncioExchange(LinkedExchange):
         "_callback",
         "_cancellation",
         "_context",
+        "_is_timed",
         "_is_woken",
         "_loop",
         "_since_ns",
@@ -57,6 +58,8 @@ class AsyncioExchange(LinkedExchange):
         self.timed_out = False
         """The last wait ended because nothing happened in time."""
         self._timer: asyncio.TimerHandle | None = None
+        self._is_timed = False
+        """The end of a wait is watched, by the timer or by the connection."""
         self._timeout_s = 0.0
         self._since_ns = 0
 
@@ -76,7 +79,7 @@ class AsyncioExchange(LinkedExchange):
     def wake(self) -> None:
         if (self.answer_ended and self.request_ended) or self.error is not None:
             self.leave()
-        if self._timer is not None and (self.answer_ended or self.error is not None):
+        if self._is_timed and (self.answer_ended or self.error is not None):
             self.done()  # nobody will wait any more, and a timer would keep what nobody reads
         if self._callback is not None and not self._is_woken:
             self._is_woken = True
@@ -105,9 +108,9 @@ class AsyncioExchange(LinkedExchange):
         if timeout_s is not None:
             # One timer for all waits of the exchange: to set one and take it back costs more than a piece of an answer.
             self._since_ns = now_ns()
-            if timeout_s != self._timeout_s or self._timer is None:
+            if timeout_s != self._timeout_s or not self._is_timed:
                 self._set_timer(timeout_s)
-        elif self._timer is not None:
+        elif self._is_timed:
             self.done()
         return self
 
@@ -153,10 +156,24 @@ class AsyncioExchange(LinkedExchange):
     def _set_timer(self, timeout_s: float) -> None:
         self.done()
         self._timeout_s = timeout_s
-        self._timer = self._loop.call_later(timeout_s, self._look)
+        link = self.link
+        # A timer of its own for every exchange would cost more than all else that a wait does.
+        if timeout_s > 3 * link.tick_s:
+            self._is_timed = True
+            link.waiting.add(self)
+        else:
+            self._set_timer_for(timeout_s)
+
+    def look_ahead(self, ahead_s: float) -> None:
+        """Set a timer if the wait may end within this time: the connection will not look again before."""
+        left_s = self._timeout_s - (now_ns() - self._since_ns) / 1e9
+        if left_s <= ahead_s:
+            self.link.waiting.discard(self)
+            self._set_timer_for(max(0.0, left_s))
 
     def _look(self) -> None:
         self._timer = None
+        self._is_timed = False
         if self._callback is None or self._is_woken:
             return
         left_s = self._timeout_s - (now_ns() - self._since_ns) / 1e9
@@ -164,10 +181,19 @@ class AsyncioExchange(LinkedExchange):
             self.timed_out = True
             self.resume()
         else:
-            self._timer = self._loop.call_later(left_s, self._look)
+            self._set_timer_for(left_s)
+
+    def _set_timer_for(self, left_s: float) -> None:
+        self._is_timed = True
+        self._timer = self._loop.call_later(left_s, self._look)
 
     def done(self) -> None:
         """Nobody will wait any more."""
+        if not self._is_timed:
+            return
+        self._is_timed = False
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
+        else:
+            self.link.waiting.discard(self)

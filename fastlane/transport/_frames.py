@@ -124,7 +124,6 @@ _BROKEN_VALUE = re.compile(rb"[\0\r\n]").search
 _BROKEN_WORD = re.compile(rb"[\0-\x20\x7f]").search
 
 
-@lru_cache(maxsize=1_000)
 def _sent_name(name: bytes) -> bytes | None:
     """The name as HTTP/2 sends it; None where it does not."""
     lowered = name.lower()
@@ -152,13 +151,21 @@ def request_fields(head: RequestHead) -> list[tuple[bytes, bytes]]:
                 "LocalProtocolError", "The request's method or URL has characters that it may not have"
             )
     for name, value in head.headers:
-        sent = _sent_name(name)
-        if sent is None or (sent == b"te" and value.strip().lower() != b"trailers"):
-            continue
-        if _BROKEN_VALUE(value):
-            raise TransportError("LocalProtocolError", "A header's value has a line end or a zero byte")
-        fields.append((sent, value.strip(b" \t")))
+        field = _sent_field(name, value)
+        if field is not None:
+            fields.append(field)
     return fields
+
+
+@lru_cache(maxsize=1_000)
+def _sent_field(name: bytes, value: bytes) -> tuple[bytes, bytes] | None:
+    """A field as HTTP/2 sends it; None where it does not."""
+    sent = _sent_name(name)
+    if sent is None or (sent == b"te" and value.strip().lower() != b"trailers"):
+        return None
+    if _BROKEN_VALUE(value):
+        raise TransportError("LocalProtocolError", "A header's value has a line end or a zero byte")
+    return sent, value.strip(b" \t")
 
 
 def list_bytes(fields: Fields) -> int:
@@ -178,14 +185,12 @@ def answer_head(fields: Fields) -> AnswerHead:
 
 def checked(fields: Fields) -> list[tuple[bytes, bytes]]:
     """Fields of an answer among which no pseudo-header may be."""
-    headers = []
     for name, value in fields:
         if not _is_name(name) or _BROKEN_VALUE(value):
             raise MalformedError("a header that no header may be")
         if name in _OF_ANOTHER_PROTOCOL and name != b"host":
             raise MalformedError("a header that only HTTP/1.1 has")
-        headers.append((name, value))
-    return headers
+    return list(fields)
 
 
 def body_bytes(method: bytes, head: AnswerHead) -> int | None:

@@ -15,7 +15,7 @@ from ._limits import STREAM_WINDOW
 from ._phases import Opening, Phases
 from ._pool import Member
 from ._settings import Http2, Origin, PoolSettings
-from ._sockets import tcp_info
+from ._sockets import TcpInfo, tcp_info
 from ._tls import Tls
 
 # After `data: [DONE]`, or behind the head of a refusal, the end of the answer is in the same packet or right behind it.
@@ -35,6 +35,9 @@ _SHORTEST_TICK_S = 0.05
 # A connection is opened for as long as a call waits for it, which has a time-out of its own. One that is opened for
 # nobody, or for calls without a time-out, is given up after this long.
 MOST_OPENING_NS = 600_000_000_000
+
+# The kernel is asked for its round-trip time and window once for all requests of a moment.
+_KERNEL_TELLS_NS = 5_000_000
 
 CLOSED = "The connection was closed."
 _CLOSED_EARLY = "The answer was closed before its end."
@@ -102,6 +105,12 @@ class Link(Member):
         """Whether bytes of the peer's are being taken in at this moment."""
         self.error: TransportError | None = None
         """Why it was closed; None while it is open."""
+        self.tick_s = _LONGEST_TICK_S
+        """Seconds between two looks at the time."""
+        self.waiting: set[Any] = set()
+        """Exchanges whose waits may end some looks from now."""
+        self._kernel_told_ns = 0
+        self._kernel_told: TcpInfo | None = None
 
     @property
     def is_http1(self) -> bool:
@@ -232,10 +241,12 @@ class Link(Member):
         opening = self.opening
         phases.opening = opening
         phases.reused = opening is not None and opening.ended_ns <= (phases.started_ns or 0)
-        info = tcp_info(sock) if sock is not None else None
-        if info is not None:
-            phases.round_trip_time_ns, phases.congestion_window = info
-        phases.send_started_ns = now_ns()
+        started_ns = now_ns()
+        if sock is not None and started_ns - self._kernel_told_ns > _KERNEL_TELLS_NS:
+            self._kernel_told_ns, self._kernel_told = started_ns, tcp_info(sock)
+        if self._kernel_told is not None:
+            phases.round_trip_time_ns, phases.congestion_window = self._kernel_told
+        phases.send_started_ns = started_ns
 
     def push(self, exchange: LinkedExchange, data: bytes, position: int, *, last: bool) -> int:
         """Give the protocol as much of a piece of the body as it takes now, within reason; the new position."""

@@ -277,3 +277,16 @@ def test_a_connection_that_is_refused_or_leads_nowhere_is_a_connect_error(make_f
         for url in (f"http://127.0.0.1:{port}/", f"https://127.0.0.1:{port}/", "https://nowhere.invalid/"):
             with pytest.raises(httpx2.ConnectError):
                 face.get(url)
+
+
+@both_faces
+@pytest.mark.parametrize("path", ["/silent", "/stalls"])
+def test_a_time_out_that_lasts_longer_than_the_looks_at_the_time_is_kept_as_well(make_face: Any, path: str) -> None:
+    # A connection that is idle for so short a time is looked at every 0.05 s.
+    with Peer(by_path(silent=silent, stalls=stalls)) as peer, make_face(peer.url, idle_s=0.1) as face:
+        started = time.monotonic()
+        with pytest.raises(httpx2.ReadTimeout):
+            face.get(path, timeout=httpx2.Timeout(HANG_S, read=1.0))
+
+        assert time.monotonic() - started >= 1.0
+        peer.wait_until(lambda: [reset.code for reset in peer.resets] == [CANCEL])

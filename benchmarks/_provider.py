@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from benchmarks._server import process_cpu_ns
 from fastlane.emulator import Emulator, preset
 from fastlane.emulator.wire import Wire
 
@@ -35,3 +36,25 @@ def providers(count: int, *, round_trip_time_s: float | None = None, http2: bool
                 del os.environ["SSL_CERT_FILE"]
             else:
                 os.environ["SSL_CERT_FILE"] = before
+
+
+@contextmanager
+def provider_on_another_core(*, round_trip_time_s: float | None = None) -> Iterator[tuple[Emulator, str]]:
+    """Start a provider, and keep it and this process apart as far as there is a second core and a way to say so."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(cores) < 2:
+        with providers(1, round_trip_time_s=round_trip_time_s) as (emulator,):
+            yield emulator, "not pinned"
+        return
+    os.sched_setaffinity(0, cores[1:])  # which the provider's process inherits
+    try:
+        with providers(1, round_trip_time_s=round_trip_time_s) as (emulator,):
+            os.sched_setaffinity(0, cores[:1])
+            yield emulator, "client pinned to one, provider to the others"
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def provider_cpu_ns(emulator: Emulator) -> int | None:
+    """CPU nanoseconds of the provider's process so far, as coarse as the system counts them; None where it does not."""
+    return process_cpu_ns(emulator._process.pid)

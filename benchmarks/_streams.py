@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import openai
 
 import fastlane
-from benchmarks._provider import MODEL, providers
+from benchmarks._provider import MODEL, provider_cpu_ns
 from benchmarks._transport import MESSAGES, wishes
 from fastlane._clock import cpu_ns, now_ns
 from fastlane.emulator import Emulator, RequestLog
@@ -29,32 +27,6 @@ _PATIENCE_S = 30.0
 _SPARE_S = 1.0
 # How much the paces of streams differ, as a share.
 _UNEVEN = 0.1
-
-
-@contextmanager
-def provider_on_another_core() -> Iterator[tuple[Emulator, str]]:
-    """Start the provider, and keep it and this process apart as far as there is a second core and a way to say so."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cores) < 2:
-        with providers(1) as (emulator,):
-            yield emulator, "not pinned"
-        return
-    os.sched_setaffinity(0, cores[1:])  # which the provider's process inherits
-    try:
-        with providers(1) as (emulator,):
-            os.sched_setaffinity(0, cores[:1])
-            yield emulator, "client pinned to one, provider to the others"
-    finally:
-        os.sched_setaffinity(0, cores)
-
-
-def provider_cpu_ns(emulator: Emulator) -> int | None:
-    """CPU nanoseconds of the provider's process so far, as coarse as the system counts them; None where it does not."""
-    try:
-        fields = Path(f"/proc/{emulator._process.pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return (int(fields[11]) + int(fields[12])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def async_client(side: str, base_url: str) -> openai.AsyncOpenAI:

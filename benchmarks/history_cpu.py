@@ -1,10 +1,14 @@
 """What a call with a long history costs the client, and for how long it holds up the event loop: stock against ours.
 
 Conversations of 20, 100 and 400 messages with 14 tools, in the shape and sizes of a recorded airline agent's, are sent
-to a provider in another process over TLS, and a short answer comes back whole. The stock client is as openai makes it
-(HTTP/1.1), ours as fastlane makes it (HTTP/2). Inside: the CPU time of the whole process, all threads, from `create()`
-to the typed answer. Outside: opening connections, garbage collection, and the provider, whose own CPU time is stated
-(its start included). The two arms take turns, in reversed order every other round.
+over TLS to a server in another process that answers each at once with a short prepared completion. The stock client is
+as openai makes it (HTTP/1.1), ours as fastlane makes it (HTTP/2). Inside: the CPU time of the whole process, all
+threads, from `create()` to the typed answer. Outside: opening connections, garbage collection, and the server, which
+has a core of its own where the system allows it; its CPU time is stated. The two arms take turns, five calls one after
+the other each, in reversed order every other round.
+
+Where calls come one by one and the provider takes milliseconds for each, every call finds the processor's caches cold,
+which costs both sides some hundreds of microseconds: `alone` has the calls of 100 messages with the embedded provider.
 
 The event loop counts as held up for the longest time between two turns of a task that asks for every turn, while one
 call of 100 messages is made: wall-clock time, the median over all calls.
@@ -23,39 +27,39 @@ import openai
 import fastlane
 from benchmarks._conversation import conversation, tools
 from benchmarks._paired import Median, cpu_pairs, median
-from benchmarks._provider import MODEL, providers
+from benchmarks._provider import MODEL, provider_on_another_core
 from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._server import server_on_another_core
 from benchmarks._transport import wishes
 from fastlane._clock import now_ns
-
-try:
-    import resource
-except ImportError:  # pragma: no cover - Windows has no such account
-    resource = None  # type: ignore[assignment]
 
 _RATIOS = {20: 12, 100: 30, 400: 80}
 _TOOLS = tools()
 _CONVERSATIONS = {messages: conversation(messages) for messages in _RATIOS}
 _HELD_UP_MESSAGES = 100
+_BLOCK = 5
+"""Calls of one side before the other's turn."""
 _Arm = Callable[[], object]
-
-
-def _provider_cpu_us() -> float:
-    """CPU time of all processes that this one started and that are over."""
-    if resource is None:
-        return 0.0
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return 1e6 * (used.ru_utime + used.ru_stime)
 
 
 def _sync_arm(client: openai.OpenAI, messages: int) -> _Arm:
     history = _CONVERSATIONS[messages]
-    return lambda: client.chat.completions.create(model=MODEL, messages=history, tools=_TOOLS, temperature=0.5)
+
+    def block() -> None:
+        for _ in range(_BLOCK):
+            client.chat.completions.create(model=MODEL, messages=history, tools=_TOOLS, temperature=0.5)
+
+    return block
 
 
 def _async_arm(client: openai.AsyncOpenAI, messages: int, run: Callable[[Any], object]) -> _Arm:
     history = _CONVERSATIONS[messages]
-    return lambda: run(client.chat.completions.create(model=MODEL, messages=history, tools=_TOOLS, temperature=0.5))
+
+    async def block() -> None:
+        for _ in range(_BLOCK):
+            await client.chat.completions.create(model=MODEL, messages=history, tools=_TOOLS, temperature=0.5)
+
+    return lambda: run(block())
 
 
 async def _held_up_us(client: openai.AsyncOpenAI, calls: int) -> list[float]:
@@ -94,24 +98,31 @@ def _figures(side: str, messages: int, stock: list[int], ours: list[int]) -> dic
         f"{name}_ratio": ratio.value,
         f"{name}_low_ratio": ratio.low,
         f"{name}_high_ratio": ratio.high,
-        f"{name}_stock_us": median(stock).value / 1e3,
-        f"{name}_fastlane_us": median(ours).value / 1e3,
+        f"{name}_stock_us": median(stock).value / _BLOCK / 1e3,
+        f"{name}_fastlane_us": median(ours).value / _BLOCK / 1e3,
     }
+
+
+def _settings(base_url: str) -> dict[str, Any]:
+    return {"base_url": base_url, "api_key": "none", "max_retries": 0, "default_headers": wishes(output_tokens=8)}
+
+
+def _alone(pairs: int) -> dict[str, Figure]:
+    """Calls one by one to the embedded provider, which takes milliseconds for each."""
+    with provider_on_another_core() as (provider, _):
+        settings = _settings(provider.base_url)
+        with openai.OpenAI(**settings) as stock, fastlane.OpenAI(**settings) as ours:
+            taken = cpu_pairs([_sync_arm(client, _HELD_UP_MESSAGES) for client in (stock, ours)], pairs)
+    return _figures("alone", _HELD_UP_MESSAGES, *taken)
 
 
 def measure(quick: bool) -> Report:
     """Measure synchronous and asynchronous calls of each length, then how long the loop is held up."""
-    pairs, held_up_rounds, held_up_calls = (40, 4, 5) if quick else (200, 10, 10)
+    pairs, held_up_rounds, held_up_calls = (10, 4, 5) if quick else (60, 10, 10)
     figures: dict[str, Figure] = {}
-    before_us = _provider_cpu_us()
-    calls = 0
-    with providers(1, round_trip_time_s=0.0) as (provider,), asyncio.Runner() as runner:
-        settings: dict[str, Any] = {
-            "base_url": provider.base_url,
-            "api_key": "none",
-            "max_retries": 0,
-            "default_headers": wishes(output_tokens=8),
-        }
+    with server_on_another_core("benchmarks._at_once") as server, asyncio.Runner() as runner:
+        before_ns = server.cpu_ns()
+        settings = _settings(server.base_url)
         with openai.OpenAI(**settings) as stock, fastlane.OpenAI(**settings) as ours:
             for messages in _RATIOS:
                 taken = cpu_pairs([_sync_arm(client, messages) for client in (stock, ours)], pairs)
@@ -120,7 +131,7 @@ def measure(quick: bool) -> Report:
         for messages in _RATIOS:
             taken = cpu_pairs([_async_arm(client, messages, runner.run) for client in async_clients], pairs)
             figures |= _figures("async", messages, *taken)
-        calls = 4 * len(_RATIOS) * (pairs + 3)
+        calls = 4 * len(_RATIOS) * (pairs + 3) * _BLOCK
         held_up: tuple[list[float], list[float]] = ([], [])
         gc.disable()
         for _ in range(held_up_rounds):
@@ -130,10 +141,12 @@ def measure(quick: bool) -> Report:
         gc.enable()
         for client in async_clients:
             runner.run(client.close())
+        after_ns = server.cpu_ns()
+    figures |= _alone(max(4, pairs // 3))
     figures |= {
         f"loop_held_up_{_HELD_UP_MESSAGES}_stock_ms": median(held_up[0]).value / 1e3,
         f"loop_held_up_{_HELD_UP_MESSAGES}_ms": median(held_up[1]).value / 1e3,
-        "provider_us_per_call": (_provider_cpu_us() - before_us) / calls if resource is not None else None,
+        "server_us_per_call": None if before_ns is None or after_ns is None else (after_ns - before_ns) / calls / 1e3,
     }
     return Report(
         figures=figures,
@@ -147,6 +160,8 @@ def measure(quick: bool) -> Report:
         ),
         conditions={
             "pairs": pairs,
+            "calls_in_a_row": _BLOCK,
+            "cores": server.cores,
             "tools": len(_TOOLS),
             "body_kb": {
                 messages: round(len(json.dumps({"messages": history, "tools": _TOOLS})) / 1e3)

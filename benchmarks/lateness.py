@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 
 from benchmarks._paired import median
+from benchmarks._provider import provider_on_another_core
 from benchmarks._report import Reach, Report, main
-from benchmarks._streams import lateness_turn, provider_on_another_core
+from benchmarks._streams import lateness_turn
 from benchmarks._transport import percentile
 
 _STREAMS = 64

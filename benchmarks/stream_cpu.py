@@ -18,8 +18,9 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks._paired import median
+from benchmarks._provider import provider_on_another_core
 from benchmarks._report import Figure, Reach, Report, main
-from benchmarks._streams import Taken, async_turn, provider_on_another_core, sync_turn
+from benchmarks._streams import Taken, async_turn, sync_turn
 from fastlane.emulator import Emulator
 
 _TOKEN_MS = 10.0

@@ -13,53 +13,18 @@ it is told not to. The arms take turns, in reversed order every other round.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import openai
 
 from benchmarks._paired import median
 from benchmarks._report import Reach, Report, main
+from benchmarks._server import server_on_another_core
 from benchmarks._streams import SIDES, async_client
 from benchmarks._transport import MESSAGES
 from fastlane._clock import cpu_ns, now_ns
 
 _STREAMS = 64
 _PATIENCE_S = 30.0
-
-
-@contextmanager
-def _server() -> Iterator[tuple[str, str]]:
-    """The server's base URL, and how the cores are shared."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    apart = len(cores) >= 2
-    if apart:
-        os.sched_setaffinity(0, cores[1:])  # which the server inherits
-    with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks._endless"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        if apart:
-            os.sched_setaffinity(0, cores[:1])
-        ready = json.loads(process.stdout.readline())
-        before = os.environ.get("SSL_CERT_FILE")
-        os.environ["SSL_CERT_FILE"] = ready["authority"]
-        try:
-            where = "client pinned to one, server to the others" if apart else "not pinned"
-            yield f"https://127.0.0.1:{ready['port']}/v1", where
-        finally:
-            if before is None:
-                del os.environ["SSL_CERT_FILE"]
-            else:
-                os.environ["SSL_CERT_FILE"] = before
-            process.stdin.close()
-            if apart:
-                os.sched_setaffinity(0, cores)
 
 
 async def _turn(side: str, base_url: str, window_s: float) -> tuple[float, float]:
@@ -93,7 +58,8 @@ def measure(quick: bool) -> Report:
     """Run rounds of all four arms."""
     rounds, window_s = (2, 2.0) if quick else (9, 3.0)
     taken: dict[str, list[tuple[float, float]]] = {side: [] for side in SIDES}
-    with _server() as (base_url, cores):
+    with server_on_another_core("benchmarks._endless") as server:
+        base_url, cores = server.base_url, server.cores
         for round_number in range(rounds):
             for side in reversed(SIDES) if round_number % 2 else SIDES:
                 taken[side].append(asyncio.run(_turn(side, base_url, window_s)))

@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import httpx2
 
 from benchmarks._paired import median
-from benchmarks._provider import MODEL, providers
+from benchmarks._provider import MODEL, provider_on_another_core
 from benchmarks._report import Reach, Report, main
 from benchmarks._transport import MESSAGES, wishes
 from fastlane._clock import cpu_ns, now_ns
@@ -33,23 +30,6 @@ _QUICKEST_MS, _SLOWEST_MS = 10.0, 40.0
 _SPARE_S = 1.0
 _BODY = json.dumps({"model": MODEL, "messages": MESSAGES, "stream": True}).encode()
 _ARMS = ("http2_stock", "http2_fastlane", "http1_stock", "http1_fastlane")
-
-
-@contextmanager
-def _provider_on_another_core() -> Iterator[tuple[Emulator, str]]:
-    """Start the provider, and keep it and this process apart as far as there is a second core and a way to say so."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(cores) < 2:
-        with providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator,):
-            yield emulator, "not pinned"
-        return
-    os.sched_setaffinity(0, cores[1:])  # which the provider's process inherits
-    try:
-        with providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator,):
-            os.sched_setaffinity(0, cores[:1])
-            yield emulator, "client pinned to one, provider to the others"
-    finally:
-        os.sched_setaffinity(0, cores)
 
 
 def _client(arm: str, emulator: Emulator) -> httpx2.AsyncClient:
@@ -121,7 +101,7 @@ def measure(quick: bool) -> Report:
     """Run rounds of all four arms."""
     rounds, window_s = (2, 3.0) if quick else (9, 4.0)
     taken: dict[str, list[float]] = {arm: [] for arm in _ARMS}
-    with _provider_on_another_core() as (emulator, cores):
+    with provider_on_another_core(round_trip_time_s=_ROUND_TRIP_TIME_S) as (emulator, cores):
         for round_number in range(rounds):
             for arm in reversed(_ARMS) if round_number % 2 else _ARMS:
                 taken[arm].append(asyncio.run(_turn(arm, emulator, window_s)))

@@ -89,7 +89,7 @@ def _is_raw(response: Any) -> bool:
 
 @functools.cache
 def _decoding(client: Any) -> OwnMethods:
-    return OwnMethods(client, ("_process_response_data",))
+    return OwnMethods(("_process_response_data",), client)
 
 
 @functools.cache

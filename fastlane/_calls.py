@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import openai
 
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 # Instrumentations put their own in the place of these, before or after they are first looked at.
 _AROUND = ("request", "_send_request", "_send_with_auth_retry", "_process_response", "_build_request")
-_SYNC_AROUND, _ASYNC_AROUND = OwnMethods(openai.OpenAI, _AROUND), OwnMethods(openai.AsyncOpenAI, _AROUND)
-_SYNC_POST, _ASYNC_POST = OwnMethods(openai.OpenAI, ("post",)), OwnMethods(openai.AsyncOpenAI, ("post",))
+_SYNC_CLASSES = (openai.OpenAI, openai._base_client.SyncAPIClient)
+_ASYNC_CLASSES = (openai.AsyncOpenAI, openai._base_client.AsyncAPIClient)
+_SYNC_AROUND, _ASYNC_AROUND = OwnMethods(_AROUND, *_SYNC_CLASSES), OwnMethods(_AROUND, *_ASYNC_CLASSES)
+_SYNC_POST, _ASYNC_POST = OwnMethods(("post",), *_SYNC_CLASSES), OwnMethods(("post",), *_ASYNC_CLASSES)
 
 _POST_ARGUMENTS = frozenset({"body", "cast_to", "options", "stream", "stream_cls"})
 _POST_NEEDS = frozenset({"body", "cast_to"})
@@ -39,6 +41,7 @@ def _is_plain_post(arguments: dict[str, Any]) -> bool:
 class _Calls:
     """What the synchronous and the asynchronous form have in common."""
 
+    _asynchronous: ClassVar[bool]
     _fastlane: Shell | None
 
     def _build_request(self, options: Any, *, retries_taken: int = 0) -> Any:
@@ -50,7 +53,8 @@ class _Calls:
             return observation.first_attempt[0]
         requests = self._fastlane.requests
         body = None
-        if requests.are_wanted(self) and not may_be_a_form(self, options):
+        around = _ASYNC_AROUND if self._asynchronous else _SYNC_AROUND
+        if around.are_own and requests.are_wanted(self) and not may_be_a_form(self, options):
             body = observation.body(options)
         if body is None:
             return stock(options, retries_taken=retries_taken)

@@ -45,6 +45,8 @@ _RETRY_COUNT, _CONTENT_LENGTH = b"x-stainless-retry-count", b"content-length"
 # What a request of the HTTP library consists of.
 _MEMBERS = {"method", "url", "headers", "extensions", "stream", "_content"}
 
+_BASES = (openai._base_client.SyncAPIClient, openai._base_client.AsyncAPIClient)
+
 # How a call's own headers are sent: the HTTP library of some versions of openai is given their names in small letters.
 _NEVER, _AS_GIVEN, _IN_SMALL_LETTERS = 0, 1, 2
 
@@ -134,7 +136,7 @@ class Requests:
 
     def __init__(self, client: type[Any]) -> None:
         self._templates: dict[Any, _Template] = {}
-        self._methods = OwnMethods(client, sorted(_METHODS))
+        self._methods = OwnMethods(sorted(_METHODS), client, _BASES[issubclass(client, openai.AsyncOpenAI)])
         # Azure's writes the model into the path, and its key is its HTTP client's concern too.
         self._is_azure = issubclass(client, (openai.AzureOpenAI, openai.AsyncAzureOpenAI))
 

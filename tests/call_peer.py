@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ import openai
 
 import fastlane
 from fastlane import Connection
-from tests.transport.peer import INTERNAL_ERROR, Peer, Stream, authority
+from tests.transport.peer import HANG_S, INTERNAL_ERROR, Peer, Stream, authority
 from tests.transport.peer_h1 import PeerH1, Request1
 
 PROTOCOLS = ("HTTP/2", "HTTP/1.1")
@@ -88,6 +89,12 @@ class CallPeer:
         asked, self.asked = self.asked, []
         return asked
 
+    def wait_until_asked(self) -> None:
+        """Wait for the next request."""
+        deadline = time.monotonic() + HANG_S
+        while not self.asked and time.monotonic() < deadline:
+            time.sleep(0.005)
+
     def _reply(self, asked: Asked) -> Reply:
         self.asked.append(asked)
         self.before(asked)
@@ -108,7 +115,7 @@ class CallPeer:
         reply = self._reply(Asked(request.method, request.target, request.headers, request.body()))
         request.hold(self.hold)
         if not reply.status:
-            request.tcp_reset()
+            request.close()
             return
         lines = [f"HTTP/1.1 {reply.status} Whatever"]
         lines += [f"{name}: {value}" for name, value in reply.headers]
@@ -158,3 +165,75 @@ def _options(peer: CallPeer, options: dict[str, Any]) -> dict[str, Any]:
 def ask(client: Any, **options: Any) -> Any:
     """A small call."""
     return client.chat.completions.create(model="m", messages=MESSAGES, **options)
+
+
+def comparable(result: Any) -> Any:
+    """What can be compared of a call's result, or of its error."""
+    if isinstance(result, openai.BaseModel):
+        return type(result), repr(result), result.model_fields_set, getattr(result, "_request_id", None)
+    if isinstance(result, BaseException):
+        response, cause = getattr(result, "response", None), result.__cause__
+        return {
+            "class": type(result),
+            "said": str(result),
+            "body": getattr(result, "body", None),
+            "status": getattr(result, "status_code", None),
+            "request_id": getattr(result, "request_id", None),
+            "cause": None if cause is None else type(cause).__name__,
+            "context_is_told": result.__suppress_context__,
+            "request": _request(getattr(result, "request", None)),
+            "response": None if response is None else seen(response),
+        }
+    return type(result), result
+
+
+def _request(request: Any) -> Any:
+    if request is None:
+        return None
+    timeouts = request.extensions["timeout"]
+    return request.method, request.url, request.headers.multi_items(), _content(request), timeouts
+
+
+def _content(message: Any) -> Any:
+    try:
+        return message.content
+    except Exception as error:  # noqa: BLE001 - what has not been read cannot be seen
+        return type(error)
+
+
+def seen(response: Any) -> dict[str, Any]:
+    """What an application can see of an answer of the HTTP library."""
+    return {
+        "status": response.status_code,
+        "reason": response.reason_phrase if response.http_version == "HTTP/1.1" else None,
+        "headers": [(name, value) for name, value in response.headers.multi_items() if name != "set-cookie"],
+        "cookies": dict(response.cookies),
+        "content": _content(response),
+        "text": response.text if response.is_stream_consumed else None,
+        "encoding": response.encoding,
+        "version": response.http_version,
+        "downloaded": response.num_bytes_downloaded,
+        "closed": response.is_closed,
+        "consumed": response.is_stream_consumed,
+        "took": response.elapsed.total_seconds() > 0,
+        "url": response.url,
+        "next": response.next_request,
+        "request": _request(response.request),
+        "history": [seen(earlier) for earlier in response.history],
+    }
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    """What a call gives or raises, comparable."""
+    try:
+        return comparable(call())
+    except Exception as error:  # noqa: BLE001 - both sides have to fail alike
+        return comparable(error)
+
+
+async def async_outcome(call: Callable[[], Any]) -> Any:
+    """What an asynchronous call gives or raises, comparable."""
+    try:
+        return comparable(await call())
+    except Exception as error:  # noqa: BLE001 - both sides have to fail alike
+        return comparable(error)

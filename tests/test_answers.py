@@ -1,0 +1,244 @@
+"""What our clients make of an answer is what the stock client makes of it, whatever the server sends."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from openai.types.chat import ChatCompletion
+
+import fastlane
+from tests.call_peer import (
+    ANSWER,
+    JSON,
+    MESSAGES,
+    PROTOCOLS,
+    CallPeer,
+    Reply,
+    ask,
+    async_ours,
+    async_outcome,
+    async_stock,
+    ours,
+    outcome,
+    seen,
+    stock,
+    trusted,
+)
+
+BODY = json.dumps(ANSWER).encode()
+EVENTS = b'data: {"id": "1", "choices": []}\n\ndata: [DONE]\n\n'
+
+
+def of_type(content_type: str, body: bytes = BODY) -> Reply:
+    return Reply(headers=(("content-type", content_type),), body=body)
+
+
+REPLIES = {
+    "as usual": Reply(),
+    "gzip": Reply(headers=(JSON, ("content-encoding", "gzip")), body=gzip.compress(BODY)),
+    "deflate": Reply(headers=(JSON, ("content-encoding", "deflate")), body=zlib.compress(BODY)),
+    "identity": Reply(headers=(JSON, ("content-encoding", "identity"))),
+    "not gzip": Reply(headers=(JSON, ("content-encoding", "gzip"))),
+    "utf-8": of_type(
+        "application/json; charset=utf-8", json.dumps({**ANSWER, "model": "ä"}, ensure_ascii=False).encode()
+    ),
+    "latin-1": of_type("application/json; charset=latin-1", '{"id": "ä"}'.encode("latin-1")),
+    "utf-16": of_type("application/json", '{"id": "ä"}'.encode("utf-16")),
+    "a byte order mark": of_type("application/json", codecs.BOM_UTF8 + BODY),
+    "a space before the parameter": of_type("application/json ; charset=utf-8"),
+    "capitals": of_type("Application/JSON"),
+    "a suffix": of_type("application/problem+json"),
+    "text": of_type("text/plain"),
+    "text that is none": of_type("text/plain", b"<html>\xff</html>"),
+    "no type": Reply(headers=()),
+    "two types": Reply(headers=(("content-type", "text/plain"), JSON)),
+    "two ids": Reply(headers=(JSON, ("x-request-id", "a"), ("x-request-id", "b"))),
+    "an id in Latin": Reply(headers=(JSON, ("x-request-id", "\xe4"))),
+    "nothing": of_type("application/json", b""),
+    "nothing at all": Reply(204, headers=(), body=b""),
+    "nothing at all, in JSON": Reply(204, headers=(JSON,), body=b""),
+    "created": Reply(201),
+    "null": of_type("application/json", b"null"),
+    "a list": of_type("application/json", b"[1, 2]"),
+    "no JSON": of_type("application/json", b'{"id": '),
+    "not a number": of_type("application/json", b'{"id": "a", "created": NaN, "choices": []}'),
+    "an error inside": of_type("application/json", b'{"error": {"message": "no"}}'),
+    "large": of_type("application/json", json.dumps({**ANSWER, "model": "x" * 300_000}).encode()),
+}
+
+
+@pytest.fixture(scope="module", params=PROTOCOLS)
+def running_peer(request: pytest.FixtureRequest) -> Iterator[CallPeer]:
+    with CallPeer(request.param) as peer:
+        yield peer
+
+
+@pytest.fixture
+def peer(running_peer: CallPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
+    with trusted(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+    running_peer.clear()
+    return running_peer
+
+
+def raw(client: Any) -> Any:
+    return client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES)
+
+
+@pytest.mark.parametrize("name", REPLIES)
+def test_an_answer_is_what_the_stock_client_makes_of_it(peer: CallPeer, name: str) -> None:
+    def calls(client: Any) -> list[Any]:
+        ask(client)  # the next is not the first of its kind
+        ask(client)
+        peer.usually = lambda _: REPLIES[name]
+        return [
+            outcome(lambda: ask(client)),
+            outcome(lambda: client.post("/x", cast_to=object, body={"a": 1})),
+            outcome(lambda: client.post("/x", cast_to=str, body={"a": 1})),
+            outcome(lambda: client.embeddings.create(model="m", input="a", encoding_format="float")),
+            outcome(lambda: seen(raw(client).http_response)),
+            outcome(lambda: raw(client).parse()),
+        ]
+
+    with stock(peer) as client:
+        expected = calls(client)
+    peer.clear()
+    with ours(peer) as client:
+        assert calls(client) == expected
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("name", ["as usual", "gzip", "utf-16", "text", "nothing", "no JSON", "large"])
+async def test_an_async_answer_is_what_the_stock_client_makes_of_it(peer: CallPeer, name: str) -> None:
+    async def calls(client: Any) -> list[Any]:
+        await ask(client)
+        await ask(client)
+        peer.usually = lambda _: REPLIES[name]
+        answer = await raw(client)
+        return [await async_outcome(lambda: ask(client)), outcome(lambda: seen(answer.http_response))]
+
+    async with async_stock(peer) as client:
+        expected = await calls(client)
+    peer.clear()
+    async with async_ours(peer) as client:
+        assert await calls(client) == expected
+
+
+TYPES: dict[str, Any] = {
+    "an object": object,
+    "text": str,
+    "bytes": bytes,
+    "nothing": type(None),
+    "a mapping": dict[str, object],
+    "the HTTP library's": httpx2.Response,
+    "openai's": ChatCompletion,
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_comes_in_the_type_that_was_asked_for(peer: CallPeer, name: str, stream: bool) -> None:
+    def kind(client: Any) -> Any:
+        result = client.post(
+            "/chat/completions",
+            cast_to=TYPES[name],
+            body={"a": 1},
+            stream=stream,
+            stream_cls=openai.Stream[Any] if stream else None,
+        )
+        if isinstance(result, openai.Stream):
+            return openai.Stream, list(result)
+        if isinstance(result, httpx2.Response):
+            result.read()
+            return seen(result)
+        return type(result), result
+
+    reply = of_type("text/event-stream", EVENTS) if stream else Reply()
+    peer.usually = lambda _: reply
+    with stock(peer) as client:
+        expected = kind(client)
+    with ours(peer) as client:
+        for _ in range(3):
+            assert kind(client) == expected
+
+
+def test_a_header_of_the_http_client_that_asks_for_raw_answers_is_obeyed(peer: CallPeer) -> None:
+    def kinds(client: Any) -> list[type]:
+        client._client.headers["X-Stainless-Raw-Response"] = "true"
+        return [type(ask(client)) for _ in range(3)]
+
+    with stock(peer) as client:
+        expected = kinds(client)
+    with ours(peer) as client:
+        assert kinds(client) == expected
+
+
+@pytest.mark.parametrize("where", [openai.OpenAI, openai._base_client.SyncAPIClient, openai._base_client.BaseClient])
+def test_who_replaces_how_an_answer_is_made_sees_every_answer(
+    peer: CallPeer, where: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    with ours(peer) as client:
+        ask(client)
+        ask(client)
+        found = openai.OpenAI._process_response_data
+
+        def seeing(self: Any, **given: Any) -> Any:
+            made.append(given["data"])
+            return found(self, **given)
+
+        monkeypatch.setattr(where, "_process_response_data", seeing)
+        ask(client)
+        assert made == [ANSWER]
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("where", [openai.OpenAI, openai._base_client.SyncAPIClient])
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_replaces_the_last_step_of_a_call_sees_every_call(
+    peer: CallPeer, where: Any, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen_by_them = []
+    peer.usually = lambda _: of_type("text/event-stream", EVENTS) if stream else Reply()
+    with ours(peer) as client:
+        for _ in range(3):
+            list(ask(client, stream=True)) if stream else ask(client)
+        found = openai.OpenAI._process_response
+
+        def seeing(self: Any, **given: Any) -> Any:
+            seen_by_them.append(given["response"].status_code)
+            return found(self, **given)
+
+        monkeypatch.setattr(where, "_process_response", seeing)
+        list(ask(client, stream=True)) if stream else ask(client)
+
+    assert seen_by_them == [200]
+
+
+def test_a_strict_client_validates(peer: CallPeer) -> None:
+    peer.usually = lambda _: of_type("application/json", b'{"id": 1}')
+    with stock(peer, _strict_response_validation=True) as client:
+        expected = outcome(lambda: ask(client))
+    assert expected["class"] is openai.APIResponseValidationError
+    with ours(peer, _strict_response_validation=True) as client:
+        for _ in range(3):
+            assert outcome(lambda: ask(client)) == expected
+
+
+def test_a_subclass_that_makes_its_own_answers_makes_them(peer: CallPeer) -> None:
+    class Mine(fastlane.OpenAI):
+        def _process_response_data(self, **given: Any) -> Any:
+            return "mine", super()._process_response_data(**given).id
+
+    with ours(peer) as plain, Mine(api_key="sk-test", base_url=plain.base_url) as client:
+        assert [ask(client) for _ in range(3)] == [("mine", "chatcmpl-1")] * 3

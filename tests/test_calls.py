@@ -1,0 +1,394 @@
+"""A call ends as the stock client's ends, whichever way it takes: retries, errors, cancellation, others' code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import openai
+import pytest
+from openai import _base_client
+
+import fastlane
+from tests.call_peer import (
+    JSON,
+    PROTOCOLS,
+    Asked,
+    CallPeer,
+    Reply,
+    ask,
+    async_ours,
+    async_outcome,
+    async_stock,
+    ours,
+    outcome,
+    stock,
+    trusted,
+)
+
+
+@pytest.fixture(scope="module", params=PROTOCOLS)
+def running_peer(request: pytest.FixtureRequest) -> Iterator[CallPeer]:
+    with CallPeer(request.param) as peer:
+        yield peer
+
+
+@pytest.fixture
+def peer(running_peer: CallPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
+    with trusted(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+    running_peer.clear()
+    return running_peer
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds for which openai wanted to wait, which it need not."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(_base_client, "time", SimpleNamespace(sleep=slept.append, time=lambda: 0.0))
+    monkeypatch.setattr(_base_client, "anyio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(_base_client, "random", lambda: 0.5)
+    return slept
+
+
+def error(status: int, *headers: tuple[str, str], body: bytes = b'{"error": {"message": "no", "code": "c"}}') -> Reply:
+    return Reply(status, (JSON, ("x-request-id", "req_2"), *headers), body)
+
+
+SCRIPTS: dict[str, list[Reply]] = {
+    **{f"{status}": [error(status)] for status in (408, 409, 429, 500, 502, 503)},
+    **{f"{status} for good": [error(status)] * 9 for status in (400, 401, 403, 404, 409, 422, 429, 500, 503)},
+    "seconds to wait": [error(429, ("retry-after", "3"))],
+    "milliseconds to wait": [error(503, ("retry-after-ms", "250"))],
+    "too long to wait": [error(429, ("retry-after", "500"))],
+    "a day to wait for": [error(429, ("retry-after", "Thu, 01 Jan 1970 00:00:07 GMT"))],
+    "not to be retried": [error(500, ("x-should-retry", "false"))],
+    "to be retried": [error(400, ("x-should-retry", "true"))],
+    "errors that differ": [error(500), error(429), error(409, ("retry-after", "1"))],
+    "broken off": [Reply(0)],
+    "broken off for good": [Reply(0)] * 9,
+    "broken off, then an error": [Reply(0), error(500)],
+    "an error, then broken off": [error(500), Reply(0)],
+    "an empty error": [error(500, body=b"")] * 9,
+    "an error in HTML": [Reply(502, (("content-type", "text/html"),), b"<html>")] * 9,
+    "no redirect": [Reply(304, (), b"")] * 9,
+}
+
+
+def attempts(client: Any) -> Any:
+    """What the records of our calls say of their attempts."""
+    return [
+        (call.outcome, call.error, len(call.attempts), [one.status_code for one in call.attempts])
+        for call in client.calls
+    ]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_is_tried_as_often_as_by_the_stock_client_and_ends_alike(
+    peer: CallPeer, name: str, stream: bool, slept: list[float]
+) -> None:
+    def made(client: Any) -> tuple[Any, list[Asked], list[float]]:
+        for _ in range(2):
+            _whole(ask(client, stream=stream))
+        peer.take()
+        slept.clear()
+        ends = []
+        for options in ({}, {"timeout": 20}, {"extra_headers": {"x-a": "1"}}):
+            peer.replies[:] = SCRIPTS[name]
+            ends.append(outcome(lambda: _whole(ask(client, stream=stream, **options))))  # noqa: B023
+            peer.replies.clear()
+        return ends, peer.take(), list(slept)
+
+    with stock(peer, max_retries=3) as client:
+        expected = made(client)
+    with ours(peer, max_retries=3) as client:
+        assert made(client) == expected
+        told = attempts(client)[2:]
+    asked = expected[1]
+    assert sum(call[2] for call in told) == len(asked)
+    assert len(told) == 3
+
+
+def _whole(answer: Any) -> Any:
+    return len(list(answer)) if isinstance(answer, openai.Stream) else answer
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "name", ["500", "429 for good", "seconds to wait", "broken off", "broken off for good", "to be retried"]
+)
+async def test_an_async_call_is_tried_as_often_as_by_the_stock_client(
+    peer: CallPeer, name: str, slept: list[float]
+) -> None:
+    async def made(client: Any) -> tuple[Any, list[Asked], list[float]]:
+        for _ in range(2):
+            await ask(client)
+        peer.take()
+        slept.clear()
+        ends = []
+        for _ in range(2):
+            peer.replies[:] = SCRIPTS[name]
+            ends.append(await async_outcome(lambda: ask(client)))
+            peer.replies.clear()
+        return ends, peer.take(), list(slept)
+
+    async with async_stock(peer, max_retries=3) as client:
+        expected = await made(client)
+    async with async_ours(peer, max_retries=3) as client:
+        assert await made(client) == expected
+        assert sum(call[2] for call in attempts(client)[2:]) == len(expected[1])
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_time_out_ends_a_call_as_it_ends_the_stock_clients(peer: CallPeer, retries: int, slept: list[float]) -> None:
+    def made(client: Any) -> tuple[Any, list[Asked], list[float]]:
+        ask(client, timeout=0.2)
+        ask(client, timeout=0.2)
+        slept.clear()
+        peer.take()
+        peer.hold.clear()
+        end = outcome(lambda: ask(client, timeout=0.2))
+        peer.hold.set()
+        return end, peer.take(), list(slept)
+
+    with stock(peer, max_retries=retries) as client:
+        expected = made(client)
+    assert expected[0]["class"] is openai.APITimeoutError
+    with ours(peer, max_retries=retries) as client:
+        assert made(client) == expected
+        assert attempts(client)[-1][:3] == ("failed", "APITimeoutError", retries + 1)
+
+
+def test_a_server_that_is_gone_is_told_of_as_by_the_stock_client(tmp_path: Path, slept: list[float]) -> None:
+    def made(client: Any) -> Any:
+        return [outcome(lambda: ask(client)) for _ in range(3)], list(slept)
+
+    with CallPeer("HTTP/1.1") as peer:
+        pass
+    with stock(peer, max_retries=1) as client:
+        expected = made(client)
+    slept.clear()
+    with ours(peer, max_retries=1) as client:
+        assert made(client) == expected
+
+
+def test_every_attempt_sends_the_same_body_even_if_the_messages_change_meanwhile(
+    peer: CallPeer, slept: list[float]
+) -> None:
+    with ours(peer, max_retries=3) as client:
+        for _ in range(3):
+            messages: list[Any] = [{"role": "user", "content": "Name a river."}]
+            peer.replies[:] = [error(500)] * 3
+            peer.before = lambda _: messages[0].update(content=messages[0]["content"] + "!")  # noqa: B023
+            client.chat.completions.create(model="m", messages=messages)
+            asked = peer.take()
+
+            assert len(asked) == 4
+            assert len({one.body for one in asked}) == 1
+            assert [one.header("x-stainless-retry-count") for one in asked] == ["0", "1", "2", "3"]
+            assert client.calls[-1].outcome == "completed"
+            assert [one.number for one in client.calls[-1].attempts] == [1, 2, 3, 4]
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_is_cancelled_in_its_first_attempt_is_not_tried_again(peer: CallPeer) -> None:
+    async with async_ours(peer, max_retries=3) as client:
+        for _ in range(2):
+            await ask(client)
+        peer.take()
+        peer.hold.clear()
+        task = asyncio.create_task(ask(client))
+        await asyncio.to_thread(peer.wait_until_asked)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        peer.hold.set()
+        assert (await ask(client)).id == "chatcmpl-1"
+
+        assert len(peer.asked) == 2
+        assert attempts(client)[2][:3] == ("cancelled", "CancelledError", 1)
+
+
+def test_a_call_that_is_interrupted_in_its_first_attempt_is_not_tried_again(
+    peer: CallPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ours(peer, max_retries=3) as client:
+        for _ in range(2):
+            ask(client)
+        peer.take()
+
+        def interrupted(request: Any) -> Any:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(client._client._transport, "handle_request", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ask(client)
+        monkeypatch.undo()
+
+        assert peer.take() == []
+        assert attempts(client)[2][:3] == ("cancelled", "KeyboardInterrupt", 1)
+
+
+METHODS = {
+    "_prepare_options": lambda self, options: options,
+    "_prepare_request": lambda self, request: None,
+    "_build_request": lambda self, options, **more: None,
+    "_build_headers": lambda self, options, **more: None,
+    "_send_request": lambda self, request, **more: None,
+    "_process_response": lambda self, **more: None,
+    "_process_response_data": lambda self, **more: None,
+    "_should_retry": lambda self, response: None,
+    "_calculate_retry_timeout": lambda self, *args: None,
+    "_sleep_for_retry": lambda self, **more: None,
+    "_make_status_error": lambda self, *args, **more: None,
+    "_validate_headers": lambda self, *args: None,
+    "_idempotency_key": lambda self: None,
+    "_prepare_url": lambda self, url: None,
+    "request": lambda self, *args, **more: None,
+    "post": lambda self, *args, **more: None,
+}
+
+
+def counting(found: Any, name: str, seen: list[str]) -> Any:
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        seen.append(name)
+        return found(self, *args, **options)
+
+    return method
+
+
+def used(peer: CallPeer, client: Any) -> tuple[Any, list[Asked]]:
+    ends = []
+    for replies in ([], [error(500)], [error(400)], [error(429)] * 5):
+        for _ in range(2):
+            peer.replies[:] = replies
+            ends.append(outcome(lambda: ask(client)))
+            peer.replies.clear()
+    return ends, peer.take()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_subclasss_own_method_is_called_as_often_as_in_a_subclass_of_the_stock_client(
+    peer: CallPeer, name: str, slept: list[float]
+) -> None:
+    def made(base: Any, make: Callable[..., Any]) -> Any:
+        seen: list[str] = []
+        kind = type("Mine", (base,), {})
+        setattr(kind, name, counting(getattr(base, name), name, seen))
+        plain = make(peer)
+        with kind(api_key="sk-test", base_url=plain.base_url, http_client=plain._client, max_retries=1) as client:
+            return used(peer, client), seen
+
+    def like(make: Callable[..., Any]) -> Callable[..., Any]:
+        return make
+
+    assert made(fastlane.OpenAI, like(ours)) == made(openai.OpenAI, like(stock))
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("where", ["openai.OpenAI", "the base class", "the client"])
+@pytest.mark.parametrize("first", [False, True], ids=["after the first calls", "before the client is made"])
+def test_who_replaces_a_method_of_openais_sees_what_there_is_to_see(
+    peer: CallPeer, name: str, where: str, first: bool, slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(make: Callable[..., Any]) -> Any:
+        seen: list[str] = []
+        with monkeypatch.context() as patch:
+
+            def replace(client: Any) -> None:
+                if where == "the client":
+                    method = counting(getattr(type(client), name), name, seen)
+                    patch.setattr(client, name, lambda *args, **options: method(client, *args, **options))
+                else:
+                    owner = openai.OpenAI if where == "openai.OpenAI" else _base_client.SyncAPIClient
+                    patch.setattr(owner, name, counting(getattr(owner, name), name, seen))
+
+            if first and where != "the client":
+                replace(None)
+            with make(peer, max_retries=1) as client:
+                if not first:
+                    ask(client)
+                    ask(client)
+                    peer.take()
+                if not first or where == "the client":
+                    replace(client)
+                return used(peer, client), seen
+
+    expected, found = made(stock), made(ours)
+    if name == "post" and not first:
+        # The stock client's resources keep the method that there was when they were made; ours look for it.
+        assert found[0] == expected[0]
+        return
+    assert found == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"headers": {"x-a": "1"}}, {"url": "/y"}])
+@pytest.mark.parametrize("arguments", [{"cast_to": object}, {}, {"cast_to": object, "content": b"c"}, {"cast_to": str}])
+def test_a_post_with_odd_arguments_ends_as_the_stock_clients(
+    peer: CallPeer, options: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    def made(client: Any) -> tuple[list[Any], list[Asked]]:
+        ends = [outcome(lambda: client.post("/x", body={"a": 1}, options=options, **arguments)) for _ in range(3)]
+        for end in ends:
+            if isinstance(end, dict):  # whose method it is that misses something is part of the text
+                end["said"] = end["said"].rpartition(".")[2]
+        return ends, peer.take()
+
+    with stock(peer) as client:
+        expected = made(client)
+    with ours(peer) as client:
+        assert made(client) == expected
+
+
+def test_a_disabled_client_is_the_stock_client(peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    posted: list[str] = []
+    found = openai.OpenAI.post
+    monkeypatch.setattr(openai.OpenAI, "post", counting(found, "post", posted))
+    monkeypatch.setenv("FASTLANE_DISABLED", "1")
+    with (
+        stock(peer) as plain,
+        fastlane.OpenAI(api_key="sk-test", base_url=plain.base_url, http_client=plain._client, max_retries=0) as client,
+    ):
+        for _ in range(3):
+            ask(client)
+        asked = peer.take()
+        ask(plain)
+
+    assert len(posted) == 4
+    assert asked == peer.take() * 3
+
+
+def test_azures_clients_send_what_the_stock_ones_send(peer: CallPeer) -> None:
+    def made(kind: Any, make: Callable[..., Any]) -> tuple[list[Any], list[Asked]]:
+        http_client = make(peer)._client
+        with kind(
+            api_key="k", azure_endpoint=peer.url, api_version="2024-10-21", http_client=http_client, max_retries=1
+        ) as client:
+            ends = [outcome(lambda: ask(client)) for _ in range(3)]
+            peer.replies[:] = [error(500, ("retry-after-ms", "1"))]
+            ends.append(outcome(lambda: ask(client)))
+            client.api_key = "k2"
+            return [*ends, outcome(lambda: ask(client))], peer.take()
+
+    assert made(fastlane.AzureOpenAI, ours) == made(openai.AzureOpenAI, stock)
+
+
+def test_a_key_that_is_asked_for_is_asked_for_before_every_attempt(peer: CallPeer, slept: list[float]) -> None:
+    def made(make: Callable[..., Any]) -> list[Asked]:
+        keys = iter(f"sk-{number}" for number in range(100))
+        with make(peer, api_key=lambda: next(keys), max_retries=2) as client:
+            for _ in range(2):
+                peer.replies[:] = [error(500), error(500)]
+                ask(client)
+        return peer.take()
+
+    assert made(ours) == made(stock)

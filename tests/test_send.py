@@ -1,0 +1,347 @@
+"""Past the layers of the HTTP client nothing differs: cookies, redirects, hooks, and what the answer says of itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+import fastlane
+from fastlane import Connection
+from tests.call_peer import (
+    JSON,
+    MESSAGES,
+    PROTOCOLS,
+    Asked,
+    CallPeer,
+    Reply,
+    ask,
+    async_ours,
+    async_outcome,
+    async_stock,
+    ours,
+    outcome,
+    seen,
+    stock,
+    trusted,
+)
+
+
+@pytest.fixture(scope="module", params=PROTOCOLS)
+def running_peers(request: pytest.FixtureRequest) -> Iterator[tuple[CallPeer, CallPeer]]:
+    with CallPeer(request.param) as peer, CallPeer(request.param) as other:
+        yield peer, other
+
+
+@pytest.fixture
+def peer(running_peers: tuple[CallPeer, CallPeer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
+    with trusted(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+    for peer in running_peers:
+        peer.clear()
+    return running_peers[0]
+
+
+@pytest.fixture
+def other(running_peers: tuple[CallPeer, CallPeer]) -> CallPeer:
+    """Another origin."""
+    return running_peers[1]
+
+
+def raw(client: Any) -> Any:
+    return client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES).http_response
+
+
+def to(place: str, status: int = 307, *headers: tuple[str, str]) -> Reply:
+    return Reply(status, (("location", place), *headers), b"moved")
+
+
+def cookie(value: str) -> tuple[str, str]:
+    return "set-cookie", value
+
+
+SCRIPTS: dict[str, list[Reply]] = {
+    "no redirect": [Reply()],
+    **{f"a redirect of {status}": [to("/v1/elsewhere", status), Reply()] for status in (301, 302, 303, 307, 308)},
+    "two redirects": [to("/a"), to("b/c"), Reply()],
+    "a redirect to nowhere": [Reply(307, (), b"")],
+    "a redirect to a place that is none": [to("https://[")],
+    "a redirect to another protocol": [to("ftp://host/file")],
+    "a status that is no redirect": [Reply(304, (("location", "/a"),), b"")],
+    "redirects without end": [to("/again")] * 22,
+    "a cookie": [Reply(headers=(JSON, cookie("a=b; Path=/"), cookie("c=d; Path=/; Secure; HttpOnly")))],
+    "a cookie for elsewhere": [Reply(headers=(JSON, cookie("a=b; Path=/elsewhere")))],
+    "a cookie that is over": [Reply(headers=(JSON, cookie("a=b; Path=/; Max-Age=0")))],
+    "a cookie on the way": [to("/v1/elsewhere", 307, cookie("a=b; Path=/")), Reply()],
+    "a cookie with an error": [Reply(400, (JSON, cookie("a=b; Path=/")), b'{"error": {"message": "no"}}')],
+    "a redirect to an error": [to("/a"), Reply(404, (JSON,), b'{"error": {"message": "gone"}}')],
+    "a broken redirect": [to("/a"), Reply(0)],
+}
+
+
+def calls(peer: CallPeer, client: Any, script: list[Reply]) -> tuple[Any, list[Asked]]:
+    ask(client)
+    ask(client)
+    peer.take()
+    got = []
+    for call in (
+        lambda: ask(client),
+        lambda: seen(raw(client)),
+        lambda: ask(client),
+        lambda: list(ask(client, stream=True)),
+    ):
+        peer.replies[:] = script
+        got.append(outcome(call))
+        got.append(sorted((one.name, one.value, one.path) for one in client._client.cookies.jar))
+        got.append(len(peer.replies))
+        peer.replies.clear()
+        got.append(outcome(lambda: ask(client)))
+    return got, peer.take()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_call_goes_where_the_stock_client_goes_and_takes_the_same_cookies_along(peer: CallPeer, name: str) -> None:
+    with stock(peer) as client:
+        expected = calls(peer, client, SCRIPTS[name])
+    with ours(peer) as client:
+        assert calls(peer, client, SCRIPTS[name]) == expected
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "name", ["a redirect of 302", "two redirects", "a cookie on the way", "a redirect to an error"]
+)
+async def test_an_async_call_goes_where_the_stock_client_goes(peer: CallPeer, name: str) -> None:
+    async def made(client: Any) -> tuple[Any, list[Asked]]:
+        await ask(client)
+        await ask(client)
+        peer.take()
+        peer.replies[:] = SCRIPTS[name]
+        got = [await async_outcome(lambda: ask(client))]
+        peer.replies[:] = SCRIPTS[name] * 2
+        if "error" not in name:
+            got.append(seen((await raw_of(client)).http_response))
+        got.append(await async_outcome(lambda: ask(client)))
+        return got, peer.take()
+
+    async def raw_of(client: Any) -> Any:
+        return await client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES)
+
+    async with async_stock(peer) as client:
+        expected = await made(client)
+    peer.clear()
+    async with async_ours(peer) as client:
+        assert await made(client) == expected
+
+
+@pytest.mark.parametrize("status", [302, 307, 308])
+def test_a_key_is_not_taken_along_to_another_origin(peer: CallPeer, other: CallPeer, status: int) -> None:
+    def made(client: Any) -> tuple[Any, list[Asked]]:
+        other.clear()
+        for _ in range(3):
+            peer.replies[:] = [to(f"{other.url}/v1/elsewhere", status, cookie("of=here; Path=/"))]
+            other.replies[:] = [Reply(headers=(JSON, cookie("of=there; Path=/")))]
+            ask(client)
+        return seen(raw(client)), [*other.take(), *peer.take()]
+
+    with stock(peer) as client:
+        expected = made(client)
+    with ours(peer) as client:
+        found = made(client)
+
+    assert found == expected
+    assert all(asked.header("authorization") is None for asked in found[1][:3])
+
+
+def test_redirects_that_are_not_followed_are_not_followed(peer: CallPeer) -> None:
+    def made(client: Any) -> Any:
+        ask(client)
+        got = []
+        for _ in range(3):
+            peer.replies[:] = [to("/v1/elsewhere")]
+            options = {"follow_redirects": False}
+            got.append(outcome(lambda: client.post("/x", cast_to=object, body={"a": 1}, options=options)))  # noqa: B023
+        client._client.follow_redirects = False
+        peer.replies[:] = [to("/v1/elsewhere")]
+        return [*got, outcome(lambda: ask(client)), len(peer.take())]
+
+    with stock(peer) as client:
+        expected = made(client)
+    with ours(peer) as client:
+        found = made(client)
+    for one in (*expected, *found):  # the request that would have followed is an object of its own
+        if isinstance(one, dict):
+            one["response"]["next"] = type(one["response"]["next"])
+    assert found == expected
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_logs_say_what_they_say_of_the_stock_client(
+    peer: CallPeer, caplog: pytest.LogCaptureFixture, level: int, stream: bool
+) -> None:
+    names = ("openai", "httpx2")
+
+    def lines(client: Any) -> list[tuple[str, int, str]]:
+        caplog.clear()
+        for replies in (
+            [Reply()],
+            [Reply(429, (JSON, ("retry-after-ms", "1")), b"{}"), Reply()],
+            [to("/a"), Reply()],
+        ) * 2:
+            peer.replies[:] = replies
+            answer = ask(client, stream=stream)
+            if stream:
+                list(answer)
+        return [
+            (record.name, record.levelno, record.getMessage())
+            for record in caplog.records
+            if record.name.partition(".")[0] in names
+        ]
+
+    for name in names:
+        caplog.set_level(level, logger=name)
+    with stock(peer, max_retries=2) as client:
+        expected = lines(client)
+    with ours(peer, max_retries=2) as client:
+        assert lines(client) == expected
+    assert expected
+
+
+def test_hooks_of_the_http_client_see_every_call(peer: CallPeer) -> None:
+    def made(client: Any) -> list[Any]:
+        told: list[Any] = []
+        ask(client)
+        ask(client)
+        client._client.event_hooks = {
+            "request": [lambda request: told.append((request.method, str(request.url)))],
+            "response": [lambda response: told.append((response.status_code, response.is_closed))],
+        }
+        peer.replies[:] = [to("/v1/elsewhere", 302)]
+        ask(client)
+        client._client.event_hooks["response"].append(lambda response: response.raise_for_status())
+        peer.replies[:] = [Reply(400, (), b"no")]
+        told.append(outcome(lambda: ask(client)))
+        return told
+
+    with stock(peer) as client:
+        expected = made(client)
+    with ours(peer) as client:
+        assert made(client) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request", "_transport_for_url"]
+)
+@pytest.mark.parametrize("where", ["class", "object", "class, before the client was made"])
+def test_who_replaces_a_layer_of_the_http_client_sees_every_call(
+    peer: CallPeer, name: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = []
+    found = getattr(httpx2.Client, name)
+
+    def passing(self: Any, *args: Any, **options: Any) -> Any:
+        passed.append(name)
+        return found(self, *args, **options)
+
+    if where.endswith("made"):
+        monkeypatch.setattr(httpx2.Client, name, passing)
+    with ours(peer) as client:
+        ask(client)
+        ask(client)
+        passed.clear()
+        if where == "class":
+            monkeypatch.setattr(httpx2.Client, name, passing)
+        elif where == "object":
+            monkeypatch.setattr(client._client, name, lambda *a, **o: passing(client._client, *a, **o))
+        ask(client)
+        assert passed
+        monkeypatch.undo()
+        count = len(passed)
+        ask(client)
+        assert len(passed) == count
+
+
+def test_who_replaces_the_clients_transport_carries_every_call(peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    carried = []
+    with ours(peer) as client:
+        for _ in range(3):
+            ask(client)
+        found = client._client._transport.handle_request
+
+        def carrying(request: Any) -> Any:
+            carried.append(request.url.path)
+            return found(request)
+
+        monkeypatch.setattr(client._client._transport, "handle_request", carrying)
+        ask(client)
+        assert carried == ["/v1/chat/completions"]
+        monkeypatch.undo()
+        client._client._transport = httpx2.MockTransport(lambda _: httpx2.Response(200, json={"id": "mocked"}))
+        assert ask(client).id == "mocked"
+
+
+def test_a_client_with_credentials_of_its_http_client_sends_them(peer: CallPeer) -> None:
+    def made(client: Any) -> list[Asked]:
+        ask(client)
+        ask(client)
+        client._client.auth = ("user", "secret")
+        ask(client)
+        return peer.take()
+
+    with stock(peer) as client:
+        expected = made(client)
+    with ours(peer) as client:
+        assert made(client) == expected
+
+
+@pytest.mark.parametrize("kind", ["base_url", "call"])
+def test_credentials_in_a_url_are_sent(peer: CallPeer, kind: str) -> None:
+    place = peer.url.replace("https://", "https://user:secret@") + "/v1"
+
+    def made(make: Any) -> list[Asked]:
+        options = {"base_url": place} if kind == "base_url" else {}
+        with make(peer, **options, default_headers={"Authorization": openai.Omit()}) as client:
+            for _ in range(3):
+                path = "/x" if kind == "base_url" else f"{place}/x"
+                client.post(path, cast_to=object, body={"a": 1}, options={"headers": {"authorization": openai.Omit()}})
+        return peer.take()
+
+    assert made(ours) == made(stock)
+
+
+def test_a_closed_client_says_so(peer: CallPeer) -> None:
+    def made(client: Any) -> Any:
+        ask(client)
+        ask(client)
+        client.close()
+        return outcome(lambda: ask(client))
+
+    expected = made(stock(peer))
+    assert expected["class"] is RuntimeError
+    assert made(ours(peer)) == expected
+
+
+def test_an_http_client_of_the_application_is_used_as_it_is(peer: CallPeer) -> None:
+    class Mine(httpx2.Client):
+        sent = 0
+
+        def send(self, *args: Any, **options: Any) -> Any:
+            self.sent += 1
+            return super().send(*args, **options)
+
+    http_client = Mine()
+    with fastlane.OpenAI(
+        api_key="k", base_url=f"{peer.url}/v1", http_client=http_client, plays=[Connection()], max_retries=0
+    ) as client:
+        http_client._transport = ours(peer)._client._transport
+        for _ in range(3):
+            ask(client)
+
+    assert http_client.sent == 3

@@ -24,7 +24,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 
 from benchmarks._paired import cpu_pairs, median
 from benchmarks._report import Figure, Reach, Report, main
-from fastlane._decode import answer_decoder, event_decoder
+from fastlane.decode import answer_decoder, event_decoder
 
 _USAGE = {
     "prompt_tokens": 812, "completion_tokens": 61, "total_tokens": 873,

@@ -94,6 +94,6 @@ def _decoding(client: Any) -> OwnMethods:
 
 @functools.cache
 def _decoder(cast_to: Any) -> Any:
-    from ._decode import answer_decoder  # with the first answer: what it needs is large
+    from .decode import answer_decoder  # with the first answer: what it needs is large
 
     return answer_decoder(cast_to)

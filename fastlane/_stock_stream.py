@@ -12,10 +12,10 @@ from typing import Any
 import openai
 
 from ._body import AsyncObservedBody, SyncObservedBody
-from ._decode import event_decoder
 from ._fast_stream import FastWay
 from ._observation import Observation
 from ._seams import holds
+from .decode import event_decoder
 
 # What the fast way does in the place of, by who has it.
 _OF_CLIENTS = ("_make_sse_decoder", "_process_response_data")

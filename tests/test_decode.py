@@ -15,13 +15,13 @@ from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
-from fastlane import _decode, _seams
-from fastlane._decode import answer_decoder, event_decoder
-from fastlane._decode_proof import same
-from fastlane._decode_schema import validator_of
-from fastlane._decode_strict import certain
-from fastlane._decode_tiers import Tiers, tiers_of_model
-from fastlane._decode_types import doubts, holds_huge_integer, told_apart
+from fastlane import _seams
+from fastlane.decode import _decoders, answer_decoder, event_decoder
+from fastlane.decode._proof import same
+from fastlane.decode._schema import validator_of
+from fastlane.decode._strict import certain
+from fastlane.decode._tiers import Tiers, tiers_of_model
+from fastlane.decode._types import doubts, holds_huge_integer, told_apart
 from tests.fuzz import corpus
 from tests.fuzz.differential import TYPES, Differential, difference, known_models, visible_difference
 
@@ -140,10 +140,10 @@ def test_a_stream_of_a_dialect_that_strict_validation_refuses_is_built_and_tried
         asked += 1
         raise ValueError(data, strict)
 
-    decode = _decode._learning(Tiers(validate, lambda _found, _data: True, len))
+    decode = _decoders._learning(Tiers(validate, lambda _found, _data: True, len))
     assert [decode(b"12") for _ in range(100)] == [2] * 100
     assert asked < 10
-    decode = _decode._learning(Tiers(lambda *_, **__: "found", lambda _found, _data: True, lambda _: "built"))
+    decode = _decoders._learning(Tiers(lambda *_, **__: "found", lambda _found, _data: True, lambda _: "built"))
     assert [decode(b"") for _ in range(3)] == ["found"] * 3
 
 
@@ -158,23 +158,23 @@ def test_only_the_types_that_are_proven_are_decoded() -> None:
 
 
 def test_an_openai_that_builds_objects_otherwise_gets_its_own_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastlane import _decode_proof
+    from fastlane.decode import _proof
 
     def construct(*, value: Any, type_: Any, **_: Any) -> Any:
         made: Any = construct_type(value=value, type_=type_)
         made.__pydantic_fields_set__.add("noted")
         return made
 
-    monkeypatch.setattr(_decode_proof, "construct_type", construct)
-    monkeypatch.setattr(_decode, "_answer_decoders", {})
-    monkeypatch.setattr(_decode, "_event_makers", {})
+    monkeypatch.setattr(_proof, "construct_type", construct)
+    monkeypatch.setattr(_decoders, "_answer_decoders", {})
+    monkeypatch.setattr(_decoders, "_event_makers", {})
     monkeypatch.setattr(_seams, "_found", {})
     for cast_to, _, event in TYPES.values():
         assert (event_decoder if event else answer_decoder)(cast_to) is None
 
 
 def test_many_threads_may_ask_for_the_first_decoder_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_decode, "_answer_decoders", {})
+    monkeypatch.setattr(_decoders, "_answer_decoders", {})
     data, found = written(corpus.COMPLETIONS[1]), []
     ready = threading.Barrier(8)
 

@@ -15,9 +15,8 @@ from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
-from fastlane import _decode_types as types
-from fastlane._decode import answer_decoder, event_decoder
-from fastlane._decode_tiers import EventUnion, Tiers, event_type, tiers_of_model
+from fastlane.decode import _types as types, answer_decoder, event_decoder
+from fastlane.decode._tiers import EventUnion, Tiers, event_type, tiers_of_model
 from tests.fuzz import corpus, mutation
 
 TYPES: dict[str, tuple[Any, list[corpus.Document], bool]] = {

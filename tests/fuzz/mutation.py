@@ -8,7 +8,7 @@ import random
 import re
 from typing import Any, Literal, get_args, get_origin
 
-from fastlane import _decode_types as types
+from fastlane.decode import _types as types
 
 _MARK = "\ue000"
 _RAW = re.compile(f'"{_MARK}([0-9a-f]*){_MARK}"')

@@ -12,8 +12,8 @@ from openai._models import construct_type
 from openai._utils import PropertyInfo
 from openai.types import responses
 
-from fastlane import _decode_types as types
-from fastlane._decode_tiers import EventUnion, Tiers, parsed, tiers_of_model
+from . import _types as types
+from ._tiers import EventUnion, Tiers, parsed, tiers_of_model
 
 # Where parsers of JSON are known to differ.
 _TEXTS = (

@@ -14,10 +14,10 @@ import pydantic
 from openai._compat import field_get_default
 from openai._models import construct_type
 
-from fastlane import _decode_types as types
-from fastlane._decode_schema import union_validator_of
-from fastlane._decode_source import Source
-from fastlane._decode_types import OddType
+from . import _types as types
+from ._schema import union_validator_of
+from ._source import Source
+from ._types import OddType
 
 Build = Callable[[Any], Any]
 """From a JSON object (a dictionary) to the model that the stock client constructs from it."""

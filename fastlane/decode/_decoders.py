@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fastlane import _seams
+from .. import _seams
 
 if TYPE_CHECKING:
-    from fastlane._decode_tiers import EventUnion, Tiers
+    from ._tiers import EventUnion, Tiers
 
 Decoder = Callable[[bytes], Any]
 
@@ -63,12 +63,12 @@ def _event_maker(cast_to: Any) -> Callable[[], Decoder] | None:
     from openai.types.responses import ResponseStreamEvent
 
     if cast_to is ChatCompletionChunk and _holds(cast_to, "events"):
-        from fastlane._decode_tiers import tiers_of_model
+        from ._tiers import tiers_of_model
 
         tiers = tiers_of_model(cast_to, event=True)
         return lambda: _learning(tiers)
     if cast_to == ResponseStreamEvent and _holds(cast_to, "union"):
-        from fastlane._decode_tiers import EventUnion
+        from ._tiers import EventUnion
 
         union = EventUnion(cast_to)
         return lambda: _learning_by_type(union)
@@ -81,7 +81,7 @@ def _answer_decoder(cast_to: Any) -> Decoder | None:
     from openai.types.responses import Response
 
     if cast_to in (ChatCompletion, Response, CreateEmbeddingResponse) and _holds(cast_to, "answers"):
-        from fastlane._decode_tiers import tiers_of_model
+        from ._tiers import tiers_of_model
 
         return _learning(tiers_of_model(cast_to, event=False))
     return None
@@ -90,9 +90,9 @@ def _answer_decoder(cast_to: Any) -> Decoder | None:
 def _holds(cast_to: Any, what: str) -> bool:
     def check() -> bool:
         # Imported here: a private part of openai that has gone is found by this check too.
-        from fastlane import _decode_proof
+        from . import _proof
 
-        return _decode_proof.holds(cast_to, what)
+        return _proof.holds(cast_to, what)
 
     name = "ResponseStreamEvent" if what == "union" else cast_to.__name__
     return _seams.holds(f"openai's construct_type for {name}", check)
@@ -127,7 +127,7 @@ def _learning(tiers: Tiers) -> Decoder:
 
 def _learning_by_type(union: EventUnion) -> Decoder:
     """The same for a stream of several types of event, each learned by itself."""
-    from fastlane._decode_tiers import event_type
+    from ._tiers import event_type
 
     decoders: dict[bytes | None, Decoder] = {}
 

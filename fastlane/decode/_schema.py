@@ -14,7 +14,7 @@ from openai import _models
 from openai._utils import is_annotated_type, strip_annotated_type
 from typing_extensions import TypeAliasType
 
-from fastlane import _decode_types as types
+from . import _types as types
 
 _type_adapter: Any = vars(_models)["TypeAdapter"]
 # What says how to write JSON, or stands for documentation.

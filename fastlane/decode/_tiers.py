@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, get_args
 
 import pydantic_core
 
-from fastlane import _decode_types as types
-from fastlane._decode_build import builder_of
-from fastlane._decode_schema import validator_of
-from fastlane._decode_strict import Repair, repair_of
+from . import _types as types
+from ._build import builder_of
+from ._schema import validator_of
+from ._strict import Repair, repair_of
 
 Decoder = Callable[[bytes], Any]
 """From the bytes of one JSON document to the typed object, or None where the stock client has to decide."""

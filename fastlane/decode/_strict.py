@@ -13,9 +13,9 @@ from typing import Any, get_args, get_origin
 
 from openai._compat import field_get_default
 
-from fastlane import _decode_types as types
-from fastlane._decode_source import Source
-from fastlane._decode_types import OddType
+from . import _types as types
+from ._source import Source
+from ._types import OddType
 
 Repair = Callable[[Any, bytes], bool]
 """Of the object that strict validation made and the bytes that it came from: put it right, or say that it cannot be."""

@@ -12,7 +12,7 @@ from ._call_options import post_options
 from ._context import current_observation, restore
 from ._own_methods import OwnMethods
 from ._request import may_be_a_form
-from ._send import asend, layers_to_pass, send
+from ._send import async_send, layers_to_pass, send
 from ._shell import Shell
 from ._stream import observing
 
@@ -69,8 +69,6 @@ class _Calls:
 
 class Calls(_Calls):
     """The calls of a synchronous client."""
-
-    _client: Any
 
     def post(self, path: str, **arguments: Any) -> Any:
         if self._fastlane is None or not _SYNC_POST.are_own or not _is_plain_post(arguments):
@@ -134,11 +132,11 @@ class Calls(_Calls):
             return observation.take_first_attempt()
         Shell.attach(observation, request, asynchronous=False)
         try:
-            layers = layers_to_pass(self, self._client, request, kwargs) if _SYNC_AROUND.are_own else None
+            layers = layers_to_pass(self, self._client, request, kwargs) if _SYNC_AROUND.are_own else None  # type: ignore[attr-defined]
             if layers is None:
                 response = super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
             else:
-                response = send(layers, self._client, request, stream=stream)
+                response = send(layers, self._client, request, stream=stream)  # type: ignore[attr-defined]
         except BaseException as error:
             observation.attempt_failed(error)
             raise
@@ -164,8 +162,6 @@ class Calls(_Calls):
 
 class AsyncCalls(_Calls):
     """The calls of an asynchronous client."""
-
-    _client: Any
 
     async def post(self, path: str, **arguments: Any) -> Any:
         if self._fastlane is None or not _ASYNC_POST.are_own or not _is_plain_post(arguments):
@@ -227,11 +223,11 @@ class AsyncCalls(_Calls):
             return observation.take_first_attempt()
         Shell.attach(observation, request, asynchronous=True)
         try:
-            layers = layers_to_pass(self, self._client, request, kwargs) if _ASYNC_AROUND.are_own else None
+            layers = layers_to_pass(self, self._client, request, kwargs) if _ASYNC_AROUND.are_own else None  # type: ignore[attr-defined]
             if layers is None:
                 response = await super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
             else:
-                response = await asend(layers, self._client, request, stream=stream)
+                response = await async_send(layers, self._client, request, stream=stream)  # type: ignore[attr-defined]
         except BaseException as error:
             observation.attempt_failed(error)
             raise

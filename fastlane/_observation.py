@@ -35,40 +35,11 @@ class Observation:
     """One call while it lasts. Sans-IO: the clients and streams tell it what happens."""
 
     __slots__ = (
-        "_action",
-        "_action_path",
-        "_body_error",
-        "_done",
-        "_encoded",
-        "_ended_ns",
-        "_error",
-        "_headers",
-        "_issued",
-        "_lock",
-        "_made",
-        "_number",
-        "_outcome",
-        "_over",
-        "_started_ns",
-        "_started_wall_ns",
-        "answer",
-        "attempts",
-        "changes",
-        "decoded",
-        "endpoint",
-        "exhausted",
-        "first_attempt",
-        "method",
-        "model",
-        "origin",
-        "pipeline",
-        "pulling",
-        "received_bytes",
-        "stream",
-        "streaming",
-        "transport",
-        "watchers",
-    )
+        "_action", "_action_path", "_body_error", "_done", "_encoded", "_ended_ns", "_error", "_headers", "_issued",
+        "_lock", "_made", "_number", "_outcome", "_over", "_started_ns", "_started_wall_ns", "answer", "attempts",
+        "changes", "decoded", "endpoint", "exhausted", "first_attempt", "method", "model", "origin", "pipeline",
+        "pulling", "received_bytes", "stream", "streaming", "transport", "watchers",
+    )  # fmt: skip
 
     def __init__(
         self, pipeline: Pipeline, *, method: str, endpoint: str, origin: str, stream: bool, transport: str

@@ -144,7 +144,7 @@ def send(layers: _Layers, http: Any, request: Any, *, stream: bool) -> Any:
     return response
 
 
-async def asend(layers: _Layers, http: Any, request: Any, *, stream: bool) -> Any:
+async def async_send(layers: _Layers, http: Any, request: Any, *, stream: bool) -> Any:
     """Send a request; its answer, with the whole body unless it is to be streamed. Raises the library's errors."""
     started_s = now_ns() / 1e9
     response = await http._transport.handle_async_request(request)

@@ -142,11 +142,16 @@ class Requests:
 
     def are_wanted(self, client: Any) -> bool:
         """Whether they can be built here at all: nothing but openai's own code has a say in them."""
-        return not self._is_azure and self._methods.are_own and _METHODS.isdisjoint(client.__dict__)
+        return (
+            not self._is_azure
+            and not _log.isEnabledFor(logging.DEBUG)  # it says in the log what it does, and what with
+            and self._methods.are_own
+            and _METHODS.isdisjoint(client.__dict__)
+        )
 
     def first(self, client: Any, options: Any, observation: Observation) -> Any:
         """The request of a first attempt, if openai's loop has nothing else to do before it is sent; None otherwise."""
-        if _log.isEnabledFor(logging.DEBUG) or not self.are_wanted(client) or not _asks_for_nothing(client, options):
+        if not self.are_wanted(client) or not _asks_for_nothing(client, options):
             return None
         body = observation.body(options)
         wanted = None if body is None else _wanted(client, options, 0)
@@ -157,8 +162,6 @@ class Requests:
 
     def build(self, client: Any, options: Any, retries_taken: int, body: bytes, stock: Callable[[Any], Any]) -> Any:
         """The request of any attempt with the JSON `body`; `stock` is the stock client's own way to it."""
-        if _log.isEnabledFor(logging.DEBUG):
-            return stock(client)  # which says in the log what it does
         wanted = _wanted(client, options, retries_taken)
         if wanted is None:
             return stock(client)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import openai
 import pytest
 from openai.types.chat import ChatCompletion
@@ -33,6 +32,7 @@ from tests.call_peer import (
     stock,
     trusted,
 )
+from tests.prepared_server import LIBRARY
 
 BODY = json.dumps(ANSWER).encode()
 EVENTS = b'data: {"id": "1", "choices": []}\n\ndata: [DONE]\n\n'
@@ -140,7 +140,7 @@ TYPES: dict[str, Any] = {
     "bytes": bytes,
     "nothing": type(None),
     "a mapping": dict[str, object],
-    "the HTTP library's": httpx2.Response,
+    "the HTTP library's": LIBRARY.Response,
     "openai's": ChatCompletion,
 }
 
@@ -158,7 +158,7 @@ def test_an_answer_comes_in_the_type_that_was_asked_for(peer: CallPeer, name: st
         )
         if isinstance(result, openai.Stream):
             return openai.Stream, list(result)
-        if isinstance(result, httpx2.Response):
+        if isinstance(result, LIBRARY.Response):
             result.read()
             return seen(result)
         return type(result), result

@@ -36,6 +36,22 @@ def running_peer(request: pytest.FixtureRequest) -> Iterator[CallPeer]:
         yield peer
 
 
+@pytest.fixture(scope="module")
+def running_peer_of_one_protocol() -> Iterator[CallPeer]:
+    with CallPeer("HTTP/1.1") as peer:
+        yield peer
+
+
+@pytest.fixture
+def one_peer(running_peer_of_one_protocol: CallPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
+    """For what has nothing to do with the protocol: the one that shows the order of headers."""
+    with trusted(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+    running_peer_of_one_protocol.clear()
+    return running_peer_of_one_protocol
+
+
 @pytest.fixture
 def peer(running_peer: CallPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
     with trusted(tmp_path) as environment:
@@ -278,15 +294,15 @@ def used(peer: CallPeer, client: Any) -> tuple[Any, list[Asked]]:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_subclasss_own_method_is_called_as_often_as_in_a_subclass_of_the_stock_client(
-    peer: CallPeer, name: str, slept: list[float]
+    one_peer: CallPeer, name: str, slept: list[float]
 ) -> None:
     def made(base: Any, make: Callable[..., Any]) -> Any:
         seen: list[str] = []
         kind = type("Mine", (base,), {})
         setattr(kind, name, counting(getattr(base, name), name, seen))
-        plain = make(peer)
+        plain = make(one_peer)
         with kind(api_key="sk-test", base_url=plain.base_url, http_client=plain._client, max_retries=1) as client:
-            return used(peer, client), seen
+            return used(one_peer, client), seen
 
     def like(make: Callable[..., Any]) -> Callable[..., Any]:
         return make
@@ -298,7 +314,7 @@ def test_a_subclasss_own_method_is_called_as_often_as_in_a_subclass_of_the_stock
 @pytest.mark.parametrize("where", ["openai.OpenAI", "the base class", "the client"])
 @pytest.mark.parametrize("first", [False, True], ids=["after the first calls", "before the client is made"])
 def test_who_replaces_a_method_of_openais_sees_what_there_is_to_see(
-    peer: CallPeer, name: str, where: str, first: bool, slept: list[float], monkeypatch: pytest.MonkeyPatch
+    one_peer: CallPeer, name: str, where: str, first: bool, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def made(make: Callable[..., Any]) -> Any:
         seen: list[str] = []
@@ -314,14 +330,14 @@ def test_who_replaces_a_method_of_openais_sees_what_there_is_to_see(
 
             if first and where != "the client":
                 replace(None)
-            with make(peer, max_retries=1) as client:
+            with make(one_peer, max_retries=1) as client:
                 if not first:
                     ask(client)
                     ask(client)
-                    peer.take()
+                    one_peer.take()
                 if not first or where == "the client":
                     replace(client)
-                return used(peer, client), seen
+                return used(one_peer, client), seen
 
     expected, found = made(stock), made(ours)
     if name == "post" and not first:

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import openai
 import pytest
 
 import fastlane
 from tests.call_peer import MESSAGES, PROTOCOLS, Asked, CallPeer, ask, async_ours, async_stock, ours, stock, trusted
+from tests.prepared_server import LIBRARY
 
 TIMES = 3
 """The first call is the stock client's own, the second shows that it can be put together, the third is."""
@@ -23,6 +23,22 @@ TIMES = 3
 def running_peer(request: pytest.FixtureRequest) -> Iterator[CallPeer]:
     with CallPeer(request.param) as peer:
         yield peer
+
+
+@pytest.fixture(scope="module")
+def running_peer_of_one_protocol() -> Iterator[CallPeer]:
+    with CallPeer("HTTP/1.1") as peer:
+        yield peer
+
+
+@pytest.fixture
+def one_peer(running_peer_of_one_protocol: CallPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
+    """For what has nothing to do with the protocol: the one that shows the order of headers."""
+    with trusted(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+    running_peer_of_one_protocol.clear()
+    return running_peer_of_one_protocol
 
 
 @pytest.fixture
@@ -80,9 +96,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "whole seconds": lambda client: ask(client, timeout=7),
     "seconds": lambda client: ask(client, timeout=7.0),
     "half seconds": lambda client: ask(client, timeout=7.5),
-    "four time-outs": lambda client: ask(client, timeout=httpx2.Timeout(7, connect=1.5)),
-    "four time-outs in floats": lambda client: ask(client, timeout=httpx2.Timeout(7.0, connect=1.5)),
-    "no reading time-out": lambda client: ask(client, timeout=httpx2.Timeout(7, read=None)),
+    "four time-outs": lambda client: ask(client, timeout=LIBRARY.Timeout(7, connect=1.5)),
+    "four time-outs in floats": lambda client: ask(client, timeout=LIBRARY.Timeout(7.0, connect=1.5)),
+    "no reading time-out": lambda client: ask(client, timeout=LIBRARY.Timeout(7, read=None)),
     "no time-out": lambda client: ask(client, timeout=None),
     "a time-out that is not given": lambda client: ask(client, timeout=openai.NOT_GIVEN),
     "with options": lambda client: ask(client.with_options(timeout=9, max_retries=1, default_headers={"x-o": "1"})),
@@ -118,7 +134,7 @@ CLIENTS: dict[str, dict[str, Any]] = {
     "with headers": {"default_headers": {"X-Team": "1", "user-agent": "team/1", "x-app": "default"}},
     "with a query": {"default_query": {"api-version": "1", "list": ["a"]}},
     "with a time-out": {"timeout": 5},
-    "with four time-outs": {"timeout": httpx2.Timeout(5.0, read=None)},
+    "with four time-outs": {"timeout": LIBRARY.Timeout(5.0, read=None)},
     "with a key that is asked for": {"api_key": lambda: "sk-asked"},
 }
 
@@ -156,17 +172,17 @@ def test_a_call_sends_what_the_stock_client_sends_however_often_it_is_made(peer:
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
-def test_a_client_sends_what_the_stock_client_sends_whatever_was_called_before(peer: CallPeer, kind: str) -> None:
+def test_a_client_sends_what_the_stock_client_sends_whatever_was_called_before(one_peer: CallPeer, kind: str) -> None:
     names = ["plain", "a header", "another agent", "whole seconds", "seconds", "no time-out", "a header in capitals"]
     names += ["four time-outs", "four time-outs in floats", "a query", "a body", "with options", "plain"]
     expected = {}
-    with stock(peer, **CLIENTS[kind]) as client:
+    with stock(one_peer, **CLIENTS[kind]) as client:
         for name in names:
-            expected[name] = outcome(CALLS[name], client), told(peer.take())
+            expected[name] = outcome(CALLS[name], client), told(one_peer.take())
     for order in (names, names[::-1]):
-        with ours(peer, **CLIENTS[kind]) as client:
+        with ours(one_peer, **CLIENTS[kind]) as client:
             for name in order * TIMES:
-                assert (name, outcome(CALLS[name], client), told(peer.take())) == (name, *expected[name])
+                assert (name, outcome(CALLS[name], client), told(one_peer.take())) == (name, *expected[name])
 
 
 @pytest.mark.asyncio
@@ -184,13 +200,13 @@ async def test_an_async_call_sends_what_the_stock_client_sends(peer: CallPeer, n
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The requests that the stock client's own code makes from now on."""
     built = []
-    library = httpx2.Client.build_request
+    library = LIBRARY.Client.build_request
 
     def build(*args: Any, **options: Any) -> Any:
         built.append(library(*args, **options))
         return built[-1]
 
-    monkeypatch.setattr(httpx2.Client, "build_request", build)
+    monkeypatch.setattr(LIBRARY.Client, "build_request", build)
     return built
 
 
@@ -213,10 +229,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 )
 @pytest.mark.parametrize("kind", ["as it comes", "with four time-outs"])
 def test_a_call_like_an_earlier_one_is_put_together_without_the_stock_clients_code(
-    peer: CallPeer, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    one_peer: CallPeer, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = counted(monkeypatch)
-    with ours(peer, **CLIENTS[kind]) as client:
+    with ours(one_peer, **CLIENTS[kind]) as client:
         for _ in range(4):
             CALLS[name](client)
 
@@ -302,8 +318,8 @@ CHANGES = [value for name, value in sorted(globals().items()) if name.startswith
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change.__name__))
-@pytest.mark.parametrize("headers", [dict, httpx2.Headers], ids=["a dict", "headers of the HTTP library"])
-def test_what_changes_between_two_calls_changes_what_is_sent(peer: CallPeer, change: Any, headers: Any) -> None:
+@pytest.mark.parametrize("headers", [dict, LIBRARY.Headers], ids=["a dict", "headers of the HTTP library"])
+def test_what_changes_between_two_calls_changes_what_is_sent(one_peer: CallPeer, change: Any, headers: Any) -> None:
     def calls(client: Any) -> list[Asked]:
         taken: list[Asked] = []
         for step in (lambda _: None, change, change_default_query_in_place, change):
@@ -311,11 +327,11 @@ def test_what_changes_between_two_calls_changes_what_is_sent(peer: CallPeer, cha
             for _ in range(TIMES):
                 ask(client)
                 ask(client, extra_headers={"x-app": "1"})
-                taken += told(peer.take())
+                taken += told(one_peer.take())
         return [_without_keys(one) for one in taken]
 
     def made(make: Any) -> Any:
-        return make(peer, default_headers=headers({"x-team": "1", "x-of": "all"}), default_query={"a": "b"})
+        return make(one_peer, default_headers=headers({"x-team": "1", "x-of": "all"}), default_query={"a": "b"})
 
     with made(stock) as client:
         expected = calls(client)
@@ -379,8 +395,8 @@ def test_threads_that_share_a_client_never_send_a_key_that_was_not_the_clients_a
 
 
 def test_nothing_grows_with_ever_new_headers_places_and_times() -> None:
-    answer = httpx2.MockTransport(lambda _: httpx2.Response(200, json={}))
-    http_client = httpx2.Client(transport=answer)
+    answer = LIBRARY.MockTransport(lambda _: LIBRARY.Response(200, json={}))
+    http_client = LIBRARY.Client(transport=answer)
     with fastlane.OpenAI(api_key="sk-test", base_url="http://x/v1", http_client=http_client) as client:
         for number in range(700):
             headers = {f"x-{number}": "1"}

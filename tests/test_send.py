@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import openai
 import pytest
 
@@ -30,6 +30,7 @@ from tests.call_peer import (
     stock,
     trusted,
 )
+from tests.prepared_server import LIBRARY
 
 
 @pytest.fixture(scope="module", params=PROTOCOLS)
@@ -186,7 +187,7 @@ def test_redirects_that_are_not_followed_are_not_followed(peer: CallPeer) -> Non
 def test_the_logs_say_what_they_say_of_the_stock_client(
     peer: CallPeer, caplog: pytest.LogCaptureFixture, level: int, stream: bool
 ) -> None:
-    names = ("openai", "httpx2")
+    names = ("openai", LIBRARY.__name__)
 
     def lines(client: Any) -> list[tuple[str, int, str]]:
         caplog.clear()
@@ -200,7 +201,7 @@ def test_the_logs_say_what_they_say_of_the_stock_client(
             if stream:
                 list(answer)
         return [
-            (record.name, record.levelno, record.getMessage())
+            (record.name, record.levelno, re.sub("retry-[0-9a-f-]+", "retry-", record.getMessage()))
             for record in caplog.records
             if record.name.partition(".")[0] in names
         ]
@@ -244,20 +245,20 @@ def test_who_replaces_a_layer_of_the_http_client_sees_every_call(
     peer: CallPeer, name: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed = []
-    found = getattr(httpx2.Client, name)
+    found = getattr(LIBRARY.Client, name)
 
     def passing(self: Any, *args: Any, **options: Any) -> Any:
         passed.append(name)
         return found(self, *args, **options)
 
     if where.endswith("made"):
-        monkeypatch.setattr(httpx2.Client, name, passing)
+        monkeypatch.setattr(LIBRARY.Client, name, passing)
     with ours(peer) as client:
         ask(client)
         ask(client)
         passed.clear()
         if where == "class":
-            monkeypatch.setattr(httpx2.Client, name, passing)
+            monkeypatch.setattr(LIBRARY.Client, name, passing)
         elif where == "object":
             monkeypatch.setattr(client._client, name, lambda *a, **o: passing(client._client, *a, **o))
         ask(client)
@@ -283,7 +284,7 @@ def test_who_replaces_the_clients_transport_carries_every_call(peer: CallPeer, m
         ask(client)
         assert carried == ["/v1/chat/completions"]
         monkeypatch.undo()
-        client._client._transport = httpx2.MockTransport(lambda _: httpx2.Response(200, json={"id": "mocked"}))
+        client._client._transport = LIBRARY.MockTransport(lambda _: LIBRARY.Response(200, json={"id": "mocked"}))
         assert ask(client).id == "mocked"
 
 
@@ -324,12 +325,12 @@ def test_a_closed_client_says_so(peer: CallPeer) -> None:
         return outcome(lambda: ask(client))
 
     expected = made(stock(peer))
-    assert expected["class"] is RuntimeError
+    assert expected["said"]
     assert made(ours(peer)) == expected
 
 
 def test_an_http_client_of_the_application_is_used_as_it_is(peer: CallPeer) -> None:
-    class Mine(httpx2.Client):
+    class Mine(LIBRARY.Client):  # type: ignore[misc]
         sent = 0
 
         def send(self, *args: Any, **options: Any) -> Any:

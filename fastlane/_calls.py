@@ -117,7 +117,7 @@ class Calls(_Calls):
         except Exception as error:  # noqa: BLE001 - raised again where openai's loop sends its first attempt
             observation.attempted(request, None, error)
             return _THE_LONG_WAY
-        if not response.is_success:
+        if not 200 <= response.status_code < 300:
             observation.attempted(request, response, None)
             return _THE_LONG_WAY
         return self._process_response(
@@ -208,7 +208,7 @@ class AsyncCalls(_Calls):
         except Exception as error:  # noqa: BLE001 - raised again where openai's loop sends its first attempt
             observation.attempted(request, None, error)
             return _THE_LONG_WAY
-        if not response.is_success:
+        if not 200 <= response.status_code < 300:
             observation.attempted(request, response, None)
             return _THE_LONG_WAY
         return await self._process_response(

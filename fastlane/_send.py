@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+from datetime import timedelta
+from operator import attrgetter, is_
 from typing import Any
 
 from ._clock import now_ns
@@ -26,8 +28,9 @@ class _Layers:
     def __init__(self, client: type[Any]) -> None:
         self._class = client
         library: Any = next(base for base in client.__mro__ if base.__module__.partition(".")[0] in ("httpx", "httpx2"))
-        self._methods = {name: getattr(client, name) for name in _METHODS}
-        self._is_stock = all(_is_own_method(client, name) for name in self._methods)
+        self._read: Any = attrgetter(*_METHODS)
+        self._methods = self._read(client)
+        self._is_stock = all(_is_own_method(client, name) for name in _METHODS)
         module = library.send.__globals__
         self._bound: Any = module["BoundAsyncStream" if library.__name__.startswith("Async") else "BoundSyncStream"]
         self._wants_response = "response" in inspect.signature(self._bound).parameters
@@ -37,11 +40,7 @@ class _Layers:
     @property
     def are_stock(self) -> bool:
         """Whether they are the library's own: an instrumentation or a mock may have replaced one at any time."""
-        client = self._class
-        for name, method in self._methods.items():
-            if getattr(client, name) is not method:
-                return False
-        return self._is_stock
+        return self._is_stock and all(map(is_, self._read(self._class), self._methods))
 
     def bind(self, response: Any, started_s: float) -> None:
         """Have the answer's body say how long the exchange took, as the library does."""
@@ -90,14 +89,17 @@ def layers_to_pass(client: Any, http: Any, request: Any, options: dict[str, Any]
     return layers
 
 
-def _received(layers: _Layers, http: Any, request: Any, response: Any, started_s: float) -> bool:
-    """What the library does with the head of an answer; whether it is a redirect."""
+def _received(layers: _Layers, http: Any, request: Any, response: Any) -> bool:
+    """What the library does with the head of an answer; whether its body needs no decoding."""
     response.request = request
-    layers.bind(response, started_s)
-    for line in response.headers._list:
-        if line[1] in _SET_COOKIE:
-            http._cookies.extract_cookies(response)
-            break
+    plain, cookies = True, False
+    for _, name, _ in response.headers._list:
+        if name == b"content-encoding":
+            plain = False
+        elif name in _SET_COOKIE:
+            cookies = True
+    if cookies:
+        http._cookies.extract_cookies(response)
     response.default_encoding = http._default_encoding
     if layers.log.isEnabledFor(logging.INFO):
         layers.log.info(
@@ -108,15 +110,15 @@ def _received(layers: _Layers, http: Any, request: Any, response: Any, started_s
             response.status_code,
             response.reason_phrase,
         )
-    return response.status_code in _REDIRECTS and response.has_redirect_location
+    return plain
 
 
-def _is_plain(response: Any) -> bool:
-    """Whether the body needs no decoding."""
-    return all(line[1] != b"content-encoding" for line in response.headers._list)
+def _is_redirect(response: Any) -> bool:
+    return response.status_code in _REDIRECTS and bool(response.has_redirect_location)
 
 
-def _take(response: Any, pieces: list[bytes]) -> None:
+def _take(response: Any, pieces: list[bytes], started_s: float) -> None:
+    response.elapsed = timedelta(seconds=now_ns() / 1e9 - started_s)
     response._content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     response.is_stream_consumed = True
     response._num_bytes_downloaded = len(response._content)
@@ -128,16 +130,21 @@ def send(layers: _Layers, http: Any, request: Any, *, stream: bool) -> Any:
     started_s = now_ns() / 1e9
     response = http._transport.handle_request(request)
     try:
-        if _received(layers, http, request, response, started_s):
+        plain = _received(layers, http, request, response)
+        if _is_redirect(response):
+            layers.bind(response, started_s)
             following = http._build_redirect_request(request, response)
             response.read()
             response = http._send_handling_redirects(following, follow_redirects=True, history=[response])
-        if not stream:
-            if response.history or not _is_plain(response):
-                response.read()
-            else:
-                _take(response, list(response.stream._stream))
-                response.stream.close()
+            plain = False
+        elif stream or not plain:
+            layers.bind(response, started_s)
+        if plain and not stream:
+            pieces = list(response.stream)
+            response.stream.close()
+            _take(response, pieces, started_s)
+        elif not stream:
+            response.read()
     except BaseException:
         response.close()
         raise
@@ -149,17 +156,21 @@ async def async_send(layers: _Layers, http: Any, request: Any, *, stream: bool) 
     started_s = now_ns() / 1e9
     response = await http._transport.handle_async_request(request)
     try:
-        if _received(layers, http, request, response, started_s):
+        plain = _received(layers, http, request, response)
+        if _is_redirect(response):
+            layers.bind(response, started_s)
             following = http._build_redirect_request(request, response)
             await response.aread()
             response = await http._send_handling_redirects(following, follow_redirects=True, history=[response])
-        if not stream:
-            if response.history or not _is_plain(response):
-                await response.aread()
-            else:
-                pieces = [piece async for piece in response.stream._stream]
-                _take(response, pieces)
-                await response.stream.aclose()
+            plain = False
+        elif stream or not plain:
+            layers.bind(response, started_s)
+        if plain and not stream:
+            pieces = [piece async for piece in response.stream]
+            await response.stream.aclose()
+            _take(response, pieces, started_s)
+        elif not stream:
+            await response.aread()
     except BaseException:
         await response.aclose()
         raise

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import weakref
 from typing import Any
 
 import openai
@@ -155,6 +157,17 @@ def test_only_the_types_that_are_proven_are_decoded() -> None:
     no_events: list[Any] = [Own, ChatCompletion, Response, object, {}]
     assert [answer_decoder(cast_to) for cast_to in no_answers] == [None] * len(no_answers)
     assert [event_decoder(cast_to) for cast_to in no_events] == [None] * len(no_events)
+
+
+def test_a_class_of_the_applications_own_is_not_kept() -> None:
+    class Own(ChatCompletion):
+        pass
+
+    assert answer_decoder(Own) is event_decoder(Own) is None
+    kept = weakref.ref(Own)
+    del Own
+    gc.collect()
+    assert kept() is None
 
 
 def test_an_openai_that_builds_objects_otherwise_gets_its_own_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _seams
 
@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     from ._tiers import EventUnion, Tiers
 
 Decoder = Callable[[bytes], Any]
+"""From the bytes of one JSON document to the typed object, or None where the stock client has to decide."""
 
+_Made = TypeVar("_Made")
+
+# Documents that are not offered to strict validation after it has refused two in a row. Doubled with every refusal, so
+# that a dialect which it never accepts soon costs next to nothing more.
 _FEWEST_SKIPPED = 16
 _MOST_SKIPPED = 1024
 
 _making = threading.Lock()
-_event_makers: dict[Any, Callable[[], Decoder] | None] = {}
-_answer_decoders: dict[Any, Decoder | None] = {}
+_event_makers: dict[Any, Callable[[], Decoder]] = {}
+_answer_decoders: dict[Any, Decoder] = {}
 
 
 def event_decoder(cast_to: Any) -> Decoder | None:
@@ -33,10 +38,9 @@ def event_decoder(cast_to: Any) -> Decoder | None:
     decide: no JSON object, an "error" that says something, an unknown type of event. It never raises.
     """
     try:
-        make = _event_makers[cast_to]
-    except KeyError:
-        with _making:
-            make = _event_makers[cast_to] = _event_maker(cast_to)
+        make = _event_makers.get(cast_to)
+        if make is None:
+            make = _made(cast_to, _event_maker, _event_makers)
     except TypeError:  # Not hashable, and none of openai's types.
         return None
     return make() if make is not None else None
@@ -49,13 +53,19 @@ def answer_decoder(cast_to: Any) -> Decoder | None:
     never raises.
     """
     try:
-        return _answer_decoders[cast_to]
-    except KeyError:
-        with _making:
-            made = _answer_decoders[cast_to] = _answer_decoder(cast_to)
-        return made
+        decoder = _answer_decoders.get(cast_to)
+        return decoder if decoder is not None else _made(cast_to, _answer_decoder, _answer_decoders)
     except TypeError:
         return None
+
+
+def _made(cast_to: Any, make: Callable[[Any], _Made | None], kept: dict[Any, _Made]) -> _Made | None:
+    with _making:
+        made = make(cast_to)
+        # Classes of an application come and go, and nothing here keeps them.
+        if made is not None:
+            made = kept.setdefault(cast_to, made)
+    return made
 
 
 def _event_maker(cast_to: Any) -> Callable[[], Decoder] | None:

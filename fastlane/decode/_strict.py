@@ -21,7 +21,7 @@ Repair = Callable[[Any, bytes], bool]
 """Of the object that strict validation made and the bytes that it came from: put it right, or say that it cannot be."""
 Check = Callable[[Any], bool]
 
-_LIMIT = "9007199254740992.0"  # types.EXACT_FLOATS
+_LIMIT = repr(types.EXACT_FLOATS)
 
 
 @cache

@@ -12,11 +12,9 @@ import pydantic_core
 
 from . import _types as types
 from ._build import builder_of
+from ._decoders import Decoder
 from ._schema import validator_of
 from ._strict import Repair, repair_of
-
-Decoder = Callable[[bytes], Any]
-"""From the bytes of one JSON document to the typed object, or None where the stock client has to decide."""
 
 _WIDE = 8
 _TYPE = re.compile(rb'"type"\s*:\s*"([^"\\]*)"')
@@ -53,6 +51,7 @@ def parsed(data: bytes) -> Any:
         return json.loads(data.decode())
 
 
+@cache
 def tiers_of_model(model: Any, *, event: bool) -> Tiers:
     """The tiers of an answer, or of the events of a stream, that the stock client constructs."""
     build = builder_of(model)

@@ -13,6 +13,7 @@ from openai._types import NotGiven
 
 from . import _seams
 from ._own_methods import OwnMethods
+from .decode import answer_decoder
 
 _RAW = RAW_RESPONSE_HEADER.lower().encode()
 
@@ -26,10 +27,7 @@ def decode(client: Any, cast_to: Any, options: Any, response: Any) -> Any:
     decoding = _decoding(kind)
     if not decoding.are_own or client._strict_response_validation or _is_raw(response):
         return UNDECODED
-    # (Classes of an application come and go, and nothing of ours should keep them.)
-    if not getattr(cast_to, "__module__", "").startswith("openai."):
-        return UNDECODED
-    decoder = _decoder(cast_to)
+    decoder = answer_decoder(cast_to)
     if decoder is None or "_process_response_data" in client.__dict__:
         return UNDECODED
     content_type = request_id = None
@@ -64,7 +62,7 @@ def open_stream(cast_to: Any, client: Any, stream_cls: Any, options: Any, respon
     # Who asks for the HTTP library's answer gets that.
     if not getattr(cast_to, "__module__", "").startswith(("openai.", "typing", "builtins")):
         return UNDECODED
-    if not _seams.holds("openai.Stream", _streams_are_as_expected):
+    if not _seams.holds("openai.Stream()", _streams_are_as_expected):
         return UNDECODED
     return stream_cls(cast_to=_event_type(stream_cls), response=response, client=client, options=options)
 
@@ -87,13 +85,6 @@ def _is_raw(response: Any) -> bool:
         return True
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)  # an application's classes come and go
 def _decoding(client: Any) -> OwnMethods:
     return OwnMethods(("_process_response_data",), client)
-
-
-@functools.cache
-def _decoder(cast_to: Any) -> Any:
-    from .decode import answer_decoder  # with the first answer: what it needs is large
-
-    return answer_decoder(cast_to)

@@ -54,7 +54,7 @@ def _is_own_method(client: type[Any], name: str) -> bool:
     return is_own(next(base for base in client.__mro__ if name in base.__dict__), name)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)  # an application's classes come and go
 def _layers(client: type[Any]) -> _Layers | None:
     try:
         return _Layers(client)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import openai
@@ -13,9 +13,9 @@ from ._observation import EXTENSION, Observation
 from ._stock_stream import fast_way, is_only_iterated
 
 
-@cache
+@lru_cache(maxsize=256)  # an application's classes come and go
 def observing(stream_cls: Any) -> Any:
-    """The observing subclass of a stream class such as `Stream[ChatCompletionChunk]`; made once for each."""
+    """The observing subclass of a stream class such as `Stream[ChatCompletionChunk]`, which it remembers."""
     origin = getattr(stream_cls, "__origin__", stream_cls)
     make = _observing_async if issubclass(origin, openai.AsyncStream) else _observing_sync
     made = make(stream_cls)

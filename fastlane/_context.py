@@ -14,11 +14,13 @@ _T = TypeVar("_T")
 class Issued:
     """A call on its way from a resource of ours to `request()`."""
 
-    __slots__ = ("body", "ns", "written")
+    __slots__ = ("body", "is_direct", "ns", "written")
 
-    def __init__(self, ns: int) -> None:
+    def __init__(self, ns: int, *, is_direct: bool) -> None:
         self.ns = ns
         """Monotonic nanoseconds at which the application issued it."""
+        self.is_direct = is_direct
+        """Nobody between the resource and our client's own `post()` could change the body."""
         self.body: dict[str, Any] | None = None
         self.written: bytes | None = None
         """The bytes of `body`, where they were written to find out whether it is plain JSON."""

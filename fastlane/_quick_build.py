@@ -217,7 +217,7 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
         if type(value) is list:
             body[name] = _copied(value)
     call = issued.get()
-    if call is not None and written is not None:
+    if call is not None and call.is_direct and written is not None:
         call.body, call.written = body, written
     return body, odd
 

@@ -29,7 +29,10 @@ _LOOPING = (
     "_send_request", "_process_response",
 )  # fmt: skip
 
-_METHODS = frozenset({*_BUILDING, *_LOOPING})
+# Another one than ours may change the body that it was called with, after that was written.
+_ENTRY = "request"
+
+_METHODS = frozenset({*_BUILDING, *_LOOPING, _ENTRY})
 
 _log = logging.getLogger("openai._base_client")
 

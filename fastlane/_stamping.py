@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
+from ._calls import AsyncCalls, Calls
 from ._clock import now_ns
 from ._context import Issued, issued, restore
 from ._quick_build import Quick, quick
@@ -41,12 +43,21 @@ class _Method:
         return copied.whole
 
 
+def _posts_directly(resource: Any) -> bool:
+    """Whether a resource hands what it has built to our client's own `post()`.
+
+    An application's class may have another one, and so may the resource: what was built is theirs to change then.
+    """
+    post = resource._post
+    return type(post) is MethodType and (post.__func__ is Calls.post or post.__func__ is AsyncCalls.post)
+
+
 def _stamped(resource: type[Any], name: str) -> Any:
     method = _Method(resource, name)
 
     @functools.wraps(getattr(resource, name))
     def stamped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        token = issued.set(Issued(now_ns()))
+        token = issued.set(Issued(now_ns(), is_direct=_posts_directly(self)))
         try:
             return method.now(args, kwargs)(self, *args, **kwargs)
         finally:
@@ -60,7 +71,7 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
 
     @functools.wraps(getattr(resource, name))
     async def stamped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        token = issued.set(Issued(now_ns()))
+        token = issued.set(Issued(now_ns(), is_direct=_posts_directly(self)))
         try:
             return await method.now(args, kwargs)(self, *args, **kwargs)
         finally:

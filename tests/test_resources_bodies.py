@@ -431,3 +431,69 @@ def test_an_asynchronous_call_sends_and_raises_what_the_stock_clients_does(
     )
 
     assert ours == stock
+
+
+def adding(body: Any) -> None:
+    body["messages"].insert(0, {"role": "system", "content": "be brief"})
+    body["user"] = "me"
+
+
+def with_its_own_post(client: type[openai.OpenAI], arguments: dict[str, Any]) -> openai.OpenAI:
+    class Own(client):  # type: ignore[valid-type, misc]
+        def post(self, path: str, **more: Any) -> Any:
+            adding(more["body"])
+            return super().post(path, **more)
+
+    return Own(**arguments)
+
+
+def with_its_own_request(client: type[openai.OpenAI], arguments: dict[str, Any]) -> openai.OpenAI:
+    class Own(client):  # type: ignore[valid-type, misc]
+        def request(self, cast_to: Any, options: Any, **more: Any) -> Any:
+            adding(options.json_data)
+            return super().request(cast_to, options, **more)
+
+    return Own(**arguments)
+
+
+def with_a_request_put_into_it(client: type[openai.OpenAI], arguments: dict[str, Any]) -> openai.OpenAI:
+    made: Any = client(**arguments)
+    stock = made.request
+
+    def request(cast_to: Any, options: Any, **more: Any) -> Any:
+        adding(options.json_data)
+        return stock(cast_to, options, **more)
+
+    made.request = request
+    return made  # type: ignore[no-any-return]
+
+
+def with_a_post_put_into_its_resource(client: type[openai.OpenAI], arguments: dict[str, Any]) -> openai.OpenAI:
+    made = client(**arguments)
+    resource: Any = made.chat.completions
+    stock = resource._post
+
+    def post(path: str, **more: Any) -> Any:
+        adding(more["body"])
+        return stock(path, **more)
+
+    resource._post = post
+    return made
+
+
+@pytest.mark.parametrize(
+    "made",
+    [with_its_own_post, with_its_own_request, with_a_request_put_into_it, with_a_post_put_into_its_resource],
+)
+def test_what_an_application_changes_in_a_body_on_its_way_is_sent(
+    server: Provider, made: Callable[[type[openai.OpenAI], dict[str, Any]], openai.OpenAI]
+) -> None:
+    sent = []
+    for kind in (openai.OpenAI, fastlane.OpenAI):
+        with made(kind, server.arguments) as client:
+            for _ in range(3):
+                client.chat.completions.create(model="m", messages=[{"role": "user", "content": "?"}])
+        sent.append(server.sent())
+
+    assert sent[1] == sent[0]
+    assert all(b"be brief" in body for _, body in sent[1])

@@ -109,9 +109,13 @@ class Observation:
     def take_first_attempt(self) -> Any:
         """The response of the attempt that was made before openai's loop began; raises its error."""
         (_, response, error), self.first_attempt = self.first_attempt or (None, None, None), None
-        if error is not None:
-            raise error
-        return response
+        try:
+            if error is not None:
+                raise error
+            return response
+        finally:
+            # Its traceback keeps this frame, and with the error in it neither would go before a garbage collection.
+            del error
 
     def begin_attempt(self, request_body_bytes: int | None) -> AttemptStamps:
         """An attempt is handed to the HTTP client."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -408,3 +410,51 @@ def test_a_key_that_is_asked_for_is_asked_for_before_every_attempt(peer: CallPee
         return peer.take()
 
     assert made(ours) == made(stock)
+
+
+def left_of(error: BaseException) -> list[weakref.ref[Any]]:
+    """Whether an error and the errors behind it are still there."""
+    found: list[weakref.ref[Any]] = []
+    behind: BaseException | None = error
+    while behind is not None:
+        found.append(weakref.ref(behind))
+        behind = behind.__cause__
+    return found
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """What is in a cycle stays."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_an_error_and_its_request_are_gone_with_the_last_who_holds_them(peer: CallPeer) -> None:
+    with ours(peer) as client:
+        for _ in range(3):  # the last by the fast path
+            peer.replies[:] = [Reply(0)]
+            try:
+                ask(client)
+            except openai.APIConnectionError as error:
+                left = left_of(error)
+            assert len(left) > 1
+            assert [one() for one in left] == [None] * len(left)
+            ask(client)
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("no_collection")
+async def test_an_error_of_an_asynchronous_call_is_gone_with_the_last_who_holds_it(peer: CallPeer) -> None:
+    async with async_ours(peer) as client:
+        for _ in range(3):
+            peer.replies[:] = [Reply(0)]
+            try:
+                await ask(client)
+            except openai.APIConnectionError as error:
+                left = left_of(error)
+            assert len(left) > 1
+            assert [one() for one in left] == [None] * len(left)
+            await ask(client)

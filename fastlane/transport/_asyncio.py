@@ -241,7 +241,8 @@ class AsyncioLink(OpeningLink):
         if not begin and (exchange.is_over or exchange.answer_head is not None):
             return False
         if self._dead or http is None or transport is None or transport.is_closing():
-            raise exchange.error or TransportError("ReadError", CLOSED, unprocessed=begin)
+            error = exchange.error
+            raise error.again() if error is not None else TransportError("ReadError", CLOSED, unprocessed=begin)
         if begin:
             clean = not transport.get_write_buffer_size()
             self.begin(exchange, self._socket, end=last and not data)

@@ -144,7 +144,7 @@ class SyncEngine(_Engine):
                     sent(trace, link)
                 while exchange.answer_head is None:
                     if exchange.error is not None:
-                        raise exchange.error
+                        raise exchange.error.again()  # lest the error and this frame keep each other
                     if not exchange.wait(timeouts.read):
                         raise TransportError("ReadTimeout", "The server did not answer in time.")
                 if trace is not None:
@@ -230,7 +230,7 @@ class AsyncEngine(_Engine):
                     await awaited(sent, trace, link)
                 while exchange.answer_head is None:
                     if exchange.error is not None:
-                        raise exchange.error
+                        raise exchange.error.again()  # lest the error and this frame keep each other
                     if not await exchange.expect(timeouts.read):
                         raise TransportError("ReadTimeout", "The server did not answer in time.")
                 if trace is not None:

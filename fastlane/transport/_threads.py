@@ -195,7 +195,8 @@ class ThreadLink(OpeningLink):
         if not begin and (exchange.is_over or exchange.answer_head is not None):
             return position, False
         if self._dead or self.http is None:
-            raise exchange.error or TransportError("ReadError", CLOSED, unprocessed=begin)
+            error = exchange.error
+            raise error.again() if error is not None else TransportError("ReadError", CLOSED, unprocessed=begin)
         sent_bytes, clean = self._sent_bytes, not self._unsent
         if begin:
             self.begin(exchange, self._socket, end=last and not data)

@@ -7,18 +7,12 @@ when its stdin does.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import socket
-import sys
-import tempfile
-import threading
-from pathlib import Path
 from typing import Any
 
 from hpack.hpack import Encoder
 
-from fastlane.emulator._certificates import make_tls
+from benchmarks._serving import serve
 
 TEXT = "Your reservation has been changed."
 _MESSAGE: dict[str, Any] = {"role": "assistant", "content": TEXT, "refusal": None, "annotations": []}
@@ -123,29 +117,5 @@ def _serve_http1(sock: Any) -> None:
         sock.sendall(_HTTP1)
 
 
-def _serve(sock: Any, context: Any) -> None:
-    with contextlib.suppress(OSError), context.wrap_socket(sock, server_side=True) as wrapped:
-        wrapped.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        (_serve_http2 if wrapped.selected_alpn_protocol() == "h2" else _serve_http1)(wrapped)
-
-
-def _accept(listener: socket.socket, context: Any) -> None:
-    while True:
-        sock, _ = listener.accept()
-        threading.Thread(target=_serve, args=(sock, context), daemon=True).start()
-
-
-def main() -> None:
-    """Serve until stdin ends."""
-    tls = make_tls("127.0.0.1", http2=True)
-    with tempfile.TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
-        authority = Path(directory) / "authority.pem"
-        authority.write_bytes(tls.authority_pem)
-        threading.Thread(target=_accept, args=(listener, tls.context), daemon=True).start()
-        sys.stdout.write(json.dumps({"port": listener.getsockname()[1], "authority": str(authority)}) + "\n")
-        sys.stdout.flush()
-        sys.stdin.read()
-
-
 if __name__ == "__main__":
-    main()
+    serve(_serve_http2, _serve_http1)

@@ -7,21 +7,15 @@ its stdin does.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import select
-import socket
-import sys
-import tempfile
-import threading
-from pathlib import Path
 from typing import Any
 
 import h2.config
 import h2.connection
 import h2.events
 
-from fastlane.emulator._certificates import make_tls
+from benchmarks._serving import serve
 
 _CHOICE = {"index": 0, "delta": {"content": " word"}, "logprobs": None, "finish_reason": None}
 _CHUNK = {
@@ -105,32 +99,5 @@ def _serve_http1(sock: Any) -> None:
         sock.sendall(_HTTP1_CHUNK * _EVENTS_AT_ONCE)
 
 
-def _serve(sock: Any, context: Any) -> None:
-    with contextlib.suppress(OSError), context.wrap_socket(sock, server_side=True) as wrapped:
-        wrapped.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if wrapped.selected_alpn_protocol() == "h2":
-            _Http2(wrapped).serve()
-        else:
-            _serve_http1(wrapped)
-
-
-def _accept(listener: socket.socket, context: Any) -> None:
-    while True:
-        sock, _ = listener.accept()
-        threading.Thread(target=_serve, args=(sock, context), daemon=True).start()
-
-
-def main() -> None:
-    """Serve until stdin ends."""
-    tls = make_tls("127.0.0.1", http2=True)
-    with tempfile.TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
-        authority = Path(directory) / "authority.pem"
-        authority.write_bytes(tls.authority_pem)
-        threading.Thread(target=_accept, args=(listener, tls.context), daemon=True).start()
-        sys.stdout.write(json.dumps({"port": listener.getsockname()[1], "authority": str(authority)}) + "\n")
-        sys.stdout.flush()
-        sys.stdin.read()
-
-
 if __name__ == "__main__":
-    main()
+    serve(lambda sock: _Http2(sock).serve(), _serve_http1)

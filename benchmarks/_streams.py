@@ -105,13 +105,18 @@ class _Begun:
     def __init__(self, streams: int) -> None:
         self._missing = streams
         self._lock = threading.Lock()
-        self.all = threading.Event()
+        self._all = threading.Event()
 
     def one(self) -> None:
         with self._lock:
             self._missing -= 1
             if not self._missing:
-                self.all.set()
+                self._all.set()
+
+    def wait(self) -> None:
+        """Block until all have; raises RuntimeError where one does not in time."""
+        if not self._all.wait(_PATIENCE_S):
+            raise RuntimeError(f"{self._missing} streams have not begun")
 
 
 def _asked(streams: int, token_ms: float, window_s: float) -> list[tuple[int, dict[str, str]]]:
@@ -159,7 +164,7 @@ async def async_turn(side: str, emulator: Emulator, *, streams: int, token_ms: f
     async with _opened(side, emulator.base_url) as client:
         emulator.clear()
         reading = [asyncio.create_task(read(client, headers)) for _, headers in asked]
-        await asyncio.to_thread(begun.all.wait, _PATIENCE_S)
+        await asyncio.to_thread(begun.wait)
         window = _Window(emulator, side)
         window.open()
         await asyncio.sleep(window_s)
@@ -188,7 +193,7 @@ def sync_turn(side: str, emulator: Emulator, *, streams: int, token_ms: float, w
         client.models.list()
         emulator.clear()
         reading = [pool.submit(read, client, headers) for _, headers in asked]
-        begun.all.wait(_PATIENCE_S)
+        begun.wait()
         window = _Window(emulator, side)
         window.open()
         threading.Event().wait(window_s)
@@ -222,7 +227,7 @@ async def lateness_turn(
     async with _opened(side, emulator.base_url) as client:
         emulator.clear()
         reading = [asyncio.create_task(read(client, number, headers)) for number, (_, headers) in enumerate(asked)]
-        await asyncio.to_thread(begun.all.wait, _PATIENCE_S)
+        await asyncio.to_thread(begun.wait)
         started = now_ns()
         came = await asyncio.gather(*reading)
     log = {request.tag: request.token_ns for request in await asyncio.to_thread(emulator.log)}

@@ -1,0 +1,41 @@
+"""The part of the benchmarks' own servers that listens: TLS, a thread for each connection, the protocol by its ALPN."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastlane.emulator._certificates import make_tls
+
+Speak = Callable[[Any], None]
+"""Serve one connection to its end; an OSError ends it too."""
+
+
+def serve(http2: Speak, http1: Speak) -> None:
+    """Say the port and the file of the certificate authority on stdout, and serve until stdin ends."""
+    tls = make_tls("127.0.0.1", http2=True)
+
+    def one(sock: socket.socket) -> None:
+        with contextlib.suppress(OSError), tls.context.wrap_socket(sock, server_side=True) as wrapped:
+            wrapped.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            (http2 if wrapped.selected_alpn_protocol() == "h2" else http1)(wrapped)
+
+    def accept(listener: socket.socket) -> None:
+        while True:
+            sock, _ = listener.accept()
+            threading.Thread(target=one, args=(sock,), daemon=True).start()
+
+    with tempfile.TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        authority = Path(directory) / "authority.pem"
+        authority.write_bytes(tls.authority_pem)
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        sys.stdout.write(json.dumps({"port": listener.getsockname()[1], "authority": str(authority)}) + "\n")
+        sys.stdout.flush()
+        sys.stdin.read()

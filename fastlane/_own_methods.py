@@ -31,16 +31,17 @@ class _Owner:
         self._owner = owner
         self._names = names
         self._read: Any = attrgetter(*names, "__class__", "__mro__")
-        self._seen: tuple[Any, ...] = ()
-        self._were_own = False
+        self._last: tuple[tuple[Any, ...], bool] = ((), False)
+        """What was found the last time, and whether it was all its own: one value, for threads that ask meanwhile."""
 
     def has_own(self) -> bool:
         found = self._read(self._owner)
         # By identity: an instrumentation's wrapper may claim to equal what it wraps.
-        if not self._seen or not all(map(is_, found, self._seen)):
-            self._were_own = all(_is_own(self._owner, name) for name in self._names)
-            self._seen = found
-        return self._were_own
+        seen, were_own = self._last
+        if not seen or not all(map(is_, found, seen)):
+            were_own = all(_is_own(self._owner, name) for name in self._names)
+            self._last = (found, were_own)
+        return were_own
 
 
 def _is_own(owner: type[Any], name: str) -> bool:

@@ -71,7 +71,7 @@ class _Engine:
             extensions["reason_phrase"] = head.reason
         stream = body(self._library, request, exchange, link, pool, read_timeout_s)
         response = response_of(self._library, head.status, head.headers, stream, extensions)
-        if any(name == b"content-encoding" or name.lower() == b"content-encoding" for name, _ in head.headers):
+        if any(name.lower() == b"content-encoding" for name, _ in head.headers):
             bound_expansion(response, self._library)
         return response
 

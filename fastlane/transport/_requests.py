@@ -182,13 +182,9 @@ async def async_pieces(request: Any) -> AsyncIterator[tuple[bytes, bool]]:
 
 def bound_expansion(response: Any, library: ModuleType) -> None:
     """Keep a compressed answer from filling the memory: reading one that grows beyond reason raises DecodingError."""
-    lines = response.headers.raw
-    if not any(name.lower() == b"content-encoding" for name, _ in lines) or not hasattr(
-        response, "_get_content_decoder"
-    ):
-        return
     # Where a library of another version looks for its decoder elsewhere, it goes on as it would without this.
-    response._decoder = _BoundedDecoder(response._get_content_decoder(), library)
+    if hasattr(response, "_get_content_decoder"):
+        response._decoder = _BoundedDecoder(response._get_content_decoder(), library)
 
 
 class _BoundedDecoder:

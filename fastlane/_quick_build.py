@@ -74,12 +74,12 @@ def quick(resource: type[Any], name: str) -> Quick | None:
 
 def _unchecked(method: Any) -> FunctionType | None:
     """The function inside openai's check of required arguments, or the function itself."""
-    if not isinstance(method, FunctionType):
+    if type(method) is not FunctionType:
         return None
     if method.__globals__.get("__name__") != _CHECKING:
         return method
     inner = _closed_over(method, "func")
-    return inner if isinstance(inner, FunctionType) else None
+    return inner if type(inner) is FunctionType else None
 
 
 def _closed_over(function: FunctionType, name: str) -> Any:
@@ -114,7 +114,7 @@ def _with(function: FunctionType, its_globals: dict[str, Any], cells: tuple[Cell
 
 
 def _transforms(value: Any) -> bool:
-    return isinstance(value, FunctionType) and not set(_TRANSFORMS).isdisjoint(value.__code__.co_names)
+    return type(value) is FunctionType and not set(_TRANSFORMS).isdisjoint(value.__code__.co_names)
 
 
 def _rebound(function: FunctionType) -> FunctionType | None:

@@ -89,7 +89,7 @@ def _has_own(holder: Any, names: tuple[str, ...], package: str) -> bool:
     """
     for name in names:
         method = getattr(holder, name, None)
-        if not isinstance(method, FunctionType) or method.__module__.partition(".")[0] != package:
+        if type(method) is not FunctionType or method.__module__.partition(".")[0] != package:
             return False
         if method.__globals__.get("__name__") != method.__module__:
             return False  # a wrapper goes by the name of what it wraps

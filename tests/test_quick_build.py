@@ -7,7 +7,7 @@ import inspect
 import logging
 import sys
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Annotated, Any, get_args
 
 import openai
@@ -26,6 +26,7 @@ from typing_extensions import TypedDict, get_type_hints, is_typeddict
 import fastlane
 from fastlane import Call, Play, _seams
 from fastlane._quick_build import quick
+from tests.passing import Passing
 
 MESSAGES: Any = [{"role": "user", "content": [{"type": "text", "text": "Is water wet?"}]}]
 RESOURCES = (Completions, AsyncCompletions, Responses, AsyncResponses)
@@ -316,6 +317,24 @@ def test_a_decorator_around_openais_method_is_called(
 
     assert seen == ["m"]
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("made_first", [True, False])
+def test_an_object_that_passes_for_openais_method_is_called(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, made_first: bool
+) -> None:
+    seen: list[str] = []
+    passing: Any = Passing(Completions.create, lambda _, **options: seen.append(options["model"]))
+    assert isinstance(passing, FunctionType)
+    if not made_first:
+        monkeypatch.setattr(Completions, "create", passing)
+    with fastlane.OpenAI(**arguments) as client:
+        if made_first:
+            client.chat.completions.create(model="before", messages=MESSAGES)
+            monkeypatch.setattr(Completions, "create", passing)
+        client.chat.completions.create(model="m", messages=MESSAGES)
+
+    assert seen == ["m"]
 
 
 def test_whatever_replaces_a_part_of_openais_module_is_seen(

@@ -17,6 +17,7 @@ from openai.types.chat import ChatCompletionChunk
 import fastlane
 from fastlane import Connection, Play, Stage, Watcher
 from fastlane._fast_stream import async_events, events
+from tests.passing import Passing
 from tests.prepared_server import LIBRARY, Server
 
 MESSAGES: Any = [{"role": "user", "content": "Name a river."}]
@@ -340,6 +341,19 @@ def test_a_patched_stream_class_is_openais_own(
 
     assert not is_fast(stream)
     assert text_of(list(stream)) == TEXT
+
+
+@pytest.mark.parametrize("name", ["__stream__", "_iter_events"])
+def test_an_object_that_passes_for_a_streams_method_is_called(
+    client: fastlane.OpenAI, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(openai.Stream, name, Passing(getattr(openai.Stream, name), seen.append))
+    stream = opened(client)
+
+    assert not is_fast(stream)
+    assert text_of(list(stream)) == TEXT
+    assert seen == [stream]
 
 
 def test_a_stream_class_of_the_applications_own_does_as_it_likes(client: fastlane.OpenAI) -> None:

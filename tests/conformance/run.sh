@@ -48,7 +48,8 @@ mkdir -p "$work"; work="$(cd "$work" && pwd)"
 venv="$work/venv-$version"; source="$work/openai-$version"; out="$work/out-$version-$suite"; mkdir -p "$out"
 
 # 1. The environment: openai in this version, the tools that its own pyproject names, and what fastlane needs.
-requirements=("openai[aiohttp,realtime,datalib,bedrock]==$version" "httpx2[http2]>=2.12,<3" "h2>=4,<5" "httpx>=0.28,<1" "numpy>=2.0.2"
+requirements=("openai[aiohttp,realtime,datalib,bedrock]==$version" "httpx2[http2]>=2.12,<3" "h2>=4,<5" "orjson>=3.10,<4" "httpx>=0.28,<1"
+  "numpy>=2.0.2"
   "pytest>=9.0.3" "pytest-asyncio>=1.4.0" "pytest-xdist>=3.6.1" "Pillow" "rich>=13.7.1" "inline-snapshot>=0.28.0"
   "azure-identity>=1.14.1" "botocore<2" "trio>=0.22.2" "griffe>=1" "ruff" "google-auth[requests]>=2.36" "hatchling")
 case "$version" in

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import sys
 from collections import deque
 from collections.abc import AsyncIterator
@@ -167,6 +168,8 @@ class AsyncioLink(OpeningLink):
         if owner is None:
             if self.waiting:
                 self._timer = self.loop.call_later(self.tick_s, self._look)
+            else:
+                self.tick_s = math.inf  # this was the last look: who waits from now on has a timer of its own
             return
         settings = self._settings
         ping_ns = None if settings.ping_s is None else owner.ping_interval_ns(self.origin, int(settings.ping_s * 1e9))

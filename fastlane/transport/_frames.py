@@ -119,6 +119,9 @@ def harmless_settings(payload: bytes) -> bytes:
 _OF_ANOTHER_PROTOCOL = frozenset(
     (b"host", b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
+# What is remembered of fields that were sent is what most calls have in common, and never what lets somebody in.
+_MOST_KEPT_BYTES = 64
+_SECRETS = frozenset((b"authorization", b"proxy-authorization", b"api-key", b"x-api-key", b"cookie"))
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+").fullmatch
 _BROKEN_VALUE = re.compile(rb"[\0\r\n]").search
 _BROKEN_WORD = re.compile(rb"[\0-\x20\x7f]").search
@@ -151,7 +154,8 @@ def request_fields(head: RequestHead) -> list[tuple[bytes, bytes]]:
                 "LocalProtocolError", "The request's method or URL has characters that it may not have"
             )
     for name, value in head.headers:
-        field = _sent_field(name, value)
+        kept = len(value) <= _MOST_KEPT_BYTES and name.lower() not in _SECRETS
+        field = _sent_field(name, value) if kept else _sent_field.__wrapped__(name, value)
         if field is not None:
             fields.append(field)
     return fields

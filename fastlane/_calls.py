@@ -44,6 +44,10 @@ class _Calls:
     _asynchronous: ClassVar[bool]
     _fastlane: Shell | None
 
+    def _passes_nobody_by(self) -> bool:
+        """Whether openai's own way, which is left out here, would lead to no code but openai's."""
+        return self._fastlane is not None and self._fastlane.requests.pass_nobody_by
+
     def _build_request(self, options: Any, *, retries_taken: int = 0) -> Any:
         stock = super()._build_request  # type: ignore[misc]
         observation = current_observation.get()
@@ -71,7 +75,7 @@ class Calls(_Calls):
     """The calls of a synchronous client."""
 
     def post(self, path: str, **arguments: Any) -> Any:
-        if self._fastlane is None or not _SYNC_POST.are_own or not _is_plain_post(arguments):
+        if not self._passes_nobody_by() or not _SYNC_POST.are_own or not _is_plain_post(arguments):
             return super().post(path, **arguments)  # type: ignore[misc]
         options = post_options(path, arguments["body"], arguments.get("options", {}))
         stream, stream_cls = arguments.get("stream", False), arguments.get("stream_cls")
@@ -132,7 +136,9 @@ class Calls(_Calls):
             return observation.take_first_attempt()
         Shell.attach(observation, request, asynchronous=False)
         try:
-            layers = layers_to_pass(self, self._client, request, kwargs) if _SYNC_AROUND.are_own else None  # type: ignore[attr-defined]
+            layers = None
+            if _SYNC_AROUND.are_own and self._passes_nobody_by():
+                layers = layers_to_pass(self, self._client, request, kwargs)  # type: ignore[attr-defined]
             if layers is None:
                 response = super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
             else:
@@ -148,7 +154,7 @@ class Calls(_Calls):
     def _process_response(
         self, *, cast_to: Any, options: Any, response: Any, stream: bool, stream_cls: Any, **more: Any
     ) -> Any:
-        if current_observation.get() is not None and _SYNC_AROUND.are_own:
+        if current_observation.get() is not None and _SYNC_AROUND.are_own and self._passes_nobody_by():
             if stream:
                 result = open_stream(cast_to, self, stream_cls, options, response)
             else:
@@ -164,7 +170,7 @@ class AsyncCalls(_Calls):
     """The calls of an asynchronous client."""
 
     async def post(self, path: str, **arguments: Any) -> Any:
-        if self._fastlane is None or not _ASYNC_POST.are_own or not _is_plain_post(arguments):
+        if not self._passes_nobody_by() or not _ASYNC_POST.are_own or not _is_plain_post(arguments):
             return await super().post(path, **arguments)  # type: ignore[misc]
         options = post_options(path, arguments["body"], arguments.get("options", {}))
         stream, stream_cls = arguments.get("stream", False), arguments.get("stream_cls")
@@ -223,7 +229,9 @@ class AsyncCalls(_Calls):
             return observation.take_first_attempt()
         Shell.attach(observation, request, asynchronous=True)
         try:
-            layers = layers_to_pass(self, self._client, request, kwargs) if _ASYNC_AROUND.are_own else None  # type: ignore[attr-defined]
+            layers = None
+            if _ASYNC_AROUND.are_own and self._passes_nobody_by():
+                layers = layers_to_pass(self, self._client, request, kwargs)  # type: ignore[attr-defined]
             if layers is None:
                 response = await super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
             else:
@@ -239,7 +247,7 @@ class AsyncCalls(_Calls):
     async def _process_response(
         self, *, cast_to: Any, options: Any, response: Any, stream: bool, stream_cls: Any, **more: Any
     ) -> Any:
-        if current_observation.get() is not None and _ASYNC_AROUND.are_own:
+        if current_observation.get() is not None and _ASYNC_AROUND.are_own and self._passes_nobody_by():
             if stream:
                 result = open_stream(cast_to, self, stream_cls, options, response)
             else:

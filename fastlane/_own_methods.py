@@ -53,3 +53,16 @@ def _is_own(owner: type[Any], name: str) -> bool:
         found = found.__func__
     # A wrapper takes over name and module of what it wraps; whose code it is, its globals say.
     return type(found) is FunctionType and str(found.__globals__.get("__name__")).partition(".")[0] in _PACKAGES
+
+
+def nobody_is_between(client: type[Any], names: frozenset[str]) -> bool:
+    """Whether no class of an application's with one of these methods stands between a client's of ours and openai's.
+
+    One does in `class Mine(fastlane.OpenAI, Theirs)`, where openai's own way would lead to it.
+    """
+    packages = [base.__module__.partition(".")[0] for base in client.__mro__]
+    behind = max((at for at, package in enumerate(packages) if package == "fastlane"), default=-1) + 1
+    return all(
+        package == "openai" or names.isdisjoint(vars(base))
+        for base, package in zip(client.__mro__[behind:], packages[behind:], strict=True)
+    )

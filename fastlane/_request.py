@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import openai
 
 from ._json_body import stock_bytes
-from ._own_methods import OwnMethods
+from ._own_methods import OwnMethods, nobody_is_between
 from .transport._requests import ROUTE, route_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _LOOPING = (
 _ENTRY = "request"
 
 _METHODS = frozenset({*_BUILDING, *_LOOPING, _ENTRY})
+_PASSED_BY = _METHODS | {"post", "_send_with_auth_retry"}
 
 _log = logging.getLogger("openai._base_client")
 
@@ -142,11 +144,14 @@ class Requests:
         self._methods = OwnMethods(sorted(_METHODS), client, _BASES[issubclass(client, openai.AsyncOpenAI)])
         # Azure's writes the model into the path, and its key is its HTTP client's concern too.
         self._is_azure = issubclass(client, (openai.AzureOpenAI, openai.AsyncAzureOpenAI))
+        self.pass_nobody_by = nobody_is_between(client, _PASSED_BY)
+        """No class of an application's has a method that openai's own way would call and ours would not."""
 
     def are_wanted(self, client: Any) -> bool:
         """Whether they can be built here at all: nothing but openai's own code has a say in them."""
         return (
-            not self._is_azure
+            self.pass_nobody_by
+            and not self._is_azure
             and not _log.isEnabledFor(logging.DEBUG)  # it says in the log what it does, and what with
             and self._methods.are_own
             and _METHODS.isdisjoint(client.__dict__)
@@ -210,7 +215,7 @@ def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
             return None
         key = (options.url, retries_taken, _timeout_of(client, options))
         return _Wanted(key, _state_of(client, options), own, tuple([line[0] for line in own]))
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, RuntimeError, TypeError, ValueError):
         return None
 
 
@@ -268,6 +273,8 @@ def _state_of(client: Any, options: Any) -> tuple[Any, ...]:
     """What a request depends on beside its own arguments: where it has changed, a template is made anew."""
     http = client._client
     query = client._custom_query
+    if client._asynchronous:
+        asyncio.get_running_loop()  # a header names the library that runs the call: elsewhere openai's code writes it
     if (
         options.params
         or http._params

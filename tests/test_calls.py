@@ -313,6 +313,27 @@ def test_a_subclasss_own_method_is_called_as_often_as_in_a_subclass_of_the_stock
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_the_methods_of_a_class_between_ours_and_openais_are_called_as_often_as_without_ours(
+    one_peer: CallPeer, name: str, slept: list[float]
+) -> None:
+    def made(base: type[Any] | None, make: Callable[..., Any]) -> Any:
+        seen: list[str] = []
+        theirs = type("Mine", (openai.OpenAI,), {})
+
+        def method(self: Any, *args: Any, **options: Any) -> Any:
+            seen.append(name)
+            return getattr(super(theirs, self), name)(*args, **options)
+
+        setattr(theirs, name, method)
+        kind: Any = theirs if base is None else type("Mine", (base, theirs), {})
+        plain = make(one_peer)
+        with kind(api_key="sk-test", base_url=plain.base_url, http_client=plain._client, max_retries=1) as client:
+            return used(one_peer, client), seen
+
+    assert made(fastlane.OpenAI, ours) == made(None, stock)
+
+
+@pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("where", ["openai.OpenAI", "the base class", "the client"])
 @pytest.mark.parametrize("first", [False, True], ids=["after the first calls", "before the client is made"])
 def test_who_replaces_a_method_of_openais_sees_what_there_is_to_see(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 
 import openai
 import pytest
+import trio
 
 import fastlane
 from tests.call_peer import MESSAGES, PROTOCOLS, Asked, CallPeer, ask, async_ours, async_stock, ours, stock, trusted
@@ -355,6 +357,22 @@ def test_each_call_has_an_idempotency_key_of_its_own_where_the_client_is_told_to
             ask(client)
 
     assert len({asked.header("idempotency-key") for asked in peer.take()}) == 4
+
+
+def test_a_header_names_the_library_that_runs_the_call_also_where_another_ran_those_before(one_peer: CallPeer) -> None:
+    client = async_ours(one_peer)
+
+    async def use() -> None:
+        for _ in range(TIMES):
+            await ask(client)
+
+    asyncio.run(use())
+    trio.run(use)
+    asyncio.run(use())
+    asyncio.run(client.close())
+
+    named = [asked.header("x-stainless-async") for asked in one_peer.take()]
+    assert named == ["async:asyncio"] * TIMES + ["async:trio"] * TIMES + ["async:asyncio"] * TIMES
 
 
 def test_what_another_thread_changes_while_a_request_is_learned_from_is_not_learned(peer: CallPeer) -> None:

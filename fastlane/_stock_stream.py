@@ -58,14 +58,6 @@ def fast_way(stream: Any, stream_cls: Any, observation: Observation) -> FastWay 
     return FastWay(decode=decode, begin=lambda: make()._iterator, resume=lambda rest: _resumed(make(), rest))
 
 
-def is_only_iterated(stream_cls: Any) -> bool:
-    """Whether the iterator of such a stream hands on what the stream's own iterator gives, and does nothing else."""
-    origin = getattr(stream_cls, "__origin__", None)
-    if origin is openai.Stream:
-        return _has_own(origin, ("__iter__",), "openai")
-    return origin is openai.AsyncStream and _has_own(origin, ("__aiter__",), "openai")
-
-
 def _is_in_asyncio() -> bool:
     """Whether asyncio runs here: trio complains of generators that are gone before it looks, as ours would be."""
     try:

@@ -367,3 +367,26 @@ def test_a_stream_class_of_the_applications_own_does_as_it_likes(client: fastlan
     )
 
     assert "".join(text or "" for text in texts) == TEXT
+
+
+def test_an_iterator_that_is_closed_leaves_the_rest_to_the_next(client: fastlane.OpenAI) -> None:
+    stream = opened(client)
+    iterator = iter(stream)
+    chunks = [next(iterator), next(iterator)]
+    iterator.close()
+
+    assert text_of(chunks + list(stream)) == TEXT
+
+
+def test_an_asynchronous_iterator_that_is_closed_leaves_the_rest_to_the_next(
+    make_async: Callable[..., fastlane.AsyncOpenAI],
+) -> None:
+    async def read() -> list[Any]:
+        async with make_async(default_headers=ASKED) as client:
+            stream = await async_opened(client)
+            iterator = aiter(stream)
+            chunks = [await anext(iterator), await anext(iterator)]
+            await iterator.aclose()
+            return chunks + [chunk async for chunk in stream]
+
+    assert text_of(asyncio.run(read())) == TEXT

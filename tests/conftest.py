@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from fastlane.emulator import Emulator, preset
+from tests.call_peer import PROTOCOLS, CallPeer, trusted
 
 # A shell without job control has its background jobs ignore Ctrl-C, and tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -53,3 +55,37 @@ def provider(running_provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emu
 def arguments(provider: Emulator) -> dict[str, Any]:
     """What every client of the provider is made with."""
     return {"api_key": "sk-test", "base_url": provider.base_url}
+
+
+@pytest.fixture
+def trusting_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that the test makes trust the peers of calls."""
+    with trusted(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="module", params=PROTOCOLS)
+def running_peer(request: pytest.FixtureRequest) -> Iterator[CallPeer]:
+    with CallPeer(request.param) as peer:
+        yield peer
+
+
+@pytest.fixture(scope="module")
+def running_peer_of_one_protocol() -> Iterator[CallPeer]:
+    with CallPeer("HTTP/1.1") as peer:
+        yield peer
+
+
+@pytest.fixture
+def peer(running_peer: CallPeer, trusting_peers: None) -> CallPeer:
+    """A server that answers as it is told and remembers what it was asked, over each protocol."""
+    running_peer.clear()
+    return running_peer
+
+
+@pytest.fixture
+def one_peer(running_peer_of_one_protocol: CallPeer, trusting_peers: None) -> CallPeer:
+    """For what has nothing to do with the protocol: the one that shows the order of headers."""
+    running_peer_of_one_protocol.clear()
+    return running_peer_of_one_protocol

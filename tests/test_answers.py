@@ -6,8 +6,6 @@ import codecs
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -19,7 +17,6 @@ from tests.call_peer import (
     ANSWER,
     JSON,
     MESSAGES,
-    PROTOCOLS,
     CallPeer,
     Reply,
     ask,
@@ -30,7 +27,6 @@ from tests.call_peer import (
     outcome,
     seen,
     stock,
-    trusted,
 )
 from tests.prepared_server import LIBRARY
 
@@ -74,21 +70,6 @@ REPLIES = {
     "an error inside": of_type("application/json", b'{"error": {"message": "no"}}'),
     "large": of_type("application/json", json.dumps({**ANSWER, "model": "x" * 300_000}).encode()),
 }
-
-
-@pytest.fixture(scope="module", params=PROTOCOLS)
-def running_peer(request: pytest.FixtureRequest) -> Iterator[CallPeer]:
-    with CallPeer(request.param) as peer:
-        yield peer
-
-
-@pytest.fixture
-def peer(running_peer: CallPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
-    with trusted(tmp_path) as environment:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-    running_peer.clear()
-    return running_peer
 
 
 def raw(client: Any) -> Any:

@@ -17,7 +17,6 @@ from openai import _base_client
 import fastlane
 from tests.call_peer import (
     JSON,
-    PROTOCOLS,
     Asked,
     CallPeer,
     Reply,
@@ -28,39 +27,7 @@ from tests.call_peer import (
     ours,
     outcome,
     stock,
-    trusted,
 )
-
-
-@pytest.fixture(scope="module", params=PROTOCOLS)
-def running_peer(request: pytest.FixtureRequest) -> Iterator[CallPeer]:
-    with CallPeer(request.param) as peer:
-        yield peer
-
-
-@pytest.fixture(scope="module")
-def running_peer_of_one_protocol() -> Iterator[CallPeer]:
-    with CallPeer("HTTP/1.1") as peer:
-        yield peer
-
-
-@pytest.fixture
-def one_peer(running_peer_of_one_protocol: CallPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
-    """For what has nothing to do with the protocol: the one that shows the order of headers."""
-    with trusted(tmp_path) as environment:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-    running_peer_of_one_protocol.clear()
-    return running_peer_of_one_protocol
-
-
-@pytest.fixture
-def peer(running_peer: CallPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
-    with trusted(tmp_path) as environment:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-    running_peer.clear()
-    return running_peer
 
 
 @pytest.fixture

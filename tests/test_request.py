@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -14,42 +13,11 @@ import pytest
 import trio
 
 import fastlane
-from tests.call_peer import MESSAGES, PROTOCOLS, Asked, CallPeer, ask, async_ours, async_stock, ours, stock, trusted
+from tests.call_peer import MESSAGES, Asked, CallPeer, ask, async_ours, async_stock, ours, stock
 from tests.prepared_server import LIBRARY
 
 TIMES = 3
 """The first call is the stock client's own, the second shows that it can be put together, the third is."""
-
-
-@pytest.fixture(scope="module", params=PROTOCOLS)
-def running_peer(request: pytest.FixtureRequest) -> Iterator[CallPeer]:
-    with CallPeer(request.param) as peer:
-        yield peer
-
-
-@pytest.fixture(scope="module")
-def running_peer_of_one_protocol() -> Iterator[CallPeer]:
-    with CallPeer("HTTP/1.1") as peer:
-        yield peer
-
-
-@pytest.fixture
-def one_peer(running_peer_of_one_protocol: CallPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
-    """For what has nothing to do with the protocol: the one that shows the order of headers."""
-    with trusted(tmp_path) as environment:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-    running_peer_of_one_protocol.clear()
-    return running_peer_of_one_protocol
-
-
-@pytest.fixture
-def peer(running_peer: CallPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
-    with trusted(tmp_path) as environment:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-    running_peer.clear()
-    return running_peer
 
 
 def with_headers(**headers: Any) -> Callable[[Any], Any]:

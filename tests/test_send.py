@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -28,7 +27,6 @@ from tests.call_peer import (
     outcome,
     seen,
     stock,
-    trusted,
 )
 from tests.prepared_server import LIBRARY
 
@@ -40,10 +38,7 @@ def running_peers(request: pytest.FixtureRequest) -> Iterator[tuple[CallPeer, Ca
 
 
 @pytest.fixture
-def peer(running_peers: tuple[CallPeer, CallPeer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CallPeer:
-    with trusted(tmp_path) as environment:
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
+def peer(running_peers: tuple[CallPeer, CallPeer], trusting_peers: None) -> CallPeer:
     for peer in running_peers:
         peer.clear()
     return running_peers[0]

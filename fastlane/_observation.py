@@ -95,7 +95,9 @@ class Observation:
     def body(self, options: Any) -> bytes | None:
         """The JSON body of an attempt, written once for all of them; None where only openai's own code can write it."""
         issued = self._issued
-        if issued is not None and issued.body is options.json_data and options.extra_json is None:
+        # (What lies deep inside a body was shown to the plays as it is: what they make of it is what is to be sent.)
+        as_issued = issued is not None and issued.body is options.json_data and options.extra_json is None
+        if issued is not None and as_issued and not self.pipeline.shapes_calls:
             return issued.written
         encoded = self._encoded
         if encoded is None or encoded[0] is not options.json_data or encoded[1] is not options.extra_json:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from openai import _base_client
 
 import fastlane
+from fastlane import Call, Connection, Play, Stage
 from tests.call_peer import (
     JSON,
     Asked,
@@ -446,3 +448,23 @@ async def test_an_error_of_an_asynchronous_call_is_gone_with_the_last_who_holds_
             assert len(left) > 1
             assert [one() for one in left] == [None] * len(left)
             await ask(client)
+
+
+@dataclass(frozen=True)
+class Redacts(Play):
+    """Changes in place what it should have copied."""
+
+    stage = Stage.SHAPE
+
+    def plan(self, call: Call) -> Call:
+        call.body["messages"][0]["content"] = "redacted"
+        return call
+
+
+def test_what_a_play_changes_deep_inside_a_body_is_what_is_sent(one_peer: CallPeer) -> None:
+    with ours(one_peer) as made:
+        client = made.with_plays(Connection(http2="never"), Redacts())
+        for _ in range(3):
+            client.chat.completions.create(model="m", messages=[{"role": "user", "content": "a secret"}])
+
+    assert [b"redacted" in asked.body and b"secret" not in asked.body for asked in one_peer.take()] == [True] * 3

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._timeline import Timeline, WireStamps
 from .transport._phases import Loser
+
+if TYPE_CHECKING:
+    from .providers import ProviderFacts
+
+Form = Literal["json", "json+gzip", "msgpack", "msgpack+gzip"]
+"""How a request's body is written: JSON or MessagePack, as it is or gzipped."""
 
 Outcome = Literal["completed", "truncated", "stopped", "closed", "abandoned", "cancelled", "failed"]
 """How a call ended.
@@ -20,6 +26,29 @@ Outcome = Literal["completed", "truncated", "stopped", "closed", "abandoned", "c
 - cancelled: the task or thread was cancelled or interrupted while it waited
 - failed: an error was raised; `error` names its class
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encode:
+    """Other forms in which a call's body may be sent, where that pays."""
+
+    forms: tuple[Form, ...]
+    """The best first; without "json", which is always allowed."""
+    known: bool
+    """Whether the provider's facts say that it takes them; False where nobody knows."""
+    probe: bool = False
+    """Whether to find out what is not known, without a call of the application's."""
+    min_bytes: int = 0
+    """Bodies below this many bytes of JSON are sent as they are."""
+    gzip_level: int = 1
+    uplink_bytes_per_s: float | None = None
+    """What the uplink carries; None: what the kernel has seen it carry, or no limit."""
+    msgpack_type: str = "application/vnd.msgpack"
+    """The content type of MessagePack."""
+    binary_parts: tuple[str, ...] = ()
+    """Paths in the body whose base64 text MessagePack may carry as bytes: "messages[].content[].input_audio.data"."""
+    remember: str | None = None
+    """A file in which to keep what was found out about providers; None for this process only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +67,10 @@ class Call:
     """Headers that plays add to the request. Neither the caller's headers nor any credential are in here."""
     changes: tuple[str, ...] = ()
     """What plays changed, one sentence each."""
+    facts: ProviderFacts | None = None
+    """What is known of the provider; None unless a play needs it (`Play.needs_facts`)."""
+    encoding: Encode | None = None
+    """Other forms in which the body may be sent; None for JSON and nothing else."""
 
     @property
     def model(self) -> str | None:
@@ -65,13 +98,51 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EncodingRecord:
+    """In which form a call's body was sent, why, what that cost and what it saved by prediction."""
+
+    form: Form
+    """That of the attempt that gave the answer, or of the last."""
+    reason: str
+    """Why that form, in one sentence."""
+    plain_bytes: int
+    """Of the body as JSON."""
+    sent_bytes: int
+    """Of the body in `form`."""
+    cpu_s: float = 0.0
+    """CPU seconds of this thread for writing other forms than JSON, also where they were not sent in the end."""
+    plain_rounds: int | None = None
+    """Round trips that the JSON body would need to arrive, by the model of `docs/plays/encoding.md`."""
+    sent_rounds: int | None = None
+    """Round trips that the body as sent needs, by the same model; None where only JSON was considered."""
+    round_trip_time_s: float | None = None
+    """What the prediction was made with; an assumption where nothing was known of the connection."""
+    congestion_window: int | None = None
+    """Segments that could leave at once, as the prediction assumed."""
+    predicted_saving_s: float = 0.0
+    """Seconds by which the answer should come earlier, CPU taken off; 0 where the body went out as JSON."""
+    probed: bool = False
+    """Whether this call first found out whether the provider takes such bodies."""
+    refused: str | None = None
+    """What came of an encoded body that was not answered: a status ("415") or an error's class name."""
+    send_s: float | None = None
+    """Seconds from the first to the last byte of the request that were handed to the socket, as stamped."""
+    answer_s: float | None = None
+    """Seconds from the first byte of the request to the first of the answer, as stamped: the upload, a way back, and
+    what the provider took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One try of a call on the wire."""
 
     number: int
     """1 for the first."""
-    kind: Literal["first", "retry"]
+    kind: Literal["first", "plain", "retry"]
+    """"plain": the same request as JSON at once, because the provider had refused the encoded body."""
     wire: WireStamps
+    form: Form = "json"
+    """In which form the body was sent."""
     status_code: int | None = None
     error: str | None = None
     """Class name of the error that ended the attempt. Never its message, which may quote the prompt."""
@@ -136,6 +207,8 @@ class CallRecord:
     """The fingerprint: the `repr` of every play of the client."""
     changes: tuple[str, ...] = ()
     """What plays changed, one sentence each."""
+    encoding: EncodingRecord | None = None
+    """In which form the body was sent; None where no play asked for another than JSON."""
     user_actions: tuple[str, ...] = ()
     """Names of the user actions around the call, the outermost first."""
     transport: str | None = None

@@ -14,3 +14,6 @@ wall_ns = time.time_ns
 
 cpu_ns = time.process_time_ns
 """CPU nanoseconds of this process (user + system, all threads), for benchmarks on noisy machines."""
+
+thread_cpu_ns = time.thread_time_ns
+"""CPU nanoseconds of this thread (user + system)."""

@@ -37,6 +37,8 @@ class Play:
     __slots__ = ()
 
     stage: ClassVar[Stage] = Stage.SHAPE
+    needs_facts: ClassVar[bool] = False
+    """Whether `plan` looks at `call.facts`, which are then looked up."""
 
     def plan(self, call: Call) -> Call:
         """Rewrite the call before it is sent: once per call, pure, never overriding what the caller set."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any
+from typing import Any, Literal
 
-from ._call import Attempt
+from ._call import Attempt, Form
 from ._clock import now_ns
 from ._timeline import WireStamps
 from .transport._phases import Opening, Phases
@@ -41,6 +41,8 @@ class AttemptStamps:
         "_traced",
         "ended_ns",
         "error",
+        "form",
+        "kind",
         "number",
         "phases",
         "request_body_bytes",
@@ -49,8 +51,17 @@ class AttemptStamps:
         "status_code",
     )
 
-    def __init__(self, number: int, request_body_bytes: int | None) -> None:
+    def __init__(
+        self,
+        number: int,
+        request_body_bytes: int | None,
+        *,
+        kind: Literal["first", "plain", "retry"] = "first",
+        form: Form = "json",
+    ) -> None:
         self.number = number
+        self.kind: Literal["first", "plain", "retry"] = kind
+        self.form: Form = form
         self.request_body_bytes = request_body_bytes
         self.phases = Phases()
         """Filled in by our own transport, if that is what carries the attempt."""
@@ -139,8 +150,9 @@ class AttemptStamps:
     def _record(self, wire: WireStamps, **known: Any) -> Attempt:
         return Attempt(
             number=self.number,
-            kind="first" if self.number == 1 else "retry",
+            kind=self.kind,
             wire=wire,
+            form=self.form,
             status_code=self.status_code,
             error=self.error,
             request_body_bytes=self.request_body_bytes,

@@ -17,6 +17,7 @@ from ._shell import Shell
 from ._stream import observing
 
 if TYPE_CHECKING:
+    from ._call import Form
     from ._observation import Observation
 
 # Instrumentations put their own in the place of these, before or after they are first looked at.
@@ -134,7 +135,35 @@ class Calls(_Calls):
             return super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
         if observation.first_attempt is not None:
             return observation.take_first_attempt()
-        Shell.attach(observation, request, asynchronous=False)
+        if observation.sending is None:
+            response = self._attempt(observation, request, stream=stream, **kwargs)
+        else:
+            from .encoding import run
+
+            response = run(
+                observation.sending,
+                request,
+                self._client,  # type: ignore[attr-defined]
+                lambda step: self._attempt(
+                    observation, step.request, stream=stream, form=step.form, plain=step.kind == "plain", **kwargs
+                ),
+            )
+        if stream and not response.is_closed and response.status_code < 400:
+            watch_body(response, observation, asynchronous=False)
+        return response
+
+    def _attempt(
+        self,
+        observation: Observation,
+        request: Any,
+        *,
+        stream: bool,
+        form: Form = "json",
+        plain: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Send one request of a call, its body written in `form`; its response, unread if it is to be streamed."""
+        Shell.attach(observation, request, asynchronous=False, form=form, plain=plain)
         try:
             layers = None
             if _SYNC_AROUND.are_own and self._passes_nobody_by():
@@ -147,8 +176,6 @@ class Calls(_Calls):
             observation.attempt_failed(error)
             raise
         observation.attempt_answered(response)
-        if stream and not response.is_closed and response.status_code < 400:
-            watch_body(response, observation, asynchronous=False)
         return response
 
     def _process_response(
@@ -227,7 +254,35 @@ class AsyncCalls(_Calls):
             return await super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
         if observation.first_attempt is not None:
             return observation.take_first_attempt()
-        Shell.attach(observation, request, asynchronous=True)
+        if observation.sending is None:
+            response = await self._attempt(observation, request, stream=stream, **kwargs)
+        else:
+            from .encoding import async_run
+
+            response = await async_run(
+                observation.sending,
+                request,
+                self._client,  # type: ignore[attr-defined]
+                lambda step: self._attempt(
+                    observation, step.request, stream=stream, form=step.form, plain=step.kind == "plain", **kwargs
+                ),
+            )
+        if stream and not response.is_closed and response.status_code < 400:
+            watch_body(response, observation, asynchronous=True)
+        return response
+
+    async def _attempt(
+        self,
+        observation: Observation,
+        request: Any,
+        *,
+        stream: bool,
+        form: Form = "json",
+        plain: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """See `Calls._attempt`."""
+        Shell.attach(observation, request, asynchronous=True, form=form, plain=plain)
         try:
             layers = None
             if _ASYNC_AROUND.are_own and self._passes_nobody_by():
@@ -240,8 +295,6 @@ class AsyncCalls(_Calls):
             observation.attempt_failed(error)
             raise
         observation.attempt_answered(response)
-        if stream and not response.is_closed and response.status_code < 400:
-            watch_body(response, observation, asynchronous=True)
         return response
 
     async def _process_response(

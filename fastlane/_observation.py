@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._answer_seen import AnswerSeen
 from ._attempt_stamps import AttemptStamps
-from ._call import CallRecord, Outcome, Usage
+from ._call import CallRecord, Form, Outcome, Usage
 from ._call_ids import call_id, next_number
 from ._clock import now_ns, wall_ns
 from ._context import take_issued
@@ -19,6 +19,9 @@ from ._timeline import Timeline
 from ._tokens_seen import usage_of
 from ._user_action import current_user_action
 from .plays._base import Watcher
+
+if TYPE_CHECKING:
+    from .encoding import Sending
 
 EXTENSION = "fastlane.observation"
 """Where a request carries its observation: a stream may be read in another thread or task than it was opened in."""
@@ -38,7 +41,7 @@ class Observation:
         "_action", "_action_path", "_body_error", "_done", "_encoded", "_ended_ns", "_error", "_headers", "_issued",
         "_lock", "_made", "_number", "_outcome", "_over", "_started_ns", "_started_wall_ns", "answer", "attempts",
         "changes", "decoded", "endpoint", "exhausted", "first_attempt", "method", "model", "origin", "pipeline",
-        "pulling", "received_bytes", "stream", "streaming", "transport", "watchers",
+        "pulling", "received_bytes", "sending", "stream", "streaming", "transport", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +62,8 @@ class Observation:
         self.model: str | None = None
         self.changes: tuple[str, ...] = ()
         self.watchers: tuple[Watcher, ...] = ()
+        self.sending: Sending | None = None
+        """Sends the body in another form than JSON where that pays; None where no play asks for that."""
         self.attempts: list[AttemptStamps] = []
         self.streaming = False
         """The answer's body is handed to the application unread: the call is over when that stream is."""
@@ -119,9 +124,13 @@ class Observation:
             # Its traceback keeps this frame, and with the error in it neither would go before a garbage collection.
             del error
 
-    def begin_attempt(self, request_body_bytes: int | None) -> AttemptStamps:
-        """An attempt is handed to the HTTP client."""
-        attempt = AttemptStamps(len(self.attempts) + 1, request_body_bytes)
+    def begin_attempt(
+        self, request_body_bytes: int | None, *, form: Form = "json", plain: bool = False
+    ) -> AttemptStamps:
+        """An attempt is handed to the HTTP client; `plain`: because the one before it was refused for its form."""
+        number = len(self.attempts) + 1
+        kind: Any = "first" if number == 1 else "plain" if plain else "retry"
+        attempt = AttemptStamps(number, request_body_bytes, kind=kind, form=form)
         self.attempts.append(attempt)
         return attempt
 
@@ -322,6 +331,7 @@ class Observation:
             events=self.answer.events,
             plays=self.pipeline.fingerprint,
             changes=self.changes,
+            encoding=self.sending.record(last) if self.sending is not None else None,
             user_actions=self._action_path,
             transport=self._carried_by(last),
         )

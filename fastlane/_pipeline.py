@@ -65,6 +65,8 @@ class Pipeline:
         self._planners = sorted(_overriding(self.plays, "plan"), key=lambda play: play.stage)
         self._watching = _overriding(self.plays, "watch")
         self._learners = _overriding(self.plays, "learn")
+        self.needs_facts = any(play.needs_facts for play in self._planners)
+        """Whether any play looks at what is known of the provider."""
         self._calls: deque[Ended] = deque(maxlen=REMEMBERED_CALLS)
         self._unreported: deque[Ended] = deque()
         self._logged: set[tuple[str, str]] = set()
@@ -86,7 +88,7 @@ class Pipeline:
             try:
                 call = _checked(play, call, play.plan(call))
             except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self._went_wrong(play, "plan", error)
+                self.went_wrong(play, "plan", error)
         return call
 
     def watchers(self, call: Call) -> tuple[Watcher, ...]:
@@ -96,7 +98,7 @@ class Pipeline:
             try:
                 watcher = play.watch(call)
             except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self._went_wrong(play, "watch", error)
+                self.went_wrong(play, "watch", error)
             else:
                 if watcher is not None:
                     watchers.append(watcher)
@@ -107,7 +109,7 @@ class Pipeline:
         try:
             return bool(watcher.see(event))
         except Exception as error:  # noqa: BLE001 - a play must not break a call
-            self._went_wrong(watcher, "see", error)
+            self.went_wrong(watcher, "see", error)
             return False
 
     @property
@@ -148,15 +150,19 @@ class Pipeline:
             try:
                 play.learn(record)
             except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self._went_wrong(play, "learn", error, quietly=quietly)
+                self.went_wrong(play, "learn", error, quietly=quietly)
         for hook in self.hooks:
             try:
                 hook(record)
             except Exception as error:  # noqa: BLE001 - a play must not break a call
-                self._went_wrong(hook, "hook", error, quietly=quietly)
+                self.went_wrong(hook, "hook", error, quietly=quietly)
 
-    def _went_wrong(self, what: object, doing: str, error: Exception, *, quietly: bool = False) -> None:
-        name = type(what).__name__ if isinstance(what, Play) else getattr(what, "__qualname__", type(what).__name__)
+    def went_wrong(self, what: object, doing: str, error: Exception, *, quietly: bool = False) -> None:
+        """A play (or what bears its name), a watcher or a hook raised: log it once, or raise PlayError if strict."""
+        if isinstance(what, str):
+            name = what
+        else:
+            name = type(what).__name__ if isinstance(what, Play) else getattr(what, "__qualname__", type(what).__name__)
         # A call that a finaliser ended is told later, from a place that has nothing to do with it.
         if self.strict and not quietly:
             raise PlayError(f"{name} raised {type(error).__name__} in {doing}") from error

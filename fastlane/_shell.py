@@ -14,14 +14,14 @@ from openai._models import FinalRequestOptions
 from openai._response import BaseAPIResponse
 
 from ._body import watch_body
-from ._call import Call
+from ._call import Call, Encode, Form
 from ._observation import EXTENSION, Observation
 from ._pipeline import Pipeline
 from ._request import Requests
 from .transport._phases import FALLBACK_TRACE, PHASES
 
 # Endpoints whose JSON bodies plays may rewrite. Embeddings and uploads carry mappings too, which are not prompts.
-PLANNED_ENDPOINTS = frozenset({"/chat/completions", "/responses"})
+PLANNED_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
 
 # What `with_raw_response` and `with_streaming_response` give.
 _UNDECODED = (LegacyAPIResponse, BaseAPIResponse)
@@ -91,10 +91,13 @@ class Shell:
             origin=observation.origin,
             body=MappingProxyType(merged if extra else dict(body)),
             stream=observation.stream,
+            facts=_facts_of(observation.origin) if self.pipeline.needs_facts else None,
         )
         planned = self.pipeline.plan(call)
         observation.watchers = self.pipeline.watchers(planned)
         observation.changes = planned.changes
+        if planned.encoding is not None:
+            observation.sending = _sending(observation, planned.encoding)
         changed: dict[str, Any] = {}
         if planned.body is not call.body:
             changed["json_data"] = dict(planned.body)
@@ -109,15 +112,20 @@ class Shell:
         return options.model_copy(update=changed) if changed else options
 
     @staticmethod
-    def attach(observation: Observation, request: Any, *, asynchronous: bool) -> None:
-        """Tie an attempt's request to its call, and have whatever transport carries it stamp it."""
+    def attach(
+        observation: Observation, request: Any, *, asynchronous: bool, form: Form = "json", plain: bool = False
+    ) -> None:
+        """Tie an attempt's request to its call, and have whatever transport carries it stamp it.
+
+        `form`: in which the body is written; `plain`: the attempt takes the place of one that was refused for its form.
+        """
         length: int | None
         try:
             length = len(request.content)
         except Exception:  # noqa: BLE001 - a body that is streamed out, of a length that the headers may say
             given = request.headers.get("content-length", "")
             length = int(given) if given.isdecimal() else None
-        attempt = observation.begin_attempt(length)
+        attempt = observation.begin_attempt(length, form=form, plain=plain)
         extensions = request.extensions
         extensions[EXTENSION] = observation
         extensions[PHASES] = attempt.phases
@@ -143,6 +151,20 @@ class Shell:
         else:
             observation.whole_answer(result)
         observation.finish()
+
+
+def _facts_of(origin: str) -> Any:
+    # With the first call that needs them: a client without such a play does not load them.
+    from .providers import facts_of
+
+    return facts_of(origin)
+
+
+def _sending(observation: Observation, encode: Encode) -> Any:
+    from .encoding import Sending
+
+    went_wrong = observation.pipeline.went_wrong
+    return Sending(encode, origin=observation.origin, endpoint=observation.endpoint, went_wrong=went_wrong)
 
 
 @lru_cache(maxsize=256)

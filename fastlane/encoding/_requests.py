@@ -1,0 +1,43 @@
+"""The same request with its body in another form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._bodies import write
+
+if TYPE_CHECKING:
+    from .._call import Encode, Form
+
+# What says how long a body is and how it is written, or would have it served from somewhere else.
+_OF_THE_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})
+
+
+def in_form(request: Any, plain: bytes, form: Form, encode: Encode) -> Any:
+    """A request like this one, with the JSON `plain` as its body, written in `form`."""
+    body = plain if form == "json" else write(plain, form, encode).body
+    return with_body(request, body, form, encode)
+
+
+def with_body(request: Any, body: bytes, form: Form, encode: Encode) -> Any:
+    """A request like this one, with a body that is written in `form`."""
+    lines = [(name, value) for name, value in request.headers.raw if name.lower() not in _OF_THE_BODY]
+    media_type = encode.msgpack_type if form.startswith("msgpack") else "application/json"
+    lines.append((b"Content-Type", media_type.encode("ascii")))
+    if form.endswith("gzip"):
+        lines.append((b"Content-Encoding", b"gzip"))
+    return type(request)(request.method, request.url, headers=lines, content=body, extensions=dict(request.extensions))
+
+
+def json_of(request: Any) -> bytes | None:
+    """The body of a request that is JSON and is there as bytes; None for any other."""
+    headers = request.headers
+    if headers.get("content-encoding") is not None:
+        return None
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return None
+    try:
+        content = request.content
+    except Exception:  # noqa: BLE001 - a body that is produced on the way (the library's own error, of either library)
+        return None
+    return content if isinstance(content, bytes) else None

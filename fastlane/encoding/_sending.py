@@ -1,0 +1,290 @@
+"""One call's body on its way: in which form it is sent, and what came of that; the I/O is somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .._call import EncodingRecord
+from .._upload import Decision, Path, decide
+from ._bodies import Written, expected_cpu_s, write
+from ._probe import Answer, probe
+from ._requests import json_of, with_body
+from ._verdicts import Key, verdicts
+
+if TYPE_CHECKING:
+    from .._attempt_stamps import AttemptStamps
+    from .._call import Encode, Form
+
+# What a server answers that does not take a body in this form: it has read nothing of it, and billed nothing.
+_REFUSALS = frozenset({400, 413, 415, 422})
+
+# Errors before anything was sent: they say nothing of the body.
+_NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "LocalProtocolError"})
+
+# The share of its bytes that gzip leaves of a JSON body of text: 3.2 to 4 times fewer for real source code
+# (docs/plays/encoding.md). Until this process has seen what its own bodies are like.
+_FIRST_SHARE = 0.27
+_WEIGHT = 0.3
+# Bodies may become other ones: so many calls after one was found not worth the try, one is tried again.
+_TRY_AGAIN = 16
+
+
+class Ask(NamedTuple):
+    """Send a request of a probe, for its `Answer`."""
+
+    request: Any
+
+
+class Write(NamedTuple):
+    """Write the body in another form, for what was `Written`: CPU time, about 6 ns a byte."""
+
+    plain: bytes
+    form: Form
+    encode: Encode
+
+    def run(self) -> Written:
+        """Write it."""
+        return write(self.plain, self.form, self.encode)
+
+
+class Send(NamedTuple):
+    """Send an attempt of the call, for its response."""
+
+    request: Any
+    form: Form
+    kind: str | None
+    """"plain" where it takes the place of an encoded one; None for one of those that openai's loop counts."""
+
+
+class Drop(NamedTuple):
+    """Close a response that nobody will read."""
+
+    response: Any
+
+
+Step = Ask | Write | Send | Drop
+
+
+class _Shares:
+    """What compression leaves of the bodies of one endpoint. A lost update between threads does no harm."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, float] = {}
+        self._passed: dict[Key, int] = {}
+
+    def expected(self, key: Key) -> float:
+        """The share to expect of the next body."""
+        return min(1.0, self._known.get(key, _FIRST_SHARE))
+
+    def learn(self, key: Key, share: float) -> None:
+        """A body has shrunk to this share of its bytes."""
+        known = self._known.get(key)
+        self._known[key] = share if known is None else known + _WEIGHT * (share - known)
+        self._passed.pop(key, None)
+
+    def passed(self, key: Key) -> None:
+        """A body was sent as it is because no more was expected."""
+        times = self._passed[key] = self._passed.get(key, 0) + 1
+        if times >= _TRY_AGAIN:
+            self._known.pop(key, None)
+            self._passed.pop(key, None)
+
+
+_shares = _Shares()
+
+
+class Sending:
+    """The body of one call. `steps()` says what is to be done for each attempt; whoever runs it does the I/O."""
+
+    def __init__(
+        self, encode: Encode, *, origin: str, endpoint: str, went_wrong: Callable[[str, str, Exception], None]
+    ) -> None:
+        self._encode = encode
+        self._origin = origin
+        self._endpoint = endpoint
+        self._went_wrong = went_wrong
+        self._tried = False
+        self._key: Key | None = None
+        self._failed: str | None = None
+        self._form: Form = "json"
+        self._reason = "The body was not JSON that could be written in another form."
+        self._plain_bytes = 0
+        self._sent_bytes = 0
+        self._cpu_s = 0.0
+        self._path: Path | None = None
+        self._decision: Decision | None = None
+        self._probed = False
+        self._refused: str | None = None
+
+    def steps(self, request: Any, path: Callable[[Any], Path]) -> Generator[Step, Any, Any]:
+        """What to do for one attempt, given its request as openai built it; the end is the attempt's response.
+
+        `path` says what is known of the way that a request will take. Raises what sending raises.
+        """
+        if self._tried:
+            return (yield from self._again(request))
+        self._tried = True
+        twin = None
+        try:
+            twin = yield from self._twin(request, path)
+        except Exception as error:  # noqa: BLE001 - a body that cannot be written otherwise goes out as it is
+            self._form = "json"
+            self._reason = f"The body could not be written in another form ({type(error).__name__})."
+            self._went_wrong("Encoding", "encode", error)
+        if twin is None:
+            return (yield Send(request, "json", None))
+        return (yield from self._encoded(request, twin))
+
+    def _encoded(self, request: Any, twin: Any) -> Generator[Step, Any, Any]:
+        """Send the encoded request; if it is refused, the plain one at once."""
+        key, form = self._key, self._form
+        assert key is not None
+        try:
+            response = yield Send(twin, form, None)
+        except Exception as error:
+            self._fail(key, type(error).__name__)
+            raise
+        status = response.status_code
+        if status in _REFUSALS:
+            self._fall_back(str(status))
+            yield Drop(response)
+            response = yield Send(request, "json", "plain")
+            if response.status_code < 300:
+                reason = f"The server answered {status} to an encoded body, and took its JSON."
+                verdicts.put(key, "refused", reason, self._encode.remember)
+        elif status >= 500:
+            self._fail(key, str(status))
+        elif status < 300:
+            verdicts.answered(key)
+        return response
+
+    def _again(self, request: Any) -> Generator[Step, Any, Any]:
+        """A further attempt, after an error that may have been the form's fault."""
+        response = yield Send(request, "json", None)
+        if self._failed is not None and self._key is not None and response.status_code < 300:
+            reason = f"An encoded body met {self._failed}, and the same as JSON was answered."
+            verdicts.failed(self._key, reason, weight=1, file=self._encode.remember)
+            self._failed = None
+        return response
+
+    def _fail(self, key: Key, what: str) -> None:
+        self._fall_back(what)
+        if what in _NOT_SENT:
+            return
+        self._failed = what
+        verdicts.failed(key, f"Encoded bodies met {what}.", weight=1, file=self._encode.remember)
+
+    def _fall_back(self, what: str) -> None:
+        """Whatever is sent from here on is JSON."""
+        self._refused = what
+        self._form, self._sent_bytes = "json", self._plain_bytes
+        self._reason = f"The encoded body met {what}: whatever was sent after it was JSON."
+
+    def _twin(self, request: Any, path: Callable[[Any], Path]) -> Generator[Step, Any, Any]:
+        """The request with its body in another form; None where it is to go as it is."""
+        plain = json_of(request)
+        if plain is None:
+            return None
+        self._plain_bytes = self._sent_bytes = size = len(plain)
+        encode = self._encode
+        if size < encode.min_bytes:
+            self._reason = f"A body of {size:,} bytes is smaller than min_bytes ({encode.min_bytes:,})."
+            return None
+        candidate = self._candidate()
+        if candidate is None:
+            return None
+        form, is_known = candidate
+        key = self._key = Key(self._origin, self._endpoint, form)
+        self._path = path(request)
+        if encode.uplink_bytes_per_s is not None:
+            self._path = replace(self._path, uplink_bytes_per_s=encode.uplink_bytes_per_s)
+        decision = self._decide(int(size * _shares.expected(key)), expected_cpu_s(form, size, encode.gzip_level))
+        if not decision.encode:
+            _shares.passed(key)
+            return None
+        if not is_known and not (yield from self._find_out(request, key, form)):
+            return None
+        written: Written = yield Write(plain, form, encode)
+        self._cpu_s += written.cpu_s
+        _shares.learn(key, len(written.body) / size)
+        if not self._decide(len(written.body), written.cpu_s).encode:
+            return None
+        self._form, self._sent_bytes = form, len(written.body)
+        return with_body(request, written.body, form, encode)
+
+    def _decide(self, encoded_bytes: int, cpu_s: float) -> Decision:
+        encode, path = self._encode, self._path
+        assert path is not None
+        decision = self._decision = decide(
+            plain_bytes=self._plain_bytes,
+            encoded_bytes=encoded_bytes,
+            cpu_s=cpu_s,
+            path=path,
+            min_bytes=encode.min_bytes,
+        )
+        self._reason = decision.reason
+        return decision
+
+    def _candidate(self) -> tuple[Form, bool] | None:
+        """The best form that the provider takes, or may take; with whether that is known."""
+        encode = self._encode
+        self._reason = "Nobody knows whether the provider takes other bodies than JSON; Encoding(probe=True) finds out."
+        for form in encode.forms:
+            verdict = verdicts.get(Key(self._origin, self._endpoint, form), encode.remember)
+            if verdict is not None and not verdict.accepts:
+                self._reason = verdict.reason
+            elif verdict is not None or encode.known:
+                return form, True
+            elif encode.probe:
+                return form, False
+        return None
+
+    def _find_out(self, request: Any, key: Key, form: Form) -> Generator[Step, Any, bool]:
+        """Whether the provider takes this form: ask it, unless another call does so at this moment."""
+        if not verdicts.begin_asking(key):
+            self._reason = "Another call is finding out whether the provider takes such bodies."
+            return False
+        try:
+            asking = probe(request, self._endpoint, form, self._encode)
+            answer: Answer | None = None
+            while True:
+                try:
+                    asked = next(asking) if answer is None else asking.send(answer)
+                except StopIteration as end:
+                    outcome, reason = end.value
+                    break
+                answer = yield Ask(asked)
+        finally:
+            verdicts.end_asking(key)
+        self._probed = True
+        self._reason = reason
+        return verdicts.put(key, outcome, reason, self._encode.remember).accepts
+
+    def record(self, last: AttemptStamps | None) -> EncodingRecord:
+        """What was done, for the call's record."""
+        decision, path = self._decision, self._path
+        sent = self._form != "json"
+        phases = last.phases if last is not None else None
+        sending = phases is not None and phases.send_started_ns is not None
+        return EncodingRecord(
+            form=self._form,
+            reason=self._reason,
+            plain_bytes=self._plain_bytes,
+            sent_bytes=self._sent_bytes,
+            cpu_s=self._cpu_s,
+            plain_rounds=decision.plain_rounds if decision is not None else None,
+            sent_rounds=(decision.encoded_rounds if sent else decision.plain_rounds) if decision is not None else None,
+            round_trip_time_s=path.round_trip_time_s if path is not None else None,
+            congestion_window=path.congestion_window if path is not None else None,
+            predicted_saving_s=decision.saving_s if decision is not None and sent else 0.0,
+            probed=self._probed,
+            refused=self._refused,
+            send_s=_seconds(phases.send_started_ns, phases.send_ended_ns) if phases is not None and sending else None,
+            answer_s=_seconds(phases.send_started_ns, phases.first_byte_ns) if phases is not None and sending else None,
+        )
+
+
+def _seconds(started_ns: int | None, ended_ns: int | None) -> float | None:
+    return (ended_ns - started_ns) / 1e9 if started_ns is not None and ended_ns is not None else None

@@ -1,0 +1,304 @@
+"""What a set of provider facts is made of, and what each fact may say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from datetime import date
+from functools import cached_property
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from .._call import Form
+from ._frozen import FrozenMapping
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+Evidence = Literal["documented", "source code", "reported", "measured", "not found"]
+
+
+def frozen(value: Any) -> Any:
+    """Return `value` with tuples where it has lists: TOML has no other sequence, and a fact does not change."""
+    return tuple(frozen(one) for one in value) if isinstance(value, list | tuple) else value
+
+
+def _readable(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("expected a text that is not empty")
+    return value
+
+
+def _address(value: str) -> str:
+    if not value.startswith(("https://", "http://")) or any(letter.isspace() for letter in value):
+        raise ValueError('expected one address that begins with "https://"')
+    return value
+
+
+def _endpoint(value: str) -> str:
+    if not value.startswith("/") or value.endswith("/"):
+        raise ValueError('expected a path below the base URL, such as "/chat/completions"')
+    return value
+
+
+def _forms(value: tuple[Form, ...]) -> tuple[Form, ...]:
+    if "json" not in value:
+        raise ValueError('expected "json" among the forms: every endpoint here takes plain JSON')
+    return value
+
+
+def _accepted(value: Any) -> Any:
+    if isinstance(value, bool) or (isinstance(value, str) and value):
+        return value
+    if isinstance(value, tuple) and value and all(isinstance(one, bool | str | int) for one in value):
+        return value
+    raise ValueError("expected true (accepted), false (refused), a text, or a list of the accepted values")
+
+
+Text = Annotated[str, AfterValidator(_text)]
+Address = Annotated[str, AfterValidator(_address)]
+Endpoint = Annotated[str, AfterValidator(_endpoint)]
+Texts = tuple[Text, ...]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Unit = Literal["ms", "s"]
+Tokens = Literal[
+    "input",
+    "cached",
+    "cache_write",
+    "cache_miss",
+    "output",
+    "reasoning",
+    "accepted_prediction",
+    "rejected_prediction",
+    "total",
+]
+Table = Annotated[Mapping[str, V], BeforeValidator(_readable), AfterValidator(FrozenMapping)]
+# mypy cannot say that a mapping's keys are texts of a kind; pydantic checks them.
+ByEndpoint = Annotated[Mapping[Endpoint, V], BeforeValidator(_readable), AfterValidator(FrozenMapping)]
+ByTokens = Annotated[Mapping[Tokens, Text], BeforeValidator(_readable), AfterValidator(FrozenMapping)]
+Accepted = Annotated[bool | str | tuple[bool | str | int, ...], BeforeValidator(frozen), AfterValidator(_accepted)]
+
+
+class _Part(BaseModel):
+    # Strict: a file in which a number is written as a text has a mistake, and the next reader may not be as lenient.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Fact(_Part, Generic[T]):
+    """One thing that is known of a provider, where that stands, and when somebody looked.
+
+    `evidence` is "documented" (by the provider), "source code" (of its SDK or server), "reported" (by a user or a third
+    party), "measured" (by fastlane, against the real server) or "not found": looked for in vain, and then there is no
+    `value`.
+    """
+
+    value: T | None = None
+    source: Address | None = None
+    checked: date
+    evidence: Evidence
+    note: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, data: Any) -> Any:
+        # A fact made as `Fact(...)`, without saying of what, is checked where it is put.
+        if isinstance(data, Fact):
+            return data if isinstance(data, cls) else data.written()
+        return {**data, "value": frozen(data["value"])} if isinstance(data, dict) and "value" in data else data
+
+    @model_validator(mode="after")
+    def _supported(self) -> Fact[T]:
+        if self.evidence == "not found":
+            if self.value is not None:
+                raise ValueError('expected no value, because evidence = "not found" says that there is none')
+            if not self.note:
+                raise ValueError("expected a note that says what was looked for and not found")
+        elif self.value is None:
+            raise ValueError('expected a value, or evidence = "not found"')
+        elif self.source is None:
+            raise ValueError("expected a source: the address of the page that says so")
+        return self
+
+    def __repr_name__(self) -> str:
+        return "Fact"
+
+    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]:
+        # `Fact[bool]` is a class without a name in any module, and cannot be pickled; `Fact` can.
+        return Fact.model_validate, (self.written(),)
+
+    def written(self) -> dict[str, Any]:
+        """Return what it was made of: its fields without those that say nothing."""
+        return {name: value for name in Fact.model_fields if (value := getattr(self, name)) not in (None, "")}
+
+
+class Cache(_Part):
+    """How the provider keeps the beginnings of prompts."""
+
+    automatic: Fact[bool] | None = None
+    minimum_tokens: Fact[Count] | None = None
+    block_tokens: Fact[Count] | None = None
+    lifetime_s: Fact[Seconds] | None = None
+    """Seconds that an entry lives after it was last used; the note says whether that is the least or the usual."""
+    key_field: Fact[Text] | None = None
+    key_header: Fact[Text] | None = None
+    retention_field: Fact[Text] | None = None
+    breakpoints: Fact[Text] | None = None
+    """The field by which a request marks where a prefix ends."""
+    most_breakpoints: Fact[Count] | None = None
+    requests_per_key_per_minute: Fact[Seconds] | None = None
+
+
+class Tiers(_Part):
+    """Which grades of service a request may ask for."""
+
+    field: Fact[Text] | None = None
+    values: Fact[Texts] | None = None
+    answers: Fact[Texts] | None = None
+    answer_path: Fact[Text] | None = None
+    full_status: Fact[Count] | None = None
+    """The HTTP status of an answer that says that the tier has no capacity."""
+
+
+class Timing(_Part):
+    """What answers say of the time that the provider spent: header or dotted path to its unit."""
+
+    headers: Fact[Table[Unit]] | None = None
+    fields: Fact[Table[Unit]] | None = None
+
+
+class RateLimits(_Part):
+    """Which headers of an answer say what the limits are, and what is left."""
+
+    headers: Fact[Texts] | None = None
+
+
+class Structured(_Part):
+    """Which bounds on an answer's form the provider takes."""
+
+    formats: Fact[tuple[Literal["json_object", "json_schema"], ...]] | None = None
+    strict: Fact[bool] | None = None
+    refused_keywords: Fact[Texts] | None = None
+    limits: Fact[Table[Count]] | None = None
+
+
+class Batch(_Part):
+    """How requests are left with the provider to be answered later."""
+
+    path: Fact[Endpoint] | None = None
+    most_requests: Fact[Count] | None = None
+    most_bytes: Fact[Count] | None = None
+    window_s: Fact[Seconds] | None = None
+
+
+class ProviderFacts(_Part):
+    """What is known of one provider or kind of server. What is absent, nobody has looked for."""
+
+    slug: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+    """By what it is called in `extends` and `facts_named`; in a file without it, the file's name."""
+    name: str = ""
+    base_url: Address | None = None
+    documentation: Address | None = None
+    extends: Text | None = None
+    """The slug of the provider whose facts hold where these say nothing."""
+    origins: Annotated[Texts, BeforeValidator(frozen)] = ()
+    """Where these facts hold: "https://api.example.com", "https://*.example.com", "http://localhost:8000"."""
+    http2: Fact[bool] | None = None
+    encodings: ByEndpoint[Fact[Annotated[tuple[Form, ...], AfterValidator(_forms)]]] = FrozenMapping({})
+    media_types: Table[Fact[Text]] = FrozenMapping({})
+    binary_parts: Fact[Texts] | None = None
+    cache: Cache = Cache()
+    usage: ByEndpoint[Fact[ByTokens]] = FrozenMapping({})
+    parameters: Table[Fact[Accepted]] = FrozenMapping({})
+    tiers: Tiers = Tiers()
+    timing: Timing = Timing()
+    rate_limits: RateLimits = RateLimits()
+    structured: Structured = Structured()
+    batch: Batch = Batch()
+
+    def forms(self, endpoint: str) -> tuple[Form, ...] | None:
+        """Return the forms in which an endpoint takes request bodies; None where nobody knows."""
+        fact = self.encodings.get(endpoint)
+        return None if fact is None else fact.value
+
+    def over(self, base: ProviderFacts) -> ProviderFacts:
+        """Return these facts, and where they say nothing, those of `base`: fact by fact.
+
+        Slug, origins and `extends` are always of these.
+        """
+        own = {"slug": self.slug, "origins": self.origins, "extends": self.extends}
+        return ProviderFacts(**{**dict(base), **_laid_over(self, base), **own})
+
+    def all_facts(self) -> Iterator[tuple[tuple[str, ...], Fact[Any]]]:
+        """Yield every fact with the keys that lead to it, such as `("cache", "minimum_tokens")`."""
+        yield from _facts_in(self, ())
+
+    def to_toml(self) -> str:
+        """Return a file's text that `load` makes the same facts of. Raises MissingExtraError without `tomli_w`."""
+        from .._exceptions import MissingExtraError
+
+        try:
+            import tomli_w
+        except ImportError as error:
+            raise MissingExtraError("bench", "tomli_w") from error
+        return tomli_w.dumps(_written(self))
+
+    @cached_property
+    def digest(self) -> str:
+        """Eight hexadecimal digits that differ where facts differ."""
+        return hashlib.sha256(json.dumps(_written(self), default=str, sort_keys=True).encode()).hexdigest()[:8]
+
+    def __repr__(self) -> str:
+        # A play's repr is its fingerprint in every record: all facts would be pages.
+        return f"ProviderFacts(slug={self.slug!r}, digest={self.digest!r})"
+
+    __str__ = __repr__
+
+
+def _said(part: BaseModel) -> Iterator[tuple[str, Any]]:
+    """The fields of a part that say something."""
+    for name in type(part).model_fields:
+        value = getattr(part, name)
+        # An empty list is something that a fact may say; a set of facts without origins says nothing of them.
+        if value is not None and value != "" and (value != () or isinstance(part, Fact)):
+            yield name, value
+
+
+def _laid_over(part: BaseModel, base: BaseModel) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    for name, value in _said(part):
+        below = getattr(base, name)
+        if isinstance(value, FrozenMapping):
+            changes[name] = FrozenMapping({**below, **value})
+        elif isinstance(value, _Part) and not isinstance(value, Fact):
+            changes[name] = type(below)(**{**dict(below), **_laid_over(value, below)})
+        else:
+            changes[name] = value
+    return changes
+
+
+def _facts_in(value: Any, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Fact[Any]]]:
+    if isinstance(value, Fact):
+        yield keys, value
+    elif isinstance(value, BaseModel):
+        for name, one in _said(value):
+            yield from _facts_in(one, (*keys, name))
+    elif isinstance(value, FrozenMapping):
+        for name, one in value.items():
+            yield from _facts_in(one, (*keys, name))
+
+
+def _written(value: Any) -> Any:
+    """What TOML has for a value, without what says nothing."""
+    if isinstance(value, BaseModel):
+        fields = {name: _written(one) for name, one in _said(value)}
+        return {name: one for name, one in fields.items() if one != {} or isinstance(value, Fact)}
+    if isinstance(value, FrozenMapping):
+        return {key: _written(one) for key, one in value.items()}
+    return [_written(one) for one in value] if isinstance(value, tuple) else value

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from datetime import date
-from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -249,7 +248,7 @@ class ProviderFacts(_Part):
             raise MissingExtraError("bench", "tomli_w") from error
         return tomli_w.dumps(_written(self))
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """Eight hexadecimal digits that differ where facts differ."""
         return hashlib.sha256(json.dumps(_written(self), default=str, sort_keys=True).encode()).hexdigest()[:8]

@@ -32,6 +32,13 @@ class AnswerEnded(Exception):  # noqa: N818  (an end, not an error)
 async def strike_before_answer(exchange: Exchange, faults: Sequence[Fault]) -> None:
     """Do what the faults do before any work on the answer. Raises ApiError, or AnswerEnded if the exchange is over."""
     for fault in faults:
+        if fault.kind == "disconnect":
+            exchange.abort()
+            raise AnswerEnded
+        if fault.kind == "hang":
+            if fault.value is None:
+                await asyncio.Event().wait()
+            await asyncio.sleep(_seconds(fault))
         if fault.kind == "refuse":
             exchange.reset(_REFUSED_STREAM)
             raise AnswerEnded
@@ -81,7 +88,9 @@ class Answer:
         luck = provider.luck(record.sequence_number, prompt, self._overrides)
         choices = generate(prompt, self._overrides, provider.model, seed=provider.seed)
         with contextlib.suppress(AnswerEnded):
-            await strike_before_answer(self._exchange, tuple(self._faults.values()))
+            await strike_before_answer(
+                self._exchange, [fault for fault in self._faults.values() if not fault.strikes_unread]
+            )
             keeping_alive = self._keep_alive()
             try:
                 waited = await provider.admission.enter(tier.rank)

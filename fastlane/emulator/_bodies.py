@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import zlib
 from collections.abc import Iterable
@@ -15,10 +16,24 @@ from fastlane.emulator._errors import ApiError
 Encoding = Literal["json", "msgpack", "gzip"]
 ALL_ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack", "gzip")
 MESSAGEPACK_TYPES = frozenset({"application/vnd.msgpack", "application/msgpack", "application/x-msgpack"})
+_SHOWN = {"json": "JSON", "msgpack": "MessagePack"}
 MAXIMUM_BYTES = 64 * 1_048_576
 """Of a body as received."""
 MAXIMUM_DECODED_BYTES = 256 * 1_048_576
 """Of a body after decompression: a small bomb must not fill the memory."""
+
+
+def is_encoded(content_type: str | None, content_encoding: str | None) -> bool:
+    """Return whether a body's headers say that it is compressed or MessagePack."""
+    return _coding(content_encoding) != "identity" or _media_type(content_type) in MESSAGEPACK_TYPES
+
+
+def _coding(content_encoding: str | None) -> str:
+    return (content_encoding or "identity").strip().lower()
+
+
+def _media_type(content_type: str | None) -> str:
+    return (content_type or "application/json").partition(";")[0].strip().lower()
 
 
 def checked_encodings(names: Iterable[str]) -> tuple[str, ...]:
@@ -32,7 +47,7 @@ def checked_encodings(names: Iterable[str]) -> tuple[str, ...]:
 
 def decompress(body: bytes, content_encoding: str | None, *, accepted: tuple[str, ...], refusal_status: int) -> bytes:
     """Undo a body's Content-Encoding. Raises ApiError for one that is not accepted, broken or too large."""
-    name = (content_encoding or "identity").strip().lower()
+    name = _coding(content_encoding)
     if name == "identity":
         return body
     if name != "gzip" or "gzip" not in accepted:
@@ -51,17 +66,28 @@ def decompress(body: bytes, content_encoding: str | None, *, accepted: tuple[str
 
 def parse(body: bytes, content_type: str | None, *, accepted: tuple[str, ...], refusal_status: int) -> dict[str, Any]:
     """Read a decompressed body as an object. Raises ApiError for a type that is not accepted or a broken body."""
-    media_type = (content_type or "application/json").partition(";")[0].strip().lower()
+    media_type = _media_type(content_type)
     encoding = "msgpack" if media_type in MESSAGEPACK_TYPES else "json"
     if encoding not in accepted or (encoding == "json" and media_type not in ("application/json", "text/json")):
         raise ApiError(refusal_status, f"Unsupported content type: {media_type!r}.", code="unsupported_content_type")
     try:
-        value = msgpack.unpackb(body) if encoding == "msgpack" else json.loads(body)
+        value = _as_json(msgpack.unpackb(body)) if encoding == "msgpack" else json.loads(body)
     # Besides their own errors both raise RecursionError, UnicodeDecodeError and, msgpack, plain ValueError.
     except (ValueError, RecursionError, msgpack.UnpackException) as error:
         raise ApiError(
-            400, f"We could not parse the {encoding} body of your request ({type(error).__name__}).", code=None
+            400,
+            f"We could not parse the {_SHOWN[encoding]} body of your request. (HINT: This likely means that what was "
+            f"sent is not valid {_SHOWN[encoding]}: {type(error).__name__}.)",
         ) from error
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ApiError(400, "The body of the request must be an object.")
     return value
+
+
+def _as_json(value: Any) -> Any:
+    """Write binary parts of MessagePack as JSON would: in base64, so that a prompt counts alike in either."""
+    if isinstance(value, dict):
+        return {key: _as_json(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_as_json(member) for member in value]
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value

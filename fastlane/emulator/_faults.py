@@ -28,11 +28,17 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "early_role": "send the headers and the role chunk before prefill",
         "keepalive": "send the headers at once and an SSE comment every this many seconds until the first token",
         "refuse": "refuse the stream (REFUSED_STREAM); on HTTP/1.1 close the connection without an answer",
+        "disconnect": "before any work break the connection off (TCP reset), over HTTP/2 too",
+        "hang": "send nothing at all, not even headers, for this many seconds; without a number, for good",
+        "misparse": "read the prompt (messages, input) as empty and answer that; misparse=all: lose the whole body",
     }
 )
 _VALUE_NEEDED = frozenset({"status", "slow_headers", "idle_close", "idle_fin", "keepalive"})
+_BEFORE_THE_BODY_IS_READ = frozenset({"disconnect", "hang"})
+_ONLY = ("encoded",)
 _INTEGERS = frozenset({"after", "code", "last", "times", "every"})
 _NUMBERS = frozenset({"retry_after", "probability"})
+_SETTINGS = _INTEGERS | _NUMBERS | {"only"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +47,8 @@ class Fault:
 
     `after` counts tokens already sent. `times` ends it after so many strikes, counted by the request's
     `x-emulator-tag` if it has one. `every` and `probability` pick requests when the fault is a rule of the server.
+    `only="encoded"` spares requests whose body is plain JSON: such a fault knows the others by their headers alone,
+    and `status` and `refuse` then strike before the body is read.
     """
 
     kind: str
@@ -52,6 +60,7 @@ class Fault:
     times: int | None = None
     every: int | None = None
     probability: float | None = None
+    only: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -59,6 +68,9 @@ class Fault:
         if self.kind == "goaway":
             if self.value not in ("graceful", "hard"):
                 raise ConfigurationError(f"goaway must be graceful or hard, got {self.value!r}")
+        elif self.kind == "misparse":
+            if self.value not in (None, "all"):
+                raise ConfigurationError(f"misparse takes no value but 'all', got {self.value!r}")
         elif self.value is None:
             if self.kind in _VALUE_NEEDED:
                 raise ConfigurationError(f"fault {self.kind!r} needs a number, got none: write {self.kind}=NUMBER")
@@ -72,6 +84,13 @@ class Fault:
             raise ConfigurationError(f"every must be at least 1, got {self.every}")
         if self.probability is not None and not 0 <= self.probability <= 1:
             raise ConfigurationError(f"probability must be from 0 to 1, got {self.probability}")
+        if self.only is not None and self.only not in _ONLY:
+            raise ConfigurationError(f"only must be {' or '.join(_ONLY)}, got {self.only!r}: leave it out for all")
+
+    @property
+    def strikes_unread(self) -> bool:
+        """Whether it strikes before the body is read, and so also where the body is not a valid request."""
+        return self.kind in _BEFORE_THE_BODY_IS_READ or self.only is not None
 
     @classmethod
     def parse(cls, text: str) -> Fault:
@@ -81,9 +100,12 @@ class Fault:
         settings: dict[str, Any] = {"kind": kind, "value": _number_or_word(value) if value else None}
         for part in rest:
             name, _, given = (piece.strip() for piece in part.partition("="))
-            if name not in _INTEGERS | _NUMBERS:
-                known = ", ".join(sorted(_INTEGERS | _NUMBERS))
+            if name not in _SETTINGS:
+                known = ", ".join(sorted(_SETTINGS))
                 raise ConfigurationError(f"unknown setting {name!r} of fault {kind!r}: the known ones are {known}")
+            if name == "only":
+                settings[name] = given
+                continue
             try:
                 settings[name] = int(given) if name in _INTEGERS else float(given)
             except ValueError as error:
@@ -122,18 +144,23 @@ class FaultRules:
         self._seen = [0] * len(self.rules)
         self._strikes: dict[tuple[str, Fault], int] = {}
 
-    def striking(self, asked: tuple[Fault, ...], *, tag: str | None, random: Random) -> tuple[Fault, ...]:
+    def striking(
+        self, asked: tuple[Fault, ...], *, tag: str | None, random: Random, encoded: bool = False
+    ) -> tuple[Fault, ...]:
         """Return the faults that strike one request: those it asked for, then those of the rules."""
+        concerned = (fault for fault in asked if encoded or fault.only is None)
         return tuple(
             fault
-            for fault in (*asked, *self._due(random))
+            for fault in (*concerned, *self._due(random, encoded=encoded))
             if fault.times is None or self._strike(tag or "", fault) <= fault.times
         )
 
-    def _due(self, random: Random) -> Iterable[Fault]:
+    def _due(self, random: Random, *, encoded: bool) -> Iterable[Fault]:
         for index, rule in enumerate(self.rules):
-            self._seen[index] += 1
             drawn = random.random()
+            if rule.only is not None and not encoded:
+                continue
+            self._seen[index] += 1
             if rule.every is not None and self._seen[index] % rule.every:
                 continue
             if rule.probability is not None and drawn >= rule.probability:

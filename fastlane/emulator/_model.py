@@ -96,6 +96,11 @@ class ProviderModel:
         if not isinstance(value, int | float) or not math.isfinite(value) or value < least:
             raise ConfigurationError(f"{name} must be at least {least}, got {value!r}")
 
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The model names that it lists; one that serves every name lists its own."""
+        return self.models or (self.name,)
+
     def tier(self, asked: str | None) -> ServiceTier:
         """Return the tier that a request gets; one that the provider does not know gets the default tier."""
         tiers = {tier.name: tier for tier in self.service_tiers}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -13,7 +13,25 @@ from fastlane.emulator._errors import ApiError
 Schema = Mapping[str, Any] | bool
 Body = Mapping[str, Any]
 
-_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+EMPTY: Mapping[str, Body] = {
+    "chat/completions": {"messages": [{"role": "user", "content": ""}]},
+    "completions": {"prompt": ""},
+    "responses": {"input": [{"role": "user", "content": ""}]},
+}
+"""What each generating endpoint's body asks when its prompt is lost."""
+# In the order in which OpenAI lists them.
+_ROLES = ("system", "assistant", "user", "function", "tool", "developer")
+_INPUT_ROLES = ("assistant", "system", "developer", "user")
+_SHOWN: Mapping[type, str] = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a decimal",
+    bytes: "binary data",
+    type(None): "null",
+}
 _MAXIMUM_CHOICES = 128
 
 
@@ -44,18 +62,7 @@ class Prompt:
 def read_chat(body: Body) -> Prompt:
     """Read the body of a chat completion. Raises ApiError (400)."""
     model = _required(body, "model", str)
-    messages = _required(body, "messages", list)
-    if not messages:
-        raise ApiError(400, "Invalid 'messages': empty array.", param="messages", code="empty_array")
-    for index, message in enumerate(messages):
-        if not isinstance(message, dict) or message.get("role") not in _ROLES:
-            expected = ", ".join(sorted(_ROLES))
-            raise ApiError(
-                400,
-                f"Invalid value for 'messages[{index}].role': expected one of {expected}.",
-                param=f"messages[{index}].role",
-                code="invalid_value",
-            )
+    messages = _messages(body)
     tools = _functions(body, lambda tool: tool.get("function"))
     schema = _chat_schema(body)
     options = _optional(body, "stream_options", dict, {})
@@ -81,8 +88,12 @@ def read_responses(body: Body) -> Prompt:
     """Read the body of a response. Raises ApiError (400)."""
     model = _required(body, "model", str)
     given = body.get("input")
-    if not isinstance(given, str | list) or not given:
-        raise ApiError(400, "Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
+    if not given:
+        raise _missing("input")
+    if not isinstance(given, str | list):
+        raise _wrong_type("input", "one of a string or array of objects", given)
+    if isinstance(given, list):
+        _check_items(given, "input", _INPUT_ROLES, required=False)
     messages: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
     if isinstance(body.get("instructions"), str):
         messages.insert(0, {"role": "system", "content": body["instructions"]})
@@ -116,7 +127,9 @@ def read_completion(body: Body) -> Prompt:
     model = _required(body, "model", str)
     prompt = body.get("prompt")
     if prompt is None:
-        raise ApiError(400, "Missing required parameter: 'prompt'.", param="prompt", code="missing_required_parameter")
+        raise _missing("prompt")
+    if not isinstance(prompt, str | list):
+        raise _wrong_type("prompt", "one of a string, array of strings, array of integers, or array of arrays", prompt)
     options = _optional(body, "stream_options", dict, {})
     return Prompt(
         model=model,
@@ -131,9 +144,51 @@ def read_completion(body: Body) -> Prompt:
     )
 
 
+def _messages(body: Body) -> list[Any]:
+    if "messages" not in body:
+        raise _missing("messages")
+    messages = body["messages"]
+    if not isinstance(messages, list):
+        raise _wrong_type("messages", "an array of objects", messages)
+    if not messages:
+        message = "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array."
+        raise ApiError(400, message, param="messages", code="empty_array")
+    _check_items(messages, "messages", _ROLES, required=True)
+    return messages
+
+
+def _check_items(items: list[Any], name: str, roles: Sequence[str], *, required: bool) -> None:
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise _wrong_type(f"{name}[{index}]", "an object", item)
+        param = f"{name}[{index}].role"
+        role = item.get("role")
+        if role is None:
+            if required:
+                raise _missing(param)
+            continue
+        if not isinstance(role, str):
+            raise _wrong_type(param, "a string", role)
+        if role not in roles:
+            *first, last = (f"'{each}'" for each in roles)
+            message = f"Invalid value: '{role}'. Supported values are: {', '.join(first)}, and {last}."
+            raise ApiError(400, message, param=param, code="invalid_value")
+
+
+def _missing(param: str) -> ApiError:
+    message = f"Missing required parameter: '{param}'."
+    return ApiError(400, message, param=param, code="missing_required_parameter")
+
+
+def _wrong_type(param: str, expected: str, got: object) -> ApiError:
+    shown = _SHOWN.get(type(got), type(got).__name__)
+    message = f"Invalid type for '{param}': expected {expected}, but got {shown} instead."
+    return ApiError(400, message, param=param, code="invalid_type")
+
+
 def _required(body: Body, name: str, kind: type) -> Any:
     if name not in body:
-        raise ApiError(400, f"Missing required parameter: '{name}'.", param=name, code="missing_required_parameter")
+        raise _missing(name)
     return _optional(body, name, kind, None, null=False)
 
 
@@ -142,9 +197,7 @@ def _optional(body: Body, name: str, kind: type, default: Any, *, null: bool = T
     if value is None and null:
         return default
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        got = type(value).__name__
-        message = f"Invalid type for '{name}': expected {kind.__name__}, but got {got} instead."
-        raise ApiError(400, message, param=name, code="invalid_type")
+        raise _wrong_type(name, _SHOWN[kind], value)
     return value
 
 
@@ -185,7 +238,7 @@ def _reasons(effort: object) -> bool:
 def _schema(value: object, param: str) -> Schema:
     if isinstance(value, dict | bool):
         return value
-    raise ApiError(400, f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
+    raise _missing(param)
 
 
 def _chat_schema(body: Body) -> Schema | None:
@@ -206,14 +259,12 @@ def _functions(body: Body, unwrap: Any) -> dict[str, Schema]:
     found: dict[str, Schema] = {}
     for index, tool in enumerate(tools):
         if not isinstance(tool, dict):
-            raise ApiError(400, f"Invalid type for 'tools[{index}]': expected an object.", param=f"tools[{index}]")
+            raise _wrong_type(f"tools[{index}]", "an object", tool)
         if tool.get("type") != "function":
             continue
         function = unwrap(tool)
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            param = f"tools[{index}].function.name"
-            message = f"Missing required parameter: '{param}'."
-            raise ApiError(400, message, param=param, code="missing_required_parameter")
+            raise _missing(f"tools[{index}].function.name")
         parameters = function.get("parameters")
         found[function["name"]] = parameters if isinstance(parameters, dict) else {"type": "object"}
     return found

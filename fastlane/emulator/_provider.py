@@ -74,7 +74,7 @@ class Provider:
         if model.models and prompt.model not in model.models:
             raise ApiError(
                 404,
-                f"The model '{prompt.model}' does not exist or you do not have access to it.",
+                f"The model `{prompt.model}` does not exist or you do not have access to it.",
                 code="model_not_found",
             )
         if prompt_tokens > model.context_window_tokens:

@@ -68,8 +68,7 @@ def _vector(seed: str, dimensions: int) -> bytes:
 
 def list_models(provider: Provider) -> dict[str, Any]:
     """Return the models served; a provider that serves every name lists its own."""
-    names = provider.model.models or (provider.model.name,)
-    return {"object": "list", "data": [_model(name) for name in names]}
+    return {"object": "list", "data": [_model(name) for name in provider.model.served]}
 
 
 def one_model(provider: Provider, name: str) -> dict[str, Any]:

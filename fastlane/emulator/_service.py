@@ -131,7 +131,8 @@ class ProviderService:
 
     def _faults(self, record: OpenRecord, overrides: Overrides) -> tuple[Fault, ...]:
         rules, random = self.provider.faults, self.provider.fault_random
-        faults = rules.striking(overrides.faults, tag=overrides.tag, random=random)
+        encoded = _bodies.is_encoded(record.content_type, record.content_encoding)
+        faults = rules.striking(overrides.faults, tag=overrides.tag, random=random, encoded=encoded)
         record.fault = ",".join(map(str, faults)) or None
         return faults
 
@@ -140,7 +141,15 @@ class ProviderService:
     ) -> None:
         record = exchange.record
         faults = self._faults(record, overrides)
-        body = self.read_body(record, request)
+        # What breaks on the mere sight of an encoded body does so too where the body is no valid request.
+        await strike_before_answer(exchange, [fault for fault in faults if fault.strikes_unread])
+        misparse = next((fault for fault in faults if fault.kind == "misparse"), None)
+        if misparse and misparse.value == "all":
+            body: dict[str, Any] = {"model": self.provider.model.served[0]}
+        else:
+            body = self.read_body(record, request)
+        if misparse:
+            body.update(_prompt.EMPTY[resource])
         if deployment is not None:
             body.setdefault("model", deployment)
         read, make_reply = _GENERATING[resource]

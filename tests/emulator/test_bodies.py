@@ -35,6 +35,28 @@ def test_every_encoding_reads_the_same(value: dict[str, Any]) -> None:
     assert read(gzip.compress(text), "application/json", " GZIP ") == value
 
 
+def test_a_binary_part_is_read_as_base64() -> None:
+    packed = msgpack.packb({"messages": [{"content": [{"data": b"\x00\xff"}]}]})
+
+    assert read(packed, "application/msgpack", None) == {"messages": [{"content": [{"data": "AP8="}]}]}
+
+
+@pytest.mark.parametrize(
+    ("media_type", "encoding", "encoded"),
+    [
+        (None, None, False),
+        ("application/json; charset=utf-8", "identity", False),
+        ("application/json", "gzip", True),
+        ("application/json", "br", True),
+        ("Application/Vnd.MsgPack", None, True),
+    ],
+)
+def test_a_body_is_encoded_where_its_headers_say_so(
+    media_type: str | None, encoding: str | None, encoded: bool
+) -> None:
+    assert _bodies.is_encoded(media_type, encoding) is encoded
+
+
 @given(st.binary(max_size=60), st.sampled_from(["application/json", "application/msgpack"]), st.booleans())
 def test_any_bytes_are_read_or_refused(body: bytes, media_type: str, zipped: bool) -> None:
     refused: ApiError | None = None

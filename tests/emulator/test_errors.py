@@ -5,7 +5,7 @@ import ssl
 import httpx2
 import pytest
 
-from fastlane.emulator import Emulator
+from fastlane.emulator import Emulator, ProviderModel, Server
 from tests.emulator.requests import chat
 
 
@@ -40,6 +40,100 @@ def test_a_body_that_cannot_be_is_refused_with_the_parameter_at_fault(
     assert response.json()["error"]["param"] == param
 
 
+PROMPTS = "a string, array of strings, array of integers, or array of arrays"
+SUPPORTED = "Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and 'developer'."
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message", "param", "code"),
+    [
+        (
+            "/chat/completions",
+            {"model": "m", "messages": "Hello"},
+            "Invalid type for 'messages': expected an array of objects, but got a string instead.",
+            "messages",
+            "invalid_type",
+        ),
+        (
+            "/chat/completions",
+            {"model": "m", "messages": ["Hello"]},
+            "Invalid type for 'messages[0]': expected an object, but got a string instead.",
+            "messages[0]",
+            "invalid_type",
+        ),
+        (
+            "/chat/completions",
+            {"model": "m", "messages": [{"role": "narrator", "content": "Hello"}]},
+            f"Invalid value: 'narrator'. {SUPPORTED}",
+            "messages[0].role",
+            "invalid_value",
+        ),
+        (
+            "/chat/completions",
+            {"model": "m", "messages": [{"content": "Hello"}]},
+            "Missing required parameter: 'messages[0].role'.",
+            "messages[0].role",
+            "missing_required_parameter",
+        ),
+        (
+            "/chat/completions",
+            {"model": "m", "messages": [{"role": ["user"]}]},
+            "Invalid type for 'messages[0].role': expected a string, but got an array instead.",
+            "messages[0].role",
+            "invalid_type",
+        ),
+        (
+            "/completions",
+            {"model": "m", "prompt": {"a": 1}},
+            f"Invalid type for 'prompt': expected one of {PROMPTS}, but got an object instead.",
+            "prompt",
+            "invalid_type",
+        ),
+        (
+            "/responses",
+            {"model": "m", "input": {"a": 1}},
+            "Invalid type for 'input': expected one of a string or array of objects, but got an object instead.",
+            "input",
+            "invalid_type",
+        ),
+        (
+            "/responses",
+            {"model": "m", "input": [{"role": "narrator", "content": "Hello"}]},
+            "Invalid value: 'narrator'. Supported values are: 'assistant', 'system', 'developer', and 'user'.",
+            "input[0].role",
+            "invalid_value",
+        ),
+    ],
+)
+def test_a_prompt_that_cannot_be_is_refused_in_openais_words_and_costs_nothing(
+    http: httpx2.Client, emulator: Emulator, path: str, body: object, message: str, param: str, code: str
+) -> None:
+    response = http.post(path, json=body)
+    record = emulator.log()[0]
+
+    assert response.status_code == 400
+    assert response.json()["error"] == {
+        "message": message,
+        "type": "invalid_request_error",
+        "param": param,
+        "code": code,
+    }
+    assert (record.status, record.admitted_ns, record.output_tokens) == (400, None, 0)
+
+
+def test_a_tool_call_of_a_response_has_no_role(http: httpx2.Client) -> None:
+    call = {"type": "function_call_output", "call_id": "c", "output": "12"}
+
+    assert http.post("/responses", json={"model": "m", "input": [call]}).status_code == 200
+
+
+def test_what_is_no_json_is_called_so(http: httpx2.Client) -> None:
+    response = http.post("/chat/completions", content=b'{"model": ', headers={"content-type": "application/json"})
+
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith("We could not parse the JSON body of your request.")
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000])
 def test_a_body_that_is_no_object_is_a_400(http: httpx2.Client, body: bytes) -> None:
     response = http.post("/chat/completions", content=body, headers={"content-type": "application/json"})
@@ -62,6 +156,25 @@ def test_a_request_without_a_key_is_a_401(emulator: Emulator, trust: ssl.SSLCont
 
     assert response.status_code == 401
     assert response.json()["error"]["code"] == "invalid_api_key"
+
+
+@pytest.mark.asyncio
+async def test_a_model_that_is_not_served_is_a_404_that_quotes_it() -> None:
+    async with Server(model=ProviderModel(models=("served",)), tls=False) as server:
+        async with httpx2.AsyncClient(base_url=server.base_url, headers={"authorization": "Bearer any"}) as client:
+            response = await client.post("/chat/completions", json=chat())
+            listed = (await client.get("/models")).json()
+        record = server.log[0]
+
+    assert response.status_code == 404
+    assert response.json()["error"] == {
+        "message": "The model `some-model` does not exist or you do not have access to it.",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "model_not_found",
+    }
+    assert (record.admitted_ns, record.output_tokens) == (None, 0)
+    assert [model["id"] for model in listed["data"]] == ["served"]
 
 
 def test_azures_header_is_a_key_too(emulator: Emulator, trust: ssl.SSLContext) -> None:

@@ -20,14 +20,15 @@ def test_reading_kind_value_and_settings() -> None:
 
 
 FAULTS = st.builds(
-    lambda kind, number, after, code, times, every, probability: Fault(
+    lambda kind, number, after, code, times, every, probability, only: Fault(
         kind=kind,
-        value={"goaway": "hard", "status": 400 + number % 200}.get(kind, number + 1),
+        value={"goaway": "hard", "status": 400 + number % 200, "misparse": "all"}.get(kind, number + 1),
         after=after,
         code=code,
         times=times,
         every=every,
         probability=probability,
+        only=only,
     ),
     st.sampled_from(sorted(KINDS)),
     st.integers(0, 999),
@@ -36,6 +37,7 @@ FAULTS = st.builds(
     st.none() | st.integers(1, 9),
     st.none() | st.integers(1, 9),
     st.none() | st.floats(0, 1),
+    st.sampled_from([None, "encoded"]),
 )
 
 
@@ -57,6 +59,9 @@ def test_a_fault_written_is_read_as_itself(fault: Fault) -> None:
         ("stall;every=0", "every must be at least 1"),
         ("stall;probability=2", "probability"),
         ("keepalive=0", "above 0"),
+        ("misparse=some", "no value but 'all', got 'some'"),
+        ("drop;only=plain", "only must be encoded, got 'plain'"),
+        ("hang=soon", "must be a number"),
     ],
 )
 def test_a_fault_that_cannot_be_is_refused_with_what_to_do(text: str, message: str) -> None:
@@ -68,6 +73,16 @@ def test_a_rule_with_times_ends() -> None:
     rules = FaultRules([Fault(kind="refuse", times=2)])
 
     assert [len(rules.striking((), tag=None, random=Random(0))) for _ in range(4)] == [1, 1, 0, 0]
+
+
+def test_a_rule_for_encoded_bodies_counts_those_alone() -> None:
+    rules = FaultRules([Fault(kind="refuse", every=2, only="encoded")])
+
+    struck = [
+        len(rules.striking((), tag=None, random=Random(0), encoded=encoded)) for encoded in (True, False, True, True)
+    ]
+
+    assert struck == [0, 0, 1, 0]
 
 
 def test_a_rule_with_a_probability_strikes_about_so_often_and_repeatably() -> None:

@@ -1,0 +1,171 @@
+"""Servers that take plain JSON and fail in one way or another at the sight of an encoded body."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import ssl
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import msgpack  # type: ignore[import-untyped]
+import pytest
+from h2.events import RemoteSettingsChanged
+
+from fastlane.emulator import Emulator
+from tests.emulator.raw_http2 import RawHttp2, ended
+from tests.emulator.requests import chat, events
+
+FORMS = {
+    "json+gzip": {"content-type": "application/json", "content-encoding": "gzip"},
+    "msgpack": {"content-type": "application/vnd.msgpack"},
+    "msgpack+gzip": {"content-type": "application/vnd.msgpack", "content-encoding": "gzip"},
+}
+LONG = chat("Review this function. " * 50)
+
+
+def encoded(body: object, form: str) -> dict[str, Any]:
+    """The body and the headers to post."""
+    written: bytes = msgpack.packb(body) if "msgpack" in form else json.dumps(body).encode()
+    return {"content": gzip.compress(written) if "gzip" in form else written, "headers": FORMS[form]}
+
+
+def billed(emulator: Emulator) -> list[bool]:
+    return [record.output_tokens > 0 for record in emulator.log()]
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("status", [400, 413, 415, 422, 500])
+def test_a_status_strikes_encoded_bodies_alone_and_bills_nothing(
+    http: httpx2.Client, emulator: Emulator, form: str, status: int
+) -> None:
+    emulator.set_faults(f"status={status};only=encoded")
+    refused = http.post("/chat/completions", **encoded(LONG, form))
+    plain = http.post("/chat/completions", json=LONG)
+
+    assert [refused.status_code, plain.status_code] == [status, 200]
+    assert refused.json()["error"].keys() == {"message", "type", "param", "code"}
+    assert billed(emulator) == [False, True]
+    assert [record.fault for record in emulator.log()] == [f"status={status};only=encoded", None]
+
+
+@pytest.mark.parametrize("fault", ["disconnect", "refuse"])
+def test_a_connection_that_closes_on_encoded_bodies_answers_plain_ones(
+    http: httpx2.Client, emulator: Emulator, form: str, fault: str
+) -> None:
+    emulator.set_faults(f"{fault};only=encoded")
+    with pytest.raises((httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)):
+        http.post("/chat/completions", **encoded(LONG, form))
+    plain = http.post("/chat/completions", json=LONG)
+
+    assert plain.status_code == 200
+    assert [record.status for record in emulator.log()] == [None, 200]
+    assert billed(emulator) == [False, True]
+
+
+def test_disconnect_ends_the_whole_connection_of_http2(emulator: Emulator) -> None:
+    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
+    with RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context) as raw:
+        # Or the client would be acknowledging the settings on a connection that is gone.
+        raw.read_until(lambda event: isinstance(event, RemoteSettingsChanged))
+        asked = raw.post(LONG, x_emulator_fault="disconnect")
+        came = raw.read_until(ended(asked))
+
+    assert came is None
+    assert raw.closed
+    assert raw.goaway_last is None
+
+
+def test_hang_sends_nothing_not_even_headers(http: httpx2.Client, emulator: Emulator) -> None:
+    emulator.set_faults("hang;only=encoded")
+    with pytest.raises(httpx2.ReadTimeout):
+        http.post("/chat/completions", **encoded(LONG, "json+gzip"), timeout=0.3)
+    plain = http.post("/chat/completions", json=LONG)
+    record = emulator.log()[0]
+
+    assert plain.status_code == 200
+    assert (record.status, record.headers_sent_ns, record.admitted_ns, record.finished_ns) == (None, None, None, None)
+    assert billed(emulator) == [False, True]
+
+
+def test_hang_with_a_number_answers_so_many_seconds_later(http: httpx2.Client, emulator: Emulator) -> None:
+    response = http.post("/chat/completions", json=LONG, headers={"x-emulator-fault": "hang=0.2"})
+    record = emulator.log()[0]
+
+    assert response.status_code == 200
+    assert record.headers_sent_ns is not None
+    assert record.headers_sent_ns - record.received_ns >= 199_000_000
+
+
+def test_misparse_answers_an_encoded_body_as_if_nothing_had_been_asked(
+    http: httpx2.Client, emulator: Emulator, form: str
+) -> None:
+    emulator.set_faults("misparse;only=encoded")
+    wrong = http.post("/chat/completions", **encoded(LONG, form)).json()
+    right = http.post("/chat/completions", json=LONG).json()
+    nothing = http.post("/chat/completions", json=chat("")).json()
+
+    assert wrong["model"] == right["model"] == "some-model"
+    assert wrong["usage"] == nothing["usage"]
+    assert wrong["usage"]["prompt_tokens"] < 5 < right["usage"]["prompt_tokens"]
+    assert wrong["choices"] == nothing["choices"] != right["choices"]
+    assert billed(emulator) == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "counted"),
+    [
+        ("/completions", {"model": "m", "prompt": "Once upon a time " * 20, "stream": True}, "prompt_tokens"),
+        ("/responses", {"model": "m", "input": "Once upon a time " * 20}, "input_tokens"),
+        ("/responses", {"model": "m", "input": {"no": "input"}}, "input_tokens"),
+    ],
+)
+def test_misparse_loses_the_prompt_of_every_endpoint(
+    http: httpx2.Client, emulator: Emulator, path: str, body: dict[str, Any], counted: str
+) -> None:
+    emulator.set_faults("misparse;only=encoded")
+    response = http.post(path, **encoded(body, "msgpack"))
+
+    assert response.status_code == 200
+    assert bool(body.get("stream")) == response.headers["content-type"].startswith("text/event-stream")
+    assert emulator.log()[0].prompt_tokens < 5
+    if not body.get("stream"):
+        assert response.json()["usage"][counted] < 5
+
+
+def test_misparse_all_forgets_the_model_and_the_stream_too(http: httpx2.Client, emulator: Emulator) -> None:
+    emulator.set_faults("misparse=all;only=encoded")
+    body = {**LONG, "stream": True, "stream_options": {"include_usage": True}}
+    wrong = http.post("/chat/completions", **encoded(body, "msgpack+gzip"))
+    right = http.post("/chat/completions", json=body)
+
+    assert wrong.json()["model"] == "instant"
+    assert wrong.json()["usage"]["prompt_tokens"] < 5
+    assert events(right.text)[-1]["usage"]["prompt_tokens"] > 5
+
+
+@pytest.mark.parametrize("fault", ["status=500", "misparse", "misparse=all"])
+def test_what_fails_on_encoded_bodies_fails_too_where_nothing_valid_is_asked(
+    http: httpx2.Client, emulator: Emulator, fault: str
+) -> None:
+    emulator.set_faults(f"{fault};only=encoded")
+    impossible = {"model": "no-such-model", "messages": "none"}
+    answer = http.post("/chat/completions", **encoded(impossible, "json+gzip"))
+    plain = http.post("/chat/completions", json=impossible)
+
+    assert answer.status_code == (500 if "status" in fault else 200)
+    assert plain.status_code == 400
+
+
+def test_a_header_may_ask_for_it_too(http: httpx2.Client) -> None:
+    fault = {"x-emulator-fault": "status=422;only=encoded"}
+    posted = encoded(LONG, "json+gzip")
+    posted["headers"] = {**posted["headers"], **fault}
+
+    assert http.post("/chat/completions", **posted).status_code == 422
+    assert http.post("/chat/completions", json=LONG, headers=fault).status_code == 200

@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastlane._call import Call, Encode, Form
+from fastlane._exceptions import ConfigurationError
+from fastlane.plays import Stage
+from fastlane.plays.encoding import Encoding
+from fastlane.providers import Fact, ProviderFacts
+
+CHAT = "/chat/completions"
+ALL: tuple[Form, ...] = ("json", "json+gzip", "msgpack", "msgpack+gzip")
+TEXT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Is water wet?"}]}
+FILE = """
+name = "Example"
+
+[encodings."/chat/completions"]
+value = ["json", "json+gzip"]
+source = "https://example.com/docs"
+checked = 2026-11-22
+evidence = "documented"
+"""
+
+
+def fact(value: Any) -> Fact[Any]:
+    return Fact(value=value, source="https://example.com/docs", checked=date(2026, 11, 22), evidence="documented")
+
+
+def facts(*forms: Form, endpoint: str = CHAT, **others: Any) -> ProviderFacts:
+    return ProviderFacts(slug="example", encodings={endpoint: fact(forms)} if forms else {}, **others)
+
+
+def call(body: dict[str, Any] | None = None, **changed: Any) -> Call:
+    fields: dict[str, Any] = {"call_id": "1", "endpoint": CHAT, "origin": "https://example.com:443", "stream": True}
+    return Call(body=TEXT if body is None else body, **(fields | changed))
+
+
+def encode(play: Encoding, planned: Call) -> Encode:
+    found = play.plan(planned).encoding
+    assert found is not None
+    return found
+
+
+# Settings
+
+
+def test_the_repr_is_the_fingerprint() -> None:
+    assert repr(Encoding()) == (
+        "Encoding(forms=None, min_bytes=11000, gzip_level=1, probe=False, uplink_bits_per_s=None, facts=None, "
+        "remember=None)"
+    )
+    changed = Encoding(forms=("json+gzip",), gzip_level=6, uplink_bits_per_s=5e6)
+    assert eval(repr(changed)) == changed
+
+
+def test_settings_are_frozen_and_named() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Encoding().min_bytes = 3  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Encoding(("json+gzip",))  # type: ignore[call-arg]
+
+
+def test_it_plans_last_because_it_is_about_bytes() -> None:
+    assert Encoding.stage is Stage.ENCODE
+    assert Encoding.needs_facts
+
+
+FORMS = 'Encoding(forms=...) takes a tuple of "json", "json+gzip", "msgpack", "msgpack+gzip", or None for all, got '
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"forms": ()}, f"{FORMS}()"),
+        ({"forms": "json+gzip"}, f"{FORMS}'json+gzip'"),
+        ({"forms": ("json+gzip", "zstd")}, f"{FORMS}('json+gzip', 'zstd')"),
+        ({"forms": ([],)}, f"{FORMS}([],)"),
+        ({"min_bytes": -1}, "Encoding(min_bytes=...) takes a whole number of bytes from 0, got -1"),
+        ({"min_bytes": 1.5}, "Encoding(min_bytes=...) takes a whole number of bytes from 0, got 1.5"),
+        ({"min_bytes": True}, "Encoding(min_bytes=...) takes a whole number of bytes from 0, got True"),
+        ({"gzip_level": 0}, "Encoding(gzip_level=...) takes a whole number from 1 to 9, got 0"),
+        ({"gzip_level": 10}, "Encoding(gzip_level=...) takes a whole number from 1 to 9, got 10"),
+        ({"gzip_level": True}, "Encoding(gzip_level=...) takes a whole number from 1 to 9, got True"),
+        ({"gzip_level": "6"}, "Encoding(gzip_level=...) takes a whole number from 1 to 9, got '6'"),
+        ({"probe": 1}, "Encoding(probe=...) takes True or False, got 1"),
+        ({"probe": None}, "Encoding(probe=...) takes True or False, got None"),
+        ({"uplink_bits_per_s": 20}, "Encoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12"),
+        ({"uplink_bits_per_s": "20e6"}, "Encoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12"),
+        (
+            {"uplink_bits_per_s": float("nan")},
+            "Encoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12",
+        ),
+        (
+            {"uplink_bits_per_s": True},
+            (
+                "Encoding(uplink_bits_per_s=...) takes bits per second from 1,000 to 1e12 (20 Mbit/s are 20e6), or "
+                "None where the uplink is not known to limit, got True"
+            ),
+        ),
+        (
+            {"facts": {"slug": "example"}},
+            (
+                "Encoding(facts=...) takes ProviderFacts, the path of a facts file, or None for what fastlane knows, "
+                "got dict"
+            ),
+        ),
+        ({"remember": ""}, "Encoding(remember=...) takes the path of a file, or None for none, got ''"),
+        ({"remember": 3}, "Encoding(remember=...) takes the path of a file, or None for none, got 3"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_with_what_was_expected(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        Encoding(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"min_bytes": 0},
+        {"gzip_level": 9},
+        {"uplink_bits_per_s": 1_000},
+        {"uplink_bits_per_s": 1e12},
+        {"forms": ALL},
+        {"probe": True},
+    ],
+)
+def test_a_setting_at_its_bound_works(settings: dict[str, Any]) -> None:
+    encode(Encoding(**settings), call())
+
+
+def test_a_facts_file_is_read_when_the_play_is_made(tmp_path: Path) -> None:
+    file = tmp_path / "example.toml"
+    file.write_text(FILE)
+
+    play, same = Encoding(facts=file), Encoding(facts=str(file))
+    file.unlink()
+
+    assert encode(play, call()).forms == ("json+gzip",)
+    assert play == same
+    assert repr(play) == repr(same)
+    assert str(tmp_path) not in repr(play)
+
+
+def test_the_fingerprint_differs_where_the_facts_differ() -> None:
+    assert repr(Encoding(facts=facts("json"))) != repr(Encoding(facts=facts("json", "json+gzip")))
+    assert repr(Encoding(facts=facts("json"))) == repr(Encoding(facts=facts("json")))
+
+
+def test_a_facts_file_that_is_none_is_refused_when_the_play_is_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"lost\.toml"):
+        Encoding(facts=tmp_path / "lost.toml")
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(FILE.replace("json+gzip", "zstd"))
+    with pytest.raises(ConfigurationError, match=r"wrong\.toml.*encodings"):
+        Encoding(facts=wrong)
+
+
+def test_a_path_of_a_file_is_kept_as_text(tmp_path: Path) -> None:
+    play = Encoding(remember=tmp_path / "verdicts.json")
+
+    assert play.remember == str(tmp_path / "verdicts.json")
+    assert encode(play, call()).remember == play.remember
+
+
+# Which forms
+
+
+def test_settings_reach_whoever_sends() -> None:
+    play = Encoding(min_bytes=20_000, gzip_level=6, probe=True, uplink_bits_per_s=20e6, forms=("json+gzip",))
+
+    assert encode(play, call(facts=facts(*ALL))) == Encode(
+        forms=("json+gzip",), known=True, probe=True, min_bytes=20_000, gzip_level=6, uplink_bytes_per_s=2.5e6
+    )
+
+
+def test_text_goes_as_gzipped_json_first() -> None:
+    assert encode(Encoding(), call(facts=facts(*ALL))).forms == ("json+gzip", "msgpack+gzip", "msgpack")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first"),
+    [
+        ([1, 2, 3], "msgpack+gzip"),
+        ([[1, 2], [3]], "msgpack+gzip"),
+        ("text", "json+gzip"),
+        (["text", "more"], "json+gzip"),
+        ([], "json+gzip"),
+        ([[]], "json+gzip"),
+        ([True], "json+gzip"),
+        (None, "json+gzip"),
+    ],
+)
+def test_a_prompt_of_token_ids_goes_as_messagepack_first(prompt: Any, first: str) -> None:
+    planned = call({"prompt": prompt}, endpoint="/completions", facts=facts(*ALL, endpoint="/completions"))
+
+    assert encode(Encoding(), planned).forms[0] == first
+
+
+AUDIO = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+PART = "messages[].content[].input_audio.data"
+
+
+@pytest.mark.parametrize(
+    ("content", "first"),
+    [
+        ([{"type": "text", "text": "What is said?"}, AUDIO], "msgpack+gzip"),
+        ([{"type": "text", "text": "What is said?"}], "json+gzip"),
+        ([{"type": "input_audio", "input_audio": None}], "json+gzip"),
+        (["a string", None], "json+gzip"),
+        ("text", "json+gzip"),
+        (None, "json+gzip"),
+    ],
+)
+def test_base64_text_goes_as_messagepack_first_where_the_facts_allow_bytes(content: Any, first: str) -> None:
+    body = {"messages": [{"role": "system", "content": "Listen."}, {"role": "user", "content": content}]}
+    known = facts(*ALL, binary_parts=fact((PART,)))
+
+    found = encode(Encoding(), call(body, facts=known))
+
+    assert found.forms[0] == first
+    assert found.binary_parts == (PART,)
+
+
+def test_base64_text_stays_text_where_no_fact_allows_bytes() -> None:
+    body = {"messages": [{"role": "user", "content": [AUDIO]}]}
+
+    found = encode(Encoding(probe=True), call(body, facts=facts(*ALL)))
+
+    assert found.forms[0] == "json+gzip"
+    assert found.binary_parts == ()
+
+
+@pytest.mark.parametrize(
+    ("taken", "allowed", "expected"),
+    [
+        (("json", "json+gzip"), None, ("json+gzip",)),
+        (("json", "msgpack"), None, ("msgpack",)),
+        (ALL, ("msgpack", "json+gzip"), ("json+gzip", "msgpack")),
+        (("json", "json+gzip"), ("msgpack",), ()),
+        (("json",), None, ()),
+        (ALL, ("json",), ()),
+    ],
+)
+def test_only_what_the_provider_takes_and_the_application_allows(
+    taken: tuple[Form, ...], allowed: tuple[Form, ...] | None, expected: tuple[Form, ...]
+) -> None:
+    found = encode(Encoding(forms=allowed), call(facts=facts(*taken)))
+
+    assert found.forms == expected
+    assert found.known
+
+
+NOT_FOUND: Fact[Any] = Fact(checked=date(2026, 11, 22), evidence="not found", note="no page speaks of it")
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        None,
+        facts(),
+        facts("json", "json+gzip", endpoint="/completions"),
+        ProviderFacts(slug="example", encodings={CHAT: NOT_FOUND}, binary_parts=NOT_FOUND),
+    ],
+    ids=["no facts", "nothing about encodings", "another endpoint", "not found"],
+)
+@pytest.mark.parametrize("probe", [True, False])
+def test_what_nobody_knows_is_left_to_a_probe(known: ProviderFacts | None, probe: bool) -> None:
+    found = encode(Encoding(probe=probe), call(facts=known))
+
+    assert not found.known
+    assert found.probe is probe
+    assert found.forms == ("json+gzip", "msgpack+gzip", "msgpack")
+
+
+def test_the_plays_own_facts_take_the_place_of_what_is_known() -> None:
+    own = facts("json", "json+gzip")
+
+    assert encode(Encoding(facts=own), call(facts=facts("json"))).forms == ("json+gzip",)
+    assert encode(Encoding(facts=facts("json")), call(facts=own)).forms == ()
+
+
+def test_a_provider_says_what_it_calls_messagepack() -> None:
+    known = facts(*ALL, media_types={"msgpack": fact("application/msgpack")})
+
+    assert encode(Encoding(), call(facts=known)).msgpack_type == "application/msgpack"
+    assert encode(Encoding(), call(facts=facts(*ALL))).msgpack_type == "application/vnd.msgpack"
+
+
+# What it leaves alone
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, "/completions", "/responses"])
+def test_prompts_are_planned_for(endpoint: str) -> None:
+    assert encode(Encoding(), call(endpoint=endpoint, facts=facts(*ALL, endpoint=endpoint))).known
+
+
+@pytest.mark.parametrize("endpoint", ["/embeddings", "/files", "/uploads", "/audio/transcriptions", "/responses/x"])
+def test_nothing_but_prompts_is_touched(endpoint: str) -> None:
+    planned = call(endpoint=endpoint, facts=facts(*ALL, endpoint=endpoint))
+
+    assert Encoding(probe=True).plan(planned) is planned
+
+
+@pytest.mark.parametrize("name", ["Content-Type", "content-encoding", "CONTENT-ENCODING"])
+def test_a_call_whose_body_another_play_describes_is_left_alone(name: str) -> None:
+    planned = call(headers={name: "application/json"}, facts=facts(*ALL))
+
+    assert Encoding().plan(planned) is planned
+
+
+def test_what_another_play_has_decided_stays() -> None:
+    planned = call(encoding=Encode(forms=("msgpack",), known=True))
+
+    assert Encoding().plan(planned) is planned
+
+
+def test_planning_leaves_the_body_and_the_call_as_they_are() -> None:
+    planned = call(facts=facts(*ALL))
+    before = dataclasses.replace(planned)
+
+    found = Encoding().plan(planned)
+
+    assert planned == before
+    assert found.body is planned.body
+    assert dataclasses.replace(found, encoding=None) == planned

@@ -112,10 +112,10 @@ def facts_said(headers: Mapping[str, str], owned_by: str | None = None) -> Provi
     first: a proxy passes the models of others on.
     """
     lower = {name.lower(): value for name, value in headers.items()}
-    for slug, place in _places().items():
+    for slug, place in places().items():
         if place.says.in_headers(lower):
             return facts_named(slug)
-    for slug, place in _places().items():
+    for slug, place in places().items():
         if owned_by in place.says.owned_by:
             return facts_named(slug)
     return None
@@ -139,7 +139,7 @@ def register(facts: ProviderFacts | str | Path, *, origins: Iterable[str] = ()) 
     given = facts if isinstance(facts, ProviderFacts) else read_file(Path(facts))
     patterns = tuple(pattern_of(origin) for origin in (*given.origins, *origins))
     whole = resolved(given, _base_of(given.slug))
-    if whole.extends is None and whole.slug in _places():
+    if whole.extends is None and whole.slug in places():
         whole = whole.over(_packaged(whole.slug))
     _change(whole.slug, _Registered(next(_numbers), whole, patterns))
 
@@ -158,7 +158,7 @@ def registered(facts: ProviderFacts | str | Path, *, origins: Iterable[str] = ()
 
 def names() -> tuple[str, ...]:
     """Return the slug of every known set of facts, in order."""
-    return tuple(sorted({*_places(), UNKNOWN, *_registered}))
+    return tuple(sorted({*places(), UNKNOWN, *_registered}))
 
 
 def _change(slug: str, entry: _Registered | None) -> None:
@@ -192,7 +192,8 @@ def _base_of(slug: str) -> Callable[[str], ProviderFacts]:
 
 
 @cache
-def _places() -> Mapping[str, Place]:
+def places() -> Mapping[str, Place]:
+    """Return where each provider is, and what it is known by; those in front of others first."""
     file = "origins.toml"
     return FrozenMapping(
         {slug: checked(Place, table, f"{file}: {slug}") for slug, table in parsed(packaged(file), file).items()}
@@ -201,11 +202,11 @@ def _places() -> Mapping[str, Place]:
 
 @cache
 def _hosts() -> tuple[tuple[Pattern, str], ...]:
-    return tuple((pattern_of(host), slug) for slug, place in _places().items() for host in place.hosts)
+    return tuple((pattern_of(host), slug) for slug, place in places().items() for host in place.hosts)
 
 
 @cache
 def _packaged(slug: str) -> ProviderFacts:
-    if slug != UNKNOWN and slug not in _places():
+    if slug != UNKNOWN and slug not in places():
         raise ConfigurationError(f"expected the name of a known provider ({', '.join(names())}), got {slug!r}")
     return resolved(read_packaged(slug), _packaged)

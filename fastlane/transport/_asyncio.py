@@ -248,7 +248,7 @@ class AsyncioLink(OpeningLink):
             raise error.again() if error is not None else TransportError("ReadError", CLOSED, unprocessed=begin)
         if begin:
             clean = not transport.get_write_buffer_size()
-            self.begin(exchange, self._socket, end=last and not data)
+            self.begin(exchange, end=last and not data)
         position = 0
         while True:
             if not begin and (exchange.is_over or exchange.answer_head is not None):

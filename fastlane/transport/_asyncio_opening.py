@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import weakref
 from typing import TYPE_CHECKING, cast
 
@@ -34,7 +33,6 @@ class OpeningLink(Link, asyncio.BufferedProtocol):
         self.gone: asyncio.Future[None] = self.loop.create_future()
         """The socket is closed."""
         self._transport: asyncio.Transport | None = None
-        self._socket: socket.socket | None = None
         self._shaken: asyncio.Future[None] | None = None
         self.opening_task: asyncio.Task[None] | None = None
         self._dead = False

@@ -12,8 +12,7 @@ from .._clock import now_ns
 from ._asyncio import AsyncioLink
 from ._asyncio_exchange import AsyncioExchange
 from ._errors import TransportError, as_library_error
-from ._exchange import Exchange
-from ._link import worth_lingering
+from ._exchange import Exchange, worth_lingering
 from ._thread_exchange import ThreadExchange
 from ._threads import ThreadLink
 

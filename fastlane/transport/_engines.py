@@ -15,6 +15,7 @@ from ._bodies import body_class
 from ._errors import TransportError, as_library_error
 from ._exchange import Exchange
 from ._loop_pool import LoopPool
+from ._outlook import UNKNOWN, Outlook
 from ._phases import PHASES, Phases
 from ._requests import (
     async_pieces,
@@ -157,6 +158,13 @@ class SyncEngine(_Engine):
                     raise
         raise TransportError("ConnectError", f"{_MOST_CONNECTIONS} connections were closed before they could be used.")
 
+    def outlook(self, request: Any) -> Outlook:
+        """What such a request would find that was sent now. Opens, claims and raises nothing."""
+        try:
+            return self._pool.outlook(route_of(request).origin)
+        except Exception:  # noqa: BLE001 - no address of ours, or another thread has changed what was looked at
+            return UNKNOWN
+
     def warm(self, request: Any) -> None:
         """Have a connection open that such a request could be sent on. Raises the library's errors."""
         try:
@@ -242,6 +250,14 @@ class AsyncEngine(_Engine):
                 if not retry.after(error, phases):
                     raise
         raise TransportError("ConnectError", f"{_MOST_CONNECTIONS} connections were closed before they could be used.")
+
+    def outlook(self, request: Any) -> Outlook:
+        """What such a request would find that was sent now on this loop. Opens, claims and raises nothing."""
+        try:
+            pool = self._pools.get(asyncio.get_running_loop())
+            return UNKNOWN if pool is None else pool.outlook(route_of(request).origin)
+        except Exception:  # noqa: BLE001 - no address of ours, or no loop
+            return UNKNOWN
 
     async def warm(self, request: Any) -> None:
         """Have a connection open on this loop that such a request could be sent on. Raises the library's errors."""

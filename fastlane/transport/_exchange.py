@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -11,6 +12,7 @@ from ._phases import Phases
 
 # "data: [DONE]" and the line ends that may follow it.
 TAIL_BYTES = 16
+_DONE = b"[DONE]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,14 @@ class Exchange:
             self.wake()
 
 
+def worth_lingering(exchange: Exchange) -> bool:
+    """Whether the rest of an answer that nobody reads is about to end by itself."""
+    head = exchange.answer_head
+    if head is None or exchange.is_over or not exchange.request_ended:
+        return False
+    return exchange.tail[-TAIL_BYTES:].rstrip().endswith(_DONE) or head.status >= 400
+
+
 class HttpConnection(Protocol):
     """The protocol of one connection without its I/O: bytes in, bytes out, exchanges filled in.
 
@@ -145,7 +155,17 @@ class HttpConnection(Protocol):
         """Whether the peer has said what it allows (SETTINGS over HTTP/2)."""
         ...
 
-    def start(self) -> None:
+    @property
+    def round_trips_ns(self) -> Sequence[int]:
+        """The last few that the protocol itself has measured; the object stays the same, and grows."""
+        ...
+
+    @property
+    def peer_windows(self) -> tuple[int | None, int | None]:
+        """Body bytes that the peer takes at once now: for a further request, and on the connection (HTTP/2)."""
+        ...
+
+    def start(self, now_ns: int) -> None:
         """The connection is open: say what comes first."""
         ...
 

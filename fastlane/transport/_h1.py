@@ -12,11 +12,8 @@ from ._exchange import AnswerHead, Exchange
 MAX_INCOMPLETE = 100 * 1024
 """Bytes of a head that may wait for the rest of it; httpcore's limit."""
 MAX_LINE = 4096
-"""Bytes that may wait for the end of a chunk's size line, with its extension, or of the trailers.
-
-Far below h11's own limit, because its patterns take quadratic time to reject many blanks: 100 KiB of them stop the
-whole process for twenty seconds.
-"""
+"""Bytes that may wait for the end of a chunk's size line, with its extension, or of the trailers. Far below h11's own
+limit, whose patterns take quadratic time to reject many blanks: 100 KiB of them stop the process for twenty seconds."""
 MAX_INFORMATIONAL = 100
 """Heads with a status of 1xx that may come before the answer."""
 ROOM = 1024 * 1024
@@ -73,6 +70,8 @@ class Http1Connection:
     is_ready = True
     has_news = False  # what is allowed changes only with the end of an exchange
     ping_sent_ns: int | None = None
+    round_trips_ns: tuple[int, ...] = ()
+    peer_windows: tuple[int | None, int | None] = (None, None)
 
     def __init__(self) -> None:
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_INCOMPLETE)
@@ -103,7 +102,7 @@ class Http1Connection:
         """1 from the beginning of an exchange to the end of its answer."""
         return 0 if self._exchange is None else 1
 
-    def start(self) -> None:
+    def start(self, now_ns: int) -> None:
         """HTTP/1.1 begins with the first request."""
 
     # ------------------------------------------------------------------------------------------------- the request

@@ -44,8 +44,14 @@ class Http2Connection(Http2Answers):
         """Exchanges begun whose end, by both sides, has not come."""
         return len(self._streams)
 
-    def start(self) -> None:
+    @property
+    def peer_windows(self) -> tuple[int, int]:
+        """Body bytes that the peer takes at once now: for a further request, and on the connection."""
+        return self._h2.remote_settings.initial_window_size, max(0, self._room)
+
+    def start(self, now_ns: int) -> None:
         """Say what we allow, in one write."""
+        self._settings_sent_ns = now_ns
         self._h2.initiate_connection()
         self._take_from_h2()
         # A connection's window is as small as this at first, whatever the settings say (RFC 9113, 6.9.2).

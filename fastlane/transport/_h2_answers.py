@@ -205,6 +205,8 @@ class Http2Answers(Http2Streams):
                 self._settings(flags, stream_id, payload)
             elif kind == wire.PING:
                 if flags & wire.ACK and payload == self._ping:
+                    if self.ping_sent_ns is not None:
+                        self.round_trips_ns.append(self._now_ns - self.ping_sent_ns)
                     self.ping_sent_ns = None
                 self._to_h2(kind, flags, stream_id, payload)
             elif kind == wire.WINDOW_UPDATE:
@@ -241,6 +243,9 @@ class Http2Answers(Http2Streams):
         acknowledged = flags & wire.ACK
         window = self._h2.remote_settings.initial_window_size
         self._to_h2(wire.SETTINGS, flags, stream_id, payload if acknowledged else wire.harmless_settings(payload))
+        if acknowledged and self._settings_sent_ns is not None:
+            self.round_trips_ns.append(self._now_ns - self._settings_sent_ns)
+            self._settings_sent_ns = None
         if not acknowledged:
             self._resize(self._h2.remote_settings.initial_window_size - window)
             changes = self._h2.encoder.table_size_changes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import NoReturn
 
 from h2.config import H2Configuration
@@ -60,6 +61,10 @@ class Http2Streams:
         self.is_ready = False
         self.has_news = False
         self.ping_sent_ns: int | None = None
+        self._settings_sent_ns: int | None = None
+        """When our SETTINGS were sent, until they are acknowledged."""
+        self.round_trips_ns: deque[int] = deque(maxlen=limits.ROUND_TRIPS)
+        """From our SETTINGS and PINGs to their acknowledgements, which a peer sends at once."""
         self.goaway_code: int | None = None
         """Why the peer is going away (0: no error); None while it is not."""
         self.goaway_last_stream_id = limits.HIGHEST_STREAM_ID

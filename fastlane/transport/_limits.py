@@ -23,6 +23,9 @@ HEADER_TABLE_BYTES = 4_096
 ASSUMED_STREAMS = 100
 """Exchanges at once before the peer has said what it allows: the least that it should allow (RFC 9113, 6.5.2)."""
 
+ROUND_TRIPS = 8
+"""Measured round trips that are remembered, the smallest of which counts: a few minutes of pings."""
+
 HIGHEST_STREAM_ID = 2**31 - 1
 
 # What a side may send before it is told otherwise, and what it may be allowed at most (RFC 9113, 6.9).

@@ -8,14 +8,15 @@ from typing import Any, NoReturn
 
 from .._clock import now_ns
 from ._errors import TransportError
-from ._exchange import Exchange, HttpConnection, RequestHead
+from ._exchange import Exchange, HttpConnection, RequestHead, worth_lingering
+from ._gauge import Gauge
 from ._h1 import Http1Connection
 from ._h2 import Http2Connection
 from ._limits import STREAM_WINDOW
+from ._outlook import Outlook
 from ._phases import Opening, Phases
 from ._pool import Member
 from ._settings import Http2, Origin, PoolSettings
-from ._sockets import TcpInfo, tcp_info
 from ._tls import Tls
 
 # After `data: [DONE]`, or behind the head of a refusal, the end of the answer is in the same packet or right behind it.
@@ -36,13 +37,8 @@ _SHORTEST_TICK_S = 0.05
 # nobody, or for calls without a time-out, is given up after this long.
 MOST_OPENING_NS = 600_000_000_000
 
-# The kernel is asked for its round-trip time and window once for all requests of a moment.
-_KERNEL_TELLS_NS = 5_000_000
-
 CLOSED = "The connection was closed."
 _CLOSED_EARLY = "The answer was closed before its end."
-
-_DONE = b"[DONE]"
 
 _ENHANCE_YOUR_CALM = 11  # RFC 9113, 7
 
@@ -109,8 +105,10 @@ class Link(Member):
         """Seconds between two looks at the time."""
         self.waiting: set[Any] = set()
         """Exchanges whose waits may end some looks from now."""
-        self._kernel_told_ns = 0
-        self._kernel_told: TcpInfo | None = None
+        self._gauge = Gauge()
+        self._output_bytes = 0
+        """What was given out to be sent, so far."""
+        self._socket: socket.socket | None = None
 
     @property
     def is_http1(self) -> bool:
@@ -150,7 +148,8 @@ class Link(Member):
                 'http2="require" asks for; "prefer" would use HTTP/1.1 here',
             )
         http: HttpConnection = Http2Connection() if wants_http2 else Http1Connection()
-        http.start()
+        http.start(time_ns)
+        self._gauge.opened(opening, http.round_trips_ns, time_ns)
         self._heard_ns = time_ns
         self.http = http
         early, self._early = self._early, b""
@@ -182,11 +181,12 @@ class Link(Member):
         """What is to go to the peer now."""
         http, tls = self.http, self.tls
         data = http.data_to_send() if http is not None else b""
-        if tls is None:
-            return data
-        if data:
-            tls.wrap(data)
-        return tls.data_to_send()
+        if tls is not None:
+            if data:
+                tls.wrap(data)
+            data = tls.data_to_send()
+        self._output_bytes += len(data)
+        return data
 
     def has_changed(self) -> bool:
         """Whether the pool has to look: exchanges have ended, or the peer may allow more or fewer than it did."""
@@ -231,7 +231,7 @@ class Link(Member):
 
     # Exchanges
 
-    def begin(self, exchange: LinkedExchange, sock: socket.socket | None, *, end: bool) -> None:
+    def begin(self, exchange: LinkedExchange, *, end: bool) -> None:
         """Begin to send a request; `end` where it has no body. Raises TransportError."""
         http = self._open_http()
         http.begin(exchange, end=end)
@@ -241,12 +241,19 @@ class Link(Member):
         opening = self.opening
         phases.opening = opening
         phases.reused = opening is not None and opening.ended_ns <= (phases.started_ns or 0)
-        started_ns = now_ns()
-        if sock is not None and started_ns - self._kernel_told_ns > _KERNEL_TELLS_NS:
-            self._kernel_told_ns, self._kernel_told = started_ns, tcp_info(sock)
-        if self._kernel_told is not None:
-            phases.round_trip_time_ns, phases.congestion_window = self._kernel_told
+        started_ns, gauge = now_ns(), self._gauge
+        gauge.begin(self._socket, started_ns, self._output_bytes)
+        phases.round_trip_time_ns, phases.congestion_window = gauge.round_trip_ns, gauge.congestion_window
         phases.send_started_ns = started_ns
+
+    def outlook(self, now_ns: int) -> Outlook:
+        """What a request that was sent on it now would find. May be asked from anywhere."""
+        return self._gauge.outlook(self._open_http(), self._socket, now_ns, self._output_bytes)
+
+    @property
+    def round_trip_ns(self) -> int | None:
+        """As it was measured last."""
+        return self._gauge.round_trip_ns
 
     def push(self, exchange: LinkedExchange, data: bytes, position: int, *, last: bool) -> int:
         """Give the protocol as much of a piece of the body as it takes now, within reason; the new position."""
@@ -316,6 +323,7 @@ class Link(Member):
             return "idle"
         silent_ns = time_ns - max(self._heard_ns, self.idle_since_ns)
         if ping_ns is not None and ping_sent_ns is None and silent_ns >= ping_ns:
+            self._gauge.note(time_ns, self._output_bytes)
             http.ping(time_ns)
         return None
 
@@ -337,11 +345,3 @@ class Link(Member):
         if info == "is_readable":
             return self.looks_stale()
         return None
-
-
-def worth_lingering(exchange: Exchange) -> bool:
-    """Whether the rest of an answer that nobody reads is about to end by itself."""
-    head = exchange.answer_head
-    if head is None or exchange.is_over or not exchange.request_ended:
-        return False
-    return exchange.tail[-16:].rstrip().endswith(_DONE) or head.status >= 400

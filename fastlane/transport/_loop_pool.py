@@ -13,6 +13,7 @@ from ._asyncio import AsyncioLink
 from ._asyncio_opening import OpeningLink
 from ._errors import TransportError
 from ._origin import GROW_AGAIN_NS
+from ._outlook import Outlook
 from ._phases import Phases
 from ._pool import Member, Pool
 from ._requests import Timeouts
@@ -180,6 +181,10 @@ class LoopPool:
     def ping_interval_ns(self, origin: Origin, wanted_ns: int) -> int | None:
         """Nanoseconds between pings; None where they are not welcome."""
         return self._pool.ping_interval_ns(origin, wanted_ns)
+
+    def outlook(self, origin: Origin) -> Outlook:
+        """What a request to the origin would find that came now."""
+        return self._pool.outlook(origin, now_ns())
 
     async def warm(self, origin: Origin, timeouts: Timeouts) -> None:
         """Have a connection to the origin open, its SETTINGS exchanged, and keep it so. Raises TransportError."""

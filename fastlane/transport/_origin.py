@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Protocol
 
 from ._errors import TransportError
 from ._exchange import Exchange, HttpConnection
+from ._outlook import Outlook
 from ._settings import Origin
 
 # More streams than this on one connection, and a further connection is opened where that is allowed: the number that
@@ -79,6 +81,15 @@ class Member:
             return 0
         return min(http.capacity, bound) - self.claimed
 
+    @property
+    def round_trip_ns(self) -> int | None:
+        """The round-trip time as it was measured last. Drivers override it."""
+        return None
+
+    def outlook(self, now_ns: int) -> Outlook:
+        """What a request that was sent on it now would find. Drivers override it."""
+        return Outlook(is_open=True)
+
     def looks_stale(self) -> bool:
         """Whether something has come from the peer that nobody has looked at yet. Drivers override it."""
         return False
@@ -97,6 +108,7 @@ class OriginState:
         "opening",
         "origin",
         "pings_unwelcome",
+        "round_trip_ns",
         "spare",
         "speaks_http2",
         "streams",
@@ -122,6 +134,8 @@ class OriginState:
         self.pings_unwelcome = False
         self.keep_warm = False
         self.last_used_ns = 0
+        self.round_trip_ns: int | None = None
+        """Of the connection that was closed last."""
 
     @property
     def is_quiet(self) -> bool:
@@ -152,6 +166,26 @@ class OriginState:
         # Until the first connection says which protocol it is, the calls of a burst wait for it together.
         return self.opening * (self.streams if http2 and self.speaks_http2 is not False else 1)
 
+    def grant(self, now_ns: int, pick: Callable[[OriginState, int], Member | None]) -> None:
+        """Give those who wait the places that are picked."""
+        while self.waiters:
+            member = pick(self, now_ns)
+            if member is None:
+                return
+            waiter, _ = self.waiters.popitem(last=False)
+            waiter.grant(member)
+
+    def outlook(self, now_ns: int) -> Outlook:
+        """What a request would find that came now. May be asked without the lock, and changes nothing."""
+        if not self.waiters:
+            # What `Pool.claim` would look at, and what has left without the pool's having looked.
+            for members in (self.spare, self.members):
+                for member in list(reversed(members)):
+                    if member.room(BUSY_STREAMS) + len(member.ended) > 0 and not self._is_in_doubt(member, now_ns):
+                        return member.outlook(now_ns)
+        known = [member.round_trip_ns for member in list(self.members)] + [self.round_trip_ns]
+        return Outlook(round_trip_time_ns=next((each for each in known if each is not None), None))
+
     def see(self, member: Member) -> None:
         """Learn from an open connection what the server speaks and allows."""
         http = member.http
@@ -181,8 +215,14 @@ class OriginState:
         if unused_ns > limit_ns + _DOUBT_NS:
             self.idle_limit_ns = None  # it did not close this one: what was seen had another reason
             return False
+        return self._is_in_doubt(member, now_ns)
+
+    def _is_in_doubt(self, member: Member, now_ns: int) -> bool:
+        limit_ns = self.idle_limit_ns
+        if limit_ns is None or member.claimed:
+            return False
         # A server that closes after very little time is still worth a connection that is reused at once.
-        return unused_ns > max(limit_ns - _DOUBT_NS, limit_ns // 2)
+        return max(limit_ns - _DOUBT_NS, limit_ns // 2) < now_ns - member.unused_since_ns <= limit_ns + _DOUBT_NS
 
     def ping_interval_ns(self, wanted_ns: int) -> int | None:
         """Nanoseconds between two pings on an idle connection; None where they are not welcome."""

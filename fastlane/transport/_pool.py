@@ -18,6 +18,7 @@ from ._origin import (
     OriginState,
     Waiter as Waiter,
 )
+from ._outlook import UNKNOWN, Outlook
 from ._settings import Origin
 
 
@@ -65,6 +66,11 @@ class Pool:
         """Whether a connection to the origin is being opened. May be asked without the lock."""
         state = self._origins.get(origin)
         return state is not None and state.opening > 0
+
+    def outlook(self, origin: Origin, now_ns: int) -> Outlook:
+        """What a request to the origin would find that came now. May be asked without the lock."""
+        state = self._origins.get(origin)
+        return UNKNOWN if state is None else state.outlook(now_ns)
 
     def take_orders(self) -> tuple[list[Member], list[Member]]:
         """The connections that are to be opened now, and idle ones, out of the pool already, that are to be closed."""
@@ -285,6 +291,7 @@ class Pool:
         self._idle.pop(member, None)
         if not member.is_open:
             state.opening -= 1
+        state.round_trip_ns = member.round_trip_ns or state.round_trip_ns
         self._count -= 1
 
     def _leave(self, state: OriginState, member: Member, now_ns: int) -> None:
@@ -323,22 +330,13 @@ class Pool:
         for state in list((self._waiting if self._count < self._max_connections else self._origins).values()):
             self._settle_all(state, now_ns)
         for state in sorted(self._waiting.values(), key=lambda each: next(iter(each.waiters.values()))):
-            self._grant(state, now_ns, self._pick)
+            state.grant(now_ns, self._pick)
             if state.waiters:
                 self._grow(state, now_ns)
             if not state.opening:
-                self._grant(state, now_ns, self._pick_any)
+                state.grant(now_ns, self._pick_any)
             if not state.waiters:
                 self._waiting.pop(state.origin, None)
-
-    @staticmethod
-    def _grant(state: OriginState, now_ns: int, pick: Callable[[OriginState, int], Member | None]) -> None:
-        while state.waiters:
-            member = pick(state, now_ns)
-            if member is None:
-                return
-            waiter, _ = state.waiters.popitem(last=False)
-            waiter.grant(member)
 
     def _grow(self, state: OriginState, now_ns: int) -> None:
         """Open as many connections as the calls that wait need, and no more."""

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from ._engines import AsyncEngine, SyncEngine
 from ._fallback import Fallback
+from ._outlook import UNKNOWN, Outlook
 from ._settings import PoolSettings, library_of
 
 
@@ -117,6 +118,11 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
             # An asynchronous client that is collected outside of its loop cannot close its HTTP client.
             if getattr(self, "_open", False):
                 self._leave()
+
+        def outlook(self, request: Any) -> Outlook:
+            # (The fall-back's connections are not ours to look at.)
+            outlook: Outlook = UNKNOWN if self._fallback.is_wanted else self._engine.outlook(request)
+            return outlook
 
         if asynchronous:
 

@@ -7,6 +7,8 @@ import select
 import socket
 import struct
 import sys
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 _IDLE_S = 60
@@ -28,10 +30,20 @@ _KEEP_IDLE: int | None = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket
 _KEEP_INTERVAL: int | None = getattr(socket, "TCP_KEEPINTVL", None)
 _KEEP_COUNT: int | None = getattr(socket, "TCP_KEEPCNT", None)
 
-# struct tcp_info of include/uapi/linux/tcp.h, which only ever grows at its end: eight bytes of small fields, then
-# 32-bit ones, of which tcpi_rtt (smoothed, in microseconds) is the 16th and tcpi_snd_cwnd (in segments) the 19th.
-_TCP_INFO = struct.Struct("=68xI8xI")
+# struct tcp_info of include/uapi/linux/tcp.h, which only ever grows at its end. What all kernels have: the byte that
+# begins with the bit tcpi_delivery_rate_app_limited, tcpi_rto in microseconds, tcpi_snd_mss, tcpi_unacked in segments,
+# tcpi_last_data_sent in milliseconds, tcpi_rtt, which is smoothed, in microseconds, and tcpi_snd_cwnd in segments. Then
+# tcpi_min_rtt in microseconds and tcpi_delivery_rate in bytes per second (Linux 4.9), and tcpi_snd_wnd (5.4).
+_TCP_INFO = struct.Struct("=7xBI4xI4xI16xI20xI8xI")
+_TCP_INFO_RATE = struct.Struct("=148xI8xQ")
+_TCP_INFO_WINDOW = struct.Struct("=228xI")
 _TCP_INFO_OPTION: int | None = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
+_APP_LIMITED = 0x01 if sys.byteorder == "little" else 0x80
+
+_TCP_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
+# The congestion controls of Linux that rule the window themselves (cong_control): nothing is halved behind their back.
+_RULE_ALONE = b"bbr"
+_SLOW_START_AFTER_IDLE = Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle")
 
 
 class TcpInfo(NamedTuple):
@@ -40,7 +52,20 @@ class TcpInfo(NamedTuple):
     round_trip_time_ns: int
     """Smoothed."""
     congestion_window: int
-    """In segments."""
+    """In segments, before what silence takes of it: the kernel does that when it sends again."""
+    segment_bytes: int
+    time_out_ns: int
+    """After which it would send again what nobody has acknowledged."""
+    in_flight: int
+    """Segments that nobody has acknowledged yet."""
+    idle_ns: int
+    """Since it sent data, in whole milliseconds."""
+    least_round_trip_time_ns: int
+    """Of the last minutes, without what a late acknowledgement adds; the smoothed one where the kernel does not say."""
+    delivery_rate: float | None
+    """Bytes per second; None where the application had not more to send, or the kernel does not say."""
+    receive_window: int | None
+    """Bytes that the peer offers to have on their way; None where the kernel does not say."""
 
 
 def prepare(sock: socket.socket, user_timeout_s: float | None) -> None:
@@ -75,12 +100,42 @@ def tcp_info(sock: socket.socket) -> TcpInfo | None:
     if _TCP_INFO_OPTION is None:
         return None
     try:
-        round_trip_time_us, congestion_window = _TCP_INFO.unpack(
-            sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO_OPTION, _TCP_INFO.size)
-        )
+        told = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO_OPTION, _TCP_INFO_WINDOW.size)
+        flags, time_out_us, segment_bytes, in_flight, idle_ms, rtt_us, congestion_window = _TCP_INFO.unpack_from(told)
     except (OSError, struct.error):  # closed, no TCP, or another kernel's idea of the option
         return None
-    return TcpInfo(round_trip_time_us * 1_000, congestion_window) if round_trip_time_us else None
+    if not rtt_us:
+        return None
+    size = len(told)
+    least_us, rate = _TCP_INFO_RATE.unpack_from(told) if size >= _TCP_INFO_RATE.size else (0, 0)
+    return TcpInfo(
+        rtt_us * 1_000,
+        congestion_window,
+        segment_bytes,
+        time_out_us * 1_000,
+        in_flight,
+        idle_ms * 1_000_000,
+        min(least_us or rtt_us, rtt_us) * 1_000,
+        None if flags & _APP_LIMITED or not rate else float(rate),
+        _TCP_INFO_WINDOW.unpack_from(told)[0] if size >= _TCP_INFO_WINDOW.size else None,
+    )
+
+
+def starts_over_after_idle(sock: socket.socket) -> bool:
+    """Whether the kernel halves a connection's congestion window for each time-out in which nothing was sent."""
+    if _TCP_CONGESTION is not None:
+        with contextlib.suppress(OSError):
+            if sock.getsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, 16).startswith(_RULE_ALONE):
+                return False
+    return _slow_start_after_idle()
+
+
+@cache
+def _slow_start_after_idle() -> bool:
+    try:
+        return _SLOW_START_AFTER_IDLE.read_text().strip() != "0"
+    except OSError:  # another system, or one that does not show it
+        return True
 
 
 def is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bool:

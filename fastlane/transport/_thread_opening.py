@@ -33,7 +33,6 @@ class OpeningLink(Link):
         self._settings = settings
         self._deadline_ns = 0
         self.lock = threading.Lock()
-        self._socket: socket.socket | None = None
         self._writer: socket.socket | None = None
         self._unsent = b""
         self._sent_bytes = 0

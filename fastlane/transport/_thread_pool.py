@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from .._clock import now_ns
 from ._errors import TransportError
 from ._link import CLOSED
+from ._outlook import Outlook
 from ._phases import Phases
 from ._pool import Member, Pool
 from ._requests import Timeouts
@@ -199,6 +200,10 @@ class ThreadPool:
     def ping_interval_ns(self, origin: Origin, wanted_ns: int) -> int | None:
         """Nanoseconds between pings; None where they are not welcome."""
         return self._pool.ping_interval_ns(origin, wanted_ns)
+
+    def outlook(self, origin: Origin) -> Outlook:
+        """What a request to the origin would find that came now. Waits for no lock."""
+        return self._pool.outlook(origin, now_ns())
 
     def warm(self, origin: Origin, timeouts: Timeouts) -> None:
         """Have a connection to the origin open, its SETTINGS exchanged, and keep it so. Raises TransportError."""

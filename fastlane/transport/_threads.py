@@ -199,7 +199,7 @@ class ThreadLink(OpeningLink):
             raise error.again() if error is not None else TransportError("ReadError", CLOSED, unprocessed=begin)
         sent_bytes, clean = self._sent_bytes, not self._unsent
         if begin:
-            self.begin(exchange, self._socket, end=last and not data)
+            self.begin(exchange, end=last and not data)
         try:
             if not begin:
                 self._flush()

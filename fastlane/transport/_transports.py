@@ -9,6 +9,7 @@ from typing import Self
 import httpx2
 
 from ._engines import AsyncEngine, SyncEngine
+from ._outlook import Outlook
 from ._settings import Http2, PoolSettings, certificates_now
 
 
@@ -58,6 +59,13 @@ class Transport(httpx2.BaseTransport):
         self._engine.warm(request)
         return True
 
+    def outlook(self, request: httpx2.Request) -> Outlook:
+        """What is known of the connection that such a request would be sent on now.
+
+        Opens nothing, waits for nothing, and raises nothing.
+        """
+        return self._engine.outlook(request)
+
     def close(self) -> None:
         """Close every connection; the transport can be used again and opens new ones."""
         self._engine.close()
@@ -101,6 +109,13 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
         """Open a connection on this event loop that such a request could be sent on; see `Transport.warm`."""
         await self._engine.warm(request)
         return True
+
+    def outlook(self, request: httpx2.Request) -> Outlook:
+        """What is known of the connection that such a request would be sent on now, on this event loop.
+
+        Opens nothing, waits for nothing, and raises nothing.
+        """
+        return self._engine.outlook(request)
 
     async def aclose(self) -> None:
         """Close every connection of this event loop; the transport can be used again and opens new ones."""

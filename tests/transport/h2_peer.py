@@ -80,7 +80,7 @@ class Pair:
         self.contract: HttpConnection = self.client
         self.server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self.now_ns = 1_000
-        self.client.start()
+        self.client.start(0)
         self.server.initiate_connection()
         if settings:
             self.server.update_settings(settings)

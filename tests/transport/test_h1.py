@@ -51,7 +51,7 @@ class Peer:
 
 def opened() -> HttpConnection:
     connection: HttpConnection = Http1Connection()
-    connection.start()
+    connection.start(0)
     assert (connection.http_version, connection.is_ready, connection.data_to_send()) == ("HTTP/1.1", True, b"")
     return connection
 

@@ -52,7 +52,7 @@ def refused(pair: Pair, data: bytes) -> tuple[str, ErrorCodes]:
 
 def test_the_first_write_says_all_that_we_allow() -> None:
     client = Http2Connection()
-    client.start()
+    client.start(0)
     data = client.data_to_send()
 
     settings, window = frames_of(data)

@@ -15,6 +15,16 @@ import pytest
 from fastlane.transport import _sockets
 from fastlane.transport._sockets import USER_TIMEOUT_S, TcpInfo, prepare, tcp_info
 
+TCP_INFO_LAYOUT = """
+    rto ato snd_mss rcv_mss unacked sacked lost retrans fackets last_data_sent last_ack_sent last_data_recv
+    last_ack_recv pmtu rcv_ssthresh rtt rttvar snd_ssthresh snd_cwnd advmss reordering rcv_rtt rcv_space total_retrans
+    PACING_RATE MAX_PACING_RATE BYTES_ACKED BYTES_RECEIVED segs_out segs_in notsent_bytes min_rtt data_segs_in
+    data_segs_out DELIVERY_RATE BUSY_TIME RWND_LIMITED SNDBUF_LIMITED delivered delivered_ce BYTES_SENT BYTES_RETRANS
+    dsack_dups reord_seen rcv_ooopack snd_wnd
+"""
+"""struct tcp_info after its first eight bytes (include/uapi/linux/tcp.h); in capitals what has 64 bits."""
+TCP_INFO_SIZES = (ctypes.c_uint32, ctypes.c_uint64)
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 
 
@@ -80,16 +90,81 @@ def test_tcp_info(pair: Callable[[], tuple[socket.socket, socket.socket]]) -> No
 
 @linux
 def test_the_offsets_are_those_of_the_kernels_struct() -> None:
-    # Both fields among the 32-bit ones after the first eight bytes (include/uapi/linux/tcp.h).
-    class Raw:
-        def getsockopt(self, level: int, option: int, size: int) -> bytes:
-            fields = list(range(100, 124))
-            return (bytes(8) + struct.pack("=24I", *fields))[:size]
+    told = tcp_info(raw_tcp_info(232, flags=0))
+    assert told == TcpInfo(
+        round_trip_time_ns=40_000_000,
+        congestion_window=25,
+        segment_bytes=1_448,
+        time_out_ns=240_000_000,
+        in_flight=3,
+        idle_ns=7_000_000,
+        least_round_trip_time_ns=39_000_000,
+        delivery_rate=1_250_000.0,
+        receive_window=65_536,
+    )
 
-    before_rtt = 15  # rto to rcv_ssthresh
-    before_cwnd = before_rtt + 3  # rtt, rttvar, snd_ssthresh
-    raw: Any = Raw()
-    assert tcp_info(raw) == TcpInfo((100 + before_rtt) * 1_000, 100 + before_cwnd)
+
+@linux
+@pytest.mark.parametrize(
+    ("size", "least_round_trip_time_ns", "delivery_rate", "receive_window"),
+    [
+        (84, 40_000_000, None, None),
+        (104, 40_000_000, None, None),
+        (167, 40_000_000, None, None),
+        (168, 39_000_000, 1_250_000.0, None),
+        (231, 39_000_000, 1_250_000.0, None),
+        (232, 39_000_000, 1_250_000.0, 65_536),
+    ],
+)
+def test_an_older_kernel_says_less(
+    size: int, least_round_trip_time_ns: int, delivery_rate: float | None, receive_window: int | None
+) -> None:
+    told = tcp_info(raw_tcp_info(size, flags=0))
+    assert told is not None
+    assert (told.round_trip_time_ns, told.congestion_window) == (40_000_000, 25)
+    assert told.least_round_trip_time_ns == least_round_trip_time_ns
+    assert told.delivery_rate == delivery_rate
+    assert told.receive_window == receive_window
+
+
+@linux
+def test_a_rate_that_the_application_limited_says_nothing_of_the_path() -> None:
+    told = tcp_info(raw_tcp_info(232, flags=0x01 if sys.byteorder == "little" else 0x80))
+    assert told is not None
+    assert told.delivery_rate is None
+
+
+def raw_tcp_info(size: int, *, flags: int) -> Any:
+    """A socket whose kernel's struct is so long (include/uapi/linux/tcp.h)."""
+
+    class Info(ctypes.Structure):
+        _pack_ = 1
+        _fields_ = [
+            ("before", ctypes.c_uint8 * 7),
+            ("flags", ctypes.c_uint8),
+            *((name.lower(), TCP_INFO_SIZES[name.isupper()]) for name in TCP_INFO_LAYOUT.split()),
+        ]
+
+    told = bytes(
+        Info(
+            flags=flags,
+            rto=240_000,
+            snd_mss=1_448,
+            unacked=3,
+            last_data_sent=7,
+            rtt=40_000,
+            snd_cwnd=25,
+            min_rtt=39_000,
+            delivery_rate=1_250_000,
+            snd_wnd=65_536,
+        )
+    )
+
+    class Raw:
+        def getsockopt(self, level: int, option: int, asked: int) -> bytes:
+            return told[: min(size, asked)]
+
+    return Raw()
 
 
 def test_tcp_info_of_what_is_no_connection(pair: Callable[[], tuple[socket.socket, socket.socket]]) -> None:

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 
-from ._call import Attempt as Attempt, Call as Call, CallRecord as CallRecord, Usage as Usage
+from ._call import (
+    Attempt as Attempt,
+    Call as Call,
+    CallRecord as CallRecord,
+    EncodingRecord as EncodingRecord,
+    Usage as Usage,
+)
 from ._client import (
     AsyncAzureOpenAI as AsyncAzureOpenAI,
     AsyncOpenAI as AsyncOpenAI,
@@ -22,7 +28,7 @@ from ._exceptions import (
 from ._install import install as install, uninstall as uninstall
 from ._timeline import Timeline as Timeline, WireStamps as WireStamps
 from ._user_action import user_action as user_action
-from .plays import Connection as Connection, Play as Play, Stage as Stage, Watcher as Watcher
+from .plays import Connection as Connection, Encoding as Encoding, Play as Play, Stage as Stage, Watcher as Watcher
 
 __version__ = "0.1.0"
 
@@ -53,6 +59,8 @@ __all__ = [
     "Client",
     "ConfigurationError",
     "Connection",
+    "Encoding",
+    "EncodingRecord",
     "FastlaneError",
     "MissingExtraError",
     "OpenAI",

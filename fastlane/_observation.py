@@ -243,6 +243,8 @@ class Observation:
         finally:
             self._lock.release()
         self._close_account()
+        if self.sending is not None and self.answer.usage is not None and not abandoned:
+            self.sending.ended(usage_of(self.answer.usage).input_tokens)
         action, self._action = self._action, None
         if action is not None:
             self._action_path = action.path

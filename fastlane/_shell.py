@@ -97,7 +97,7 @@ class Shell:
         observation.watchers = self.pipeline.watchers(planned)
         observation.changes = planned.changes
         if planned.encoding is not None:
-            observation.sending = _sending(observation, planned.encoding)
+            observation.sending = _sending(observation, planned.encoding, planned.model)
         changed: dict[str, Any] = {}
         if planned.body is not call.body:
             changed["json_data"] = dict(planned.body)
@@ -160,11 +160,16 @@ def _facts_of(origin: str) -> Any:
     return facts_of(origin)
 
 
-def _sending(observation: Observation, encode: Encode) -> Any:
+def _sending(observation: Observation, encode: Encode, model: str | None) -> Any:
     from .encoding import Sending
 
-    went_wrong = observation.pipeline.went_wrong
-    return Sending(encode, origin=observation.origin, endpoint=observation.endpoint, went_wrong=went_wrong)
+    return Sending(
+        encode,
+        origin=observation.origin,
+        endpoint=observation.endpoint,
+        model=model,
+        went_wrong=observation.pipeline.went_wrong,
+    )
 
 
 @lru_cache(maxsize=256)

@@ -44,74 +44,113 @@ class Judgement(NamedTuple):
     reason: str
 
 
-def marker() -> str:
-    """A model's name that no provider has, and that can be found again in an answer."""
-    return f"fastlane-probe-{secrets.token_hex(6)}"
+class _Marks(NamedTuple):
+    """Words that nobody else uses, so that an answer that has one of them was told it."""
+
+    model: str
+    prompt: str
+    limit: str
+
+    @classmethod
+    def new(cls) -> _Marks:
+        return cls(*(f"fastlane-{what}-{secrets.token_hex(6)}" for what in cls._fields))
 
 
-def unanswerable(endpoint: str, mark: str) -> dict[str, Any]:
-    """A body that asks for a model that does not exist, and whose prompt is none: there is nothing to generate from.
+def impossible(endpoint: str, model: str, prompt: str, limit: str) -> dict[str, Any]:
+    """A body that nobody can answer: a limit that is no number, a role (or prompt) that does not exist.
 
-    One token at the most, should a server take it all the same.
+    With a `model` that does not exist either there is nothing that anybody could bill.
     """
+    said = [{"role": "user", "content": "Hello."}, {"role": prompt, "content": "Hello."}]
     if endpoint == "/responses":
-        return {"model": mark, "input": {mark: mark}, "max_output_tokens": 16}
+        return {"model": model, "input": said, "max_output_tokens": limit}
     if endpoint == "/completions":
-        return {"model": mark, "prompt": {mark: mark}, "max_tokens": 1}
-    return {"model": mark, "messages": mark, "max_tokens": 1}
+        return {"model": model, "prompt": ["Hello.", {prompt: prompt}], "max_tokens": limit}
+    return {"model": model, "messages": said, "max_tokens": limit}
 
 
-def probe(request: Any, endpoint: str, form: Form, encode: Encode) -> Generator[Any, Answer, Judgement]:
+def probe(
+    request: Any, endpoint: str, model: str | None, form: Form, encode: Encode
+) -> Generator[Any, Answer, Judgement]:
     """The requests to send one after the other, each for its `Answer`; at the end what they have shown.
 
-    `request` is the one that is to be sent in this form: the same address and headers.
+    `request` is the one that is to be sent in this form: the same address and headers. `model` is the one that its body
+    names.
 
-    A server that quotes the marker out of an encoded body has read it. One that refuses it is asked the same as plain
-    JSON, and something that is no JSON at all: if it says the same of the encoded body as of the plain one, and not
-    what it says of what it cannot read, it has read it too.
+    All of them are refused by whoever reads them. A server that says what is wrong with the prompt of an encoded body
+    has read it. Of any other it is asked whether it says the same of the encoded body as of the JSON, and something
+    else of what it cannot read; and, where it looked no further than the model, the same again with the model that
+    exists. A server that mangles or loses what was encoded misses something else in it than in the JSON.
     """
-    mark = marker()
-    plain = json.dumps(unanswerable(endpoint, mark)).encode()
-    encoded = yield in_form(request, plain, form, encode)
-    judgement = _of_the_encoded(encoded, mark, form)
+    marks = _Marks.new()
+
+    def requests(model: str) -> tuple[Any, Any]:
+        plain = json.dumps(impossible(endpoint, model, marks.prompt, marks.limit)).encode()
+        return in_form(request, plain, form, encode), in_form(request, plain, "json", encode)
+
+    encoded_request, plain_request = requests(marks.model)
+    encoded = yield encoded_request
+    judgement = _of_the_encoded(encoded, marks, form)
     if judgement is not None:
         return judgement
-    twin = yield in_form(request, plain, "json", encode)
-    if _same(encoded, twin, mark):
-        broken = yield in_form(request, _BROKEN_JSON, "json", encode)
-        if broken.status is not None and not _same(encoded, broken, mark):
-            return Judgement("accepted", "The server said the same of an encoded body as of its JSON.")
+    judgement = _of_both(encoded, (yield plain_request), marks)
+    if judgement is not None:
+        return judgement
+    broken = yield in_form(request, _BROKEN_JSON, "json", encode)
+    if broken.status is None or _same(encoded, broken, marks):
         return Judgement("undecided", "The server says the same of bodies that it can and cannot read.")
-    if twin.status is None or twin.status in _SAYS_NOTHING or twin.status >= 500:
-        return Judgement("undecided", "The server does not say what is wrong with a body, encoded or not.")
-    return Judgement(
-        "refused", f"The server answered {encoded.status} to an encoded body, and something else to its JSON."
-    )
+    if model is not None and not _names(encoded, marks.prompt):
+        encoded_request, plain_request = requests(model)
+        encoded = yield encoded_request
+        judgement = _of_the_encoded(encoded, marks, form)
+        if judgement is None:
+            judgement = _of_both(encoded, (yield plain_request), marks)
+        if judgement is not None:
+            return judgement
+    return Judgement("accepted", "The server said the same of an encoded body as of its JSON.")
 
 
-def _of_the_encoded(answer: Answer, mark: str, form: Form) -> Judgement | None:
+def _of_the_encoded(answer: Answer, marks: _Marks, form: Form) -> Judgement | None:
     """What the answer to the encoded body says by itself."""
     if answer.status is None:
         return Judgement("broken", f"An encoded body got no answer ({answer.error}).")
-    # MessagePack that is not compressed shows the marker to whoever quotes bytes that it has not understood.
-    if form != "msgpack" and answer.status < 500 and mark.encode() in answer.body:
-        return Judgement("accepted", "The server quoted what an encoded body said.")
     if answer.status < 300:
-        return Judgement("refused", "The server answered an encoded body that asked for nothing: it had not read it.")
+        return Judgement("refused", "The server answered an encoded body that nobody can answer: it had not read it.")
     if answer.status >= 500:
         return Judgement("broken", f"The server answered {answer.status} to an encoded body.")
     if answer.status in _SAYS_NOTHING:
         return Judgement("undecided", f"The server answered {answer.status}, which says nothing of the body.")
+    # MessagePack that is not compressed shows its words to whoever quotes bytes that it has not understood.
+    if form != "msgpack" and _names(answer, marks.prompt):
+        return Judgement("accepted", "The server said what was wrong with the prompt in an encoded body.")
     return None
 
 
-def _same(one: Answer, other: Answer, mark: str) -> bool:
-    return one.status is not None and one.status == other.status and _said(one, mark) == _said(other, mark)
+def _of_both(encoded: Answer, plain: Answer, marks: _Marks) -> Judgement | None:
+    """What the answers to the encoded body and to its JSON say beside each other; None where they are the same."""
+    if plain.status is None or plain.status in _SAYS_NOTHING or plain.status >= 500:
+        return Judgement("undecided", "The server does not say what is wrong with a body, encoded or not.")
+    if plain.status < 300:
+        return Judgement("undecided", "The server answers whatever it is asked.")
+    if not _same(encoded, plain, marks):
+        reason = f"The server answered {encoded.status} to an encoded body, and something else to its JSON."
+        return Judgement("refused", reason)
+    return None
 
 
-def _said(answer: Answer, mark: str) -> Any:
+def _names(answer: Answer, mark: str) -> bool:
+    return mark.encode() in answer.body
+
+
+def _same(one: Answer, other: Answer, marks: _Marks) -> bool:
+    if one.status is None or one.status != other.status or _said(one) != _said(other):
+        return False
+    return all(_names(one, mark) == _names(other, mark) for mark in marks)
+
+
+def _said(answer: Answer) -> Any:
     """What an answer says, without what differs from one answer to the next."""
-    text = answer.body.decode("utf-8", "replace").replace(mark, "")
+    text = answer.body.decode("utf-8", "replace")
     try:
         return _without_strays(json.loads(text))
     except (ValueError, RecursionError):

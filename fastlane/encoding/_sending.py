@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +30,13 @@ _FIRST_SHARE = 0.27
 _WEIGHT = 0.3
 # Bodies may become other ones: so many calls after one was found not worth the try, one is tried again.
 _TRY_AGAIN = 16
+
+
+# A body that is worth encoding is a longer prompt than this, whatever its language, and images count for more as well.
+# A server that reports fewer tokens has lost what the body said.
+_FEWEST_TOKENS = 50
+
+log = logging.getLogger("fastlane")
 
 
 class Ask(NamedTuple):
@@ -99,11 +107,18 @@ class Sending:
     """The body of one call. `steps()` says what is to be done for each attempt; whoever runs it does the I/O."""
 
     def __init__(
-        self, encode: Encode, *, origin: str, endpoint: str, went_wrong: Callable[[str, str, Exception], None]
+        self,
+        encode: Encode,
+        *,
+        origin: str,
+        endpoint: str,
+        model: str | None,
+        went_wrong: Callable[[str, str, Exception], None],
     ) -> None:
         self._encode = encode
         self._origin = origin
         self._endpoint = endpoint
+        self._model = model
         self._went_wrong = went_wrong
         self._tried = False
         self._key: Key | None = None
@@ -230,15 +245,20 @@ class Sending:
     def _candidate(self) -> tuple[Form, bool] | None:
         """The best form that the provider takes, or may take; with whether that is known."""
         encode = self._encode
-        self._reason = "Nobody knows whether the provider takes other bodies than JSON; Encoding(probe=True) finds out."
+        if encode.known:
+            self._reason = "The provider takes no form of body that may be used but JSON."
+        else:
+            self._reason = (
+                "Nobody knows whether the provider takes other bodies than JSON; Encoding(probe=True) finds out."
+            )
         for form in encode.forms:
             verdict = verdicts.get(Key(self._origin, self._endpoint, form), encode.remember)
             if verdict is not None and not verdict.accepts:
                 self._reason = verdict.reason
             elif verdict is not None or encode.known:
                 return form, True
-            elif encode.probe:
-                return form, False
+            elif encode.probe and form == encode.forms[0]:
+                return form, False  # a server that does not take the best is not bothered with the others
         return None
 
     def _find_out(self, request: Any, key: Key, form: Form) -> Generator[Step, Any, bool]:
@@ -247,7 +267,7 @@ class Sending:
             self._reason = "Another call is finding out whether the provider takes such bodies."
             return False
         try:
-            asking = probe(request, self._endpoint, form, self._encode)
+            asking = probe(request, self._endpoint, self._model, form, self._encode)
             answer: Answer | None = None
             while True:
                 try:
@@ -261,6 +281,16 @@ class Sending:
         self._probed = True
         self._reason = reason
         return verdicts.put(key, outcome, reason, self._encode.remember).accepts
+
+    def ended(self, input_tokens: int | None) -> None:
+        """The call is over: so many tokens of prompt were reported."""
+        if self._form == "json" or self._key is None or input_tokens is None or input_tokens >= _FEWEST_TOKENS:
+            return
+        reason = (
+            f"The server reported {input_tokens} tokens for an encoded body of {self._plain_bytes:,} bytes as JSON."
+        )
+        verdicts.put(self._key, "refused", reason, self._encode.remember)
+        log.warning("%s It is sent JSON from now on: what it answered may not be an answer to the call.", reason)
 
     def record(self, last: AttemptStamps | None) -> EncodingRecord:
         """What was done, for the call's record."""

@@ -2,5 +2,6 @@
 
 from ._base import Play as Play, Stage as Stage, Watcher as Watcher
 from .connection import Connection as Connection
+from .encoding import Encoding as Encoding
 
-__all__ = ["Connection", "Play", "Stage", "Watcher"]
+__all__ = ["Connection", "Encoding", "Play", "Stage", "Watcher"]

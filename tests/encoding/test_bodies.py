@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import zlib
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane._call import Encode, Form
+from fastlane.encoding import _bodies
+from fastlane.encoding._bodies import expected_cpu_s, write
+
+FORMS: tuple[Form, ...] = ("json+gzip", "msgpack", "msgpack+gzip")
+
+
+def encode(**settings: Any) -> Encode:
+    return Encode(**{"forms": FORMS, "known": True, **settings})
+
+
+def read(body: bytes, form: str) -> Any:
+    if form.endswith("gzip"):
+        body = gzip.decompress(body)
+    return msgpack.unpackb(body, strict_map_key=False) if form.startswith("msgpack") else json.loads(body)
+
+
+@pytest.fixture(params=["isal", "zlib"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "zlib":
+        monkeypatch.setattr(_bodies, "_isal", lambda: None)
+    else:
+        assert _bodies._isal() is not None
+    return str(request.param)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(body=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), JSON, max_size=5))
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_says_what_the_json_says(body: dict[str, Any], form: Form) -> None:
+    plain = json.dumps(body).encode()
+
+    said = read(write(plain, form, encode()).body, form)
+
+    assert said == json.loads(plain)
+    assert json.dumps(said) == json.dumps(json.loads(plain))  # 1 and 1.0 and True are equal, and not the same
+
+
+@pytest.mark.parametrize("level", [1, 3, 6, 9])
+def test_gzip_is_read_by_anybody_and_equal_bodies_are_equal_bytes(library: str, level: int) -> None:
+    plain = json.dumps({"text": "a sentence that comes again. " * 500}).encode()
+
+    written = write(plain, "json+gzip", encode(gzip_level=level)).body
+
+    assert zlib.decompress(written, wbits=31) == plain
+    assert written == write(plain, "json+gzip", encode(gzip_level=level)).body
+    assert written[4:8] == b"\0\0\0\0"  # no time of day
+    assert len(written) < len(plain) / 10
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30])
+def test_an_integer_beyond_64_bits_is_never_sent_as_another_number(number: int) -> None:
+    with pytest.raises(OverflowError):
+        write(json.dumps({"n": number}).encode(), "msgpack", encode())
+
+
+def test_a_lone_surrogate_is_never_sent_as_something_else() -> None:
+    with pytest.raises(ValueError, match="surrogate"):
+        write(rb'{"text": "\ud800"}', "msgpack", encode())
+
+
+def test_base64_becomes_bytes_only_at_the_paths_that_are_named() -> None:
+    picture = bytes(range(256))
+    text = base64.b64encode(picture).decode()
+    body = {
+        "messages": [
+            {"content": "no parts"},
+            {
+                "content": [
+                    {"input_audio": {"data": text}},
+                    {"image_url": {"url": text}},
+                    {"input_audio": {"data": "no base64!"}},
+                ]
+            },
+        ]
+    }
+
+    written = write(
+        json.dumps(body).encode(), "msgpack", encode(binary_parts=("messages[].content[].input_audio.data",))
+    )
+
+    said = read(written.body, "msgpack")
+    assert said["messages"][0] == {"content": "no parts"}
+    parts = said["messages"][1]["content"]
+    assert parts == [
+        {"input_audio": {"data": picture}},
+        {"image_url": {"url": text}},
+        {"input_audio": {"data": "no base64!"}},
+    ]
+
+
+@pytest.mark.parametrize("path", ["messages", "messages[]", "messages[].content", "a.b.c", "messages.content", "n[].x"])
+def test_a_path_that_leads_nowhere_changes_nothing(path: str) -> None:
+    body = {"messages": [{"content": ["x"]}], "n": 3, "a": {"b": []}}
+
+    written = write(json.dumps(body).encode(), "msgpack", encode(binary_parts=(path,)))
+
+    assert read(written.body, "msgpack") == body
+
+
+def test_what_it_has_cost_is_what_is_expected_next(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_bodies, "_costs", _bodies._Costs())
+    plain = json.dumps({"text": "the quick brown fox " * 5_000}).encode()
+    first = expected_cpu_s("json+gzip", len(plain), 1)
+
+    costs = [write(plain, "json+gzip", encode()).cpu_s for _ in range(60)]
+
+    expected = expected_cpu_s("json+gzip", len(plain), 1)
+    assert min(costs) <= expected <= max([*costs, first])
+    assert expected != first
+    assert expected_cpu_s("msgpack+gzip", len(plain), 1) > expected

@@ -1,0 +1,401 @@
+"""One logical call is billed once and answered rightly, whatever a server makes of encoded bodies."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import CallRecord, Encoding
+from fastlane.emulator import Emulator, RequestLog
+from fastlane.encoding import _driving, verdicts
+from fastlane.providers import ProviderFacts, load
+
+PROMPT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(600))
+MESSAGES: list[Any] = [{"role": "user", "content": PROMPT}]
+CALL: dict[str, Any] = {"model": "m", "messages": MESSAGES, "max_tokens": 3}
+
+# An uplink on which a smaller body is worth having, however near the server is.
+UPLINK: dict[str, Any] = {"uplink_bits_per_s": 5e6}
+
+
+@pytest.fixture(scope="module")
+def takes_all(tmp_path_factory: pytest.TempPathFactory) -> ProviderFacts:
+    """Facts that say of a provider that it takes every form."""
+    forms = '["json", "json+gzip", "msgpack", "msgpack+gzip"]'
+    fact = f'{{value = {forms}, source = "https://example.com", checked = 2026-11-22, evidence = "measured"}}'
+    path = tmp_path_factory.mktemp("facts") / "takes_all.toml"
+    endpoints = ("/chat/completions", "/completions", "/responses")
+    path.write_text('name = "Takes all"\n[encodings]\n' + "".join(f'"{each}" = {fact}\n' for each in endpoints))
+    return load(path)
+
+
+Ask = Callable[..., tuple[Any, CallRecord]]
+
+
+def ask_sync(provider: Emulator, play: Encoding, *, stream: bool, calls: int = 1, **options: Any) -> Any:
+    settings: dict[str, Any] = {"api_key": "k", "base_url": provider.base_url, "plays": [fastlane.Connection(), play]}
+    outcomes = []
+    with fastlane.OpenAI(**settings, **options) as client:
+        for _ in range(calls):
+            try:
+                answer: Any = client.chat.completions.create(**CALL, stream=stream)
+                if stream:
+                    answer = list(answer)
+            except openai.OpenAIError as error:
+                answer = error
+            assert client.last_call is not None
+            outcomes.append((answer, client.last_call))
+    return outcomes if calls > 1 else outcomes[0]
+
+
+def ask_async(provider: Emulator, play: Encoding, *, stream: bool, calls: int = 1, **options: Any) -> Any:
+    async def ask() -> Any:
+        settings: dict[str, Any] = {
+            "api_key": "k",
+            "base_url": provider.base_url,
+            "plays": [fastlane.Connection(), play],
+        }
+        outcomes = []
+        async with fastlane.AsyncOpenAI(**settings, **options) as client:
+            for _ in range(calls):
+                try:
+                    answer: Any = await client.chat.completions.create(**CALL, stream=stream)
+                    if stream:
+                        answer = [event async for event in answer]
+                except openai.OpenAIError as error:
+                    answer = error
+                assert client.last_call is not None
+                outcomes.append((answer, client.last_call))
+        return outcomes if calls > 1 else outcomes[0]
+
+    return asyncio.run(ask())
+
+
+@pytest.fixture(params=[ask_sync, ask_async], ids=["sync", "async"])
+def ask(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def billed(provider: Emulator) -> list[RequestLog]:
+    return [entry for entry in provider.log() if entry.output_tokens]
+
+
+def is_encoded(entry: RequestLog) -> bool:
+    return entry.content_encoding is not None or "msgpack" in (entry.content_type or "")
+
+
+def is_whole(answer: Any) -> bool:
+    """Whether an answer, or the events of a stream, is an answer to the prompt."""
+    if isinstance(answer, list):
+        return bool(answer[-1].choices[0].finish_reason)
+    return bool(answer.choices[0].message.content) and answer.usage.prompt_tokens > 1_000
+
+
+ROWS = {
+    "400": "status=400;only=encoded",
+    "413": "status=413;only=encoded",
+    "415": "status=415;only=encoded",
+    "422": "status=422;only=encoded",
+    "500": "status=500;only=encoded",
+    "closes the connection": "disconnect;only=encoded",
+    "mis-parses": "misparse;only=encoded",
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_that_takes_encoded_bodies_gets_one(
+    negotiator: Emulator, ask: Any, stream: bool, takes_all: ProviderFacts
+) -> None:
+    answer, record = ask(negotiator, Encoding(facts=takes_all, **UPLINK), stream=stream)
+
+    assert is_whole(answer)
+    (only,) = negotiator.log()
+    assert (only.content_encoding, only.content_type) == ("gzip", "application/json")
+    assert only.prompt_tokens > 1_000
+    assert only.bytes_in == record.encoding.sent_bytes == record.attempts[0].request_body_bytes
+    assert only.bytes_in_decoded == record.encoding.plain_bytes
+    assert record.encoding.form == record.attempts[0].form == "json+gzip"
+    assert record.encoding.sent_bytes < record.encoding.plain_bytes / 3
+    assert record.encoding.predicted_saving_s > 0
+    assert record.encoding.cpu_s > 0
+    assert record.encoding.refused is None
+    assert not record.encoding.probed
+
+
+@pytest.mark.parametrize("form", ["msgpack", "msgpack+gzip"])
+def test_messagepack_says_the_same(negotiator: Emulator, ask: Any, form: Any, takes_all: ProviderFacts) -> None:
+    _, plain = ask(negotiator, Encoding(), stream=False)
+    play = Encoding(facts=takes_all, forms=(form,), uplink_bits_per_s=1e4)
+
+    answer, record = ask(negotiator, play, stream=False)
+
+    first, second = negotiator.log()
+    assert is_whole(answer)
+    assert second.content_type == "application/vnd.msgpack"
+    assert second.content_encoding == ("gzip" if form.endswith("gzip") else None)
+    assert second.prompt_tokens == first.prompt_tokens
+    assert record.encoding.form == form
+    assert plain.encoding.form == "json"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("row", ROWS)
+def test_a_probe_lets_no_call_meet_a_server_that_does_not_take_them(
+    negotiator: Emulator, ask: Any, row: str, stream: bool
+) -> None:
+    negotiator.set_faults(ROWS[row])
+
+    (first, first_record), (second, second_record) = ask(
+        negotiator, Encoding(probe=True, **UPLINK), stream=stream, calls=2, max_retries=0
+    )
+
+    assert is_whole(first)
+    assert is_whole(second)
+    assert [is_encoded(entry) for entry in billed(negotiator)] == [False, False]  # one for each call
+    assert [len(record.attempts) for record in (first_record, second_record)] == [1, 1]
+    assert first_record.encoding.probed
+    assert not second_record.encoding.probed
+    assert second_record.encoding.form == "json"
+    assert second_record.encoding.reason == first_record.encoding.reason
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_probe_finds_a_server_that_takes_them(negotiator: Emulator, ask: Any, stream: bool) -> None:
+    (first, first_record), (second, second_record) = ask(
+        negotiator, Encoding(probe=True, **UPLINK), stream=stream, calls=2, max_retries=0
+    )
+
+    assert is_whole(first)
+    assert is_whole(second)
+    assert [is_encoded(entry) for entry in billed(negotiator)] == [True, True]
+    assert (first_record.encoding.probed, second_record.encoding.probed) == (True, False)
+    assert {record.encoding.form for record in (first_record, second_record)} == {"json+gzip"}
+
+
+def test_a_probe_waits_for_no_server_that_hangs(
+    negotiator: Emulator, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_driving, "_TIMEOUTS", {"connect": 5.0, "read": 0.3, "write": 5.0, "pool": 5.0})
+    negotiator.set_faults("hang;only=encoded")
+
+    answer, record = ask(negotiator, Encoding(probe=True, **UPLINK), stream=False, max_retries=0)
+
+    assert is_whole(answer)
+    assert [is_encoded(entry) for entry in billed(negotiator)] == [False]
+    assert "ReadTimeout" in record.encoding.reason
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", ["400", "413", "415", "422"])
+def test_a_refused_body_is_sent_as_json_at_once_also_where_facts_said_otherwise(
+    negotiator: Emulator, ask: Any, status: str, stream: bool, takes_all: ProviderFacts
+) -> None:
+    negotiator.set_faults(ROWS[status])
+
+    (first, first_record), (second, second_record) = ask(
+        negotiator, Encoding(facts=takes_all, forms=("json+gzip",), **UPLINK), stream=stream, calls=2, max_retries=0
+    )
+
+    assert is_whole(first)
+    assert is_whole(second)
+    assert [is_encoded(entry) for entry in negotiator.log()] == [True, False, False]
+    assert [is_encoded(entry) for entry in billed(negotiator)] == [False, False]
+    assert [(each.kind, each.form, each.status_code) for each in first_record.attempts] == [
+        ("first", "json+gzip", int(status)),
+        ("plain", "json", 200),
+    ]
+    assert (first_record.encoding.form, first_record.encoding.refused) == ("json", status)
+    assert first_record.encoding.sent_bytes == first_record.encoding.plain_bytes
+    assert [each.kind for each in second_record.attempts] == ["first"]
+    assert status in second_record.encoding.reason
+
+
+@pytest.mark.parametrize("row", ["500", "closes the connection"])
+def test_what_breaks_on_an_encoded_body_is_retried_as_json_by_openais_own_rules(
+    negotiator: Emulator, ask: Any, row: str, takes_all: ProviderFacts
+) -> None:
+    negotiator.set_faults(ROWS[row])
+
+    (first, first_record), (second, second_record) = ask(
+        negotiator, Encoding(facts=takes_all, forms=("json+gzip",), **UPLINK), stream=False, calls=2, max_retries=1
+    )
+
+    assert is_whole(first)
+    assert is_whole(second)
+    assert [is_encoded(entry) for entry in billed(negotiator)] == [False, False]
+    assert [(each.kind, each.form) for each in first_record.attempts] == [("first", "json+gzip"), ("retry", "json")]
+    # The same request went through as JSON: that was no bad minute.
+    assert [each.kind for each in second_record.attempts] == ["first"]
+
+
+def test_what_hangs_on_an_encoded_body_is_retried_as_json_after_the_calls_own_time_out(
+    negotiator: Emulator, ask: Any, takes_all: ProviderFacts
+) -> None:
+    negotiator.set_faults("hang;only=encoded")
+
+    answer, record = ask(
+        negotiator, Encoding(facts=takes_all, **UPLINK), stream=False, max_retries=1, timeout=openai.Timeout(10, read=1)
+    )
+
+    assert is_whole(answer)
+    assert [is_encoded(entry) for entry in billed(negotiator)] == [False]
+    assert [each.form for each in record.attempts] == ["json+gzip", "json"]
+    assert record.encoding.refused == "ReadTimeout"
+
+
+def test_without_retries_an_error_reaches_the_application_as_it_would_have_and_comes_twice_at_most(
+    negotiator: Emulator, ask: Any, takes_all: ProviderFacts
+) -> None:
+    negotiator.set_faults(ROWS["500"])
+
+    outcomes = ask(
+        negotiator, Encoding(facts=takes_all, forms=("json+gzip",), **UPLINK), stream=False, calls=4, max_retries=0
+    )
+
+    assert [type(answer).__name__ for answer, _ in outcomes] == ["InternalServerError"] * 2 + ["ChatCompletion"] * 2
+
+
+def test_a_server_that_answers_and_has_lost_the_prompt_is_sent_no_further_encoded_body(
+    negotiator: Emulator, ask: Any, takes_all: ProviderFacts, caplog: pytest.LogCaptureFixture
+) -> None:
+    negotiator.set_faults(ROWS["mis-parses"])
+
+    _, (second, second_record) = ask(
+        negotiator, Encoding(facts=takes_all, forms=("json+gzip",), **UPLINK), stream=False, calls=2, max_retries=0
+    )
+
+    assert is_whole(second)
+    assert [is_encoded(entry) for entry in billed(negotiator)] == [True, False]  # nothing was billed twice
+    assert "tokens" in second_record.encoding.reason
+    assert "JSON from now on" in caplog.text
+
+
+def test_a_call_that_is_wrong_in_itself_says_nothing_of_its_form(
+    negotiator: Emulator, ask: Any, takes_all: ProviderFacts
+) -> None:
+    negotiator.set_faults("status=400;times=2")
+
+    (first, _), (second, record) = ask(
+        negotiator, Encoding(facts=takes_all, **UPLINK), stream=False, calls=2, max_retries=0
+    )
+
+    assert isinstance(first, openai.BadRequestError)
+    assert is_whole(second)
+    assert record.encoding.form == "json+gzip"
+
+
+def test_what_is_unknown_is_left_alone(negotiator: Emulator, ask: Any) -> None:
+    answer, record = ask(negotiator, Encoding(**UPLINK), stream=False)
+
+    assert is_whole(answer)
+    assert [is_encoded(entry) for entry in negotiator.log()] == [False]
+    assert "probe=True" in record.encoding.reason
+
+
+def test_what_is_too_small_is_left_alone(negotiator: Emulator, ask: Any, takes_all: ProviderFacts) -> None:
+    _, record = ask(negotiator, Encoding(facts=takes_all, min_bytes=10**6, **UPLINK), stream=False)
+
+    assert [is_encoded(entry) for entry in negotiator.log()] == [False]
+    assert "min_bytes" in record.encoding.reason
+    assert record.encoding.predicted_saving_s == 0
+
+
+def test_another_endpoint_is_found_out_about_by_itself(negotiator: Emulator, takes_all: ProviderFacts) -> None:
+    plays = [Encoding(probe=True, **UPLINK)]
+    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays, max_retries=0) as client:
+        client.responses.create(model="m", input=PROMPT, max_output_tokens=16)
+        client.completions.create(model="m", prompt=PROMPT, max_tokens=3)
+        client.responses.create(model="m", input=PROMPT, max_output_tokens=16)
+
+        assert [record.encoding and record.encoding.probed for record in client.calls] == [True, True, False]
+        assert [record.encoding and record.encoding.form for record in client.calls] == ["json+gzip"] * 3
+    assert len(billed(negotiator)) == 3
+
+
+def test_embeddings_and_files_are_sent_as_ever(negotiator: Emulator, takes_all: ProviderFacts) -> None:
+    plays = [Encoding(facts=takes_all, **UPLINK)]
+    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays) as client:
+        client.embeddings.create(model="m", input=PROMPT)
+        client.files.create(file=("a.txt", PROMPT.encode()), purpose="assistants")
+
+        assert [record.encoding for record in client.calls] == [None, None]
+    assert [is_encoded(entry) for entry in negotiator.log()] == [False, False]
+
+
+@pytest.mark.parametrize("header", ["Content-Type", "content-encoding"])
+def test_a_body_that_the_caller_speaks_for_is_the_callers(
+    negotiator: Emulator, takes_all: ProviderFacts, header: str
+) -> None:
+    values = {"Content-Type": "text/json", "content-encoding": "identity"}
+    plays = [Encoding(facts=takes_all, **UPLINK)]
+    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays) as client:
+        client.chat.completions.create(**CALL, extra_headers={header: values[header]})
+
+    (only,) = negotiator.log()
+    assert only.bytes_in == only.bytes_in_decoded
+
+
+def test_the_verdict_is_shared_by_the_clients_of_a_process_and_kept_in_a_file(
+    negotiator: Emulator, ask: Any, tmp_path: Path
+) -> None:
+    play = Encoding(probe=True, remember=tmp_path / "verdicts.json", **UPLINK)
+
+    _, first = ask(negotiator, play, stream=False)
+    _, second = ask(negotiator, Encoding(**UPLINK), stream=False)
+    verdicts.clear()
+    _, third = ask(negotiator, play, stream=False)
+
+    assert [record.encoding.probed for record in (first, second, third)] == [True, False, False]
+    assert [record.encoding.form for record in (first, second, third)] == ["json+gzip"] * 3
+
+
+def test_calls_at_once_probe_once(negotiator: Emulator) -> None:
+    plays = [Encoding(probe=True, **UPLINK)]
+    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays, max_retries=0) as client:
+        threads = [threading.Thread(target=lambda: client.chat.completions.create(**CALL)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert [record.encoding and record.encoding.probed for record in client.calls].count(True) == 1
+        assert {record.outcome for record in client.calls} == {"completed"}
+    assert len(billed(negotiator)) == 6
+
+
+def test_a_client_with_an_http_client_of_its_own_encodes_too(negotiator: Emulator, takes_all: ProviderFacts) -> None:
+    plays = [Encoding(facts=takes_all)]
+    with (
+        openai.DefaultHttpxClient() as http,
+        fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays, http_client=http) as client,
+    ):
+        client.chat.completions.create(**CALL)
+
+        record = client.last_call
+        assert record is not None
+        assert record.encoding is not None
+        assert record.encoding.form == "json+gzip"  # nothing is known of the way, so that the usual distance is assumed
+        assert record.encoding.round_trip_time_s == 0.05
+
+
+def test_a_body_that_cannot_be_written_otherwise_goes_out_as_it_is(
+    negotiator: Emulator, takes_all: ProviderFacts, caplog: pytest.LogCaptureFixture
+) -> None:
+    plays = [Encoding(facts=takes_all, forms=("msgpack+gzip",), **UPLINK)]
+    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays) as client:
+        client.chat.completions.create(**CALL, extra_body={"metadata": {"number": 2**70}})
+
+        record = client.last_call
+        assert record is not None
+        assert record.encoding is not None
+        assert "OverflowError" in record.encoding.reason
+    assert [is_encoded(entry) for entry in negotiator.log()] == [False]
+    assert "OverflowError" in caplog.text
+    assert PROMPT[:20] not in caplog.text

@@ -97,10 +97,13 @@ def _wrong(error: ErrorDetails, model: type[BaseModel]) -> str:
             return f"unknown key; expected one of {', '.join(sorted(_known_keys(model, error['loc'][:-1])))}"
         case "missing":
             return f"expected this key, got none beside {got}"
-        case "model_type" | "model_attributes_type":
+        case "model_type" | "model_attributes_type" | "dict_type" | "mapping_type":
             return f"expected a table, got {got}"
+        case "tuple_type":
+            return f"expected a list, got {got}"
         case "value_error":
-            return f"{error['msg'].removeprefix('Value error, ')}, got {got}"
+            said = error["msg"].removeprefix("Value error, ")
+            return said if ", got " in said else f"{said}, got {got}"
         case _:
             return f"{error['msg'].replace('Input should be', 'expected')}, got {got}"
 

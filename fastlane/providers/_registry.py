@@ -158,7 +158,7 @@ def registered(facts: ProviderFacts | str | Path, *, origins: Iterable[str] = ()
 
 def names() -> tuple[str, ...]:
     """Return the slug of every known set of facts, in order."""
-    return tuple(sorted({*places(), UNKNOWN, *_registered}))
+    return tuple(sorted({*places(), UNKNOWN, *_registered.copy()}))
 
 
 def _change(slug: str, entry: _Registered | None) -> None:
@@ -176,7 +176,7 @@ def _facts_at(url: str) -> ProviderFacts:
         return facts_named(UNKNOWN)
     own = [
         (pattern.precision, entry.number, entry.facts)
-        for entry in tuple(_registered.values())
+        for entry in _registered.copy().values()
         for pattern in entry.patterns
         if pattern.matches(origin)
     ]

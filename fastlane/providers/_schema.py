@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 
 from .._call import Form
 from ._frozen import FrozenMapping
@@ -53,6 +53,7 @@ def _forms(value: tuple[Form, ...]) -> tuple[Form, ...]:
 
 
 def _accepted(value: Any) -> Any:
+    value = frozen(value)
     if isinstance(value, bool) or (isinstance(value, str) and value):
         return value
     if isinstance(value, tuple) and value and all(isinstance(one, bool | str | int) for one in value):
@@ -82,7 +83,7 @@ Table = Annotated[Mapping[str, V], BeforeValidator(_readable), AfterValidator(Fr
 # mypy cannot say that a mapping's keys are texts of a kind; pydantic checks them.
 ByEndpoint = Annotated[Mapping[Endpoint, V], BeforeValidator(_readable), AfterValidator(FrozenMapping)]
 ByTokens = Annotated[Mapping[Tokens, Text], BeforeValidator(_readable), AfterValidator(FrozenMapping)]
-Accepted = Annotated[bool | str | tuple[bool | str | int, ...], BeforeValidator(frozen), AfterValidator(_accepted)]
+Accepted = Annotated[bool | str | tuple[bool | str | int, ...], PlainValidator(_accepted)]
 
 
 class _Part(BaseModel):

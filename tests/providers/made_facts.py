@@ -1,0 +1,59 @@
+"""Facts made up by hypothesis, of every shape that a file can hold."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+from hypothesis import strategies as st
+
+from fastlane.providers import Fact, ProviderFacts
+
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).filter(str.strip)
+COUNT = st.integers(1, 2**53)
+SECONDS = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False)
+FORMS = st.lists(st.sampled_from(["json+gzip", "msgpack", "msgpack+gzip"]), unique=True).map(
+    lambda more: ["json", *more]
+)
+ENDPOINT = st.sampled_from(["/chat/completions", "/completions", "/responses"])
+PATHS = st.dictionaries(st.sampled_from(["input", "cached", "output"]), TEXT)
+ACCEPTED = st.booleans() | TEXT | st.lists(TEXT | st.booleans() | st.integers(-9, 9), min_size=1)
+
+
+def fact(value: st.SearchStrategy[Any]) -> st.SearchStrategy[Fact[Any]]:
+    where = st.sampled_from(["https://docs.example.com/a", "http://127.0.0.1:8000"])
+    when = st.dates(date(2026, 1, 1), date(2030, 1, 1))
+    evidence = st.sampled_from(["documented", "source code", "reported", "measured"])
+    found: st.SearchStrategy[Fact[Any]] = st.builds(
+        Fact, value=value, source=where, checked=when, evidence=evidence, note=st.just("") | TEXT
+    )
+    missing: st.SearchStrategy[Fact[Any]] = st.builds(
+        Fact, source=st.none() | where, checked=when, evidence=st.just("not found"), note=TEXT
+    )
+    return found | missing
+
+
+def part(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional={name: fact(value) for name, value in fields.items()})
+
+
+def facts(slug: str) -> st.SearchStrategy[ProviderFacts]:
+    tables = {
+        "name": TEXT,
+        "base_url": st.just("https://api.example.com/v1"),
+        "origins": st.lists(st.sampled_from(["https://a.example.com", "https://*.example.com"])),
+        "http2": fact(st.booleans()),
+        "encodings": st.dictionaries(ENDPOINT, fact(FORMS)),
+        "media_types": st.dictionaries(TEXT, fact(TEXT), max_size=2),
+        "binary_parts": fact(st.lists(TEXT, max_size=2)),
+        "cache": part(automatic=st.booleans(), minimum_tokens=COUNT, lifetime_s=SECONDS, key_field=TEXT),
+        "usage": st.dictionaries(ENDPOINT, fact(PATHS)),
+        "parameters": st.dictionaries(TEXT, fact(ACCEPTED), max_size=3),
+        "tiers": part(values=st.lists(TEXT, max_size=2), full_status=COUNT),
+        "timing": part(headers=st.dictionaries(TEXT, st.sampled_from(["ms", "s"]), max_size=2)),
+        "structured": part(limits=st.dictionaries(TEXT, COUNT, max_size=2), strict=st.booleans()),
+        "batch": part(path=ENDPOINT, window_s=SECONDS),
+    }
+    return st.fixed_dictionaries({}, optional=tables).map(
+        lambda chosen: ProviderFacts.model_validate({"slug": slug, **chosen})
+    )

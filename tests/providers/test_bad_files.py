@@ -1,0 +1,173 @@
+"""A file that cannot be used is refused with its name, the key, what was expected and what came."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fastlane import ConfigurationError
+from fastlane.providers import load, registered
+from fastlane.providers._load import checked
+from fastlane.providers._registry import Place
+
+WHERE = 'source = "https://docs.example.com"\nchecked = 2026-11-22\nevidence = "documented"\n'
+
+BAD = {
+    "unknown key": ("sandwich = 1", "sandwich: unknown key; expected one of base_url, batch, .*usage"),
+    "unknown table key": (
+        f"[cache.minimum]\nvalue = 1\n{WHERE}",
+        "cache.minimum: unknown key; expected one of automatic, .*requests_per_key_per_minute",
+    ),
+    "unknown fact key": (
+        f"[cache.minimum_tokens]\nvalue = 1\nunit = 2\n{WHERE}",
+        "cache.minimum_tokens.unit: unknown key; expected one of checked, evidence, note, source, value",
+    ),
+    "unknown key of an endpoint": (
+        f'[encodings."/responses"]\nvalue = ["json"]\nunit = 2\n{WHERE}',
+        'encodings."/responses".unit: unknown key; expected one of checked, evidence, note, source, value',
+    ),
+    "missing source": (
+        '[http2]\nvalue = true\nchecked = 2026-11-22\nevidence = "documented"',
+        "http2: expected a source: .*, got {",
+    ),
+    "missing date": (
+        '[http2]\nvalue = true\nsource = "https://docs.example.com"\nevidence = "documented"',
+        "http2.checked: expected this key, got none beside {",
+    ),
+    "missing evidence": (
+        '[http2]\nvalue = true\nsource = "https://docs.example.com"\nchecked = 2026-11-22',
+        "http2.evidence: expected this key",
+    ),
+    "missing value": (f"[http2]\n{WHERE}", 'http2: expected a value, or evidence = "not found", got {'),
+    "value together with not found": (
+        '[http2]\nvalue = true\nchecked = 2026-11-22\nevidence = "not found"\nnote = "Asked."',
+        'http2: expected no value, because evidence = "not found"',
+    ),
+    "not found without a note": (
+        '[http2]\nchecked = 2026-11-22\nevidence = "not found"',
+        "http2: expected a note that says what was looked for",
+    ),
+    "wrong type": (
+        f'[cache.minimum_tokens]\nvalue = "1024"\n{WHERE}',
+        "cache.minimum_tokens.value: expected a valid integer, got '1024'",
+    ),
+    "number where true or false is meant": (
+        f"[http2]\nvalue = 1\n{WHERE}",
+        "http2.value: expected a valid boolean, got 1",
+    ),
+    "number that is too small": (
+        f"[cache.lifetime_s]\nvalue = 0\n{WHERE}",
+        "cache.lifetime_s.value: expected greater than 0, got 0",
+    ),
+    "infinity": (
+        f"[cache.lifetime_s]\nvalue = inf\n{WHERE}",
+        "cache.lifetime_s.value: expected a finite number, got inf",
+    ),
+    "value where a table is meant": ("http2 = true", "http2: expected a table, got True"),
+    "value where a table of facts is meant": ("cache = 3", "cache: expected a table, got 3"),
+    "value where a table by endpoint is meant": ("encodings = 3", "encodings: expected a table, got 3"),
+    "bad date": (
+        '[http2]\nvalue = true\nsource = "https://docs.example.com"\nevidence = "documented"\nchecked = "yesterday"',
+        "http2.checked: expected a valid date, got 'yesterday'",
+    ),
+    "date with a time": (
+        f"[http2]\nvalue = true\n{WHERE}".replace("2026-11-22", "2026-11-22T10:00:00"),
+        "http2.checked: expected a valid date",
+    ),
+    "unknown form": (
+        f'[encodings."/responses"]\nvalue = ["json", "zstd"]\n{WHERE}',
+        "encodings.\"/responses\".value.1: expected 'json', 'json\\+gzip', 'msgpack' or 'msgpack\\+gzip', got 'zstd'",
+    ),
+    "forms without JSON": (
+        f'[encodings."/responses"]\nvalue = ["msgpack"]\n{WHERE}',
+        'encodings."/responses".value: expected "json" among the forms',
+    ),
+    "no list": (f'[tiers.values]\nvalue = "flex"\n{WHERE}', "tiers.values.value: expected a list, got 'flex'"),
+    "endpoint without a slash": (
+        f'[encodings.responses]\nvalue = ["json"]\n{WHERE}',
+        "encodings.responses: expected a path below the base URL, .* got 'responses'",
+    ),
+    "unknown evidence": (
+        '[http2]\nvalue = true\nsource = "https://docs.example.com"\nevidence = "hearsay"\nchecked = 2026-11-22',
+        "http2.evidence: expected 'documented', .* got 'hearsay'",
+    ),
+    "source that is no address": (
+        '[http2]\nvalue = true\nsource = "the docs"\nevidence = "documented"\nchecked = 2026-11-22',
+        "http2.source: expected one address .*, got 'the docs'",
+    ),
+    "unknown unit": (
+        f'[timing.headers]\nvalue = {{ x-time = "minutes" }}\n{WHERE}',
+        "timing.headers.value.x-time: expected 'ms' or 's', got 'minutes'",
+    ),
+    "unknown kind of tokens": (
+        f'[usage."/responses"]\nvalue = {{ prompt = "usage.x" }}\n{WHERE}',
+        "usage.\"/responses\".value.prompt: expected 'input', .* got 'prompt'",
+    ),
+    "parameter of no meaning": (
+        f"[parameters.x]\nvalue = 1.5\n{WHERE}",
+        "parameters.x.value: expected true .*, got 1.5",
+    ),
+    "empty text": (
+        f'[tiers.field]\nvalue = " "\n{WHERE}',
+        "tiers.field.value: expected a text that is not empty, got ' '",
+    ),
+    "slug with spaces": ('slug = "a b"', "slug: String should match pattern .*, got 'a b'"),
+    "no TOML": ("= 1", "expected TOML, got something else: .*line 1"),
+    "long value": (f'http2 = "{"x" * 999}"', f"got '{'x' * 59}\\.\\.\\.$"),
+}
+
+
+@pytest.mark.parametrize(("written", "said"), BAD.values(), ids=BAD)
+def test_what_is_wrong_is_said(written: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(written)
+
+    with pytest.raises(ConfigurationError, match=said) as refused:
+        load(file)
+
+    assert all(line.startswith(f"{file}: ") for line in str(refused.value).splitlines())
+    with pytest.raises(ConfigurationError, match=said), registered(file):
+        pass
+
+
+def test_everything_that_is_wrong_is_said_at_once_up_to_a_point(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text("\n".join(f"key_{number} = 1" for number in range(8)))
+
+    with pytest.raises(ConfigurationError) as refused:
+        load(file)
+
+    lines = str(refused.value).splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["key_0", "key_1", "key_2", "key_3", "key_4", "3 more"]
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_bytes(b'name = "\xff"')
+
+    with pytest.raises(ConfigurationError, match="expected TOML, got something else"):
+        load(file)
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"gateway\.toml: expected a TOML file .*, and there is no file"):
+        load(tmp_path / "gateway.toml")
+
+
+def test_a_directory_is_said_to_be_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="expected a TOML file with provider facts, got a directory"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"says": {"header": {"server": "("}}}, r"says.header.server: expected a regular expression \(.*\), got '\('"),
+        ({"hosts": ["*"]}, r"hosts: an origin must be like .*, got '\*'\n"),
+        ({"says": {"headers": {}}}, "says.headers: unknown key; expected one of header, header_names, owned_by"),
+    ],
+)
+def test_the_list_of_origins_is_checked_as_well(table: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"origins.toml: {said}"):
+        checked(Place, table, "origins.toml")

@@ -1,0 +1,119 @@
+"""Which origins a pattern stands for."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane import ConfigurationError
+from fastlane.providers._matching import origin_of, pattern_of
+
+LABEL = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
+HOST = st.lists(LABEL, min_size=1, max_size=4).map(".".join)
+SCHEME = st.sampled_from(["http", "https"])
+PORT = st.integers(1, 65_535)
+
+
+def matches(pattern: str, url: str) -> bool:
+    origin = origin_of(url)
+    return origin is not None and pattern_of(pattern).matches(origin)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "url"),
+    [
+        ("api.example.com", "https://api.example.com:443"),
+        ("api.example.com", "https://api.example.com"),
+        ("api.example.com", "http://api.example.com:80"),
+        ("api.example.com", "https://API.Example.COM/v1/chat?x=1#y"),
+        ("API.example.com", "HTTPS://api.example.com"),
+        ("api.example.com", "https://api.example.com."),
+        ("api.example.com", "https://user:password@api.example.com"),
+        ("api.example.com:8443", "https://api.example.com:8443"),
+        ("https://api.example.com", "https://api.example.com:443"),
+        ("*.example.com", "https://a.example.com"),
+        ("*.example.com", "https://a.b.example.com"),
+        ("https://*.example.com:8443", "https://a.example.com:8443"),
+        ("http://localhost:8000", "http://localhost:8000/v1"),
+        ("http://localhost", "http://localhost:80"),
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("http://[::1]:8000", "http://[0:0:0:0:0:0:0:1]:8000"),
+        ("[2001:DB8::1]", "https://[2001:db8::1]:443"),
+        ("bücher.example", "https://xn--bcher-kva.example"),
+    ],
+)
+def test_what_a_pattern_stands_for(pattern: str, url: str) -> None:
+    assert matches(pattern, url)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "url"),
+    [
+        ("api.example.com", "https://api.example.com:8443"),
+        ("api.example.com", "http://api.example.com:443"),
+        ("api.example.com", "https://xapi.example.com"),
+        ("api.example.com", "https://api.example.com.evil.test"),
+        ("api.example.com", "https://evil.test/api.example.com"),
+        ("api.example.com", "https://api.example.com@evil.test"),
+        ("https://api.example.com", "http://api.example.com:443"),
+        ("*.example.com", "https://example.com"),
+        ("*.example.com", "https://evilexample.com"),
+        ("*.example.com", "https://a.example.com:8443"),
+        ("http://localhost:8000", "http://localhost:8001"),
+        ("http://[::1]:8000", "http://[::2]:8000"),
+        ("api.example.com", "wss://api.example.com"),
+        ("api.example.com", "https://api.example.com:99999"),
+        ("api.example.com", "api.example.com"),
+        ("api.example.com", "nonsense"),
+        ("api.example.com", ""),
+    ],
+)
+def test_what_it_does_not_stand_for(pattern: str, url: str) -> None:
+    assert not matches(pattern, url)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "*",
+        "*.*.example.com",
+        "api.*.com",
+        "ftp://example.com",
+        "https://",
+        "a b",
+        "[::x]",
+        "a:0",
+        "a:70000",
+        "*.[::1]",
+    ],
+)
+def test_what_is_no_pattern_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"must be like .* got '"):
+        pattern_of(text)
+
+
+@given(SCHEME, HOST, PORT)
+def test_an_origin_is_a_pattern_of_itself(scheme: str, host: str, port: int) -> None:
+    assert matches(f"{scheme}://{host}:{port}", f"{scheme}://{host}:{port}")
+    assert matches(f"{scheme}://{host}:{port}", f"{scheme}://{host.upper()}:{port}/v1")
+
+
+@given(LABEL, HOST)
+def test_a_wildcard_stands_for_what_is_below_it_alone(label: str, host: str) -> None:
+    assert matches(f"*.{host}", f"https://{label}.{host}")
+    assert not matches(f"*.{host}", f"https://{host}")
+    assert not matches(f"*.{host}", f"https://{label}{host}")
+
+
+@given(st.ip_addresses(v=6), PORT)
+def test_addresses_are_compared_as_addresses(address: IPv6Address, port: int) -> None:
+    assert matches(f"[{address.exploded}]:{port}", f"https://[{address.compressed}]:{port}")
+
+
+@given(st.text(max_size=60))
+def test_no_text_is_too_strange_to_be_looked_at(text: str) -> None:
+    origin_of(text)
+    origin_of(f"https://{text}")

@@ -1,0 +1,245 @@
+"""Which facts hold where: the application's own first, then the package's, then those of nobody."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastlane import ConfigurationError
+from fastlane.providers import (
+    Fact,
+    ProviderFacts,
+    facts_named,
+    facts_of,
+    facts_said,
+    load,
+    names,
+    register,
+    registered,
+)
+
+UNKNOWN = facts_named("unknown")
+
+
+def known(value: Any) -> Fact[Any]:
+    return Fact(value=value, source="https://docs.example.com", checked=date(2026, 11, 22), evidence="measured")
+
+
+def some(slug: str = "gateway", **tables: Any) -> ProviderFacts:
+    return ProviderFacts(slug=slug, **{"http2": known(value=False), **tables})
+
+
+@pytest.mark.parametrize(
+    ("origin", "slug"),
+    [
+        ("https://api.openai.com:443", "openai"),
+        ("https://eu.api.openai.com", "openai"),
+        ("https://my-resource.openai.azure.com:443", "azure_openai"),
+        ("https://api.cerebras.ai", "cerebras"),
+        ("https://API.MISTRAL.AI:443", "mistral"),
+        ("https://api.openai.com:8443", "unknown"),
+        ("https://openai.azure.com", "unknown"),
+        ("https://api.openai.com.example.com", "unknown"),
+        ("http://localhost:80", "unknown"),
+        ("http://127.0.0.1:11434", "unknown"),
+        ("http://[::1]:8000", "unknown"),
+        ("nonsense", "unknown"),
+    ],
+)
+def test_an_origin_has_the_facts_of_whom_it_belongs_to(origin: str, slug: str) -> None:
+    assert facts_of(origin) is facts_named(slug)
+
+
+def test_nobody_knows_what_an_unknown_server_takes() -> None:
+    assert UNKNOWN.forms("/chat/completions") is None
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match=r"anthropic, .*, xai.*, got 'sandwich'"):
+        facts_named("sandwich")
+
+
+def test_what_is_registered_holds_at_its_origins_and_by_its_name() -> None:
+    with registered(some(), origins=["http://localhost:8000", "https://*.example.com"]) as facts:
+        assert facts_of("http://localhost:8000") is facts
+        assert facts_of("https://a.example.com:443") is facts
+        assert facts_named("gateway") is facts
+        assert "gateway" in names()
+
+        assert facts_of("http://localhost:8001") is UNKNOWN
+
+
+def test_what_is_registered_for_a_while_is_gone_after_it() -> None:
+    with registered(some(), origins=["http://localhost:8000"]):
+        facts_of("http://localhost:8000")
+
+    assert facts_of("http://localhost:8000") is UNKNOWN
+    assert "gateway" not in names()
+
+
+def test_what_an_origin_had_before_does_not_outlive_a_registration() -> None:
+    assert facts_of("http://localhost:8000") is UNKNOWN
+
+    with registered(some(), origins=["http://localhost:8000"]) as facts:
+        assert facts_of("http://localhost:8000") is facts
+
+
+def test_what_is_registered_goes_before_what_the_package_has() -> None:
+    with registered(some(), origins=["https://*.com"]) as facts:
+        assert facts_of("https://api.openai.com") is facts
+
+
+def test_the_narrower_pattern_counts_and_then_the_later_one() -> None:
+    narrow = registered(some("narrow"), origins=["https://a.example.com"])
+    wide = registered(some("wide"), origins=["https://*.example.com"])
+    later = registered(some("later"), origins=["https://*.example.com"])
+
+    with narrow, wide, later:
+        assert facts_of("https://a.example.com").slug == "narrow"
+        assert facts_of("https://b.example.com").slug == "later"
+
+
+def test_facts_of_the_packages_own_name_are_laid_over_them_wherever_they_hold() -> None:
+    before = facts_named("openai")
+
+    with registered(some("openai")):
+        after = facts_of("https://api.openai.com:443")
+
+    assert after.http2 == known(value=False)
+    assert after.cache == before.cache
+    assert after.name == before.name
+    assert facts_of("https://api.openai.com:443") is before
+
+
+def test_a_second_registration_of_a_name_replaces_the_first() -> None:
+    with registered(some(), origins=["http://localhost:1"]) as first:
+        with registered(some(http2=None, cache={"automatic": known(value=True)}), origins=["http://localhost:2"]):
+            assert facts_of("http://localhost:1") is UNKNOWN
+            assert facts_of("http://localhost:2").http2 is None
+
+        assert facts_of("http://localhost:1") is first
+
+
+def test_extended_facts_are_laid_over_those_that_are_known_by_that_name() -> None:
+    with registered(some("below")), registered(ProviderFacts(slug="above", extends="below")) as above:
+        assert above.http2 == known(value=False)
+
+
+def test_what_extends_its_own_name_extends_the_packages() -> None:
+    with registered(some("openai")), registered(ProviderFacts(slug="openai", extends="openai")) as facts:
+        assert facts.http2 == facts_of("https://api.openai.com").http2
+        assert facts.http2 != known(value=False)
+
+
+@pytest.mark.parametrize("action", [register, load])
+def test_what_extends_nothing_known_is_refused(action: Any, tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text('extends = "sandwich"')
+
+    with pytest.raises(ConfigurationError, match=r"gateway: extends: .*got 'sandwich'"):
+        action(file)
+
+
+def test_a_file_is_registered_at_the_origins_that_it_names(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text('extends = "openai"\norigins = ["http://localhost:8000"]')
+
+    with registered(str(file)) as facts:
+        assert facts_of("http://localhost:8000/v1") is facts
+        assert facts.cache == facts_named("openai").cache
+
+
+def test_an_origin_that_is_none_is_refused_and_nothing_registered() -> None:
+    with pytest.raises(ConfigurationError, match="got 'local host'"):
+        register(some(), origins=["local host"])
+
+    assert "gateway" not in names()
+
+
+@pytest.mark.parametrize(
+    ("headers", "owned_by", "slug"),
+    [
+        ({"Server": "llama.cpp"}, None, "llama_cpp"),
+        ({"server": "nginx"}, "llamacpp", "llama_cpp"),
+        ({"server": "not llama.cpp"}, None, None),
+        ({"server": "uvicorn"}, "vllm", "vllm"),
+        ({}, "sglang", "sglang"),
+        ({}, "library", "ollama"),
+        ({"X-LiteLLM-Version": "1.83"}, "openai", "litellm"),
+        ({"x-litellm-call-id": "1", "openai-processing-ms": "12"}, None, "litellm"),
+        ({"x-litellm-call-id": "1"}, "vllm", "litellm"),
+        ({"openai-processing-ms": "12"}, None, "openai"),
+        ({"openai-processing-ms": "12", "azureml-model-session": "x"}, None, "azure_openai"),
+        ({}, "openai", None),
+        ({"content-type": "text/html"}, None, None),
+    ],
+)
+def test_a_server_is_known_by_what_it_says_of_itself(
+    headers: dict[str, str], owned_by: str | None, slug: str | None
+) -> None:
+    said = facts_said(headers, owned_by)
+
+    assert (None if said is None else said.slug) == slug
+
+
+def test_threads_that_register_and_ask_lose_nothing() -> None:
+    start = threading.Barrier(8)
+    wrong: list[str] = []
+
+    def work(number: int) -> None:
+        start.wait()
+        for turn in range(30):
+            with registered(some(f"of-{number}"), origins=[f"http://localhost:{8000 + number}"]) as facts:
+                if facts_of(f"http://localhost:{8000 + number}") is not facts:
+                    wrong.append(f"{number}: not seen in turn {turn}")
+            if facts_of(f"http://localhost:{8000 + number}") is not UNKNOWN:
+                wrong.append(f"{number}: still seen in turn {turn}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []
+    assert not any(name.startswith("of-") for name in names())
+
+
+def test_no_more_origins_are_remembered_than_one_application_has() -> None:
+    from fastlane.providers import _registry
+
+    with registered(some()):  # What is found from here on is forgotten at its end.
+        for number in range(2_500):
+            facts_of(f"https://tenant-{number}.openai.azure.com")
+        remembered = len(_registry._found)
+
+    assert 0 < remembered <= 1_000
+
+
+READ = """
+import sys
+import fastlane
+
+before = set(sys.modules)
+assert not any(name.startswith("fastlane.providers") for name in before), "import fastlane imports it"
+
+opened = []
+sys.addaudithook(lambda event, found: opened.append(str(found[0])) if event == "open" else None)
+from fastlane.providers import facts_of
+
+facts_of("https://api.openai.com:443")
+facts_of("https://api.openai.com:443")
+print(*sorted(name.rsplit("/", 1)[-1] for name in opened if name.endswith(".toml")))
+"""
+
+
+def test_only_the_files_of_the_origin_are_read_and_only_once() -> None:
+    run = subprocess.run([sys.executable, "-c", READ], capture_output=True, text=True, check=False)
+
+    assert (run.stdout.split(), run.stderr) == (["openai.toml", "origins.toml"], "")

@@ -11,6 +11,7 @@ try:
     import typer
 
     from .bench._command import bench
+    from .doctor._command import doctor
     from .emulator._command import emulator
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] == "fastlane":
@@ -25,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(bench)
+app.command()(doctor)
 app.command()(emulator)
 
 

@@ -1,0 +1,138 @@
+"""The command `fastlane doctor`: its options, its question before tokens are spent, and where its output goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from .._exceptions import ConfigurationError, MissingExtraError
+from ._check import Cost
+from ._examination import Examination, examine
+from ._facts import facts_file
+from ._report import document, print_report
+from ._session import Settings
+from ._target import target_of
+
+_WIDTH_WITHOUT_TERMINAL = 120
+_INTERRUPTED = 130
+
+
+def doctor(
+    url: Annotated[str, typer.Argument(help="The API's base URL, such as https://api.example.com/v1.")],
+    model: Annotated[
+        str | None, typer.Option(help="The model to ask. Not needed where the provider lists a single one.")
+    ] = None,
+    api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the key.")] = "OPENAI_API_KEY",
+    yes: Annotated[bool, typer.Option("--yes", help="Look at what costs tokens too, without asking.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One connection in place of three for each time; no idle spell.")
+    ] = False,
+    idle_s: Annotated[
+        float, typer.Option(help="The longest idle spell of a connection to try, in seconds; 0 for none.")
+    ] = 20.0,
+    timeout_s: Annotated[float, typer.Option(help="The longest wait for an answer of the model, in seconds.")] = 60.0,
+    facts_out: Annotated[
+        Path | None, typer.Option(help="Write what was measured here, as a facts file for Encoding(facts=…).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object in place of text.")] = False,
+) -> None:
+    """Find out what reaching a provider costs from here and what it takes.
+
+    The first part costs nothing. What costs tokens is asked for first; --yes answers that, and where nobody can be
+    asked it is left out. The key goes to the URL and nowhere else; prompts and answers are not shown.
+
+    Exit codes: 0 if the provider was reached, 1 if it was not or the facts could not be written, 2 for input that
+    cannot work, 130 for an interrupted run.
+    """
+    errors = Console(stderr=True, soft_wrap=True)
+    try:
+        settings = Settings(
+            target=target_of(url),
+            model=model,
+            key=os.environ.get(api_key_env, "").strip() or None,
+            key_source=api_key_env,
+            quick=quick,
+            idle_s=idle_s,
+            answer_timeout_s=timeout_s,
+        )
+    except ConfigurationError as error:
+        _complain(errors, str(error))
+        raise typer.Exit(2) from None
+    examination = _examine(settings, errors, yes=yes)
+    code = _report(examination, facts_out, errors, as_json=as_json)
+    if code:
+        raise typer.Exit(code)
+
+
+def _examine(settings: Settings, errors: Console, *, yes: bool) -> Examination:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def allow(cost: Cost, model: str) -> bool:
+            if yes:
+                return True
+            if not (sys.stdin.isatty() and errors.is_terminal):
+                return False
+            progress.stop()
+            errors.print(in_words(cost, model), markup=False, highlight=False)
+            allowed = typer.confirm("Go on?", default=False, err=True)
+            progress.start()
+            return allowed
+
+        def on_check(name: str) -> None:
+            progress.update(task, description=name)
+
+        return examine(settings, allow=allow, on_check=on_check)
+
+
+def in_words(cost: Cost, model: str) -> str:
+    """What is about to be spent."""
+    return (
+        f"The rest asks {model} about {cost.calls} times, for about {cost.input_tokens:,} input tokens and at most "
+        f"{cost.output_tokens:,} output tokens altogether."
+    )
+
+
+def _report(examination: Examination, facts_out: Path | None, errors: Console, *, as_json: bool) -> int:
+    """Print what was found, write the facts, and return the exit code."""
+    problem = None
+    text = None
+    try:
+        text = facts_file(examination)
+    except MissingExtraError as error:
+        problem = f"no facts were made: {error}"
+    if as_json:
+        typer.echo(json.dumps(document(examination, text), ensure_ascii=False, indent=2))
+    else:
+        console = Console()
+        console = console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL)
+        print_report(examination, console)
+        if text is not None and facts_out is None:
+            console.print()
+            console.print("Facts", style="bold")
+            typer.echo(text)
+    if facts_out is not None and text is not None:
+        try:
+            facts_out.write_text(text, encoding="utf-8")
+            errors.print(f"The facts are in {facts_out}.", markup=False, highlight=False)
+        except OSError as error:
+            problem = f"the facts could not be written to {facts_out}: {error.strerror or error}"
+    elif facts_out is not None and problem is None:
+        problem = "no facts were measured, so none are written"
+    if problem:
+        _complain(errors, problem)
+    if examination.interrupted:
+        return _INTERRUPTED
+    return 1 if problem or not examination.is_reached else 0
+
+
+def _complain(errors: Console, sentence: str) -> None:
+    errors.print(f"fastlane doctor: {sentence}", style="red", markup=False, highlight=False)

@@ -1,0 +1,54 @@
+"""What was measured, as a facts file that plays can load."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+from typing import Any
+
+from .._clock import wall_ns
+from ..providers import ProviderFacts
+from ._examination import Examination
+from ._findings import Finding, Seen
+
+# What a facts file has no place for, but its reader may want to know.
+_REMARKED = ("idle life", "round trip", "HTTP/2 limits", "what it is")
+
+
+def facts_file(examination: Examination, *, today: date | None = None) -> str | None:
+    """The text of a facts file with what was measured, and nothing else; None where nothing was.
+
+    Raises MissingExtraError without `tomli_w`.
+    """
+    seen = [fact for finding in examination.findings for fact in finding.facts]
+    if not seen:
+        return None
+    today = today or datetime.fromtimestamp(wall_ns() / 1e9, tz=UTC).date()
+    target = examination.settings.target
+    host = target.host if target.port in (443, 80) else f"{target.host} {target.port}"
+    document: dict[str, Any] = {
+        "slug": "doctor_" + (re.sub(r"[^a-z0-9]+", "_", host.lower()).strip("_") or "here"),
+        "name": f"{target.host}, as measured",
+        "base_url": target.base_url,
+        "origins": [target.origin],
+    }
+    for fact in seen:
+        _put(document, fact, source=target.base_url, today=today, model=examination.model)
+    facts = ProviderFacts.model_validate(document)
+    return f"{_remarks(examination.findings, today)}\n{facts.to_toml()}"
+
+
+def _put(document: dict[str, Any], fact: Seen, *, source: str, today: date, model: str | None) -> None:
+    *tables, last = fact.path
+    table = document
+    for name in tables:
+        table = table.setdefault(name, {})
+    asked = f"asked {model}" if model is not None else ""
+    note = "; ".join(filter(None, (fact.note, asked, "fastlane doctor")))
+    table[last] = {"value": fact.value, "source": source, "checked": today, "evidence": "measured", "note": note}
+
+
+def _remarks(findings: tuple[Finding, ...], today: date) -> str:
+    lines = [f"# Measured by fastlane doctor on {today.isoformat()}, from one machine at one moment."]
+    lines += [f"# {each.looked_at}: {each.seen}" for each in findings if each.looked_at in _REMARKED]
+    return "\n".join(line.replace("\n", " ") for line in lines) + "\n"

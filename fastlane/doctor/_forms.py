@@ -1,0 +1,191 @@
+"""In which forms the provider takes request bodies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import httpx2
+
+from .._call import Encode, Form
+from ..encoding._probe import MOST_ANSWER_BYTES, Answer, probe
+from ..encoding._requests import in_form
+from ._answer_fields import at_path, count_paths
+from ._findings import Finding, Group, Seen
+from ._session import Session
+
+if TYPE_CHECKING:
+    from ..providers import ProviderFacts
+
+_GROUP: Group = "request bodies"
+CHAT = "/chat/completions"
+ENDPOINTS = (CHAT, "/responses", "/completions")
+FORMS: tuple[Form, ...] = tuple(form for form in get_args(Form) if form != "json")
+_MESSAGEPACK = "application/vnd.msgpack"
+
+# Characters of one to four bytes, and those that JSON escapes: what a server that mangles bodies would count otherwise.
+PROMPT = 'Say yes. Zürich, Ωmega, 東京, 🚄, "quoted", back\\slash, line\nend.'
+
+Outcome = Literal["accepted", "refused", "broken", "undecided"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcomes:
+    """What was found out of one endpoint's forms: each with the reason, in one sentence."""
+
+    endpoint: str
+    forms: Mapping[Form, tuple[Outcome, str]]
+    is_there: bool = True
+    """Whether the endpoint exists."""
+
+
+def encode_for(known: ProviderFacts | None) -> Encode:
+    """How bodies are written for this provider."""
+    media_type = known.media_types.get("msgpack") if known is not None else None
+    value = media_type.value if media_type is not None else None
+    return Encode(forms=FORMS, known=False, probe=True, msgpack_type=value or _MESSAGEPACK)
+
+
+def look_for_free(session: Session, endpoint: str) -> Iterator[Finding]:
+    """Send bodies that nobody can answer, in each form, and see whether the server has read them."""
+    assert session.http is not None
+    encode = encode_for(session.known)
+    request = httpx2.Request(
+        "POST", f"{session.target.base_url}{endpoint}", headers={**session.settings.headers, "Accept": "*/*"}
+    )
+    outcomes: dict[Form, tuple[Outcome, str]] = {}
+    statuses: set[int | None] = set()
+    for form in FORMS:
+        asked = probe(request, endpoint, session.model, form, encode)
+        try:
+            answer = _send(session, next(asked))
+            while True:
+                statuses.add(answer.status)
+                answer = _send(session, asked.send(answer))
+        except StopIteration as ended:
+            outcome, reason = ended.value
+            outcomes[form] = (outcome, reason)
+    there = bool(statuses - {404, 405, 501})
+    found = Outcomes(endpoint=endpoint, forms=outcomes, is_there=there)
+    if endpoint == CHAT:
+        session.free_forms = found
+    yield judge(found, encode, tokens=False)
+
+
+def look_with_tokens(session: Session) -> Iterator[Finding]:
+    """Send a real call in each form, and compare the tokens that the server counted with those of the plain one."""
+    assert session.http is not None
+    assert session.asking is not None
+    encode = encode_for(session.known)
+    plain = json.dumps(session.asking.body(PROMPT, 1)).encode()
+    request = httpx2.Request(
+        "POST", f"{session.target.base_url}{CHAT}", headers={**session.settings.headers, "Accept": "application/json"}
+    )
+    expected, _ = _tokens(session, in_form(request, plain, "json", encode))
+    outcomes: dict[Form, tuple[Outcome, str]] = {}
+    for form in FORMS:
+        counted, status = _tokens(session, in_form(request, plain, form, encode))
+        outcomes[form] = compare(expected, counted, status)
+    yield judge(Outcomes(endpoint=CHAT, forms=outcomes), encode, tokens=True)
+
+
+def compare(expected: int | None, counted: int | None, status: int | str) -> tuple[Outcome, str]:
+    """What the answer to an encoded call says, beside that to the plain one."""
+    if isinstance(status, str):
+        return "broken", f"no answer ({status})"
+    if status >= 500:
+        return "broken", f"answered with {status}"
+    if status in (401, 403, 408, 429):
+        return "undecided", f"answered with {status}"
+    if status >= 300:
+        return "refused", f"answered with {status}"
+    if expected is None or counted is None:
+        return "undecided", "answered without a count of tokens"
+    if counted != expected:
+        return "broken", f"read otherwise: {counted} tokens, and {expected} as JSON"
+    return "accepted", f"read as sent: {counted} tokens"
+
+
+def judge(outcomes: Outcomes, encode: Encode, *, tokens: bool) -> Finding:
+    """What was found out of an endpoint, in words and as facts."""
+    looked_at = f"{outcomes.endpoint}{', with tokens' if tokens else ''}"
+    value = {form: {"outcome": outcome, "reason": reason} for form, (outcome, reason) in outcomes.forms.items()}
+    if not outcomes.is_there:
+        return Finding(group=_GROUP, looked_at=looked_at, seen="no such endpoint", value=value)
+    taken = [form for form in FORMS if outcomes.forms.get(form, ("undecided", ""))[0] == "accepted"]
+    parts = [
+        f"{_names(outcomes, wanted)} {words}"
+        for wanted, words in (
+            ("accepted", "taken"),
+            ("refused", "refused"),
+            ("broken", "broken"),
+            ("undecided", "not to be told"),
+        )
+        if _names(outcomes, wanted)
+    ]
+    if not tokens and any(outcome == "undecided" for outcome, _ in outcomes.forms.values()):
+        advice = "A call that costs a token tells more." if outcomes.endpoint == CHAT else ""
+    elif taken:
+        advice = f"Encoding() can send {' or '.join(taken)} here."
+    else:
+        advice = ""
+    return Finding(
+        group=_GROUP,
+        looked_at=looked_at,
+        seen="; ".join(parts),
+        advice=advice,
+        value=value,
+        facts=_facts(outcomes, encode),
+    )
+
+
+def _facts(outcomes: Outcomes, encode: Encode) -> tuple[Seen, ...]:
+    # Where one form could not be told, a list of the others would say that it is refused.
+    if any(outcome == "undecided" for outcome, _ in outcomes.forms.values()):
+        return ()
+    taken: Sequence[Form] = [form for form in FORMS if outcomes.forms[form][0] == "accepted"]
+    facts = [Seen(path=("encodings", outcomes.endpoint), value=["json", *taken])]
+    if any(form.startswith("msgpack") for form in taken):
+        facts.append(Seen(path=("media_types", "msgpack"), value=encode.msgpack_type))
+    return tuple(facts)
+
+
+def _names(outcomes: Outcomes, wanted: str) -> str:
+    return ", ".join(
+        form if wanted == "accepted" else f"{form} ({reason.rstrip('.')})" if wanted == "broken" else form
+        for form, (outcome, reason) in outcomes.forms.items()
+        if outcome == wanted
+    )
+
+
+def _send(session: Session, request: httpx2.Request) -> Answer:
+    assert session.http is not None
+    request.extensions["timeout"] = httpx2.Timeout(
+        session.settings.timeout_s, read=session.settings.probe_timeout_s
+    ).as_dict()
+    try:
+        response = session.http.send(request)
+        return Answer(response.status_code, response.content[:MOST_ANSWER_BYTES])
+    except httpx2.HTTPError as error:
+        return Answer(None, error=type(error).__name__)
+
+
+def _tokens(session: Session, request: httpx2.Request) -> tuple[int | None, int | str]:
+    """The input tokens that the server counted, and the status or the class of an error."""
+    assert session.http is not None
+    settings = session.settings
+    request.extensions["timeout"] = httpx2.Timeout(settings.timeout_s, read=settings.answer_timeout_s).as_dict()
+    try:
+        response = session.http.send(request)
+    except httpx2.HTTPError as error:
+        return None, type(error).__name__
+    try:
+        answer: Any = json.loads(response.content)
+    except (ValueError, RecursionError):
+        return None, response.status_code
+    if not isinstance(answer, dict):
+        return None, response.status_code
+    paths = count_paths(answer, CHAT, session.known)
+    return (at_path(answer, paths["input"]) if "input" in paths else None), response.status_code

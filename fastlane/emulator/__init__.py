@@ -10,6 +10,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("bench", error.name or "h2") from error
 
+from fastlane.emulator._dialect import Dialect as Dialect
 from fastlane.emulator._distribution import Quantiles as Quantiles
 from fastlane.emulator._emulator import Emulator as Emulator
 from fastlane.emulator._faults import Fault as Fault

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, cast
 
@@ -16,7 +17,8 @@ from fastlane.emulator._generation import Choice, generate
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import Prompt
 from fastlane.emulator._provider import Luck, Provider
-from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Reply, Usage
+from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Extras, Reply, Usage
+from fastlane.emulator._timing import timing_fields
 
 ReplyMaker = Callable[..., Reply]
 
@@ -68,7 +70,8 @@ class Answer:
         self._exchange = exchange
         self._record = exchange.record
         self._provider = provider
-        self._prompt = prompt
+        self._dialect = provider.dialect
+        self._prompt = prompt if self._dialect.structured_outputs else dataclasses.replace(prompt, schema=None)
         self._overrides = overrides
         self._faults: Mapping[str, Fault] = {fault.kind: fault for fault in reversed(faults)}
         self._make_reply = make_reply
@@ -138,6 +141,7 @@ class Answer:
             cached=record.cached_tokens,
             output=sum(choice.tokens for choice in choices),
             reasoning=sum(len(choice.reasoning) for choice in choices),
+            cached_path=self._dialect.cached_tokens_path,
         )
         reply = self._make_reply(self._prompt, choices, usage, number=record.sequence_number, tier=tier_name)
         gaps = provider.gaps_ns(luck=luck, tier=tier, overrides=overrides)
@@ -182,7 +186,8 @@ class Answer:
             record.reasoning_tokens += tick.reasoning_tokens
         if self._faults:
             await self._strike(None)
-        exchange.send(reply.closing(usage="no_usage" not in self._faults, done="no_done" not in self._faults))
+        usage, done = "no_usage" not in self._faults, "no_done" not in self._faults
+        exchange.send(reply.closing(usage=usage, done=done, extras=self._extras(first_token_at)))
         self._end()
 
     async def _whole(
@@ -192,7 +197,7 @@ class Answer:
         slow = self._faults.get("slow_headers")
         if slow:
             await asyncio.sleep(_seconds(slow))
-        body = reply.whole(usage="no_usage" not in self._faults)
+        body = reply.whole(usage="no_usage" not in self._faults, extras=self._extras(first_token_at))
         if "malformed" in self._faults:
             body = body[: len(body) // 2] + b"}"
         before_headers = ("stall", "goaway")
@@ -204,6 +209,17 @@ class Answer:
         self._exchange.send(body)
         self._record.output_tokens, self._record.reasoning_tokens = usage.output, usage.reasoning
         self._end()
+
+    def _extras(self, first_token_ns: int) -> Extras:
+        record = self._record
+        begun = record.body_complete_ns or record.received_ns
+        return timing_fields(
+            self._dialect.timing,
+            begun_ns=begun,
+            admitted_ns=record.admitted_ns or begun,
+            first_token_ns=first_token_ns,
+            ended_ns=now_ns(),
+        )
 
     def _send_headers(self, *, length: int | None = None) -> None:
         if self._headers_sent:
@@ -218,7 +234,7 @@ class Answer:
         ]
         if length is not None:
             headers.append(("content-length", str(length)))
-        self._exchange.send_headers(200, headers)
+        self._exchange.send_headers(200, self._dialect.spoken(headers))
 
     async def _strike(self, sent: int | None, *, only: tuple[str, ...] | None = None) -> int:
         """Do what the faults do after `sent` tokens (None: after all); returns the nanoseconds stalled."""

@@ -23,6 +23,13 @@ MAXIMUM_DECODED_BYTES = 256 * 1_048_576
 """Of a body after decompression: a small bomb must not fill the memory."""
 
 
+def checked_refusal(status: int) -> int:
+    """Return the status that refuses an encoding. Raises ConfigurationError for one that is no refusal."""
+    if not 400 <= status <= 599:
+        raise ConfigurationError(f"encoding_refusal_status must be from 400 to 599, got {status}: 415 is usual")
+    return status
+
+
 def is_encoded(content_type: str | None, content_encoding: str | None) -> bool:
     """Return whether a body's headers say that it is compressed or MessagePack."""
     return _coding(content_encoding) != "identity" or _media_type(content_type) in MESSAGEPACK_TYPES

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fastlane.emulator._generation import Choice
 from fastlane.emulator._prompt import Prompt
-from fastlane.emulator._reply import CREATED, DONE, Tick, Usage
+from fastlane.emulator._reply import CREATED, DONE, NO_EXTRAS, Extras, Tick, Usage
 
 _FINGERPRINT = "fp_emulator"
 
@@ -78,19 +78,23 @@ class ChatReply:
             }
         return compact({"tool_calls": [call]})
 
-    def closing(self, *, usage: bool, done: bool) -> bytes:
+    def closing(self, *, usage: bool, done: bool, extras: Extras = NO_EXTRAS) -> bytes:
         """Return the finish chunks, the usage chunk if it was asked for, and [DONE]."""
         parts = [
             self._chunk(choice, "{}").replace(b'"finish_reason":null', f'"finish_reason":"{_finish(choice)}"'.encode())
             for choice in self._choices
         ]
         if usage and self._prompt.include_usage:
-            parts.append(f"data: {compact({**self._head, 'choices': [], 'usage': self._usage.chat()})}\n\n".encode())
+            counted = {**self._usage.chat(), **extras.usage}
+            last = {**self._head, "choices": [], "usage": counted, **extras.answer}
+            parts.append(f"data: {compact(last)}\n\n".encode())
+        elif extras.answer:
+            parts[-1] = _with_fields(parts[-1], extras.answer)
         if done:
             parts.append(DONE)
         return b"".join(parts)
 
-    def whole(self, *, usage: bool) -> bytes:
+    def whole(self, *, usage: bool, extras: Extras = NO_EXTRAS) -> bytes:
         """Return the completion object."""
         answer: dict[str, Any] = {
             **self._head,
@@ -106,8 +110,8 @@ class ChatReply:
             ],
         }
         if usage:
-            answer["usage"] = self._usage.chat()
-        return compact(answer).encode()
+            answer["usage"] = {**self._usage.chat(), **extras.usage}
+        return compact({**answer, **extras.answer}).encode()
 
     def _message(self, choice: Choice) -> dict[str, Any]:
         text = "".join(choice.pieces)
@@ -160,14 +164,16 @@ class CompletionReply:
             )
             yield Tick(data, len(going), 0)
 
-    def closing(self, *, usage: bool, done: bool) -> bytes:
+    def closing(self, *, usage: bool, done: bool, extras: Extras = NO_EXTRAS) -> bytes:
         """Return the finish events, the usage event if it was asked for, and [DONE]."""
         parts = [self._event([self._choice(choice, "", _finish(choice))]) for choice in self._choices]
         if usage and self._prompt.include_usage:
-            parts.append(self._event([], usage=self._usage.chat()))
+            parts.append(self._event([], usage={**self._usage.chat(), **extras.usage}, **extras.answer))
+        elif extras.answer:
+            parts[-1] = _with_fields(parts[-1], extras.answer)
         return b"".join([*parts, DONE if done else b""])
 
-    def whole(self, *, usage: bool) -> bytes:
+    def whole(self, *, usage: bool, extras: Extras = NO_EXTRAS) -> bytes:
         """Return the completion object."""
         choices = [
             self._choice(choice, "".join((*choice.reasoning, *choice.pieces)), _finish(choice))
@@ -175,8 +181,13 @@ class CompletionReply:
         ]
         answer: dict[str, Any] = {**self._head, "choices": choices}
         if usage:
-            answer["usage"] = self._usage.chat()
-        return compact(answer).encode()
+            answer["usage"] = {**self._usage.chat(), **extras.usage}
+        return compact({**answer, **extras.answer}).encode()
+
+
+def _with_fields(event: bytes, fields: Mapping[str, object]) -> bytes:
+    """Add fields to an event that is a JSON object."""
+    return event.removesuffix(b"}\n\n") + f",{compact(fields)[1:]}\n\n".encode()
 
 
 def _finish(choice: Choice) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._server import Server
 
@@ -40,6 +41,7 @@ async def _serve(settings: Mapping[str, Any]) -> None:
     values = dict(settings)
     model = ProviderModel.from_json(values.pop("model"))
     wire = values.pop("wire")
+    values["dialect"] = Dialect.from_json(values["dialect"])
     async with Server(model=model, **values) as server, contextlib.AsyncExitStack() as stack:
         ready: dict[str, Any] = {"port": server.port, "wire_port": None, "authority": None}
         if server.authority_pem:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import signal
 import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from fastlane._exceptions import ConfigurationError
+from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
+from fastlane.emulator._connection import WINDOW_BYTES, ConnectionSettings
+from fastlane.emulator._dialect import TIMINGS, Dialect
 from fastlane.emulator._emulator import Emulator
+from fastlane.emulator._faults import Fault
 from fastlane.emulator._presets import preset, presets
 
 
@@ -22,7 +29,45 @@ def emulator(
     host: Annotated[str, typer.Option(help="The address to listen on; keep to loopback.")] = "127.0.0.1",
     seed: Annotated[int, typer.Option(help="Equal seeds give equal texts and delays.")] = 0,
     no_tls: Annotated[bool, typer.Option("--no-tls", help="Plain HTTP/1.1, without TLS and HTTP/2.")] = False,
+    http1: Annotated[bool, typer.Option("--http1", help="TLS without HTTP/2.")] = False,
     rtt_ms: Annotated[float, typer.Option(help="Put an emulated wire of this round trip in front.", min=0)] = 0.0,
+    max_streams: Annotated[int, typer.Option(help="HTTP/2 requests at once on a connection.")] = 100,
+    initial_window: Annotated[
+        int, typer.Option(help="HTTP/2: bytes of one body that may come unasked (SETTINGS_INITIAL_WINDOW_SIZE).")
+    ] = WINDOW_BYTES,
+    connection_window: Annotated[
+        int | None, typer.Option(help="HTTP/2: the same for a connection.", show_default="as one body, 65,535 at least")
+    ] = None,
+    accept_encodings: Annotated[
+        str, typer.Option(help="Encodings of request bodies that are taken, with commas between.")
+    ] = ",".join(ALL_ENCODINGS),
+    refuse_with: Annotated[int, typer.Option(help="The status that refuses another encoding.")] = 415,
+    say_accepted: Annotated[
+        bool, typer.Option("--say-accepted", help="A 415 names what is taken (accept-encoding, accept).")
+    ] = False,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(help="What goes wrong, e.g. 'status=500;only=encoded'. Repeatable.", metavar="FAULT"),
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option(help="The models served, with commas between; others are a 404. Default: any.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(help="A header of every answer, 'name: value'; 'name:' drops one. Repeatable.", metavar="HEADER"),
+    ] = None,
+    owned_by: Annotated[str, typer.Option(help="Who owns the models that GET /models lists.")] = "emulator",
+    timing: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Tell the server's own times: {' or '.join(TIMINGS)}. Repeatable.", metavar="WHERE"),
+    ] = None,
+    no_prompt_cache: Annotated[bool, typer.Option("--no-prompt-cache", help="Remember no prompt.")] = False,
+    cached_tokens: Annotated[
+        str, typer.Option(help="Where the usage counts cached tokens: standard, none or usage.SOME.PATH.")
+    ] = "standard",
+    no_structured_outputs: Annotated[
+        bool, typer.Option("--no-structured-outputs", help="Take response_format and ignore it.")
+    ] = False,
     log: Annotated[Path | None, typer.Option(help="At the end write one JSON line per request here.")] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the presets and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
@@ -39,17 +84,60 @@ def emulator(
     # Before the process starts, so that no signal can come between and leave it or its files behind.
     signal.signal(signal.SIGINT, ask_to_stop)
     signal.signal(signal.SIGTERM, ask_to_stop)
-    try:
+    with _naming("--preset"):
         model = preset(preset_name)
-    except ConfigurationError as error:
-        raise typer.BadParameter(str(error), param_hint="--preset") from error
+    model = dataclasses.replace(model, models=_listed(models), prompt_cache=not no_prompt_cache)
+    with _naming("--header, --timing or --cached-tokens"):
+        dialect = Dialect(
+            headers=[_header(line) for line in header or ()],
+            owned_by=owned_by,
+            says_accepted=say_accepted,
+            timing=tuple(timing or ()),
+            cached_tokens_path=cached_tokens,
+            structured_outputs=not no_structured_outputs,
+        )
+    with _naming("--fault"):
+        faults = [Fault.parse(text) for text in fault or ()]
+    with _naming("--accept-encodings or --refuse-with"):
+        accepted = checked_encodings(_listed(accept_encodings))
+        checked_refusal(refuse_with)
+    with _naming("--max-streams, --initial-window or --connection-window"):
+        ConnectionSettings(
+            max_concurrent_streams=max_streams, window_bytes=initial_window, connection_window_bytes=connection_window
+        )
     wire = None
     if rtt_ms:
         from fastlane.emulator.wire import Wire
 
         wire = Wire(round_trip_time_s=rtt_ms / 1_000)
-    with Emulator(model=model, seed=seed, wire=wire, host=host, port=port, tls=not no_tls) as running:
-        _print_running(running, preset_name, as_json=as_json)
+    with Emulator(
+        model=model,
+        seed=seed,
+        wire=wire,
+        host=host,
+        port=port,
+        tls=not no_tls,
+        http2=not http1,
+        max_concurrent_streams=max_streams,
+        initial_window_bytes=initial_window,
+        connection_window_bytes=connection_window,
+        faults=faults,
+        accepted_encodings=accepted,
+        encoding_refusal_status=refuse_with,
+        dialect=dialect,
+    ) as running:
+        differs = {
+            "http2": not (http1 or no_tls),
+            "accepted_encodings": list(accepted),
+            "encoding_refusal_status": refuse_with,
+            "faults": [str(each) for each in faults],
+            "models": list(model.models),
+            "initial_window_bytes": initial_window,
+            "max_concurrent_streams": max_streams,
+            "prompt_cache": model.prompt_cache,
+            "dialect": dialect.to_json(),
+        }
+        _print_running(running, preset_name, differs, as_json=as_json)
         # In steps: on Windows an unlimited wait would not let the signal through.
         while not stop.wait(0.5):
             pass
@@ -58,6 +146,26 @@ def emulator(
             log.write_text("".join(json.dumps(record.to_json()) + "\n" for record in records), encoding="utf-8")
     if not as_json:
         typer.echo(f"\n{len(records)} requests answered.")
+
+
+@contextlib.contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Turn a wrong setting into a usage error that names the option."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def _header(line: str) -> tuple[str, str]:
+    name, colon, value = line.partition(":")
+    if not colon:
+        raise ConfigurationError(f"a header is written 'name: value', got {line!r}")
+    return name.strip(), value.strip()
 
 
 def _print_presets(*, as_json: bool) -> None:
@@ -70,7 +178,7 @@ def _print_presets(*, as_json: bool) -> None:
         typer.echo(f"{name:<{width}}  {about}")
 
 
-def _print_running(running: Emulator, name: str, *, as_json: bool) -> None:
+def _print_running(running: Emulator, name: str, settings: Mapping[str, object], *, as_json: bool) -> None:
     authority = running.environment.get("SSL_CERT_FILE")
     if as_json:
         typer.echo(
@@ -81,12 +189,15 @@ def _print_running(running: Emulator, name: str, *, as_json: bool) -> None:
                     "direct_base_url": running.direct_base_url,
                     "certificate_authority": authority,
                     "environment": dict(running.environment),
+                    "settings": settings,
                 }
             )
         )
         return
     typer.echo(f"Emulating {name!r}; Ctrl-C stops.\n")
     typer.echo(f"base URL               {running.base_url}")
+    for fault in cast(list[str], settings["faults"]):
+        typer.echo(f"fault                  {fault}")
     if running.base_url != running.direct_base_url:
         typer.echo(f"direct port            {running.direct_base_url}")
     if authority:

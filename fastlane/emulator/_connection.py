@@ -14,6 +14,11 @@ from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._exchange import Exchange, Request, Stamp
 from fastlane.emulator._log import OpenRecord
 
+WINDOW_BYTES = 16 * 1_048_576
+DEFAULT_WINDOW_BYTES = 65_535
+"""With which every HTTP/2 connection begins (RFC 9113, 6.9.2)."""
+_MAXIMUM_WINDOW_BYTES = 2**31 - 1
+
 
 class Service(Protocol):
     """What a connection needs of the server behind it."""
@@ -33,12 +38,31 @@ class ConnectionSettings:
 
     http2: bool = True
     max_concurrent_streams: int = 100
-    # Large enough that no upload ever waits for our window: what an upload costs is the wire's doing, not ours.
-    window_bytes: int = 16 * 1_048_576
+    # By default so large that no upload ever waits for our window: what one costs is the wire's doing, not ours.
+    window_bytes: int = WINDOW_BYTES
+    """SETTINGS_INITIAL_WINDOW_SIZE: how much of one request's body may come unasked."""
+    connection_window_bytes: int | None = None
+    """How much of all bodies together; None: as much as of one, and never less than HTTP/2's 65,535."""
 
     def __post_init__(self) -> None:
+        if not 1 <= self.window_bytes <= _MAXIMUM_WINDOW_BYTES:
+            raise ConfigurationError(
+                f"initial_window_bytes must be from 1 to {_MAXIMUM_WINDOW_BYTES}, got {self.window_bytes}"
+            )
+        connection = self.connection_window_bytes
+        if connection is not None and not DEFAULT_WINDOW_BYTES <= connection <= _MAXIMUM_WINDOW_BYTES:
+            raise ConfigurationError(
+                f"connection_window_bytes must be from {DEFAULT_WINDOW_BYTES} to {_MAXIMUM_WINDOW_BYTES}, got "
+                f"{connection}: HTTP/2 knows no smaller one"
+            )
         if self.max_concurrent_streams < 1:
             raise ConfigurationError(f"max_concurrent_streams must be at least 1, got {self.max_concurrent_streams}")
+
+    @property
+    def first_credit_bytes(self) -> int:
+        """How much the connection's window is raised by at the start."""
+        whole = self.window_bytes if self.connection_window_bytes is None else self.connection_window_bytes
+        return max(0, whole - DEFAULT_WINDOW_BYTES)
 
 
 class Engine(Protocol):

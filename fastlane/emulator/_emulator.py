@@ -17,8 +17,10 @@ from types import MappingProxyType, TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from fastlane._exceptions import FastlaneError
-from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings
+from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
 from fastlane.emulator._child import describe
+from fastlane.emulator._connection import WINDOW_BYTES, ConnectionSettings
+from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._log import RequestLog
 from fastlane.emulator._model import ProviderModel
@@ -52,11 +54,21 @@ class Emulator:
         tls: bool = True,
         http2: bool = True,
         max_concurrent_streams: int = 100,
+        initial_window_bytes: int = WINDOW_BYTES,
+        connection_window_bytes: int | None = None,
         faults: Iterable[Fault | str] = (),
         accepted_encodings: Iterable[str] = ALL_ENCODINGS,
         encoding_refusal_status: int = 415,
+        dialect: Dialect | None = None,
     ) -> None:
         warn_if_exposed(host)
+        # Checked here, so that settings that cannot work start no process.
+        ConnectionSettings(
+            http2=http2,
+            max_concurrent_streams=max_concurrent_streams,
+            window_bytes=initial_window_bytes,
+            connection_window_bytes=connection_window_bytes,
+        )
         self.model = model
         self.seed = seed
         self.wire = wire
@@ -69,9 +81,12 @@ class Emulator:
             tls=tls,
             http2=http2,
             max_concurrent_streams=max_concurrent_streams,
+            initial_window_bytes=initial_window_bytes,
+            connection_window_bytes=connection_window_bytes,
             faults=[str(_checked(fault)) for fault in faults],
             accepted_encodings=list(checked_encodings(accepted_encodings)),
-            encoding_refusal_status=encoding_refusal_status,
+            encoding_refusal_status=checked_refusal(encoding_refusal_status),
+            dialect=(dialect or Dialect()).to_json(),
         )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fastlane.emulator"],

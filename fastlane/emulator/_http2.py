@@ -25,11 +25,9 @@ from hyperframe.frame import GoAwayFrame
 
 from fastlane._clock import now_ns
 from fastlane.emulator._bodies import MAXIMUM_BYTES
-from fastlane.emulator._connection import Connection
+from fastlane.emulator._connection import DEFAULT_WINDOW_BYTES, Connection
 from fastlane.emulator._exchange import Headers, Request, Stamp
 from fastlane.emulator._log import OpenRecord
-
-_DEFAULT_CONNECTION_WINDOW_BYTES = 65_535
 
 
 class Http2:
@@ -49,16 +47,23 @@ class Http2:
     def start(self) -> None:
         """Send the settings."""
         settings = self.connection.settings
-        self.h2.local_settings = Settings(
+        self.h2.local_settings = self._settings(settings.window_bytes)
+        self.h2.initiate_connection()
+        if settings.window_bytes < DEFAULT_WINDOW_BYTES:
+            # Until a client has seen a smaller window it may count on the default one (RFC 9113, 6.9.2).
+            self.h2.local_settings = self._settings(DEFAULT_WINDOW_BYTES)
+            self.h2.local_settings[SettingCodes.INITIAL_WINDOW_SIZE] = settings.window_bytes
+        if settings.first_credit_bytes:
+            self.h2.increment_flow_control_window(settings.first_credit_bytes)
+
+    def _settings(self, window_bytes: int) -> Settings:
+        return Settings(
             client=False,
             initial_values={
-                SettingCodes.MAX_CONCURRENT_STREAMS: settings.max_concurrent_streams,
-                SettingCodes.INITIAL_WINDOW_SIZE: settings.window_bytes,
+                SettingCodes.MAX_CONCURRENT_STREAMS: self.connection.settings.max_concurrent_streams,
+                SettingCodes.INITIAL_WINDOW_SIZE: window_bytes,
             },
         )
-        self.h2.initiate_connection()
-        if settings.window_bytes > _DEFAULT_CONNECTION_WINDOW_BYTES:
-            self.h2.increment_flow_control_window(settings.window_bytes - _DEFAULT_CONNECTION_WINDOW_BYTES)
 
     def receive(self, data: bytes) -> None:
         """Take bytes of the socket."""

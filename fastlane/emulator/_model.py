@@ -51,6 +51,7 @@ class ProviderModel:
     inter_token_s: Quantiles | float = 0.0
     inter_token_jitter: float = 0.0
     concurrency: int = 1_024
+    prompt_cache: bool = True
     # OpenAI documents prefixes from 1,024 tokens in steps of 128, kept for 5 to 10 minutes of inactivity.
     cache_minimum_tokens: int = 1_024
     cache_block_tokens: int = 128

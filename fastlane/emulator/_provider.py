@@ -9,7 +9,8 @@ from random import Random
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
 from fastlane.emulator._admission import Admission
-from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings
+from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
+from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._faults import Fault, FaultRules
 from fastlane.emulator._log import Ledger
@@ -42,11 +43,13 @@ class Provider:
         faults: Iterable[Fault] = (),
         accepted_encodings: Iterable[str] = ALL_ENCODINGS,
         encoding_refusal_status: int = 415,
+        dialect: Dialect | None = None,
     ) -> None:
         self.model = model
+        self.dialect = dialect or Dialect()
         self.seed = seed
         self.accepted_encodings = checked_encodings(accepted_encodings)
-        self.encoding_refusal_status = encoding_refusal_status
+        self.encoding_refusal_status = checked_refusal(encoding_refusal_status)
         self.ledger = Ledger()
         self.faults = FaultRules(faults)
         self.fault_random = Random(f"{seed}:faults")
@@ -88,6 +91,8 @@ class Provider:
 
     def recall(self, prompt: Prompt, luck: Luck) -> int:
         """Return how many of the prompt's tokens the cache holds, and hold all of them from now on."""
+        if not self.model.prompt_cache:
+            return 0
         digests = _tokens.prefix_digests(prompt.text, block_tokens=self.model.cache_block_tokens)
         machine = self.cache.machine(prompt.cache_key, luck.random)
         now = now_ns()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 # The answers of one seed are equal byte for byte, so that they carry this moment instead of the present one.
 CREATED = 1_780_000_000
@@ -21,10 +21,12 @@ class Usage:
     cached: int
     output: int
     reasoning: int
+    cached_path: str = "standard"
+    """Where the cached tokens are counted: see `Dialect.cached_tokens_path`."""
 
-    def chat(self) -> dict[str, object]:
+    def chat(self) -> dict[str, Any]:
         """Return it as chat completions show it."""
-        return {
+        shown: dict[str, Any] = {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.output,
             "total_tokens": self.prompt + self.output,
@@ -36,16 +38,41 @@ class Usage:
                 "rejected_prediction_tokens": 0,
             },
         }
+        return self._with_cached(shown, "prompt_tokens_details")
 
-    def responses(self) -> dict[str, object]:
+    def responses(self) -> dict[str, Any]:
         """Return it as responses show it."""
-        return {
+        shown: dict[str, Any] = {
             "input_tokens": self.prompt,
             "input_tokens_details": {"cached_tokens": self.cached, "cache_write_tokens": 0},
             "output_tokens": self.output,
             "output_tokens_details": {"reasoning_tokens": self.reasoning},
             "total_tokens": self.prompt + self.output,
         }
+        return self._with_cached(shown, "input_tokens_details")
+
+    def _with_cached(self, shown: dict[str, Any], standard: str) -> dict[str, Any]:
+        if self.cached_path == "standard":
+            return shown
+        del shown[standard]
+        if self.cached_path != "none":
+            *above, last = self.cached_path.split(".")[1:]
+            inner = shown
+            for name in above:
+                inner = inner.setdefault(name, {})
+            inner[last] = self.cached
+        return shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extras:
+    """What a provider says beyond the standard, in the answer or its last chunk, and inside of the usage."""
+
+    answer: Mapping[str, object] = field(default_factory=dict)
+    usage: Mapping[str, object] = field(default_factory=dict)
+
+
+NO_EXTRAS = Extras()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +93,8 @@ class Reply(Protocol):
     def ticks(self) -> Iterator[Tick]:
         """Return the tokens, one tick per moment."""
 
-    def closing(self, *, usage: bool, done: bool) -> bytes:
+    def closing(self, *, usage: bool, done: bool, extras: Extras = NO_EXTRAS) -> bytes:
         """Return what comes after the last token."""
 
-    def whole(self, *, usage: bool) -> bytes:
+    def whole(self, *, usage: bool, extras: Extras = NO_EXTRAS) -> bytes:
         """Return the answer that is not streamed."""

@@ -68,18 +68,18 @@ def _vector(seed: str, dimensions: int) -> bytes:
 
 def list_models(provider: Provider) -> dict[str, Any]:
     """Return the models served; a provider that serves every name lists its own."""
-    return {"object": "list", "data": [_model(name) for name in provider.model.served]}
+    return {"object": "list", "data": [_model(provider, name) for name in provider.model.served]}
 
 
 def one_model(provider: Provider, name: str) -> dict[str, Any]:
     """Return one model. Raises ApiError (404)."""
     if provider.model.models and name not in provider.model.models:
         raise ApiError(404, f"The model '{name}' does not exist", param="model", code="model_not_found")
-    return _model(name)
+    return _model(provider, name)
 
 
-def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": CREATED, "owned_by": "emulator"}
+def _model(provider: Provider, name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": CREATED, "owned_by": provider.dialect.owned_by}
 
 
 def add_file(provider: Provider, body: bytes, content_type: str | None) -> dict[str, Any]:

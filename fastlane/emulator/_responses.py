@@ -9,7 +9,7 @@ from typing import Any
 from fastlane.emulator._chat import compact
 from fastlane.emulator._generation import Choice
 from fastlane.emulator._prompt import Prompt
-from fastlane.emulator._reply import CREATED, Tick, Usage
+from fastlane.emulator._reply import CREATED, NO_EXTRAS, Extras, Tick, Usage
 
 # What a response repeats of its request, and what it says where the request said nothing.
 _ECHOED: tuple[tuple[str, Any], ...] = (
@@ -177,19 +177,22 @@ class ResponsesReply:
             "status": "completed",
         }
 
-    def _finished(self, *, usage: bool) -> dict[str, Any]:
+    def _finished(self, *, usage: bool, extras: Extras) -> dict[str, Any]:
         output = [self._reasoning_item()] if self._choice.reasoning else []
         if self._choice.pieces:
             output.append(self._item(self._item_status))
-        return self._response("incomplete" if self._cut else "completed", output, usage=usage)
+        response = self._response("incomplete" if self._cut else "completed", output, usage=usage)
+        if usage:
+            response["usage"].update(extras.usage)
+        return {**response, **extras.answer}
 
-    def closing(self, *, usage: bool, done: bool) -> bytes:
+    def closing(self, *, usage: bool, done: bool, extras: Extras = NO_EXTRAS) -> bytes:
         """Return the event that says how the response ended; `done` False leaves it out, as its kind of [DONE]."""
         if not done:
             return b""
         kind = "response.incomplete" if self._cut else "response.completed"
-        return self._event(kind, response=self._finished(usage=usage))
+        return self._event(kind, response=self._finished(usage=usage, extras=extras))
 
-    def whole(self, *, usage: bool) -> bytes:
+    def whole(self, *, usage: bool, extras: Extras = NO_EXTRAS) -> bytes:
         """Return the response object."""
-        return compact(self._finished(usage=usage)).encode()
+        return compact(self._finished(usage=usage, extras=extras)).encode()

@@ -10,7 +10,8 @@ from typing import Self
 
 from fastlane.emulator._bodies import ALL_ENCODINGS
 from fastlane.emulator._certificates import ServerTls, make_tls
-from fastlane.emulator._connection import Connection, ConnectionSettings, Engine
+from fastlane.emulator._connection import WINDOW_BYTES, Connection, ConnectionSettings, Engine
+from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._http1 import Http1
 from fastlane.emulator._http2 import Http2
@@ -35,9 +36,12 @@ class Server:
         tls: bool = True,
         http2: bool = True,
         max_concurrent_streams: int = 100,
+        initial_window_bytes: int = WINDOW_BYTES,
+        connection_window_bytes: int | None = None,
         faults: Iterable[Fault | str] = (),
         accepted_encodings: Iterable[str] = ALL_ENCODINGS,
         encoding_refusal_status: int = 415,
+        dialect: Dialect | None = None,
     ) -> None:
         self.provider = Provider(
             model,
@@ -45,12 +49,18 @@ class Server:
             faults=[Fault.parse(fault) if isinstance(fault, str) else fault for fault in faults],
             accepted_encodings=accepted_encodings,
             encoding_refusal_status=encoding_refusal_status,
+            dialect=dialect,
         )
         self.host = host
         self.port = port
         self.connections = 0
         self._tls: ServerTls | None = make_tls(host, http2=http2) if tls else None
-        self._settings = ConnectionSettings(http2=http2, max_concurrent_streams=max_concurrent_streams)
+        self._settings = ConnectionSettings(
+            http2=http2,
+            max_concurrent_streams=max_concurrent_streams,
+            window_bytes=initial_window_bytes,
+            connection_window_bytes=connection_window_bytes,
+        )
         self._service = ProviderService(self.provider)
         self._open: set[Connection] = set()
         self._listener: asyncio.Server | None = None

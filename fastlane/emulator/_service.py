@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -35,6 +35,7 @@ _GENERATING: Mapping[str, tuple[Reader, ReplyMaker]] = {
     "completions": (_prompt.read_completion, CompletionReply),
     "responses": (_prompt.read_responses, ResponsesReply),
 }
+_MEDIA_TYPES = (("json", "application/json"), ("msgpack", "application/vnd.msgpack"))
 # OpenAI's own base, Azure's two, and a deployment's name in the path.
 _API_PATH = re.compile(r"^/(?:openai/v1|openai|v1)/(?:deployments/(?P<deployment>[^/]+)/)?(?P<resource>.+?)/?$")
 
@@ -78,20 +79,22 @@ class ProviderService:
         try:
             await self._route(exchange, request)
         except ApiError as error:
-            send_error(exchange, error)
+            self._send_error(exchange, error)
         except (AnswerEnded, ConnectionError):
             pass
         # Whatever it is, the client gets an answer and the server lives on.
         except Exception:  # noqa: BLE001
             traceback.print_exc(file=sys.stderr)
             if exchange.record.status is None:
-                send_error(exchange, ApiError(500, "The emulator has a bug; see its stderr.", type="server_error"))
+                self._send_error(
+                    exchange, ApiError(500, "The emulator has a bug; see its stderr.", type="server_error")
+                )
             else:
                 exchange.abort()
 
     async def _route(self, exchange: Exchange, request: Request) -> None:
         if request.path.startswith(CONTROL_PREFIX):
-            send_json(exchange, control(self.provider, request))
+            self._send_json(exchange, control(self.provider, request))
             return
         if not (request.headers.get("authorization") or request.headers.get("api-key")):
             raise ApiError(
@@ -106,7 +109,7 @@ class ProviderService:
             return
         faults = self._faults(exchange.record, overrides)
         await strike_before_answer(exchange, faults)
-        send_json(exchange, self._resource(exchange.record, request, matched["resource"] if matched else ""))
+        self._send_json(exchange, self._resource(exchange.record, request, matched["resource"] if matched else ""))
 
     def _resource(self, record: OpenRecord, request: Request, resource: str) -> object:
         """Return what an endpoint that generates nothing answers. Raises ApiError."""
@@ -170,27 +173,34 @@ class ProviderService:
         accepted, refusal = self.provider.accepted_encodings, self.provider.encoding_refusal_status
         return _bodies.parse(body, record.content_type, accepted=accepted, refusal_status=refusal)
 
+    def _send_error(self, exchange: Exchange, error: ApiError) -> None:
+        """Send an error as a whole answer."""
+        headers = error.headers
+        if error.status == 415 and self.provider.dialect.says_accepted:
+            headers = (*headers, self._accepted(error))
+        self._send(exchange, error.status, error.body(), headers)
 
-def send_error(exchange: Exchange, error: ApiError) -> None:
-    """Send an error as a whole answer."""
-    _send(exchange, error.status, error.body(), error.headers)
+    def _accepted(self, error: ApiError) -> tuple[str, str]:
+        """Return the header that names what would have been taken."""
+        accepted = self.provider.accepted_encodings
+        if error.code == "unsupported_content_type":
+            return "accept", ", ".join(media_type for name, media_type in _MEDIA_TYPES if name in accepted)
+        # A fault that refuses every encoded body takes none.
+        takes_gzip = error.code == "unsupported_content_encoding" and "gzip" in accepted
+        return "accept-encoding", "gzip" if takes_gzip else "identity"
 
+    def _send_json(self, exchange: Exchange, value: object) -> None:
+        """Send a value as a whole answer."""
+        self._send(exchange, 200, json.dumps(value, separators=(",", ":")).encode(), ())
 
-def send_json(exchange: Exchange, value: object) -> None:
-    """Send a value as a whole answer."""
-    _send(exchange, 200, json.dumps(value, separators=(",", ":")).encode(), ())
-
-
-def _send(exchange: Exchange, status: int, body: bytes, headers: tuple[tuple[str, str], ...]) -> None:
-    exchange.send_headers(
-        status,
-        [
+    def _send(self, exchange: Exchange, status: int, body: bytes, headers: Sequence[tuple[str, str]]) -> None:
+        own = [
             ("content-type", "application/json"),
             ("content-length", str(len(body))),
             ("x-request-id", exchange.record.request_id),
             *headers,
-        ],
-    )
-    if exchange.record.method != "HEAD":
-        exchange.send(body)
-    exchange.end()
+        ]
+        exchange.send_headers(status, self.provider.dialect.spoken(own))
+        if exchange.record.method != "HEAD":
+            exchange.send(body)
+        exchange.end()

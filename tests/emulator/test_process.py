@@ -13,10 +13,13 @@ from typing import Any
 
 import httpx2
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from fastlane._clock import now_ns
 from fastlane._exceptions import FastlaneError
 from fastlane.emulator import Emulator, preset
+from fastlane.emulator._command import emulator as run_command
 from fastlane.emulator.wire import Wire
 from tests.emulator.requests import chat
 
@@ -136,10 +139,18 @@ def test_control_requests_that_make_no_sense_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"faults": ("meteor",)}, {"accepted_encodings": ("xml",)}], ids=["fault", "encoding"]
+    ("settings", "message"),
+    [
+        ({"faults": ("meteor",)}, "meteor"),
+        ({"accepted_encodings": ("xml",)}, "xml"),
+        ({"encoding_refusal_status": 200}, "from 400 to 599, got 200"),
+        ({"initial_window_bytes": 0}, "initial_window_bytes must be from 1"),
+        ({"connection_window_bytes": 1_000}, "connection_window_bytes must be from 65535"),
+        ({"max_concurrent_streams": 0}, "max_concurrent_streams must be at least 1"),
+    ],
 )
-def test_settings_that_cannot_be_start_no_process(settings: Any) -> None:
-    with pytest.raises(FastlaneError, match=r"meteor|xml"):
+def test_settings_that_cannot_be_start_no_process(settings: Any, message: str) -> None:
+    with pytest.raises(FastlaneError, match=message):
         Emulator(model=preset("instant"), **settings)
 
 
@@ -157,6 +168,12 @@ def test_a_port_that_cannot_be_had_is_an_error_that_says_so(capfd: pytest.Captur
         Emulator(model=preset("instant"), port=first._port)
 
     assert "address already in use" in capfd.readouterr().err
+
+
+def application() -> typer.Typer:
+    made = typer.Typer()
+    made.command()(run_command)
+    return made
 
 
 COMMAND = "import typer; from fastlane.emulator._command import emulator; typer.run(emulator)"
@@ -179,6 +196,68 @@ def test_the_command_serves_until_ctrl_c_and_writes_the_log(tmp_path: Path) -> N
         assert process.wait(PATIENCE_S) == 0
     assert json.loads(log.read_text())["path"] == "/v1/chat/completions"
     assert not Path(told["certificate_authority"]).exists()
+
+
+def test_the_command_serves_what_its_options_say() -> None:
+    arguments = {
+        "--fault": "status=422;only=encoded",
+        "--header": "server: uvicorn",
+        "--models": "small, large",
+        "--accept-encodings": "json,gzip",
+        "--owned-by": "vllm",
+        "--timing": "time_info",
+        "--cached-tokens": "none",
+    }
+    given = [part for pair in arguments.items() for part in pair]
+    with command("--preset", "instant", "--json", "--http1", "--no-prompt-cache", *given) as process:
+        assert process.stdout
+        told = json.loads(process.stdout.readline())
+        context = ssl.create_default_context(cafile=told["certificate_authority"])
+        with httpx2.Client(
+            base_url=told["base_url"],
+            http2=True,
+            verify=context,
+            headers={"authorization": "Bearer any"},
+            timeout=PATIENCE_S,
+        ) as client:
+            answer = client.post("/chat/completions", json={**chat(), "model": "small"})
+            unknown = client.post("/chat/completions", json=chat())
+            zipped = {"content-encoding": "gzip", "content-type": "application/json"}
+            encoded = client.post("/chat/completions", content=b"x", headers=zipped)
+            models = client.get("/models").json()["data"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+
+    assert (answer.http_version, answer.status_code, answer.headers["server"]) == ("HTTP/1.1", 200, "uvicorn")
+    assert answer.json()["time_info"]
+    assert "prompt_tokens_details" not in answer.json()["usage"]
+    assert [unknown.status_code, encoded.status_code] == [404, 422]
+    assert [(model["id"], model["owned_by"]) for model in models] == [("small", "vllm"), ("large", "vllm")]
+    settings = told["settings"]
+    assert settings["faults"] == ["status=422;only=encoded"]
+    assert (settings["http2"], settings["prompt_cache"]) == (False, False)
+    assert settings["accepted_encodings"] == ["json", "gzip"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "message"),
+    [
+        (("--fault", "meteor"), "--fault", "unknown fault 'meteor'"),
+        (("--header", "server"), "--header", "written 'name: value'"),
+        (("--accept-encodings", "json,br"), "--accept-encodings", "got 'br'"),
+        (("--initial-window", "0"), "--initial-window", "from 1 to"),
+    ],
+)
+def test_the_command_names_the_option_that_cannot_be(
+    arguments: tuple[str, ...], option: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Or the message would be cut into lines.
+    monkeypatch.setenv("COLUMNS", "300")
+    result = CliRunner().invoke(application(), arguments)
+
+    assert result.exit_code == 2
+    assert option in result.output
+    assert message in result.output
 
 
 def test_the_command_prints_what_to_copy() -> None:

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+
+from fastlane._exceptions import ConfigurationError
+from fastlane.emulator import Dialect, Emulator, ProviderModel, Server
+from fastlane.emulator._timing import timing_fields
+from tests.emulator.requests import chat, events
+
+ENDPOINTS = ["/chat/completions", "/completions", "/responses"]
+TIMES = {"queue_time", "prompt_time", "completion_time", "total_time"}
+# Past the 1,024 tokens from which on the cache holds a prompt.
+LONG = chat("Review this function. " * 250)
+
+
+def body_for(path: str, **more: Any) -> dict[str, Any]:
+    prompt = {"/completions": {"prompt": "x"}, "/responses": {"input": "x"}}.get(path)
+    return {"model": "m", **prompt, **more} if prompt else chat(**more)
+
+
+@asynccontextmanager
+async def serving(
+    dialect: Dialect | None = None, *, model: ProviderModel | None = None, **settings: Any
+) -> AsyncIterator[tuple[Server, httpx2.AsyncClient]]:
+    async with (
+        Server(model=model or ProviderModel(), tls=False, dialect=dialect, **settings) as server,
+        httpx2.AsyncClient(base_url=server.base_url, headers={"authorization": "Bearer any"}, timeout=40) as client,
+    ):
+        yield server, client
+
+
+@pytest.mark.asyncio
+async def test_every_answer_has_the_headers_that_were_set() -> None:
+    headers = {"Server": "uvicorn", "x-litellm-version": "1.80", "x-ratelimit-remaining-requests": "7"}
+    async with serving(Dialect(headers={**headers, "openai-processing-ms": ""})) as (_, client):
+        answers = [
+            await client.post("/chat/completions", json=chat()),
+            await client.post("/chat/completions", json=chat(stream=True)),
+            await client.post("/chat/completions", json={"model": "m"}),
+            await client.get("/models"),
+        ]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 400, 200]
+    for answer in answers:
+        assert {name: answer.headers[name] for name in headers} == headers
+        assert "openai-processing-ms" not in answer.headers
+        assert answer.headers["x-request-id"]
+
+
+@pytest.mark.asyncio
+async def test_a_header_that_is_set_replaces_the_emulators_own() -> None:
+    async with serving(Dialect(headers=[("openai-processing-ms", "12")])) as (_, client):
+        answer = await client.post("/chat/completions", json=chat())
+
+    assert answer.headers.get_list("openai-processing-ms") == ["12"]
+
+
+@pytest.mark.asyncio
+async def test_models_are_owned_by_who_was_named() -> None:
+    async with serving(Dialect(owned_by="vllm")) as (_, client):
+        listed = (await client.get("/models")).json()
+        one = (await client.get("/models/any")).json()
+
+    assert [model["owned_by"] for model in [*listed["data"], one]] == ["vllm", "vllm"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "sent", "told"),
+    [
+        ({"accepted_encodings": ("json",)}, {"content-encoding": "gzip"}, {"accept-encoding": "identity"}),
+        ({}, {"content-encoding": "br"}, {"accept-encoding": "gzip"}),
+        (
+            {"accepted_encodings": ("json",)},
+            {"content-type": "application/vnd.msgpack"},
+            {"accept": "application/json"},
+        ),
+        ({"faults": ("status=415;only=encoded",)}, {"content-encoding": "gzip"}, {"accept-encoding": "identity"}),
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_415_names_what_is_accepted_where_the_server_is_so_kind(
+    settings: dict[str, Any], sent: dict[str, str], told: dict[str, str]
+) -> None:
+    headers = {"content-type": "application/json", **sent}
+    async with serving(Dialect(says_accepted=True), **settings) as (_, client):
+        kind = await client.post("/chat/completions", content=b"x", headers=headers)
+    async with serving(**settings) as (_, client):
+        terse = await client.post("/chat/completions", content=b"x", headers=headers)
+
+    assert [kind.status_code, terse.status_code] == [415, 415]
+    assert {name: kind.headers.get(name) for name in told} == told
+    assert not told.keys() & terse.headers.keys()
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.asyncio
+async def test_time_info_is_in_the_answer_and_in_the_last_event_before_done(path: str) -> None:
+    async with serving(Dialect(timing=("time_info",)), model=ProviderModel(prefill_base_s=0.02)) as (_, client):
+        whole = (await client.post(path, json=body_for(path))).json()
+        streamed = events((await client.post(path, json=body_for(path, stream=True))).text)
+        options = {"stream_options": {"include_usage": True}}
+        counted = events((await client.post(path, json=body_for(path, stream=True, **options))).text)
+
+    lasts = [streamed[-1], counted[-1]]
+    if path == "/responses":
+        lasts = [last["response"] for last in lasts]
+    else:
+        assert streamed[-1]["choices"][0]["finish_reason"]
+        assert counted[-1]["usage"]["completion_tokens"]
+    for told in (whole, *lasts):
+        assert told["time_info"].keys() == TIMES | {"created"}
+        assert told["time_info"]["prompt_time"] >= 0.015
+        assert told["time_info"]["total_time"] >= told["time_info"]["prompt_time"]
+    assert all("time_info" not in event for event in [*streamed[:-1], *counted[:-1]])
+    assert not TIMES & whole["usage"].keys()
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+@pytest.mark.asyncio
+async def test_times_of_the_usage_are_where_the_usage_is(path: str) -> None:
+    async with serving(Dialect(timing=("usage",))) as (_, client):
+        whole = (await client.post(path, json=body_for(path))).json()
+        options = {"stream_options": {"include_usage": True}}
+        last = events((await client.post(path, json=body_for(path, stream=True, **options))).text)[-1]
+
+    streamed = last["response"] if path == "/responses" else last
+    assert whole["usage"].keys() >= TIMES
+    assert streamed["usage"].keys() >= TIMES
+    assert "time_info" not in whole
+
+
+def test_the_times_are_those_of_the_moments() -> None:
+    moments = {"begun_ns": 10**9, "admitted_ns": 3 * 10**9, "first_token_ns": 6 * 10**9, "ended_ns": 10 * 10**9}
+    told = timing_fields(("time_info", "usage"), **moments)
+
+    assert told.usage == {"queue_time": 2.0, "prompt_time": 3.0, "completion_time": 4.0, "total_time": 9.0}
+    assert timing_fields((), **moments).answer == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "usage"),
+    [
+        ("standard", {"prompt_tokens_details": {"cached_tokens": 1280, "audio_tokens": 0}}),
+        ("none", {}),
+        ("usage.prompt_cache_hit_tokens", {"prompt_cache_hit_tokens": 1280}),
+        ("usage.details.cached", {"details": {"cached": 1280}}),
+    ],
+)
+@pytest.mark.asyncio
+async def test_cached_tokens_are_told_where_the_provider_tells_them(path: str, usage: dict[str, Any]) -> None:
+    async with serving(Dialect(cached_tokens_path=path)) as (server, client):
+        for _ in range(2):
+            told = (await client.post("/chat/completions", json=LONG)).json()["usage"]
+        records = server.log
+
+    usual = {"prompt_tokens", "completion_tokens", "total_tokens", "completion_tokens_details"}
+    assert {name: value for name, value in told.items() if name not in usual} == usage
+    assert [record.cached_tokens for record in records] == [0, 1280]
+
+
+@pytest.mark.asyncio
+async def test_a_response_without_cached_tokens_has_no_details_of_its_input() -> None:
+    async with serving(Dialect(cached_tokens_path="none")) as (_, client):
+        usage = (await client.post("/responses", json=body_for("/responses"))).json()["usage"]
+
+    assert "input_tokens_details" not in usage
+    assert usage["input_tokens"] > 0
+
+
+@pytest.mark.asyncio
+async def test_without_a_prompt_cache_nothing_is_remembered() -> None:
+    async with serving(model=ProviderModel(prompt_cache=False)) as (server, client):
+        for _ in range(2):
+            told = (await client.post("/chat/completions", json=LONG)).json()["usage"]
+        records = server.log
+
+    assert told["prompt_tokens_details"]["cached_tokens"] == 0
+    assert [record.cached_tokens for record in records] == [0, 0]
+
+
+@pytest.mark.parametrize("honoured", [True, False])
+@pytest.mark.asyncio
+async def test_a_provider_may_ignore_the_format_that_was_asked_for(honoured: bool) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    asked = chat(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": schema}})
+    async with serving(Dialect(structured_outputs=honoured)) as (_, client):
+        answer = (await client.post("/chat/completions", json=asked)).json()
+
+    text = answer["choices"][0]["message"]["content"]
+    assert text.startswith('{"a":') is honoured
+
+
+@pytest.mark.parametrize(("asked", "answered"), [("priority", "priority"), ("gold", "default"), (None, "default")])
+@pytest.mark.asyncio
+async def test_streams_and_whole_answers_say_which_tier_served_them(asked: str | None, answered: str) -> None:
+    async with serving() as (server, client):
+        for path in ("/chat/completions", "/responses"):
+            whole = (await client.post(path, json=body_for(path, service_tier=asked))).json()
+            streamed = events((await client.post(path, json=body_for(path, service_tier=asked, stream=True))).text)
+
+            assert whole["service_tier"] == answered
+            last = streamed[-1].get("response", streamed[-1])
+            assert last["service_tier"] == answered
+    assert {record.service_tier for record in server.log} == {answered}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"headers": {"a b": "c"}}, "letters, digits and dashes, got 'a b'"),
+        ({"headers": {"Content-Length": "3"}}, "'content-length' is the emulator's own"),
+        ({"headers": [("server", "a\r\nb: c")]}, "visible ASCII"),
+        ({"timing": ("time",)}, "timing must be of time_info, usage, got 'time'"),
+        ({"cached_tokens_path": "cached"}, "a path like 'usage.prompt_cache_hit_tokens', got 'cached'"),
+    ],
+)
+def test_a_dialect_that_nobody_can_speak_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Dialect(**settings)
+
+
+def test_a_dialect_survives_json() -> None:
+    dialect = Dialect(headers={"Server": "x"}, owned_by="me", timing=("usage",), cached_tokens_path="usage.a.b")
+
+    assert Dialect.from_json(json.loads(json.dumps(dialect.to_json()))) == dialect
+
+
+def test_a_process_of_its_own_speaks_the_dialect_too() -> None:
+    with Emulator(model=ProviderModel(), tls=False, dialect=Dialect(headers={"server": "own"})) as emulator:
+        answer = httpx2.get(f"{emulator.base_url}/models", headers={"authorization": "Bearer any"}, timeout=40)
+
+    assert answer.headers["server"] == "own"

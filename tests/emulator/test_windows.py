@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from h2.events import RemoteSettingsChanged
+
+from fastlane.emulator import Emulator, preset
+from tests.emulator.raw_http2 import RawHttp2
+from tests.emulator.requests import chat
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[Emulator]:
+    with Emulator(
+        model=preset("instant"), initial_window_bytes=20_000, connection_window_bytes=100_000, max_concurrent_streams=3
+    ) as emulator:
+        yield emulator
+
+
+def announced(emulator: Emulator) -> tuple[int, int, int]:
+    """The stream window, the connection window and the streams that a server announces."""
+    context = ssl.create_default_context(cafile=str(emulator.certificate_authority))
+    with RawHttp2(urlsplit(emulator.direct_base_url).port or 0, context) as raw:
+        # The server's settings and its first credit come in one write; the acknowledgement of ours comes later.
+        raw.read_until(lambda event: isinstance(event, RemoteSettingsChanged))
+        settings = raw.h2.remote_settings
+        return settings.initial_window_size, raw.h2.outbound_flow_control_window, settings.max_concurrent_streams
+
+
+def test_the_windows_that_were_set_are_announced(narrow: Emulator) -> None:
+    assert announced(narrow) == (20_000, 100_000, 3)
+
+
+def test_by_default_no_upload_waits_for_a_window(emulator: Emulator) -> None:
+    assert announced(emulator) == (16 * 1_048_576, 16 * 1_048_576, 100)
+
+
+def test_a_body_larger_than_the_window_comes_in_whole(narrow: Emulator) -> None:
+    context = ssl.create_default_context(cafile=str(narrow.certificate_authority))
+    headers = {"authorization": "Bearer any"}
+    with httpx2.Client(base_url=narrow.base_url, http2=True, verify=context, headers=headers, timeout=40) as client:
+        answer = client.post("/chat/completions", json=chat("x" * 250_000))
+
+    assert (answer.status_code, answer.http_version) == (200, "HTTP/2")
+    assert narrow.log()[-1].bytes_in > 250_000

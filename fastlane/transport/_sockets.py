@@ -34,9 +34,8 @@ _KEEP_COUNT: int | None = getattr(socket, "TCP_KEEPCNT", None)
 # begins with the bit tcpi_delivery_rate_app_limited, tcpi_rto in microseconds, tcpi_snd_mss, tcpi_unacked in segments,
 # tcpi_last_data_sent in milliseconds, tcpi_rtt, which is smoothed, in microseconds, and tcpi_snd_cwnd in segments. Then
 # tcpi_min_rtt in microseconds and tcpi_delivery_rate in bytes per second (Linux 4.9), and tcpi_snd_wnd (5.4).
-_TCP_INFO = struct.Struct("=7xBI4xI4xI16xI20xI8xI")
-_TCP_INFO_RATE = struct.Struct("=148xI8xQ")
-_TCP_INFO_WINDOW = struct.Struct("=228xI")
+_TCP_INFO = struct.Struct("=7xBI4xI4xI16xI20xI8xI64xI8xQ60xI")
+_LEAST_TCP_INFO_BYTES = 84
 _TCP_INFO_OPTION: int | None = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
 _APP_LIMITED = 0x01 if sys.byteorder == "little" else 0x80
 
@@ -100,24 +99,29 @@ def tcp_info(sock: socket.socket) -> TcpInfo | None:
     if _TCP_INFO_OPTION is None:
         return None
     try:
-        told = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO_OPTION, _TCP_INFO_WINDOW.size)
-        flags, time_out_us, segment_bytes, in_flight, idle_ms, rtt_us, congestion_window = _TCP_INFO.unpack_from(told)
-    except (OSError, struct.error):  # closed, no TCP, or another kernel's idea of the option
-        return None
-    if not rtt_us:
+        told = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO_OPTION, _TCP_INFO.size)
+    except OSError:  # closed, or no TCP
         return None
     size = len(told)
-    least_us, rate = _TCP_INFO_RATE.unpack_from(told) if size >= _TCP_INFO_RATE.size else (0, 0)
+    if size < _TCP_INFO.size:
+        if size < _LEAST_TCP_INFO_BYTES:  # another kernel's idea of the option
+            return None
+        told = told.ljust(_TCP_INFO.size, b"\0")
+    flags, time_out_us, segment_bytes, in_flight, idle_ms, rtt_us, window, least_us, rate, offered = _TCP_INFO.unpack(
+        told
+    )
+    if not rtt_us:
+        return None
     return TcpInfo(
         rtt_us * 1_000,
-        congestion_window,
+        window,
         segment_bytes,
         time_out_us * 1_000,
         in_flight,
         idle_ms * 1_000_000,
-        min(least_us or rtt_us, rtt_us) * 1_000,
+        (least_us if 0 < least_us < rtt_us else rtt_us) * 1_000,
         None if flags & _APP_LIMITED or not rate else float(rate),
-        _TCP_INFO_WINDOW.unpack_from(told)[0] if size >= _TCP_INFO_WINDOW.size else None,
+        offered if size >= _TCP_INFO.size else None,
     )
 
 

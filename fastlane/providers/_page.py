@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ._frozen import FrozenMapping
 from ._load import packaged
 from ._registry import UNKNOWN, facts_named, places
 from ._schema import Fact, ProviderFacts
@@ -95,14 +94,14 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        return f"{value:_}"
+        return f"{value:,}".removesuffix(".0")
     return f"`{_cell(str(value))}`"
 
 
-def _short(fact: Fact[Any] | None, unit: str = "") -> str:
+def _short(fact: Fact[Any] | None) -> str:
     if fact is None:
         return ""
-    return "?" if fact.value is None else f"{_value(fact.value)}{unit}"
+    return "?" if fact.value is None else _value(fact.value)
 
 
 def _first(*facts: Fact[Any] | None) -> str:
@@ -114,11 +113,13 @@ def _by_endpoint(table: Mapping[str, Fact[Any]], key: str | None = None) -> str:
     """One line for all endpoints that say the same, else one for each."""
     shown: dict[str, list[str]] = {}
     for endpoint, fact in table.items():
-        value = fact.value.get(key) if key is not None and isinstance(fact.value, FrozenMapping) else fact.value
-        shown.setdefault("?" if value is None else _value(value), []).append(endpoint)
+        value = fact.value
+        if key is not None and value is not None:
+            value = value.get(key, ())  # The answer has counts, and this one is not among them.
+        shown.setdefault("?" if value is None else _value(value), []).append(f"`{endpoint}`")
     if len(shown) == 1:
         return next(iter(shown))
-    return "<br>".join(f"{text} ({', '.join(endpoints)})" for text, endpoints in shown.items())
+    return "<br>".join(f"{', '.join(endpoints)}: {text}" for text, endpoints in shown.items())
 
 
 def _structured(facts: ProviderFacts) -> str:
@@ -130,8 +131,8 @@ def _structured(facts: ProviderFacts) -> str:
 _COMPARED: tuple[tuple[str, Callable[[ProviderFacts], str]], ...] = (
     ("request bodies", lambda facts: _by_endpoint(facts.encodings)),
     ("HTTP/2", lambda facts: _short(facts.http2)),
-    ("cache from", lambda facts: _short(facts.cache.minimum_tokens, " tokens")),
-    ("cache lives", lambda facts: _short(facts.cache.lifetime_s, " s")),
+    ("cached from, tokens", lambda facts: _short(facts.cache.minimum_tokens)),
+    ("cached for, s", lambda facts: _short(facts.cache.lifetime_s)),
     ("cache key", lambda facts: _first(facts.cache.key_field, facts.cache.key_header)),
     ("cached tokens", lambda facts: _by_endpoint(facts.usage, "cached")),
     ("tiers", lambda facts: _short(facts.tiers.values)),

@@ -54,11 +54,13 @@ def _forms(value: tuple[Form, ...]) -> tuple[Form, ...]:
 
 def _accepted(value: Any) -> Any:
     value = frozen(value)
-    if isinstance(value, bool) or (isinstance(value, str) and value):
+    if isinstance(value, bool) or value == "ignored":
         return value
     if isinstance(value, tuple) and value and all(isinstance(one, bool | str | int) for one in value):
         return value
-    raise ValueError("expected true (accepted), false (refused), a text, or a list of the accepted values")
+    raise ValueError(
+        'expected true (accepted), false (refused), "ignored" (accepted without effect), or a list of what it may be'
+    )
 
 
 Text = Annotated[str, AfterValidator(_text)]
@@ -83,7 +85,7 @@ Table = Annotated[Mapping[str, V], BeforeValidator(_readable), AfterValidator(Fr
 # mypy cannot say that a mapping's keys are texts of a kind; pydantic checks them.
 ByEndpoint = Annotated[Mapping[Endpoint, V], BeforeValidator(_readable), AfterValidator(FrozenMapping)]
 ByTokens = Annotated[Mapping[Tokens, Text], BeforeValidator(_readable), AfterValidator(FrozenMapping)]
-Accepted = Annotated[bool | str | tuple[bool | str | int, ...], PlainValidator(_accepted)]
+Accepted = Annotated[bool | Literal["ignored"] | tuple[bool | str | int, ...], PlainValidator(_accepted)]
 
 
 class _Part(BaseModel):
@@ -142,11 +144,14 @@ class Cache(_Part):
     """How the provider keeps the beginnings of prompts."""
 
     automatic: Fact[bool] | None = None
+    """Whether it does so without being asked to in the request."""
     minimum_tokens: Fact[Count] | None = None
+    """Tokens from which on prompts are kept, whatever the model: the largest of its models' bounds."""
     block_tokens: Fact[Count] | None = None
     lifetime_s: Fact[Seconds] | None = None
     """Seconds that an entry lives after it was last used; the note says whether that is the least or the usual."""
     key_field: Fact[Text] | None = None
+    """The request's field that takes any text, and sends requests that have the same one in it to the same cache."""
     key_header: Fact[Text] | None = None
     retention_field: Fact[Text] | None = None
     breakpoints: Fact[Text] | None = None
@@ -167,7 +172,10 @@ class Tiers(_Part):
 
 
 class Timing(_Part):
-    """What answers say of the time that the provider spent: header or dotted path to its unit."""
+    """What answers say of the time that the provider spent: header or dotted path to its unit.
+
+    A header's value is the number, or has it after `dur=` where it is `server-timing`.
+    """
 
     headers: Fact[Table[Unit]] | None = None
     fields: Fact[Table[Unit]] | None = None
@@ -216,6 +224,7 @@ class ProviderFacts(_Part):
     cache: Cache = Cache()
     usage: ByEndpoint[Fact[ByTokens]] = FrozenMapping({})
     parameters: Table[Fact[Accepted]] = FrozenMapping({})
+    """What happens to a request's field: True: accepted; False: refused; "ignored"; or the values that it may have."""
     tiers: Tiers = Tiers()
     timing: Timing = Timing()
     rate_limits: RateLimits = RateLimits()

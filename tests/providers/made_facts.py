@@ -17,7 +17,7 @@ FORMS = st.lists(st.sampled_from(["json+gzip", "msgpack", "msgpack+gzip"]), uniq
 )
 ENDPOINT = st.sampled_from(["/chat/completions", "/completions", "/responses"])
 PATHS = st.dictionaries(st.sampled_from(["input", "cached", "output"]), TEXT)
-ACCEPTED = st.booleans() | TEXT | st.lists(TEXT | st.booleans() | st.integers(-9, 9), min_size=1)
+ACCEPTED = st.booleans() | st.just("ignored") | st.lists(TEXT | st.booleans() | st.integers(-9, 9), min_size=1)
 
 
 def fact(value: st.SearchStrategy[Any]) -> st.SearchStrategy[Fact[Any]]:

@@ -108,6 +108,10 @@ BAD = {
         f"[parameters.x]\nvalue = 1.5\n{WHERE}",
         "parameters.x.value: expected true .*, got 1.5",
     ),
+    "parameter said in other words": (
+        f'[parameters.x]\nvalue = "taken"\n{WHERE}',
+        "parameters.x.value: expected true .*, got 'taken'",
+    ),
     "empty text": (
         f'[tiers.field]\nvalue = " "\n{WHERE}',
         "tiers.field.value: expected a text that is not empty, got ' '",

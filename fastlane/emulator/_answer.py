@@ -75,6 +75,7 @@ class Answer:
         self._overrides = overrides
         self._faults: Mapping[str, Fault] = {fault.kind: fault for fault in reversed(faults)}
         self._make_reply = make_reply
+        self._started_ns = 0
         self._headers_sent = False
         self._malformed = False
         self._stalled = False
@@ -132,8 +133,8 @@ class Answer:
         record.cached_tokens = provider.recall(self._prompt, luck)
         uncached = record.prompt_tokens - record.cached_tokens
         # Reading the body is work of the emulator, not of the provider it emulates: it counts as part of prefill.
-        started = record.admitted_ns if waited else record.body_complete_ns
-        first_token_at = (started or now_ns()) + provider.prefill_ns(
+        self._started_ns = (record.admitted_ns if waited else record.body_complete_ns) or now_ns()
+        first_token_at = self._started_ns + provider.prefill_ns(
             uncached_tokens=uncached, luck=luck, tier=tier, overrides=overrides
         )
         usage = Usage(
@@ -212,11 +213,10 @@ class Answer:
 
     def _extras(self, first_token_ns: int) -> Extras:
         record = self._record
-        begun = record.body_complete_ns or record.received_ns
         return timing_fields(
             self._dialect.timing,
-            begun_ns=begun,
-            admitted_ns=record.admitted_ns or begun,
+            begun_ns=record.body_complete_ns or record.received_ns,
+            admitted_ns=self._started_ns,
             first_token_ns=first_token_ns,
             ended_ns=now_ns(),
         )

@@ -94,6 +94,14 @@ class FarLeg:
         copy._is_limited = self._is_limited
         return copy
 
+    def at(self, now_ns: int) -> FarLeg:
+        """As it is at a later time: this one where nothing can have changed."""
+        if not self._flights and not self._growth:
+            return self
+        later = self.copy()
+        later.look(now_ns)
+        return later
+
     def sent(self, now_ns: int, size: int, round_trip_ns: int) -> None:
         """So many bytes were handed over together; what the windows do not take waits for acknowledgements."""
         self._round_trip_ns = round_trip_ns

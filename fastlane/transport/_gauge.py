@@ -131,14 +131,16 @@ class Gauge:
         before, noted_ns, noted_bytes = upload
         followed = self._followed
         if followed is not None and followed[0] is upload and followed[1] == sent_bytes:
-            leg = followed[2].copy()
+            leg = followed[2].at(now_ns)
         else:
             leg = before.copy()
             leg.sent(noted_ns, sent_bytes - noted_bytes, round_trip_ns)
-            self._followed = (upload, sent_bytes, leg.copy())
+            leg.look(now_ns)
+        self._followed = (upload, sent_bytes, leg)
         told_ns, told = self._told
         if told is not None and told_ns - told.idle_ns > noted_ns + _MOMENT_NS:
             # Something small that nobody noted, such as an acknowledgement of HTTP/2's.
+            leg = leg.copy()
             leg.sent(told_ns - told.idle_ns, 1, round_trip_ns)
-        leg.look(now_ns)
+            leg.look(now_ns)
         return leg

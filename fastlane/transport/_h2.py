@@ -37,7 +37,7 @@ class Http2Connection(Http2Answers):
             or self._next_stream_id > limits.HIGHEST_STREAM_ID
         ):
             return 0
-        return self._h2.remote_settings.max_concurrent_streams if self.is_ready else limits.ASSUMED_STREAMS
+        return self._streams_allowed
 
     @property
     def open_exchanges(self) -> int:
@@ -47,7 +47,7 @@ class Http2Connection(Http2Answers):
     @property
     def peer_windows(self) -> tuple[int, int]:
         """Body bytes that the peer takes at once now: for a further request, and on the connection."""
-        return self._h2.remote_settings.initial_window_size, max(0, self._room)
+        return self._first_room, max(0, self._room)
 
     def start(self, now_ns: int) -> None:
         """Say what we allow, in one write."""
@@ -78,7 +78,7 @@ class Http2Connection(Http2Answers):
         self._next_stream_id += 2
         phases = exchange.phases
         phases.http_version = self.http_version
-        room = phases.peer_stream_window = self._h2.remote_settings.initial_window_size
+        room = phases.peer_stream_window = self._first_room
         phases.peer_connection_window = self._room
         block = self._heads.pack(fields)
         self.outgoing += wire.head_frames(stream_id, block, self._h2.max_outbound_frame_size, end=end)

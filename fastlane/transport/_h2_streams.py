@@ -80,6 +80,10 @@ class Http2Streams:
         )
         del self._h2.local_settings[SettingCodes.ENABLE_CONNECT_PROTOCOL]
         self._heads = Heads(self._h2.encoder)
+        # The peer's settings as plain numbers: each request asks for them.
+        self._streams_allowed = limits.ASSUMED_STREAMS
+        self._first_room = limits.FIRST_WINDOW
+        """Bytes that we may send at first on a stream."""
         self._room = limits.FIRST_WINDOW
         """Bytes that we may still send on the whole connection."""
         self._decoder = AnswerHeads(max_header_list_size=limits.HEADER_LIST_BYTES)

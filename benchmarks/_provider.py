@@ -9,21 +9,27 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks._server import process_cpu_ns
-from fastlane.emulator import Emulator, preset
+from fastlane.emulator import Emulator, ProviderModel, preset
 from fastlane.emulator.wire import Wire
 
 MODEL = "benchmark"
 
 
 @contextmanager
-def providers(count: int, *, round_trip_time_s: float | None = None, http2: bool = True) -> Iterator[list[Emulator]]:
-    """Start `count` providers without any delay of their own, and trust all of them through SSL_CERT_FILE.
+def providers(
+    count: int, *, round_trip_time_s: float | None = None, http2: bool = True, model: ProviderModel | None = None
+) -> Iterator[list[Emulator]]:
+    """Start `count` providers, and trust all of them through SSL_CERT_FILE.
 
-    Each has a wire of this round-trip time before it; None for loopback as it is.
+    Each has a wire of this round-trip time before it; None for loopback as it is. Without a `model` they have no delay
+    of their own.
     """
     with ExitStack() as stack:
         wire = None if round_trip_time_s is None else Wire(round_trip_time_s=round_trip_time_s)
-        started = [stack.enter_context(Emulator(model=preset("instant"), wire=wire, http2=http2)) for _ in range(count)]
+        started = [
+            stack.enter_context(Emulator(model=model or preset("instant"), wire=wire, http2=http2))
+            for _ in range(count)
+        ]
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         authorities = directory / "authorities.pem"
         authorities.write_text("".join(emulator.certificate_authority.read_text() for emulator in started))

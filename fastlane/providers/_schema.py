@@ -149,7 +149,7 @@ class Cache(_Part):
     """Tokens from which on prompts are kept, whatever the model: the largest of its models' bounds."""
     block_tokens: Fact[Count] | None = None
     lifetime_s: Fact[Seconds] | None = None
-    """Seconds that an entry lives after it was last used; the note says whether that is the least or the usual."""
+    """Seconds that an entry lives after its last use, whatever the model; the note says whether at least or usually."""
     key_field: Fact[Text] | None = None
     """The request's field that takes any text, and sends requests that have the same one in it to the same cache."""
     key_header: Fact[Text] | None = None

@@ -155,6 +155,19 @@ def test_a_file_is_registered_at_the_origins_that_it_names(tmp_path: Path) -> No
         assert facts.cache == facts_named("openai").cache
 
 
+def test_what_a_file_extends_may_be_written_out_and_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        'extends = "openai"\n[cache.block_tokens]\nchecked = 2026-11-22\nevidence = "not found"\nnote = "Asked."'
+    )
+    whole = load(file)
+
+    file.write_text(whole.to_toml())
+
+    assert load(file) == whole
+    assert whole.cache.minimum_tokens == facts_named("openai").cache.minimum_tokens
+
+
 def test_an_origin_that_is_none_is_refused_and_nothing_registered() -> None:
     with pytest.raises(ConfigurationError, match="got 'local host'"):
         register(some(), origins=["local host"])

@@ -42,12 +42,12 @@ def test_a_run_says_how_the_arms_compare_and_that_both_sides_agree() -> None:
     for expected in (
         "Workload code-review: 2 conversations",
         "Lanes: 2, pause 0 s, seed 0",
-        "Blocks: 8, with 3 arms each",
+        "Blocks: 8, with 4 arms each",
         "Time to first token (ms)",
         "API end-to-end (ms)",
         "ratio to baseline [95 % CI]",
         "few samples",
-        "requests: 27 by the clients, 27 by the provider",
+        "requests: 36 by the clients, 36 by the provider",
         "output tokens: equal for every request",
         "from a first token's arrival to the caller, fastlane",
     ):
@@ -241,8 +241,8 @@ def test_the_help_names_the_arms_and_the_defaults() -> None:
     text = " ".join(run("--help").stdout.replace("│", " ").split())
 
     for expected in (
-        "Known: baseline, baseline-again, no-plays, connection, fastlane. If not given:",
-        "If not given: baseline, connection, fastlane.",
+        "Known: baseline, baseline-again, no-plays, connection, encoding, fastlane. If not given:",
+        "If not given: baseline, connection, encoding, fastlane.",
         "in ms; 40 if not given",
         "bench if not given",
     ):

@@ -97,7 +97,7 @@ class Encoding(Play):
     def _load_facts(self) -> None:
         if self.facts is None:
             return
-        from ..providers import ProviderFacts, load
+        from ..providers import ProviderFacts, facts_named, load
 
         if isinstance(self.facts, str | os.PathLike):
             # Loaded here and not when a call is planned. In the repr, the facts themselves say more than a path would.
@@ -107,6 +107,8 @@ class Encoding(Play):
                 "Encoding(facts=...) takes ProviderFacts, the path of a facts file, or None for what fastlane knows, "
                 f"got {type(self.facts).__name__}"
             )
+        elif self.facts.extends is not None:
+            object.__setattr__(self, "facts", self.facts.over(facts_named(self.facts.extends)))
 
     def plan(self, call: Call) -> Call:
         """Say in which forms the body of a prompt may be sent; whether one of them pays is known when it is."""

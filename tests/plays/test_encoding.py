@@ -12,7 +12,7 @@ from fastlane._call import Call, Encode, Form
 from fastlane._exceptions import ConfigurationError
 from fastlane.plays import Stage
 from fastlane.plays.encoding import Encoding
-from fastlane.providers import Fact, ProviderFacts
+from fastlane.providers import Fact, ProviderFacts, registered
 
 CHAT = "/chat/completions"
 ALL: tuple[Form, ...] = ("json", "json+gzip", "msgpack", "msgpack+gzip")
@@ -159,6 +159,18 @@ def test_a_facts_file_that_is_none_is_refused_when_the_play_is_made(tmp_path: Pa
     wrong.write_text(FILE.replace("json+gzip", "zstd"))
     with pytest.raises(ConfigurationError, match=r"wrong\.toml.*encodings"):
         Encoding(facts=wrong)
+
+
+def test_facts_hold_with_those_that_they_extend() -> None:
+    base = facts(*ALL, binary_parts=fact((PART,))).model_copy(update={"slug": "base"})
+    with registered(base):
+        play = Encoding(facts=facts("json", "json+gzip", extends="base"))
+
+        assert encode(play, call()).forms == ("json+gzip",)
+        assert encode(play, call()).binary_parts == (PART,)
+        assert Encoding(facts=play.facts) == play
+    with pytest.raises(ConfigurationError, match="nobody"):
+        Encoding(facts=facts("json", extends="nobody"))
 
 
 def test_a_path_of_a_file_is_kept_as_text(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pathlib
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -111,6 +112,21 @@ def test_what_the_windows_take_at_once_takes_one_round(body: int, path: Path) ->
     window = min(path.congestion_window * path.segment_bytes, path.receive_window_bytes)
 
     assert (rounds(body, path) == 1) == (wire_bytes(body, path) <= max(window, path.segment_bytes))
+
+
+def test_the_table_in_the_documentation_says_the_same() -> None:
+    page = pathlib.Path(__file__).parent.parent / "docs/plays/encoding.md"
+    rows = re.findall(
+        r"^\| to (\d+) kB \| (\d) \| (\d) \| (\d) \| (?:nothing|(\d+) ms) \|$", page.read_text(), re.MULTILINE
+    )
+
+    assert len(rows) == 5
+    smallest = 1
+    for kilobytes, plain, quarter, saved, milliseconds in rows:
+        for body in (smallest, int(kilobytes) * 1_000):
+            assert (rounds(body, Path()), rounds(body // 4, Path())) == (int(plain), int(quarter))
+        assert int(saved) == int(plain) - int(quarter) == int(milliseconds or 0) / 40
+        smallest = int(kilobytes) * 1_000 + 1_000
 
 
 # Time

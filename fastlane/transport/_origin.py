@@ -181,7 +181,10 @@ class OriginState:
             # What `Pool.claim` would look at, and what has left without the pool's having looked.
             for members in (self.spare, self.members):
                 for member in list(reversed(members)):
-                    if member.room(BUSY_STREAMS) + len(member.ended) > 0 and not self._is_in_doubt(member, now_ns):
+                    room = member.room(BUSY_STREAMS)
+                    if member.ended and member.is_open and not member.is_closed:
+                        room += len(member.ended)
+                    if room > 0 and not self._is_in_doubt(member, now_ns):
                         return member.outlook(now_ns)
         known = [member.round_trip_ns for member in list(self.members)] + [self.round_trip_ns]
         return Outlook(round_trip_time_ns=next((each for each in known if each is not None), None))

@@ -75,7 +75,10 @@ class Desk:
     def ask(self, origin: Origin = HERE) -> FakeWaiter:
         """A call asks for a place."""
         call = FakeWaiter()
+        foreseen = self.pool.outlook(origin, self.now_ns)
         member = self.pool.claim(origin, self.now_ns)
+        # (Where no further connection may be opened, a call may be given a place that is not foreseen.)
+        assert member is not None or not foreseen.is_open
         if member is None:
             self.pool.wait(origin, call, self.now_ns)
         else:

@@ -726,6 +726,40 @@ def test_a_ping_is_out_until_it_is_answered() -> None:
     assert pair.client.ping_sent_ns is None
 
 
+def test_the_acknowledgement_of_our_settings_measures_a_round_trip() -> None:
+    pair = Pair(shake_hands=False)
+    assert list(pair.client.round_trips_ns) == []
+    pair.now_ns = 40_000_000
+    pair.carry()
+    first = list(pair.client.round_trips_ns)
+    assert len(first) == 1
+    assert 40_000_000 < first[0] < 40_001_000
+
+
+def test_the_answer_to_a_ping_measures_a_round_trip_and_the_last_few_are_kept() -> None:
+    pair = Pair()
+    for number in range(1, 2 * limits.ROUND_TRIPS):
+        sent_ns = pair.now_ns
+        pair.client.ping(sent_ns)
+        pair.receive(raw_frame(6, 1, 0, b"another8"))
+        pair.to_server()
+        pair.now_ns = sent_ns + number * 1_000_000
+        pair.to_client()
+    kept = [each // 1_000_000 for each in pair.client.round_trips_ns]
+    assert kept == list(range(limits.ROUND_TRIPS, 2 * limits.ROUND_TRIPS))
+
+
+def test_the_windows_of_a_further_request_are_those_of_now() -> None:
+    pair = Pair({SettingCodes.INITIAL_WINDOW_SIZE: 100_000})
+    assert pair.client.peer_windows == (100_000, 65_535)
+    pair.begun(b"x" * 1_000)
+    assert pair.client.peer_windows == (100_000, 64_535)
+    pair.server.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 70_000})
+    pair.server.increment_flow_control_window(5_000)
+    pair.carry()
+    assert pair.client.peer_windows == (70_000, 69_535)
+
+
 def test_a_servers_ping_is_answered() -> None:
     pair = Pair()
     pair.receive(raw_frame(6, 0, 0, b"12345678"))

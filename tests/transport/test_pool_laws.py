@@ -75,7 +75,9 @@ class Interleavings(RuleBasedStateMachine):
         for _ in range(number):
             call = Call(origin)
             self.calls.append(call)
+            foreseen = self.desk.pool.outlook(origin, self.desk.now_ns)
             member = self.desk.pool.claim(origin, self.desk.now_ns)
+            assert member is not None or not foreseen.is_open
             if member is None:
                 self.desk.pool.wait(origin, call, self.desk.now_ns)
                 self.served = True

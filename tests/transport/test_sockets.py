@@ -8,22 +8,14 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fastlane.transport import _sockets
-from fastlane.transport._sockets import USER_TIMEOUT_S, TcpInfo, prepare, tcp_info
-
-TCP_INFO_LAYOUT = """
-    rto ato snd_mss rcv_mss unacked sacked lost retrans fackets last_data_sent last_ack_sent last_data_recv
-    last_ack_recv pmtu rcv_ssthresh rtt rttvar snd_ssthresh snd_cwnd advmss reordering rcv_rtt rcv_space total_retrans
-    PACING_RATE MAX_PACING_RATE BYTES_ACKED BYTES_RECEIVED segs_out segs_in notsent_bytes min_rtt data_segs_in
-    data_segs_out DELIVERY_RATE BUSY_TIME RWND_LIMITED SNDBUF_LIMITED delivered delivered_ce BYTES_SENT BYTES_RETRANS
-    dsack_dups reord_seen rcv_ooopack snd_wnd
-"""
-"""struct tcp_info after its first eight bytes (include/uapi/linux/tcp.h); in capitals what has 64 bits."""
-TCP_INFO_SIZES = (ctypes.c_uint32, ctypes.c_uint64)
+from fastlane.transport._sockets import USER_TIMEOUT_S, TcpInfo, prepare, starts_over_after_idle, tcp_info
+from tests.transport.told_kernel import kernel
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 
@@ -90,7 +82,7 @@ def test_tcp_info(pair: Callable[[], tuple[socket.socket, socket.socket]]) -> No
 
 @linux
 def test_the_offsets_are_those_of_the_kernels_struct() -> None:
-    told = tcp_info(raw_tcp_info(232, flags=0))
+    told = tcp_info(kernel())
     assert told == TcpInfo(
         round_trip_time_ns=40_000_000,
         congestion_window=25,
@@ -119,7 +111,7 @@ def test_the_offsets_are_those_of_the_kernels_struct() -> None:
 def test_an_older_kernel_says_less(
     size: int, least_round_trip_time_ns: int, delivery_rate: float | None, receive_window: int | None
 ) -> None:
-    told = tcp_info(raw_tcp_info(size, flags=0))
+    told = tcp_info(kernel(size))
     assert told is not None
     assert (told.round_trip_time_ns, told.congestion_window) == (40_000_000, 25)
     assert told.least_round_trip_time_ns == least_round_trip_time_ns
@@ -129,42 +121,9 @@ def test_an_older_kernel_says_less(
 
 @linux
 def test_a_rate_that_the_application_limited_says_nothing_of_the_path() -> None:
-    told = tcp_info(raw_tcp_info(232, flags=0x01 if sys.byteorder == "little" else 0x80))
+    told = tcp_info(kernel(app_limited=True))
     assert told is not None
     assert told.delivery_rate is None
-
-
-def raw_tcp_info(size: int, *, flags: int) -> Any:
-    """A socket whose kernel's struct is so long (include/uapi/linux/tcp.h)."""
-
-    class Info(ctypes.Structure):
-        _pack_ = 1
-        _fields_ = [
-            ("before", ctypes.c_uint8 * 7),
-            ("flags", ctypes.c_uint8),
-            *((name.lower(), TCP_INFO_SIZES[name.isupper()]) for name in TCP_INFO_LAYOUT.split()),
-        ]
-
-    told = bytes(
-        Info(
-            flags=flags,
-            rto=240_000,
-            snd_mss=1_448,
-            unacked=3,
-            last_data_sent=7,
-            rtt=40_000,
-            snd_cwnd=25,
-            min_rtt=39_000,
-            delivery_rate=1_250_000,
-            snd_wnd=65_536,
-        )
-    )
-
-    class Raw:
-        def getsockopt(self, level: int, option: int, asked: int) -> bytes:
-            return told[: min(size, asked)]
-
-    return Raw()
 
 
 def test_tcp_info_of_what_is_no_connection(pair: Callable[[], tuple[socket.socket, socket.socket]]) -> None:
@@ -192,6 +151,26 @@ def test_tcp_info_of_another_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tcp_info(short) is None
     monkeypatch.setattr(_sockets, "_TCP_INFO_OPTION", None)
     assert tcp_info(short) is None
+
+
+@linux
+@pytest.mark.parametrize(("congestion", "setting", "starts_over"), [
+    (b"cubic", "1", True), (b"reno", "1", True), (b"cubic", "0", False), (b"bbr", "1", False), (b"bbr2", "1", False),
+    (None, "1", True), (b"cubic", None, True),
+])  # fmt: skip
+def test_who_starts_over_after_idle_time(
+    congestion: bytes | None,
+    setting: str | None,
+    starts_over: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "tcp_slow_start_after_idle"
+    if setting is not None:
+        path.write_text(f"{setting}\n")
+    monkeypatch.setattr(_sockets, "_SLOW_START_AFTER_IDLE", path)
+    monkeypatch.setattr(_sockets, "_slow_start_after_idle", _sockets._slow_start_after_idle.__wrapped__)
+    assert starts_over_after_idle(kernel(congestion=congestion)) == starts_over
 
 
 def deafen(sock: socket.socket) -> None:

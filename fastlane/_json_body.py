@@ -55,6 +55,12 @@ def stock_bytes(value: object, types: Collection[type] = PLAIN_TYPES) -> bytes |
         return None
 
 
+def has_float_beyond(value: object, bound: float) -> bool:
+    """Whether a float of at least this size is inside a value of plain JSON types; True where there are other types."""
+    floats = _floats(value, PLAIN_TYPES, _MAX_MEMBERS)
+    return floats is None or any(abs(one) >= bound for one in floats)
+
+
 def _floats(value: object, types: frozenset[type], max_members: int) -> list[float] | None:
     """All floats inside a value; None if there is any type but `types`.
 

@@ -45,6 +45,9 @@ class Shell:
         self.requests = requests
         self._origin_url: Any = None
         self._origin = ""
+        if pipeline.needs_facts:
+            # With the client and not with its first call, which may be made on an event loop: 30 ms of CPU.
+            from . import encoding, providers  # noqa: F401
 
     def origin(self, base_url: Any) -> str:
         """scheme://host:port of a base URL, remembered while it stays the same."""
@@ -154,7 +157,6 @@ class Shell:
 
 
 def _facts_of(origin: str) -> Any:
-    # With the first call that needs them: a client without such a play does not load them.
     from .providers import facts_of
 
     return facts_of(origin)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import re
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -14,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from .._clock import thread_cpu_ns
+from .._json_body import has_float_beyond
 
 if TYPE_CHECKING:
     from .._call import Encode, Form
 
-# What orjson reads as a float, because it does not fit into 64 bits, is read with the standard library.
-_LONG_NUMBER = re.compile(rb"\d{19}")
+# An integer beyond 64 bits is a float to orjson, and so large a float may have been one: the standard library knows.
+_BEYOND_64_BITS = 2.0**63
 
 # A gzip member: raw deflate with gzip's own header, whose time is 0 so that equal bodies are equal bytes.
 _GZIP = zlib.MAX_WBITS | 16
@@ -112,7 +112,9 @@ def gzip(data: bytes, level: int) -> bytes:
 def _messagepack(plain: bytes, binary_parts: tuple[str, ...]) -> bytes:
     import msgpack  # type: ignore[import-untyped]
 
-    value = json.loads(plain) if _LONG_NUMBER.search(plain) else orjson.loads(plain)
+    value = orjson.loads(plain)
+    if has_float_beyond(value, _BEYOND_64_BITS):
+        value = json.loads(plain)
     for path in binary_parts:
         _to_bytes(value, path.split("."))
     packed: bytes = msgpack.packb(value, use_bin_type=True)

@@ -98,9 +98,11 @@ class Phases:
         self.peer_connection_window: int | None = None
         """Body bytes that the peer took at once for the whole connection (HTTP/2), when the request was sent."""
         self.round_trip_time_ns: int | None = None
-        """The kernel's smoothed round-trip time when the request was sent (TCP_INFO on Linux)."""
+        """To the server's end of HTTP when the request was sent: the kernel's smoothed time (TCP_INFO on Linux), or
+        where a proxy stands in between, or the kernel does not say, the smallest that HTTP itself has seen of late."""
         self.congestion_window: int | None = None
-        """The kernel's congestion window in segments when the request was sent (TCP_INFO on Linux)."""
+        """The congestion window in segments when the request was sent, after what silence had taken of it: the
+        kernel's, or where a proxy stands in between, or the kernel does not say, the one that slow start leads to."""
         self.connection_wait_started_ns: int | None = None
         """The attempt began to wait for a connection; None where one could be used at once."""
 

@@ -77,7 +77,7 @@ def rounds(body_bytes: int, path: Path, *, head_bytes: int = _HEAD_BYTES) -> int
 
     `head_bytes` is the request's head as it is on the wire. Source: RFC 5681 and 6928 for the congestion window, Linux
     for the receive window and for a congestion window that is not in use. tests/test_upload.py compares it with the
-    wire emulator, and tests/emulator/test_wire_kernel.py the wire emulator with the kernel.
+    wire emulator and with Linux's own TCP at a distance.
     """
     return _journey(body_bytes, path, head_bytes)[0]
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import assume, example, given, settings, strategies as st
 
+from fastlane._clock import now_ns
 from fastlane._upload import Path, decide, rounds, upload_s, wire_bytes
 from fastlane.emulator._wire_flow import Flow
 from fastlane.emulator.wire import Wire
+from tests.emulator.kernel_tcp import Connect, kernel, request
+from tests.emulator.kernel_wire import missing
 
 # Pure functions: a busy machine is no failure, and no example is kept on disk.
 law = settings(deadline=None, database=None)
@@ -152,7 +156,7 @@ def test_a_link_never_carries_more_than_it_can(body: int, path: Path) -> None:
     assert upload_s(body, path) >= max(least, upload_s(body, free)) - 1e-9
 
 
-# Against TCP as the wire emulator has it, which was itself compared with the kernel's
+# Against TCP as the wire emulator has it, and against the kernel's
 
 
 def arrives_s(body: int, path: Path, *, rate_bits_per_s: float | None = None) -> float:
@@ -215,6 +219,38 @@ def test_windows_that_are_credited_as_they_come_need_as_many_rounds(body: int, w
     path = Path(congestion_window=10_000, receive_window_bytes=3 << 20, stream_window_bytes=window)
 
     assert list(windows_that_are_credited(body, window, path))[-1] == pytest.approx(upload_s(body, path), rel=0.001)
+
+
+# Of what leaves at once the last byte, and one byte more: 10, 30 and 70 segments.
+EDGES = (1, 14_480, 14_481, 43_440, 43_441, 101_360, 101_361, 123_400)
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+@pytest.mark.timeout(600)
+def test_the_kernels_own_tcp_needs_as_many_rounds() -> None:
+    if reason := missing():
+        pytest.skip(reason)
+    path = Path(round_trip_time_s=0.1, http2=False, tls=False)
+
+    def answered_s(connect: Connect, size: int) -> float:
+        with connect() as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            started_ns = now_ns()
+            request(connection, max(4, size))
+            return (now_ns() - started_ns) / 1e9
+
+    with kernel(Wire(round_trip_time_s=path.round_trip_time_s)) as connect:
+        for size in EDGES:
+            # There, and the four bytes of the answer back.
+            least_s = upload_s(size, path, head_bytes=0) + path.round_trip_time_s / 2
+            for _ in range(20):  # a busy machine makes it later, never sooner
+                taken_s = answered_s(connect, size)
+                assert taken_s >= least_s
+                if taken_s < least_s + path.round_trip_time_s / 2:
+                    break
+            else:
+                pytest.fail(f"{size} bytes never arrived within {rounds(size, path, head_bytes=0)} rounds")
 
 
 # The decision

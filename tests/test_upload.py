@@ -1,21 +1,27 @@
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import re
 import socket
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import trustme
+from h2.settings import SettingCodes
 from hypothesis import assume, example, given, settings, strategies as st
 
 from fastlane._clock import now_ns
 from fastlane._upload import Path, decide, rounds, upload_s, wire_bytes
 from fastlane.emulator._wire_flow import Flow
 from fastlane.emulator.wire import Wire
+from fastlane.transport._tls import Tls
 from tests.emulator.kernel_tcp import Connect, kernel, request
 from tests.emulator.kernel_wire import missing
+from tests.transport.h2_peer import Pair
 
 # Pure functions: a busy machine is no failure, and no example is kept on disk.
 law = settings(deadline=None, database=None)
@@ -35,6 +41,52 @@ PATHS = st.builds(
     tls=st.booleans(),
 )
 CPU = st.sampled_from([0.0, 0.0003, 0.003, 0.05, 1.0])
+
+
+# Bytes
+
+
+def encrypted(plaintext: bytes) -> int:
+    """How many bytes TLS 1.3 makes of one write of the transport's."""
+    authority = trustme.CA()
+    theirs, ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("llm.test").configure_cert(theirs)
+    authority.configure_trust(ours)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = theirs.wrap_bio(incoming, outgoing, server_side=True)
+    tls = Tls(ours, "llm.test")
+    while not tls.handshake():
+        incoming.write(tls.data_to_send())
+        with contextlib.suppress(ssl.SSLWantReadError):
+            server.do_handshake()
+        tls.feed(outgoing.read())
+    tls.data_to_send()
+    assert tls.version == "TLSv1.3"
+    tls.wrap(plaintext)
+    return len(tls.data_to_send())
+
+
+@pytest.mark.parametrize("body", [1, 11_000, 16_383, 16_384, 16_385, 32_768, 65_536, 123_400])
+def test_the_transport_writes_as_many_bytes(body: int) -> None:
+    pair = Pair({SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
+    pair.server.increment_flow_control_window(1 << 20)
+    pair.carry()
+    exchange = pair.exchange()
+    pair.client.begin(exchange, end=False)
+    head = pair.client.data_to_send()
+    pair.client.send(exchange, bytes(body), end=True)
+    request = head + pair.client.data_to_send()
+
+    assert len(request) == wire_bytes(body, Path(tls=False), head_bytes=len(head))
+    assert encrypted(request) == wire_bytes(body, Path(), head_bytes=len(head))
+
+
+@law
+@given(SIZES, st.booleans(), st.booleans())
+def test_what_surrounds_a_body_is_less_than_half_a_percent_and_a_head(body: int, http2: bool, tls: bool) -> None:
+    around = wire_bytes(body, Path(http2=http2, tls=tls)) - body
+
+    assert 300 <= around <= 300 + 2 * (9 + 22) + body / 200
 
 
 # Rounds

@@ -79,9 +79,9 @@ def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
 
 
 def findings(
-    answers: Sequence[Mapping[str, Any]], counts: Mapping[str, str], endpoint: str, known: ProviderFacts | None
+    answers: Sequence[Mapping[str, Any]], counts: Mapping[str, Mapping[str, str]], known: ProviderFacts | None
 ) -> Iterator[Finding]:
-    """What the answers' fields say: where the counts of tokens stand, and the times."""
+    """What the answers' fields say: the times, and where the counts of tokens stand (by endpoint)."""
     times: dict[str, str] = {}
     for answer in answers:
         times.update(time_fields(answer, known))
@@ -93,11 +93,12 @@ def findings(
         value=times,
         facts=(Seen(path=("timing", "fields"), value=usable),) if usable else (),
     )
-    yield Finding(
-        group="timing and limits",
-        looked_at="token counts",
-        seen=", ".join(f"{kind}: {path}" for kind, path in counts.items()) if counts else "none in an answer",
-        state="seen" if counts else "notable",
-        value=dict(counts),
-        facts=(Seen(path=("usage", endpoint), value=dict(counts)),) if counts else (),
-    )
+    for endpoint, paths in counts.items():
+        yield Finding(
+            group="timing and limits",
+            looked_at=f"tokens, {endpoint}",
+            seen=", ".join(f"{kind}: {path}" for kind, path in paths.items()) if paths else "not counted",
+            state="seen" if paths else "notable",
+            value=dict(paths),
+            facts=(Seen(path=("usage", endpoint), value=dict(paths)),) if paths else (),
+        )

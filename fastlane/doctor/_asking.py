@@ -103,10 +103,10 @@ class Asking:
             **fields,
         }
 
-    def warm(self) -> None:
-        """Connect, so that no answer's time holds the connection's; where that fails, the first call says why."""
+    def connect(self) -> None:
+        """Have a connection open, so that no answer's time holds its own; where that fails, the first call says why."""
         with contextlib.suppress(openai.OpenAIError):
-            self._client.warm()
+            self._client.models.with_raw_response.list()
 
     def learn_limit(self, prompt: str) -> Whole:
         """Ask for as little as the model can give, and find out what its limit is called. Raises openai's errors."""

@@ -60,7 +60,7 @@ def look(session: Session) -> Iterator[Finding]:
     """Send the same long prompt twice."""
     prompt = prompt_of(tokens_wanted(session.known), secrets.token_hex(8))
     first = _reading(session, prompt)
-    pause_s = session.settings.cache_pause_s
+    pause_s = 0.0 if session.settings.quick else session.settings.cache_pause_s
     threading.Event().wait(pause_s)
     second = _reading(session, prompt)
     yield judge(first, second, pause_s)
@@ -75,7 +75,7 @@ def _reading(session: Session, prompt: str) -> Reading:
     last: Mapping[str, Any] = usage_in(events) or {}
     paths = count_paths(last, _ENDPOINT, session.known)
     if paths:
-        session.count_paths.update(paths)
+        session.count_paths.setdefault(_ENDPOINT, {}).update(paths)
     return Reading(
         input_tokens=at_path(last, paths["input"]) if "input" in paths else None,
         cached_tokens=at_path(last, paths["cached"]) if "cached" in paths else None,

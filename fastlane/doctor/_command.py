@@ -32,7 +32,8 @@ def doctor(
     api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the key.")] = "OPENAI_API_KEY",
     yes: Annotated[bool, typer.Option("--yes", help="Look at what costs tokens too, without asking.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One connection in place of three for each time; no idle spell.")
+        bool,
+        typer.Option("--quick", help="One connection in place of three, one endpoint in place of three, no pauses."),
     ] = False,
     idle_s: Annotated[
         float, typer.Option(help="The longest idle spell of a connection to try, in seconds; 0 for none.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from . import _idle, _provider, _way, _wire
+from . import _idle, _provider, _way, _wire, _written
 from ._check import Check, Cost, Running, run
 from ._findings import Finding
 from ._line import LineError
@@ -78,6 +78,9 @@ class _Rounds:
         if self._idle is not None:
             self._on_check(f"idle life of a connection, up to {settings.idle_s:g} s")
             self.found.extend(self._idle.finish())
+        compared = _written.compare(self._session.known, self.found)
+        if compared is not None:
+            self.found.append(compared)
 
     def _walk(self) -> bool:
         """Whether the way leads somewhere."""

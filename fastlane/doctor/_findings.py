@@ -50,6 +50,7 @@ class Finding:
     value: Any = None
     """The figures behind `seen`, as JSON values."""
     facts: tuple[Seen, ...] = ()
+    evidence: Literal["measured", "predicted"] = "measured"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -61,7 +62,7 @@ class Finding:
             "advice": self.advice,
             "value": self.value,
             "facts": [{"path": list(fact.path), "value": fact.value, "note": fact.note} for fact in self.facts],
-            "evidence": None if self.state == "left out" else "measured",
+            "evidence": None if self.state == "left out" else self.evidence,
         }
 
 

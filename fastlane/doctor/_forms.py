@@ -15,6 +15,7 @@ from ..encoding._requests import in_form
 from ._answer_fields import at_path, count_paths
 from ._findings import Finding, Group, Seen
 from ._session import Session
+from ._words import of_status
 
 if TYPE_CHECKING:
     from ..providers import ProviderFacts
@@ -39,6 +40,11 @@ class Outcomes:
     forms: Mapping[Form, tuple[Outcome, str]]
     is_there: bool = True
     """Whether the endpoint exists."""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether every form makes the server fail."""
+        return all(outcome == "broken" for outcome, _ in self.forms.values())
 
 
 def encode_for(known: ProviderFacts | None) -> Encode:
@@ -69,26 +75,57 @@ def look_for_free(session: Session, endpoint: str) -> Iterator[Finding]:
             outcomes[form] = (outcome, reason)
     there = bool(statuses - {404, 405, 501})
     found = Outcomes(endpoint=endpoint, forms=outcomes, is_there=there)
-    if endpoint == CHAT:
-        session.free_forms = found
+    session.free_forms[endpoint] = found
     yield judge(found, encode, tokens=False)
 
 
 def look_with_tokens(session: Session) -> Iterator[Finding]:
     """Send a real call in each form, and compare the tokens that the server counted with those of the plain one."""
-    assert session.http is not None
-    assert session.asking is not None
     encode = encode_for(session.known)
-    plain = json.dumps(session.asking.body(PROMPT, 1)).encode()
+    for endpoint in session.free_forms or (CHAT,):
+        free = session.free_forms.get(endpoint)
+        if free is not None and (not free.is_there or free.is_broken):
+            continue
+        yield _calls_at(session, endpoint, free, encode)
+
+
+def _calls_at(session: Session, endpoint: str, free: Outcomes | None, encode: Encode) -> Finding:
+    plain = json.dumps(real(session, endpoint)).encode()
     request = httpx2.Request(
-        "POST", f"{session.target.base_url}{CHAT}", headers={**session.settings.headers, "Accept": "application/json"}
+        "POST",
+        f"{session.target.base_url}{endpoint}",
+        headers={**session.settings.headers, "Accept": "application/json"},
     )
-    expected, _ = _tokens(session, in_form(request, plain, "json", encode))
+    expected, status = _tokens(session, in_form(request, plain, "json", encode), endpoint)
+    if status != 200:
+        said = status if isinstance(status, str) else of_status(status)
+        return Finding(
+            group=_GROUP,
+            looked_at=f"{endpoint}, with tokens",
+            seen=f"not for this model: its plain JSON was not answered ({said})",
+            state="notable" if endpoint == CHAT else "seen",
+            value={"status": status},
+        )
     outcomes: dict[Form, tuple[Outcome, str]] = {}
     for form in FORMS:
-        counted, status = _tokens(session, in_form(request, plain, form, encode))
-        outcomes[form] = compare(expected, counted, status)
-    yield judge(Outcomes(endpoint=CHAT, forms=outcomes), encode, tokens=True)
+        known = free.forms.get(form) if free is not None else None
+        # One that got no answer would not get one now, and waiting for it takes long.
+        if known is not None and known[0] == "broken":
+            outcomes[form] = known
+        else:
+            counted, status = _tokens(session, in_form(request, plain, form, encode), endpoint)
+            outcomes[form] = compare(expected, counted, status)
+    return judge(Outcomes(endpoint=endpoint, forms=outcomes), encode, tokens=True)
+
+
+def real(session: Session, endpoint: str) -> dict[str, Any]:
+    """A call of the model that costs as little as can be."""
+    assert session.asking is not None
+    if endpoint == "/responses":
+        return {"model": session.model, "input": PROMPT, "max_output_tokens": 16, "store": False}
+    if endpoint == "/completions":
+        return {"model": session.model, "prompt": PROMPT, "max_tokens": 1}
+    return session.asking.body(PROMPT, 1)
 
 
 def compare(expected: int | None, counted: int | None, status: int | str) -> tuple[Outcome, str]:
@@ -115,16 +152,6 @@ def judge(outcomes: Outcomes, encode: Encode, *, tokens: bool) -> Finding:
     if not outcomes.is_there:
         return Finding(group=_GROUP, looked_at=looked_at, seen="no such endpoint", value=value)
     taken = [form for form in FORMS if outcomes.forms.get(form, ("undecided", ""))[0] == "accepted"]
-    parts = [
-        f"{_names(outcomes, wanted)} {words}"
-        for wanted, words in (
-            ("accepted", "taken"),
-            ("refused", "refused"),
-            ("broken", "broken"),
-            ("undecided", "not to be told"),
-        )
-        if _names(outcomes, wanted)
-    ]
     if not tokens and any(outcome == "undecided" for outcome, _ in outcomes.forms.values()):
         advice = "A call that costs a token tells more." if outcomes.endpoint == CHAT else ""
     elif taken:
@@ -134,7 +161,7 @@ def judge(outcomes: Outcomes, encode: Encode, *, tokens: bool) -> Finding:
     return Finding(
         group=_GROUP,
         looked_at=looked_at,
-        seen="; ".join(parts),
+        seen="; ".join(_in_words(outcomes)),
         advice=advice,
         value=value,
         facts=_facts(outcomes, encode),
@@ -152,12 +179,14 @@ def _facts(outcomes: Outcomes, encode: Encode) -> tuple[Seen, ...]:
     return tuple(facts)
 
 
-def _names(outcomes: Outcomes, wanted: str) -> str:
-    return ", ".join(
-        form if wanted == "accepted" else f"{form} ({reason.rstrip('.')})" if wanted == "broken" else form
-        for form, (outcome, reason) in outcomes.forms.items()
-        if outcome == wanted
-    )
+def _in_words(outcomes: Outcomes) -> Iterator[str]:
+    """What became of which forms, those together that have it in common."""
+    together: dict[str, list[Form]] = {}
+    for form, (outcome, reason) in outcomes.forms.items():
+        words = {"accepted": "taken", "refused": "refused", "undecided": "not to be told"}.get(outcome)
+        together.setdefault(words or f"broken: {reason.rstrip('.')}", []).append(form)
+    for words, forms in together.items():
+        yield f"{', '.join(forms)} {words}"
 
 
 def _send(session: Session, request: httpx2.Request) -> Answer:
@@ -172,7 +201,7 @@ def _send(session: Session, request: httpx2.Request) -> Answer:
         return Answer(None, error=type(error).__name__)
 
 
-def _tokens(session: Session, request: httpx2.Request) -> tuple[int | None, int | str]:
+def _tokens(session: Session, request: httpx2.Request, endpoint: str) -> tuple[int | None, int | str]:
     """The input tokens that the server counted, and the status or the class of an error."""
     assert session.http is not None
     settings = session.settings
@@ -187,5 +216,7 @@ def _tokens(session: Session, request: httpx2.Request) -> tuple[int | None, int 
         return None, response.status_code
     if not isinstance(answer, dict):
         return None, response.status_code
-    paths = count_paths(answer, CHAT, session.known)
+    paths = count_paths(answer, endpoint, session.known)
+    if paths:
+        session.count_paths.setdefault(endpoint, {}).update(paths)
     return (at_path(answer, paths["input"]) if "input" in paths else None), response.status_code

@@ -66,15 +66,16 @@ def paid_checks(session: Session) -> tuple[Check, ...]:
     """What else costs tokens."""
     timeout_s = session.settings.answer_timeout_s
     tiers = _tiers.calls(session.known)
-    forms = len(_forms.FORMS) + 1
+    there = [endpoint for endpoint, found in session.free_forms.items() if found.is_there] or [_forms.CHAT]
+    forms = (len(_forms.FORMS) + 1) * len(there)
     prompt_tokens = _cache.tokens_wanted(session.known)
     return (
         Check(
             group="request bodies",
-            name=f"{_forms.CHAT}, with tokens",
+            name="real calls in each form",
             look=_forms.look_with_tokens,
             timeout_s=forms * timeout_s,
-            cost=Cost(calls=forms, input_tokens=forms * 2 * _SHORT, output_tokens=forms),
+            cost=Cost(calls=forms, input_tokens=forms * 2 * _SHORT, output_tokens=forms * 6),
         ),
         Check(
             group="streaming",
@@ -110,11 +111,11 @@ def paid_checks(session: Session) -> tuple[Check, ...]:
 def _first_call(session: Session) -> Iterator[Finding]:
     assert session.model is not None
     session.asking = asking = Asking(session.settings, session.model)
-    asking.warm()
+    asking.connect()
     whole = asking.learn_limit(_tiers.PROMPT)
     session.plain_answer = whole.data
     session.headers_seen.update(whole.headers)
-    session.count_paths.update(count_paths(whole.data, _forms.CHAT, session.known))
+    session.count_paths[_forms.CHAT] = count_paths(whole.data, _forms.CHAT, session.known)
     taken_ns = whole.ended_ns - whole.sent_ns
     heeded = asking.limit_field not in asking.unheeded_limits
     facts = [Seen(path=("parameters", asking.limit_field), value=True)] if heeded else []
@@ -145,4 +146,4 @@ def what_answers_said(session: Session) -> Iterator[Finding]:
     yield from _headers.findings(session.headers_seen, session.known)
     if session.plain_answer is not None:
         answers = [session.plain_answer, *([session.last_chunk] if session.last_chunk is not None else [])]
-        yield from _answer_fields.findings(answers, session.count_paths, _forms.CHAT, session.known)
+        yield from _answer_fields.findings(answers, session.count_paths, session.known)

@@ -76,10 +76,10 @@ class Session:
     key_refused: bool = False
     needs_key: bool = False
     """The provider did not even name its models without a key."""
-    free_forms: Outcomes | None = None
-    """What was found out of the forms of a body without spending a token."""
-    count_paths: dict[str, str] = field(default_factory=dict)
-    """Where answers of the model have their token counts."""
+    free_forms: dict[str, Outcomes] = field(default_factory=dict)
+    """What was found out of the forms of a body without spending a token, by endpoint."""
+    count_paths: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Where answers of the model have their token counts, by endpoint."""
     last_chunk: Mapping[str, Any] | None = field(default=None, repr=False)
     """The last event of a stream that brought token counts."""
     asking: Asking | None = None

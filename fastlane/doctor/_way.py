@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Sequence
 from statistics import median
 
+from .._upload import Path, rounds
 from ._findings import Finding, Group, Seen, in_ms, milliseconds
 from ._line import LineError, Settings
 from ._target import Target
@@ -23,6 +24,10 @@ _SMALL_WINDOW = 65_536
 _IN_BETWEEN_NS = 5_000_000
 
 _SOON_DAYS = 14
+
+# Bodies of a short question, of a conversation, and of a code review.
+_SIZES = (10_000, 40_000, 120_000)
+_SLOW_UPLOAD_NS = 20_000_000
 
 
 def no_address(target: Target, error: OSError) -> Finding:
@@ -95,13 +100,13 @@ def tcp(taken_ns: Sequence[int], answering: Sequence[str], silent: Sequence[tupl
 def no_tls(target: Target, error: ssl.SSLError) -> Finding:
     """The handshake failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        why = error.verify_message or "not trusted"
+        why = getattr(error, "verify_message", None) or "not trusted"
         advice = (
             "The certificate is not trusted here. If it should be (a company's proxy, a test server), name its "
             "authority's file in SSL_CERT_FILE."
         )
     else:
-        why = error.reason or type(error).__name__
+        why = getattr(error, "reason", None) or type(error).__name__
         advice = f"Nothing on port {target.port} speaks TLS as this machine does: check the port, or try http://."
     return Finding(group=_WAY, looked_at="TLS", seen=f"no handshake: {why}", state="failed", advice=advice)
 
@@ -213,6 +218,33 @@ def new_connection(dns_ns: int | None, tcp_ns: int, tls_ns: int | None) -> Findi
         seen=f"{milliseconds(total)} before the first byte of a request can leave",
         advice="A kept connection pays nothing of it: Connection() keeps them, client.warm() opens one ahead.",
         value={"ms": in_ms(total)},
+    )
+
+
+def uploads(round_trip_ns: int, said: Settings | None, *, tls: bool) -> Finding:
+    """What sending a request costs by its size, as the model of uploads predicts it for a new or idle connection."""
+    path = Path(
+        round_trip_time_s=round_trip_ns / 1e9,
+        stream_window_bytes=said.stream_window if said is not None else None,
+        connection_window_bytes=said.connection_window if said is not None else None,
+        http2=said is not None,
+        tls=tls,
+    )
+    trips = {size: rounds(size, path) for size in _SIZES}
+    extra_ns = round_trip_ns * (trips[_SIZES[-1]] - 1)
+    return Finding(
+        group=_CONNECTION,
+        looked_at="uploads",
+        seen="round trips to send a body: " + ", ".join(f"{size // 1_000} kB {trip}" for size, trip in trips.items()),
+        state="notable" if extra_ns > _SLOW_UPLOAD_NS else "seen",
+        advice=f"The last of these waits {milliseconds(extra_ns)} for leave to send: shorter or encoded bodies save it."
+        if extra_ns > _SLOW_UPLOAD_NS
+        else "",
+        value={
+            "round_trips": {str(size): trip for size, trip in trips.items()},
+            "waiting_ms": in_ms(extra_ns),
+        },
+        evidence="predicted",
     )
 
 

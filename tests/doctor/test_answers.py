@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import json
+from datetime import date
+
+import pytest
+
+from fastlane.doctor._answer_fields import count_paths, time_fields
+from fastlane.doctor._asking import Whole, heeds
+from fastlane.doctor._findings import Finding, Seen
+from fastlane.doctor._headers import limit_headers, time_headers
+from fastlane.doctor._structured import judge as judge_form, refusal
+from fastlane.doctor._tiers import MADE_UP, Try, judge as judge_tiers, wanted
+from fastlane.doctor._written import compare, differs
+from fastlane.providers import Fact, ProviderFacts
+
+
+def fact(value: object) -> Fact[object]:
+    return Fact(value=value, source="https://a.example", checked=date(2026, 11, 22), evidence="documented")
+
+
+def known(**tables: object) -> ProviderFacts:
+    return ProviderFacts.model_validate({"slug": "other", **tables})
+
+
+def test_limits_are_told_from_times() -> None:
+    headers = {
+        "X-RateLimit-Remaining-Tokens": "5",
+        "x-ratelimit-reset-requests": "12ms",
+        "Retry-After-Ms": "5",
+        "openai-processing-ms": "12",
+        "Server-Timing": "db;dur=5",
+        "x-upstream-service-time": "7",
+        "x-inference-time": "0.25",
+        "date": "Sun, 22 Nov 2026",
+        "strict-transport-security": "max-age=1",
+        "x-request-id": "1",
+        "keep-alive-timeout": "5",
+    }
+
+    assert limit_headers(headers, None) == (
+        "retry-after-ms",
+        "x-ratelimit-remaining-tokens",
+        "x-ratelimit-reset-requests",
+    )
+    assert time_headers(headers, None) == {
+        "openai-processing-ms": "ms",
+        "server-timing": "ms",
+        "x-inference-time": "unknown",
+        "x-upstream-service-time": "unknown",
+    }
+
+
+def test_headers_that_are_written_down_are_known_with_their_units() -> None:
+    facts = known(timing={"headers": fact({"x-inference-time": "s"})}, rate_limits={"headers": fact(["X-Left"])})
+    headers = {"x-inference-time": "0.25", "x-left": "3"}
+
+    assert time_headers(headers, facts) == {"x-inference-time": "s"}
+    assert limit_headers(headers, facts) == ("x-left",)
+
+
+@pytest.mark.parametrize(
+    ("usage", "cached"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 0}}, "usage.prompt_tokens_details.cached_tokens"),
+        ({"prompt_cache_hit_tokens": 0, "prompt_cache_miss_tokens": 9}, "usage.prompt_cache_hit_tokens"),
+        ({"cache_read_input_tokens": 0, "cache_creation_input_tokens": 9}, "usage.cache_read_input_tokens"),
+        ({"prompt_tokens_details": None}, None),
+        ({"prompt_tokens_details": {"cached_tokens": None}}, None),
+    ],
+)
+def test_counts_are_found_wherever_in_the_usage_they_stand(usage: dict[str, object], cached: str | None) -> None:
+    paths = count_paths({"usage": {"prompt_tokens": 9, "completion_tokens": 1, **usage}}, "/chat/completions", None)
+
+    assert paths.get("cached") == cached
+    assert (paths["input"], paths["output"]) == ("usage.prompt_tokens", "usage.completion_tokens")
+
+
+def test_a_path_that_is_written_down_comes_first_where_it_leads_somewhere() -> None:
+    facts = known(usage={"/chat/completions": fact({"cached": "usage.seen_before", "input": "usage.gone"})})
+
+    paths = count_paths(
+        {"usage": {"seen_before": 3, "cached_tokens": 2, "prompt_tokens": 9}}, "/chat/completions", facts
+    )
+
+    assert (paths["cached"], paths["input"]) == ("usage.seen_before", "usage.prompt_tokens")
+
+
+def test_times_in_answers_are_found_with_the_unit_that_their_name_says() -> None:
+    answer = {
+        "created": 1,
+        "time_info": {"queue_time": 0.1, "created": 2},
+        "timings": {"prompt_ms": 3.5, "prompt_n": 5, "predicted_per_token_ms": 1.0},
+        "usage": {"total_time": 1.5, "prompt_tokens": 9},
+        "perf": {"first_seconds": 0.1, "is_time": True},
+        "choices": [{"time": 3}],
+    }
+
+    assert time_fields(answer, None) == {
+        "perf.first_seconds": "s",
+        "time_info.queue_time": "unknown",
+        "timings.prompt_ms": "ms",
+        "usage.total_time": "unknown",
+    }
+    assert time_fields(answer, known(timing={"fields": fact({"usage.total_time": "s"})}))["usage.total_time"] == "s"
+
+
+def whole(content: str | None, finish_reason: str = "stop") -> Whole:
+    choice = {"message": {"content": content}, "finish_reason": finish_reason}
+    return Whole(headers={}, data={"choices": [choice]}, sent_ns=0, ended_ns=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "state"),
+    [
+        ("json_object", {"any": 1}, "seen"),
+        ("json_object", [1], "notable"),
+        ("json_schema", {"mood": "calm", "waves": 3, "is_blue": True}, "seen"),
+        ("json_schema", {"mood": "sad", "waves": 3, "is_blue": True}, "notable"),
+        ("json_schema", {"mood": "calm", "waves": True, "is_blue": True}, "notable"),
+        ("json_schema", {"mood": "calm", "waves": 3, "is_blue": True, "more": 1}, "notable"),
+        ("json_schema", {"mood": "calm"}, "notable"),
+    ],
+)
+def test_an_answer_has_the_form_or_not(name: str, value: object, state: str) -> None:
+    finding = judge_form(name, whole(json.dumps(value)))
+
+    assert finding.state == state
+    assert bool(finding.facts) is (state == "seen")
+
+
+def test_prose_is_no_json_and_is_not_quoted() -> None:
+    finding = judge_form("json_object", whole("The sea sings."))
+
+    assert finding.seen == "taken, but the answer is no JSON"
+    assert "sea sings" not in json.dumps(finding.to_json())
+
+
+def test_an_answer_that_was_cut_or_refused_is_no_verdict_on_its_form() -> None:
+    assert judge_form("json_schema", whole('{"mood": "ca', "length")).state == "failed"
+    assert refusal("json_schema", 400).state == "notable"
+    assert refusal("json_schema", 429).state == "failed"
+
+
+def test_both_forms_together_are_one_fact() -> None:
+    finding = judge_form("json_schema", whole('{"mood": "calm", "waves": 3, "is_blue": false}'), ["json_object"])
+
+    assert [(each.path, each.value) for each in finding.facts] == [
+        (("structured", "formats"), ["json_object", "json_schema"])
+    ]
+
+
+def tiers(without: str | None, *tries: Try) -> tuple[Finding, dict[str, object]]:
+    findings = list(judge_tiers("service_tier", "service_tier", without, tries))
+    return findings[-1], {each.path[-1]: each.value for each in findings[-1].facts}
+
+
+def test_a_server_that_refuses_a_tier_that_does_not_exist_takes_what_it_does_not_refuse() -> None:
+    finding, facts = tiers(
+        "default",
+        Try(asked=MADE_UP, refused=400),
+        Try(asked="auto", answered="default"),
+        Try(asked="flex", refused=400),
+    )
+
+    assert facts["values"] == ["auto"]
+    assert facts["answers"] == ["default"]
+    assert finding.seen == "auto: served as 'default'; flex: refused (400)"
+
+
+def test_a_server_that_takes_any_name_offers_only_what_its_answers_name() -> None:
+    _, facts = tiers(
+        "default",
+        Try(asked=MADE_UP, answered="default"),
+        Try(asked="auto", answered="default"),
+        Try(asked="flex", answered="flex"),
+    )
+
+    assert facts["values"] == ["flex"]
+
+
+def test_a_server_that_looks_at_no_tier_is_notable_and_no_fact() -> None:
+    finding, facts = tiers(None, Try(asked=MADE_UP), Try(asked="flex"))
+
+    assert finding.state == "notable"
+    assert facts == {}
+    assert "a name that does not exist passes as well" in finding.advice
+
+
+def test_tiers_are_tried_that_are_written_down() -> None:
+    facts = known(tiers={"field": fact("speed"), "values": fact(["fast"]), "answer_path": fact("usage.speed")})
+
+    assert wanted(facts) == ("speed", ("fast",), "usage.speed")
+    assert wanted(None)[0] == "service_tier"
+
+
+def test_a_limit_is_heeded_or_not_known_not_to_be() -> None:
+    assert heeds({"usage": {"completion_tokens": 1}}, 1)
+    assert heeds({}, 1)
+    assert not heeds({"usage": {"completion_tokens": 64}}, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "measured", "written", "differ"),
+    [
+        (("http2",), False, True, True),
+        (("http2",), True, True, False),
+        (("encodings", "/responses"), ["json"], ["json", "json+gzip"], True),
+        (("encodings", "/responses"), ["json", "json+gzip"], ["json+gzip", "json"], False),
+        (("tiers", "values"), ["flex"], ["auto", "flex"], False),
+        (("tiers", "values"), ["fast"], ["auto", "flex"], True),
+        (("timing", "headers"), {"a": "ms"}, {"a": "ms", "b": "s"}, False),
+        (("timing", "headers"), {"a": "ms"}, {"a": "s"}, True),
+        (("parameters", "verbosity"), True, ["low", "high"], False),
+    ],
+)
+def test_what_was_measured_differs_only_where_both_cannot_be_true(
+    path: tuple[str, ...], measured: object, written: object, differ: bool
+) -> None:
+    assert differs(Seen(path=path, value=measured), written) is differ
+
+
+def test_what_is_written_and_was_measured_otherwise_is_named() -> None:
+    measured = Finding(
+        group="the connection",
+        looked_at="HTTP versions",
+        seen="HTTP/1.1",
+        facts=(Seen(path=("http2",), value=False), Seen(path=("tiers", "field"), value="service_tier")),
+    )
+
+    finding = compare(known(http2=fact(True)), [measured])
+
+    assert finding is not None
+    assert finding.seen == "http2: no, and yes is documented"
+    assert finding.value == {"provider": "other", "compared": 1, "differing": ["http2"]}
+    assert compare(known(), [measured]) is None

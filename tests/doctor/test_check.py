@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import httpx2
+import openai
+import pytest
+
+from fastlane.doctor._check import Check, Cost, run
+from fastlane.doctor._findings import Finding
+from fastlane.doctor._session import Session, Settings
+from fastlane.doctor._target import target_of
+
+SEEN = Finding(group="streaming", looked_at="something", seen="it was there")
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(settings=Settings(target=target_of("http://localhost/v1"), key_source="MY_KEY"))
+
+
+def test_what_was_seen_before_an_error_counts(session: Session) -> None:
+    def look(_session: Session) -> Iterator[Finding]:
+        yield SEEN
+        raise RuntimeError("the prompt was: hidden")
+
+    found = run(Check(group="streaming", name="a look", look=look, timeout_s=10), session)
+
+    assert found[0] == SEEN
+    assert (found[1].looked_at, found[1].seen, found[1].state) == ("a look", "RuntimeError", "failed")
+
+
+def test_a_look_that_takes_too_long_is_left_behind(session: Session) -> None:
+    released = threading.Event()
+
+    def look(_session: Session) -> Iterator[Finding]:
+        yield SEEN
+        released.wait(60)
+
+    found = run(Check(group="streaming", name="a look", look=look, timeout_s=0.2), session)
+    released.set()
+
+    assert found[0] == SEEN
+    assert found[1].seen == "not finished within 0.2 s"
+
+
+def test_a_refusal_is_told_by_its_status_and_what_to_do_and_not_by_its_body(session: Session) -> None:
+    request = httpx2.Request("POST", "http://localhost/v1")
+    response = httpx2.Response(401, request=request)
+
+    def look(_session: Session) -> Iterator[Finding]:
+        raise openai.AuthenticationError("key sk-hidden is wrong", response=response, body=None)
+        yield SEEN
+
+    (found,) = run(Check(group="streaming", name="a look", look=look, timeout_s=10), session)
+
+    assert found.seen == "AuthenticationError, status 401"
+    assert "MY_KEY" in found.advice
+
+
+def test_costs_add_up() -> None:
+    one = Cost(calls=1, input_tokens=2, output_tokens=3)
+
+    assert one + one == Cost(calls=2, input_tokens=4, output_tokens=6)

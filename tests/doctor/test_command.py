@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from fastlane.doctor._check import Cost
+from fastlane.doctor._command import doctor, in_words
+from fastlane.doctor._examination import Examination
+from fastlane.doctor._findings import Finding
+from fastlane.doctor._report import print_report
+from fastlane.doctor._session import Settings
+from fastlane.doctor._target import target_of
+from fastlane.emulator import Emulator
+from fastlane.providers import load
+
+KEY = "sk-nobody-may-see-this"
+
+app = typer.Typer()
+app.command()(doctor)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", KEY)
+
+
+def test_the_findings_are_printed_in_groups_with_the_facts_behind_them(provider: Emulator, tmp_path: Path) -> None:
+    result = run(provider.base_url, "--quick", "--yes", "--api-key-env", "SOME_KEY")
+
+    assert result.exit_code == 0, result.output
+    for expected in (
+        f"{provider.base_url}, model instant",
+        "The way there",
+        "TLSv1.3",
+        "Request bodies",
+        "json+gzip, msgpack, msgpack+gzip taken",
+        "Prompt cache",
+        "Service tiers",
+        "Structured outputs",
+        "# Measured by fastlane doctor on ",
+        '[encodings."/chat/completions"]',
+    ):
+        assert expected in result.stdout
+    assert KEY not in result.output
+    facts = tmp_path / "printed.toml"
+    facts.write_text(result.stdout.partition("\nFacts\n")[2])
+    assert load(facts).forms("/chat/completions") == ("json", "json+gzip", "msgpack", "msgpack+gzip")
+
+
+def test_json_is_the_only_output_and_the_facts_go_where_they_are_wanted(provider: Emulator, tmp_path: Path) -> None:
+    out = tmp_path / "facts.toml"
+
+    result = run(provider.base_url, "--quick", "--yes", "--json", "--api-key-env", "SOME_KEY", "--facts-out", out)
+
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert document["reached"]
+    assert document["model"] == "instant"
+    assert document["facts_toml"] == out.read_text()
+    assert {each["evidence"] for each in document["findings"]} == {"measured", "predicted"}
+    assert load(out).origins == (document["origin"],)
+    assert f"The facts are in {out}." in result.stderr.replace("\n", "")
+
+
+def test_where_nobody_can_be_asked_no_token_is_spent(provider: Emulator) -> None:
+    result = run(provider.base_url, "--quick", "--api-key-env", "SOME_KEY")
+
+    assert result.exit_code == 0
+    assert result.stdout.count("it costs tokens: --yes allows it") >= 5
+    assert sum(entry.output_tokens or 0 for entry in provider.log()) == 0
+
+
+def test_a_provider_that_cannot_be_reached_is_an_error_with_advice() -> None:
+    # Port 9 is "discard": nobody listens there.
+    result = run("http://127.0.0.1:9/v1", "--json")
+
+    document = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert not document["reached"]
+    assert document["facts_toml"] is None
+    assert "ConnectionRefusedError" in document["findings"][-1]["seen"]
+    assert "Nothing listens on port 9" in document["findings"][-1]["advice"]
+
+
+def test_facts_that_were_not_measured_are_not_written(tmp_path: Path) -> None:
+    result = run("http://127.0.0.1:9/v1", "--facts-out", tmp_path / "facts.toml")
+
+    assert result.exit_code == 1
+    assert "no facts were measured, so none are written" in result.stderr
+    assert not (tmp_path / "facts.toml").exists()
+
+
+def test_facts_that_cannot_be_written_are_an_error_and_the_findings_are_printed(
+    provider: Emulator, tmp_path: Path
+) -> None:
+    result = run(provider.base_url, "--quick", "--api-key-env", "SOME_KEY", "--facts-out", tmp_path)
+
+    assert result.exit_code == 1
+    assert "the facts could not be written to" in result.stderr
+    assert "The way there" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["localhost:8000"], "begin with https:// or http://"),
+        (["https://me:secret@a.example/v1"], "must not hold a name or a password"),
+        (["https://a.example/v1", "--idle-s", "-1"], "--idle-s must be a number of seconds from 0"),
+        (["https://a.example/v1", "--timeout-s", "0"], "must be above 0"),
+    ],
+)
+def test_input_that_cannot_work_is_explained(arguments: list[str], expected: str) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert expected in result.stderr
+    assert "secret" not in result.output
+    assert "Traceback" not in result.output
+
+
+def test_the_question_says_how_much_is_spent() -> None:
+    words = in_words(Cost(calls=12, input_tokens=5_000, output_tokens=900), "some-model")
+
+    assert re.search(r"some-model about 12 times.*5,000 input tokens.*900 output tokens", words)
+
+
+def test_what_was_cut_short_is_called_so() -> None:
+    examination = Examination(
+        settings=Settings(target=target_of("https://a.example/v1")),
+        findings=(Finding(group="streaming", looked_at="chunks", seen="[bold]as they are[/bold]", state="notable"),),
+        is_reached=True,
+        model=None,
+        interrupted=True,
+    )
+    written = io.StringIO()
+
+    print_report(examination, Console(width=100, file=written))
+
+    printed = written.getvalue()
+    assert "INTERRUPTED" in printed
+    assert "[bold]as they are[/bold]" in printed
+    assert "! costs something" in printed

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fastlane.doctor._check import Cost
+from fastlane.doctor._examination import Examination, examine
+from fastlane.doctor._facts import facts_file
+from fastlane.doctor._findings import Finding
+from fastlane.doctor._session import Settings
+from fastlane.doctor._target import target_of
+from fastlane.emulator import Dialect, Emulator, preset
+from fastlane.emulator.wire import Wire
+from fastlane.providers import ProviderFacts, load
+
+KEY = "sk-nobody-may-see-this"
+
+
+def look(url: str, *, tokens: bool = True, **settings: Any) -> Examination:
+    given: dict[str, Any] = {"key": KEY, "idle_s": 0, "cache_pause_s": 0, "probe_timeout_s": 30, **settings}
+    return examine(Settings(target=target_of(url), **given), allow=lambda _cost, _model: tokens)
+
+
+def by_name(examination: Examination) -> dict[str, Finding]:
+    return {finding.looked_at: finding for finding in examination.findings}
+
+
+def facts_of(examination: Examination, tmp_path: Any) -> ProviderFacts:
+    text = facts_file(examination)
+    assert text is not None
+    path = tmp_path / "measured.toml"
+    path.write_text(text)
+    return load(path)
+
+
+@contextmanager
+def emulator(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[Emulator]:
+    with Emulator(model=preset("instant"), **settings) as running:
+        for name, value in running.environment.items():
+            monkeypatch.setenv(name, value)
+        yield running
+
+
+@pytest.fixture
+def faulty(provider: Emulator) -> Iterator[Emulator]:
+    """The embedded provider, whose faults are this test's alone."""
+    yield provider
+    provider.set_faults()
+
+
+def test_everything_is_found_out_of_a_server_that_takes_everything(provider: Emulator, tmp_path: Any) -> None:
+    examination = look(provider.base_url)
+
+    found = by_name(examination)
+    assert examination.is_reached
+    assert examination.model == "instant"
+    assert {finding.state for finding in found.values()} == {"seen"}, [
+        each for each in found.values() if each.state != "seen"
+    ]
+    facts = facts_of(examination, tmp_path)
+    assert facts.origins == (target_of(provider.base_url).origin,)
+    assert facts.http2 is not None
+    assert (facts.http2.value, facts.http2.evidence, facts.http2.source) == (True, "measured", provider.base_url)
+    for endpoint in ("/chat/completions", "/responses", "/completions"):
+        assert facts.forms(endpoint) == ("json", "json+gzip", "msgpack", "msgpack+gzip")
+        assert facts.usage[endpoint].value is not None
+    assert facts.cache.automatic is not None
+    assert facts.tiers.values is not None
+    assert facts.tiers.values.value == ("flex", "priority")
+    assert facts.structured.formats is not None
+    assert facts.structured.formats.value == ("json_object", "json_schema")
+    assert facts.parameters["max_completion_tokens"].value is True
+
+
+def test_neither_the_key_nor_a_prompt_is_in_what_was_found(provider: Emulator) -> None:
+    examination = look(provider.base_url)
+
+    said = repr(examination) + repr([finding.to_json() for finding in examination.findings])
+    assert KEY not in said
+    for prompt in ("Say yes", "Zürich", "Count from", "about the sea"):
+        assert prompt not in said
+
+
+def test_without_leave_no_token_is_spent(provider: Emulator) -> None:
+    asked: list[tuple[Cost, str]] = []
+
+    def refuse(cost: Cost, model: str) -> bool:
+        asked.append((cost, model))
+        return False
+
+    examination = examine(Settings(target=target_of(provider.base_url), key=KEY, idle_s=0), allow=refuse)
+
+    assert len(asked) == 1
+    assert asked[0][1] == "instant"
+    assert asked[0][0].calls > 10
+    assert asked[0][0].input_tokens > 2 * 1_024
+    left_out = [finding for finding in examination.findings if finding.state == "left out"]
+    assert {finding.group for finding in left_out} == {
+        "request bodies",
+        "streaming",
+        "prompt cache",
+        "service tiers",
+        "structured outputs",
+    }
+    assert all("--yes" in finding.seen for finding in left_out)
+    assert sum(entry.output_tokens or 0 for entry in provider.log()) == 0
+    assert by_name(examination)["/chat/completions"].seen == "json+gzip, msgpack, msgpack+gzip taken"
+
+
+def test_what_is_spent_is_no_more_than_was_estimated(provider: Emulator) -> None:
+    estimates: list[Cost] = []
+
+    def allow(cost: Cost, _model: str) -> bool:
+        estimates.append(cost)
+        return True
+
+    examine(Settings(target=target_of(provider.base_url), key=KEY, idle_s=0, cache_pause_s=0), allow=allow)
+
+    (estimate,) = estimates
+    spent = [entry for entry in provider.log() if entry.output_tokens]
+    assert len(spent) <= estimate.calls
+    assert sum(entry.output_tokens or 0 for entry in spent) <= estimate.output_tokens
+    assert sum(entry.prompt_tokens or 0 for entry in spent) <= 1.5 * estimate.input_tokens
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [
+        ("status=400;only=encoded", "refused"),
+        ("status=415;only=encoded", "refused"),
+        ("status=422;only=encoded", "refused"),
+        ("status=500;only=encoded", "broken"),
+        ("disconnect;only=encoded", "broken"),
+        ("hang;only=encoded", "broken"),
+        ("misparse;only=encoded", "refused"),
+    ],
+)
+def test_a_server_that_does_not_take_encoded_bodies_is_found_out_without_a_token(
+    faulty: Emulator, fault: str, outcome: str, tmp_path: Any
+) -> None:
+    faulty.set_faults(fault)
+
+    patience_s = 0.3 if "hang" in fault else 30
+    examination = look(faulty.base_url, tokens=False, quick=True, probe_timeout_s=patience_s)
+
+    forms = by_name(examination)["/chat/completions"].value
+    assert {each["outcome"] for each in forms.values()} == {outcome}
+    assert facts_of(examination, tmp_path).forms("/chat/completions") == ("json",)
+
+
+@pytest.mark.parametrize("fault", ["misparse;only=encoded", "misparse=all;only=encoded"])
+def test_a_server_that_reads_something_else_is_found_out_by_its_count_of_tokens(
+    faulty: Emulator, fault: str, tmp_path: Any
+) -> None:
+    faulty.set_faults(fault)
+
+    examination = look(faulty.base_url)
+
+    for endpoint in ("/chat/completions", "/completions", "/responses"):
+        forms = by_name(examination)[f"{endpoint}, with tokens"].value
+        assert {each["outcome"] for each in forms.values()} == {"broken"}
+        assert facts_of(examination, tmp_path).forms(endpoint) == ("json",)
+
+
+@pytest.mark.parametrize(
+    ("fault", "looked_at", "seen"),
+    [
+        ("no_usage", "token counts", "none, although asked for"),
+        ("no_usage", "equal prompts", "the answers do not say how many tokens were cached"),
+        ("no_done", "end", "not marked by [DONE]"),
+    ],
+)
+def test_what_a_server_leaves_out_is_notable(faulty: Emulator, fault: str, looked_at: str, seen: str) -> None:
+    faulty.set_faults(fault)
+
+    finding = by_name(look(faulty.base_url, quick=True))[looked_at]
+
+    assert finding.seen.startswith(seen)
+    assert finding.state == "notable"
+
+
+@pytest.mark.parametrize(
+    ("fault", "looked_at", "seen"),
+    [
+        ("status=401", "models", "401: the key was not accepted"),
+        ("status=429", "models", "429: too many requests"),
+        ("drop", "first call", "APIConnectionError"),
+    ],
+)
+def test_one_failure_does_not_end_the_rest(faulty: Emulator, fault: str, looked_at: str, seen: str) -> None:
+    faulty.set_faults(fault)
+
+    examination = look(faulty.base_url, quick=True, model="instant")
+
+    found = by_name(examination)
+    assert seen in found[looked_at].seen
+    assert found["HTTP/2 limits"].state == "seen"
+    assert "a stream" in found
+
+
+def test_a_server_that_answers_nothing_over_http_is_not_reached(faulty: Emulator) -> None:
+    faulty.set_faults("refuse")
+
+    examination = look(faulty.base_url, quick=True)
+
+    assert not examination.is_reached
+    assert by_name(examination)["models"].seen.startswith("RemoteProtocolError")
+
+
+def test_a_model_that_does_not_exist_is_told_from_a_key_that_is_wrong() -> None:
+    model = dataclasses.replace(preset("instant"), models=("one", "two"))
+    with Emulator(model=model, tls=False) as running:
+        missing = by_name(look(running.base_url, quick=True))
+        wrong = by_name(look(running.base_url, quick=True, model="three"))
+        keyless = by_name(look(running.base_url, quick=True, model="one", key=None))
+
+    assert "name one with --model" in missing["a stream"].seen
+    assert missing["models"].seen == "2 listed: one, two"
+    assert "'three' is not one of them" in wrong["models"].seen
+    assert wrong["first call"].seen == "NotFoundError, status 404"
+    assert "--model" in wrong["first call"].advice
+    assert "a key is needed" in keyless["models"].seen
+    assert "it needs a key" in keyless["a stream"].seen
+
+
+def test_a_server_of_another_kind_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    dialect = Dialect(
+        headers={"server": "uvicorn", "x-ratelimit-remaining-requests": "9", "openai-processing-ms": ""},
+        owned_by="vllm",
+        timing=("time_info",),
+        cached_tokens_path="usage.prompt_cache_hit_tokens",
+        structured_outputs=False,
+    )
+    with emulator(
+        monkeypatch, http2=False, accepted_encodings=("json", "gzip"), encoding_refusal_status=422, dialect=dialect
+    ) as running:
+        examination = look(running.base_url, quick=True)
+
+    found = by_name(examination)
+    facts = facts_of(examination, tmp_path)
+    assert found["HTTP versions"].seen == "HTTP/1.1"
+    assert found["what it is"].value["by_its_word"] == "vllm"
+    assert found["json_schema"].seen == "taken, but the answer is no JSON"
+    assert found["rate-limit headers"].seen == "x-ratelimit-remaining-requests"
+    assert "time_info.queue_time" in found["server-timing fields"].value
+    assert facts.http2 is not None
+    assert facts.http2.value is False
+    assert facts.forms("/chat/completions") == ("json", "json+gzip")
+    assert facts.structured.formats is None
+    assert (facts.usage["/chat/completions"].value or {})["cached"] == "usage.prompt_cache_hit_tokens"
+
+
+def test_a_far_server_with_narrow_windows_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with emulator(
+        monkeypatch,
+        wire=Wire(round_trip_time_s=0.02),
+        initial_window_bytes=32_768,
+        max_concurrent_streams=8,
+    ) as running:
+        found = by_name(look(running.base_url, tokens=False, quick=True))
+
+    assert found["HTTP/2 limits"].seen.startswith("8 requests at once, window 32 KiB per request")
+    assert found["HTTP/2 limits"].state == "notable"
+    assert min(found["round trip"].value["ping_ms"]) >= 20
+    assert found["round trip"].state == "notable"
+    assert found["a new connection"].value["ms"] >= 20
+    assert found["uploads"].value["round_trips"]["120000"] >= 4
+
+
+def test_without_tls_there_is_neither_http2_nor_a_fact_about_it(tmp_path: Any) -> None:
+    with Emulator(model=preset("instant"), tls=False) as running:
+        examination = look(running.base_url, tokens=False, quick=True)
+        idle = by_name(look(running.base_url, tokens=False, idle_s=0.2))["idle life"]
+
+    found = by_name(examination)
+    assert found["TLS"].seen == "none: the URL begins with http://"
+    assert found["HTTP versions"].seen == "HTTP/1.1"
+    assert facts_of(examination, tmp_path).http2 is None
+    assert idle.value["at_least_s"] == 0.2
+
+
+def test_a_server_that_is_not_trusted_is_not_reached(
+    running_provider: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+
+    examination = look(running_provider.base_url)
+
+    assert not examination.is_reached
+    assert examination.findings[-1].looked_at == "TLS"
+    assert "SSL_CERT_FILE" in examination.findings[-1].advice
+    assert facts_file(examination) is None
+
+
+def test_http_is_told_from_https(running_provider: Emulator) -> None:
+    port = target_of(running_provider.base_url).port
+
+    over_http = look(f"http://127.0.0.1:{port}/v1")
+    with Emulator(model=preset("instant"), tls=False) as plain:
+        over_https = look(plain.base_url.replace("http:", "https:"))
+
+    assert not over_http.is_reached
+    assert not over_https.is_reached
+    assert over_https.findings[-1].looked_at == "TLS"
+    assert "check the port" in over_https.findings[-1].advice
+
+
+def test_ctrl_c_keeps_what_was_found_by_then(provider: Emulator) -> None:
+    def interrupt(_cost: Cost, _model: str) -> bool:
+        raise KeyboardInterrupt
+
+    examination = examine(Settings(target=target_of(provider.base_url), key=KEY, idle_s=0), allow=interrupt)
+
+    assert examination.interrupted
+    assert "/chat/completions" in by_name(examination)
+
+
+def test_through_a_proxy_the_way_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Emulator(model=preset("instant"), tls=False) as running:
+        monkeypatch.setenv("http_proxy", running.base_url.removesuffix("/v1"))
+        monkeypatch.setenv("no_proxy", "")
+        examination = look("http://a.invalid/v1", tokens=False, quick=True)
+
+    assert examination.findings[0].state == "left out"
+    assert "proxy" in examination.findings[0].seen

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+from hypothesis import given, strategies as st
+
+from fastlane.doctor._asking import Piece, Streamed
+from fastlane.doctor._findings import Finding
+from fastlane.doctor._streaming import cadence_of, events_in, judge, usage_in
+
+MS = 1_000_000
+
+
+def event(**document: object) -> bytes:
+    return f"data: {json.dumps(document)}\n\n".encode()
+
+
+def text(content: str) -> bytes:
+    return event(choices=[{"delta": {"content": content}}])
+
+
+ROLE = event(choices=[{"delta": {"role": "assistant", "content": ""}}])
+USAGE = event(choices=[], usage={"completion_tokens": 6})
+DONE = b"data: [DONE]\n\n"
+WHOLE = b": waiting\n\n" + ROLE + text("né") + text("three") + USAGE + DONE
+
+
+def streamed(*pieces: tuple[int, bytes], broke_off: str | None = None) -> Streamed:
+    return Streamed(
+        headers={},
+        pieces=tuple(Piece(at_ns=at_ms * MS, data=data) for at_ms, data in pieces),
+        sent_ns=0,
+        headers_ns=0,
+        broke_off=broke_off,
+    )
+
+
+def judged(stream: Streamed) -> dict[str, Finding]:
+    return {finding.looked_at: finding for finding in judge(stream, tuple(events_in(stream.pieces)))}
+
+
+@given(st.lists(st.integers(min_value=0, max_value=len(WHOLE) * 2), max_size=12), st.sampled_from([b"\n", b"\r\n"]))
+def test_a_stream_has_the_same_events_however_it_is_cut(cuts: list[int], newline: bytes) -> None:
+    whole = WHOLE.replace(b"\n", newline)
+    edges = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
+    pieces = [Piece(at_ns=at, data=whole[start:end]) for at, (start, end) in enumerate(pairwise(edges))]
+
+    expected = [event.data for event in events_in([Piece(at_ns=0, data=WHOLE)])]
+
+    assert len(expected) == 5
+    assert [event.data for event in events_in(pieces)] == expected
+
+
+def test_gaps_are_between_events_with_output() -> None:
+    pieces = streamed((10, ROLE), (30, text("a")), (35, text("b")), (65, text("c")), (70, USAGE + DONE)).pieces
+
+    cadence = cadence_of(tuple(events_in(pieces)), sent_ns=5 * MS)
+
+    assert cadence is not None
+    assert (cadence.events, cadence.reads) == (3, 3)
+    assert (cadence.first_ns, cadence.span_ns) == (25 * MS, 35 * MS)
+    assert cadence.gaps_ns == (5 * MS, 30 * MS)
+    assert (cadence.gap_ns(0.5), cadence.gap_ns(0.9)) == (30 * MS, 30 * MS)
+
+
+def test_reasoning_and_tools_are_output_and_a_role_is_not() -> None:
+    reasoning = event(choices=[{"delta": {"reasoning_content": "hm"}}])
+    tool = event(choices=[{"delta": {"tool_calls": [{"index": 0}]}}])
+
+    cadence = cadence_of(tuple(events_in(streamed((1, ROLE + reasoning + tool)).pieces)), 0)
+
+    assert cadence is not None
+    assert cadence.events == 2
+
+
+def test_a_stream_as_it_should_be_is_only_seen() -> None:
+    found = judged(streamed((40, ROLE + text("a")), (50, text("b")), (60, text("c")), (61, USAGE + DONE)))
+
+    assert {finding.state for finding in found.values()} == {"seen"}
+    assert found["first token"].value["ms"] == 40
+    assert found["chunks"].value["tokens_per_event"] == 2
+    assert found["chunks"].value["gap_p50_ms"] == 10
+    assert found["token counts"].facts[0].path == ("parameters", "stream_options.include_usage")
+
+
+def test_a_stream_without_counts_and_end_is_notable() -> None:
+    found = judged(streamed((40, text("a"))))
+
+    assert found["token counts"].state == found["end"].state == "notable"
+    assert found["token counts"].facts == ()
+
+
+def test_a_stream_in_bundles_is_notable() -> None:
+    bundles = [(at, b"".join(text("a") for _ in range(8))) for at in (50, 150, 250)]
+
+    assert found_state(*bundles) == "notable"
+    assert found_state(*((at, text("a")) for at in range(50, 250, 10))) == "seen"
+
+
+def found_state(*pieces: tuple[int, bytes]) -> str:
+    return judged(streamed(*pieces))["chunks"].state
+
+
+def test_a_stream_that_breaks_off_says_how_and_nothing_of_its_end() -> None:
+    found = judged(streamed((40, text("a")), broke_off="ReadError"))
+
+    assert found["the stream"].seen == "broken off (ReadError)"
+    assert "end" not in found
+    assert found["first token"].value["ms"] == 40
+
+
+def test_a_stream_of_nothing_fails_that_part_alone() -> None:
+    found = judged(streamed((5, b"data: {broken\n\n" + DONE)))
+
+    assert found["the stream"].state == "failed"
+    assert found["end"].state == "seen"
+
+
+def test_a_usage_that_is_null_is_none() -> None:
+    assert usage_in(tuple(events_in(streamed((1, event(usage=None))).pieces))) is None

@@ -14,9 +14,10 @@ _FRAME_BYTES = 16_384
 _FRAME_OVERHEAD = 9
 # What a link carries beside each segment's bytes: the headers of IPv4 and of TCP with timestamps.
 _SEGMENT_OVERHEAD = 52
-# Of a request with openai's headers some 430 are a connection's first over HTTP/2, and some 40 its next ones, which name
-# what stays the same by number (RFC 7541); over HTTP/1.1 it is some 700 each time.
-_HEAD_BYTES = 300
+# A request's head with openai's headers: 40 bytes over HTTP/2, where a connection names by number what was sent before
+# (RFC 7541), here with room for one more header, and 430 the first time; 700 bytes over HTTP/1.1.
+_HTTP2_HEAD_BYTES = 100
+_HTTP1_HEAD_BYTES = 700
 # Linux offers 64 KiB of receive window to a new connection. Once bulk data comes (more than 30 segments: two rounds of
 # slow start) and one more round trip was measured, it offers two bytes more for each byte that came, up to half of
 # tcp_rmem's usual maximum (tcp_rcv_space_adjust() and tcp_grow_window() in net/ipv4/tcp_input.c).
@@ -55,18 +56,19 @@ class _Round(NamedTuple):
     """Bytes of TCP's payload."""
 
 
-def wire_bytes(body_bytes: int, path: Path, *, head_bytes: int = _HEAD_BYTES) -> int:
+def wire_bytes(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> int:
     """Bytes of TCP's payload that a request is: its head, its body, and what HTTP/2 and TLS put around them.
 
     A request leaves in one write, HEADERS, DATA and END_STREAM together, so that no frame has a packet of its own.
+    `head_bytes` is its head as it is on the wire; None for what is usual.
     """
-    plain = head_bytes + body_bytes
+    plain = (_head_bytes(path) if head_bytes is None else head_bytes) + body_bytes
     if path.http2:
         plain += _FRAME_OVERHEAD * -(-body_bytes // _FRAME_BYTES)
     return plain + _RECORD_OVERHEAD * -(-plain // _RECORD_BYTES) if path.tls else plain
 
 
-def rounds(body_bytes: int, path: Path, *, head_bytes: int = _HEAD_BYTES) -> int:
+def rounds(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> int:
     """Round trips until the last byte of a request has left: 1 where all of it leaves at once.
 
     In each round leave as many segments as the smallest of these allows:
@@ -76,14 +78,14 @@ def rounds(body_bytes: int, path: Path, *, head_bytes: int = _HEAD_BYTES) -> int
     - over HTTP/2 the peer's stream and connection windows (RFC 9113, 5.2): what has come is credited, so that at most
       one window of the body is on its way.
 
-    `head_bytes` is the request's head as it is on the wire. Source: RFC 5681 and 6928 for the congestion window, Linux
-    for the receive window and for a congestion window that is not in use. tests/test_upload.py compares it with the
-    wire emulator and with Linux's own TCP at a distance.
+    `head_bytes` is as in `wire_bytes()`. Source: RFC 5681 and 6928 for the congestion window, Linux for the receive
+    window and for a congestion window that is not in use. tests/test_upload.py compares it with the wire emulator and
+    with Linux's own TCP at a distance.
     """
     return _journey(body_bytes, path, head_bytes)[0]
 
 
-def upload_s(body_bytes: int, path: Path, *, head_bytes: int = _HEAD_BYTES) -> float:
+def upload_s(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> float:
     """Seconds from a request's first byte leaving here to its last byte arriving there.
 
     RTT / 2 + (rounds - 1) x RTT, where the link does not limit. Where it does, each round takes its time on the link,
@@ -93,8 +95,14 @@ def upload_s(body_bytes: int, path: Path, *, head_bytes: int = _HEAD_BYTES) -> f
     return _journey(body_bytes, path, head_bytes)[1]
 
 
-def _journey(body_bytes: int, path: Path, head_bytes: int) -> tuple[int, float]:
+def _head_bytes(path: Path) -> int:
+    return _HTTP2_HEAD_BYTES if path.http2 else _HTTP1_HEAD_BYTES
+
+
+def _journey(body_bytes: int, path: Path, head_bytes: int | None) -> tuple[int, float]:
     """`rounds()` and `upload_s()`."""
+    if head_bytes is None:
+        head_bytes = _head_bytes(path)
     round_trip_s = path.round_trip_time_s
     rate = path.uplink_bytes_per_s
     number = 0
@@ -194,8 +202,8 @@ def decide(*, plain_bytes: int, encoded_bytes: int, cpu_s: float, path: Path, mi
     account, and is exactly the first term where the link does not limit. Never encoded: a body below `min_bytes`, one
     that does not get smaller, and one whose CPU time outweighs what it saves. Source of the formula: `upload_s()`.
     """
-    plain_rounds, plain_s = _journey(plain_bytes, path, _HEAD_BYTES)
-    encoded_rounds, encoded_s = _journey(encoded_bytes, path, _HEAD_BYTES)
+    plain_rounds, plain_s = _journey(plain_bytes, path, None)
+    encoded_rounds, encoded_s = _journey(encoded_bytes, path, None)
     saving_s = plain_s - encoded_s - cpu_s
 
     def decision(encode: bool, reason: str) -> Decision:

@@ -56,7 +56,10 @@ class Gauge:
         """The connection stands. `round_trips_ns`: what the protocol measures, growing."""
         self._opening_ns = self.round_trip_ns = opening_round_trip_ns(opening)
         self._round_trips_ns = round_trips_ns
-        self._upload = (FarLeg(), now_ns, 0)
+        leg = FarLeg()
+        if opening.tls_version == "TLSv1.3":
+            leg.sent(now_ns, 1, self._opening_ns)  # the end of the handshake, which nobody has acknowledged yet
+        self._upload = (leg, now_ns, 0)
 
     def begin(self, sock: socket.socket | None, now_ns: int, sent_bytes: int) -> None:
         """A request is about to be sent, after so many bytes."""

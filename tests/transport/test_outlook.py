@@ -196,6 +196,14 @@ def test_what_was_sent_opens_the_far_window_and_silence_closes_it(behind_a_proxy
     assert much_later.idle_ns >= 5_000 * MS
 
 
+@pytest.mark.parametrize(("version", "in_flight"), [("TLSv1.3", 1), ("TLSv1.2", 0)])
+def test_the_end_of_the_handshake_is_on_its_way_at_first(version: str, in_flight: int) -> None:
+    # Over TLS 1.2 the server's answer to it ends the handshake (RFC 5246, 7.3).
+    gauge = gauge_of(opening(40, 40 if version == "TLSv1.3" else 80, version))
+    assert look(gauge, None, NOW_NS + 10 * MS).in_flight_segments == in_flight
+    assert look(gauge, None, NOW_NS + 50 * MS).in_flight_segments == 0
+
+
 @linux
 def test_what_nobody_noted_is_on_its_way_too() -> None:
     # A ping that was answered: the kernel sent something 10 ms ago, and no request was.

@@ -150,6 +150,10 @@ class Observation:
         if response.is_closed:
             attempt.response_body_bytes = response.num_bytes_downloaded
         self._headers = response.headers
+        if self.pipeline.needs_facts and response.status_code < 300:
+            from .providers import hear  # which a pipeline that needs facts has loaded
+
+            hear(self.origin, response.headers)
 
     # The answer
 

@@ -82,13 +82,16 @@ class _Registered:
 _registered: dict[str, _Registered] = {}
 _numbers = itertools.count()
 _found: dict[str, ProviderFacts] = {}
+_heard: dict[str, str | None] = {}
+"""By origin: the kind of server that it says it is; None where it does not."""
 
 
 def facts_of(origin: str) -> ProviderFacts:
     """Return what is known of the provider at an origin, such as "https://api.openai.com:443".
 
-    What was registered counts first, then what the package brings; an origin that is in neither has the facts named
-    "unknown", which promise nothing. The second question for an origin costs a look into a dict.
+    What was registered counts first, then what the package brings, then what the server there has said of itself; an
+    origin of which none of these knows has the facts named "unknown", which promise nothing. The second question for an
+    origin costs a look into a dict.
     """
     at_hand = _found
     facts = at_hand.get(origin)
@@ -119,6 +122,21 @@ def facts_said(headers: Mapping[str, str], owned_by: str | None = None) -> Provi
         if owned_by in place.says.owned_by:
             return facts_named(slug)
     return None
+
+
+def hear(origin: str, headers: Mapping[str, str]) -> None:
+    """Take note of what the server at an origin says of itself in the headers of an answer.
+
+    Its first answer counts, and only where nobody has said whose the origin is. Later ones cost a look into a dict.
+    """
+    if origin in _heard:
+        return
+    said = facts_said(headers) if facts_of(origin).slug == UNKNOWN else None
+    if len(_heard) >= _MOST_ORIGINS:
+        _heard.clear()
+    _heard[origin] = None if said is None else said.slug
+    if said is not None:
+        _found.pop(origin, None)
 
 
 def load(path: str | Path) -> ProviderFacts:
@@ -183,7 +201,7 @@ def _facts_at(url: str) -> ProviderFacts:
     if own:
         return max(own, key=lambda found: found[:2])[2]
     packaged_ones = [(pattern.precision, slug) for pattern, slug in _hosts() if pattern.matches(origin)]
-    return facts_named(max(packaged_ones)[1] if packaged_ones else UNKNOWN)
+    return facts_named(max(packaged_ones)[1] if packaged_ones else _heard.get(url) or UNKNOWN)
 
 
 def _base_of(slug: str) -> Callable[[str], ProviderFacts]:

@@ -13,7 +13,7 @@ import pytest
 
 import fastlane
 from fastlane import CallRecord, Encoding
-from fastlane.emulator import Emulator, RequestLog
+from fastlane.emulator import Dialect, Emulator, RequestLog, preset
 from fastlane.encoding import _driving, verdicts
 from fastlane.providers import ProviderFacts, load
 
@@ -399,3 +399,17 @@ def test_a_body_that_cannot_be_written_otherwise_goes_out_as_it_is(
     assert [is_encoded(entry) for entry in negotiator.log()] == [False]
     assert "OverflowError" in caplog.text
     assert PROMPT[:20] not in caplog.text
+
+
+def test_a_server_that_says_what_it_is_is_taken_at_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    dialect = Dialect(headers={"x-litellm-version": "1.109.1", "openai-processing-ms": ""})
+    with Emulator(model=preset("instant"), accepted_encodings=("json", "gzip"), dialect=dialect) as gateway:
+        for name, value in gateway.environment.items():
+            monkeypatch.setenv(name, value)
+        plays = [Encoding(**UPLINK)]
+        with fastlane.OpenAI(api_key="k", base_url=gateway.base_url, plays=plays, max_retries=0) as client:
+            for _ in range(2):
+                client.chat.completions.create(**CALL)
+
+            assert [record.encoding and record.encoding.form for record in client.calls] == ["json", "json+gzip"]
+        assert [is_encoded(entry) for entry in billed(gateway)] == [False, True]

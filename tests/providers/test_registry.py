@@ -15,9 +15,11 @@ from fastlane import ConfigurationError
 from fastlane.providers import (
     Fact,
     ProviderFacts,
+    _registry,
     facts_named,
     facts_of,
     facts_said,
+    hear,
     load,
     names,
     register,
@@ -256,3 +258,41 @@ def test_only_the_files_of_the_origin_are_read_and_only_once() -> None:
     run = subprocess.run([sys.executable, "-c", READ], capture_output=True, text=True, check=False)
 
     assert (run.stdout.split(), run.stderr) == (["openai.toml", "origins.toml"], "")
+
+
+@pytest.fixture
+def nobody_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_registry, "_heard", {})
+    monkeypatch.setattr(_registry, "_found", {})
+
+
+@pytest.mark.usefixtures("nobody_heard")
+def test_a_server_that_nobody_knows_is_what_it_says_it_is() -> None:
+    origin = "http://10.1.2.3:4000"
+    assert facts_of(origin).slug == "unknown"
+
+    hear(origin, {"X-LiteLLM-Version": "1.109.1"})
+
+    assert facts_of(origin).slug == "litellm"
+    assert facts_of("http://10.1.2.3:4001").slug == "unknown"
+
+
+@pytest.mark.usefixtures("nobody_heard")
+def test_what_a_server_says_first_counts_and_what_others_say_of_it_counts_more() -> None:
+    hear("http://10.1.2.3:4000", {})
+    hear("http://10.1.2.3:4000", {"x-litellm-version": "1.109.1"})
+    hear("https://api.openai.com:443", {"x-litellm-version": "1.109.1"})
+
+    assert facts_of("http://10.1.2.3:4000").slug == "unknown"
+    assert facts_of("https://api.openai.com:443").slug == "openai"
+    with registered(facts_named("openai"), origins=["http://10.1.2.4"]):
+        hear("http://10.1.2.4:80", {"x-litellm-version": "1.109.1"})
+        assert facts_of("http://10.1.2.4:80").slug == "openai"
+
+
+@pytest.mark.usefixtures("nobody_heard")
+def test_no_more_servers_are_remembered_by_their_word_than_one_application_has() -> None:
+    for number in range(1_100):
+        hear(f"http://10.1.2.3:{number + 1}", {"x-litellm-version": "1.109.1"})
+
+    assert len(_registry._heard) <= 1_000

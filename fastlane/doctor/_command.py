@@ -84,9 +84,12 @@ def _examine(settings: Settings, errors: Console, *, yes: bool) -> Examination:
                 return False
             progress.stop()
             errors.print(in_words(cost, model), markup=False, highlight=False)
-            allowed = typer.confirm("Go on?", default=False, err=True)
-            progress.start()
-            return allowed
+            try:
+                return typer.confirm("Go on?", default=False, err=True)
+            except typer.Abort:  # Ctrl-C: what was found by then is still to be shown
+                raise KeyboardInterrupt from None
+            finally:
+                progress.start()
 
         def on_check(name: str) -> None:
             progress.update(task, description=name)

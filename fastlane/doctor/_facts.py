@@ -14,14 +14,16 @@ from ._findings import Finding, Seen
 # What a facts file has no place for, but its reader may want to know.
 _REMARKED = ("idle life", "round trip", "HTTP/2 limits", "what it is")
 
+# Facts of the other groups are the server's, whichever model is asked.
+_OF_THE_MODEL = ("streaming", "prompt cache", "service tiers", "structured outputs")
+
 
 def facts_file(examination: Examination, *, today: date | None = None) -> str | None:
     """The text of a facts file with what was measured, and nothing else; None where nothing was.
 
     Raises MissingExtraError without `tomli_w`.
     """
-    seen = [fact for finding in examination.findings for fact in finding.facts]
-    if not seen:
+    if not any(finding.facts for finding in examination.findings):
         return None
     today = today or datetime.fromtimestamp(wall_ns() / 1e9, tz=UTC).date()
     target = examination.settings.target
@@ -32,8 +34,10 @@ def facts_file(examination: Examination, *, today: date | None = None) -> str | 
         "base_url": target.base_url,
         "origins": [target.origin],
     }
-    for fact in seen:
-        _put(document, fact, source=target.base_url, today=today, model=examination.model)
+    for finding in examination.findings:
+        model = examination.model if finding.group in _OF_THE_MODEL else None
+        for fact in finding.facts:
+            _put(document, fact, source=target.base_url, today=today, model=model)
     facts = ProviderFacts.model_validate(document)
     return f"{_remarks(examination.findings, today)}\n{facts.to_toml()}"
 
@@ -43,8 +47,8 @@ def _put(document: dict[str, Any], fact: Seen, *, source: str, today: date, mode
     table = document
     for name in tables:
         table = table.setdefault(name, {})
-    asked = f"asked {model}" if model is not None else ""
-    note = "; ".join(filter(None, (fact.note, asked, "fastlane doctor")))
+    by = "fastlane doctor" if model is None else f"fastlane doctor, model {model}"
+    note = f"{fact.note}; {by}" if fact.note else by
     table[last] = {"value": fact.value, "source": source, "checked": today, "evidence": "measured", "note": note}
 
 

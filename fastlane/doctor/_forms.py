@@ -155,7 +155,7 @@ def judge(outcomes: Outcomes, encode: Encode, *, tokens: bool) -> Finding:
     if not tokens and any(outcome == "undecided" for outcome, _ in outcomes.forms.values()):
         advice = "A call that costs a token tells more." if outcomes.endpoint == CHAT else ""
     elif taken:
-        advice = f"Encoding() can send {' or '.join(taken)} here."
+        advice = "Encoding() can send these."
     else:
         advice = ""
     return Finding(

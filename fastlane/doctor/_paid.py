@@ -120,9 +120,10 @@ def _first_call(session: Session) -> Iterator[Finding]:
     heeded = asking.limit_field not in asking.unheeded_limits
     facts = [Seen(path=("parameters", asking.limit_field), value=True)] if heeded else []
     facts += [Seen(path=("parameters", name), value=False) for name in asking.refused_limits]
-    seen = f"answered in {milliseconds(taken_ns)}; its limit is {asking.limit_field}, of {asking.least_tokens} at least"
+    least = f"{asking.least_tokens} token{'' if asking.least_tokens == 1 else 's'}"
+    seen = f"answered in {milliseconds(taken_ns)}, limited to {least} by {asking.limit_field}"
     if asking.refused_limits:
-        seen += f", {' and '.join(asking.refused_limits)} refused"
+        seen += f"; {' and '.join(asking.refused_limits)} refused"
     unheeded = " and ".join(asking.unheeded_limits)
     yield Finding(
         group="the provider",

@@ -9,7 +9,9 @@ from typing import Any
 import httpx2
 
 from .._clock import now_ns
-from ..transport import PHASES, Phases
+from ..providers import facts_of, facts_said
+from ..providers._registry import UNKNOWN
+from ..transport import PHASES, Phases, Transport
 from ._findings import Finding, Group, in_ms, milliseconds
 from ._session import Session
 from ._words import refused
@@ -104,18 +106,16 @@ def of_models(session: Session, status: int, listed: Mapping[str, str | None] | 
 
 def identity(session: Session, headers: Mapping[str, str], listed: Mapping[str, str | None] | None) -> Finding:
     """How the server says what it is, and what is written down of that kind."""
-    from ..providers import facts_of, facts_said
-
     owner = next(iter(listed.values()), None) if listed else None
     by_origin = facts_of(session.target.origin)
     by_word = facts_said(headers, owned_by=owner)
-    session.known = by_word if by_origin.slug == "unknown" and by_word is not None else by_origin
+    session.known = by_word if by_origin.slug == UNKNOWN and by_word is not None else by_origin
     said = _printable(headers.get("server"))
     value = {"server": said, "by_origin": by_origin.slug, "by_its_word": by_word.slug if by_word else None}
     name = session.known.name or session.known.slug
     if session.known is by_word:
         seen = f"{name}, by what it says of itself"
-    elif by_origin.slug != "unknown":
+    elif by_origin.slug != UNKNOWN:
         seen = f"{name}, by its address"
         if by_word is not None and by_word.slug != by_origin.slug:
             seen += f"; by what it says of itself {by_word.name or by_word.slug}"
@@ -128,8 +128,6 @@ def identity(session: Session, headers: Mapping[str, str], listed: Mapping[str, 
 
 def connections(*, through_proxy: bool, timeout_s: float) -> httpx2.Client:
     """An HTTP client on connections of its own: the transport's, or the library's where there is a proxy."""
-    from ..transport import Transport
-
     if through_proxy:
         return httpx2.Client(http2=True, timeout=timeout_s)
     return httpx2.Client(transport=Transport(ping_s=None), timeout=timeout_s)

@@ -65,7 +65,7 @@ def _table(group: str, findings: list[Finding]) -> Table:
     )
     table.add_column(width=1)
     # One width for all groups, so that their columns stand below each other.
-    table.add_column(width=23)
+    table.add_column(width=31)
     table.add_column(ratio=1)
     for finding in findings:
         style = _STYLES[finding.state]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..providers._registry import UNKNOWN
 from ._findings import Finding, Seen
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 def compare(known: ProviderFacts | None, findings: Iterable[Finding]) -> Finding | None:
     """Say where the two differ; None where nothing is written down of what was measured."""
-    if known is None:
+    if known is None or known.slug == UNKNOWN:
         return None
     written = dict(known.all_facts())
     measured = {fact.path: fact for finding in findings for fact in finding.facts}

@@ -15,6 +15,7 @@ from fastlane.doctor._session import Settings
 from fastlane.doctor._target import target_of
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.emulator.wire import Wire
+from fastlane.plays import Encoding
 from fastlane.providers import ProviderFacts, load
 
 KEY = "sk-nobody-may-see-this"
@@ -34,6 +35,7 @@ def facts_of(examination: Examination, tmp_path: Any) -> ProviderFacts:
     assert text is not None
     path = tmp_path / "measured.toml"
     path.write_text(text)
+    assert repr(Encoding(facts=path)) == repr(Encoding(facts=load(path)))
     return load(path)
 
 

@@ -29,6 +29,8 @@ _MESSAGEPACK = "application/vnd.msgpack"
 # Characters of one to four bytes, and those that JSON escapes: what a server that mangles bodies would count otherwise.
 PROMPT = 'Say yes. Zürich, Ωmega, 東京, 🚄, "quoted", back\\slash, line\nend.'
 
+_NOT_THERE = (404, 405, 501)
+
 Outcome = Literal["accepted", "refused", "broken", "undecided"]
 
 
@@ -44,7 +46,7 @@ class Outcomes:
     @property
     def is_broken(self) -> bool:
         """Whether every form makes the server fail."""
-        return all(outcome == "broken" for outcome, _ in self.forms.values())
+        return bool(self.forms) and all(outcome == "broken" for outcome, _ in self.forms.values())
 
 
 def encode_for(known: ProviderFacts | None) -> Encode:
@@ -62,19 +64,18 @@ def look_for_free(session: Session, endpoint: str) -> Iterator[Finding]:
         "POST", f"{session.target.base_url}{endpoint}", headers={**session.settings.headers, "Accept": "*/*"}
     )
     outcomes: dict[Form, tuple[Outcome, str]] = {}
-    statuses: set[int | None] = set()
-    for form in FORMS:
+    # A model that does not exist is a 404 too: what names none tells whether the endpoint exists.
+    is_there = _send(session, in_form(request, b"{}", "json", encode)).status not in _NOT_THERE
+    for form in FORMS if is_there else ():
         asked = probe(request, endpoint, session.model, form, encode)
         try:
             answer = _send(session, next(asked))
             while True:
-                statuses.add(answer.status)
                 answer = _send(session, asked.send(answer))
         except StopIteration as ended:
             outcome, reason = ended.value
             outcomes[form] = (outcome, reason)
-    there = bool(statuses - {404, 405, 501})
-    found = Outcomes(endpoint=endpoint, forms=outcomes, is_there=there)
+    found = Outcomes(endpoint=endpoint, forms=outcomes, is_there=is_there)
     session.free_forms[endpoint] = found
     yield judge(found, encode, tokens=False)
 

@@ -50,7 +50,11 @@ def _heading(examination: Examination) -> str:
     target = examination.settings.target
     if not examination.is_reached:
         return f"{target.base_url} could not be reached"
-    return f"{target.base_url}" + (f", model {examination.model}" if examination.model else "")
+    heading = target.base_url
+    if examination.model:
+        heading += f", model {examination.model}"
+    # A key that belongs to somebody else has been shown to this one: its owner should see that.
+    return heading + (f", key from {examination.settings.key_source}" if examination.settings.key else ", no key")
 
 
 def _table(group: str, findings: list[Finding]) -> Table:

@@ -11,7 +11,7 @@ import openai
 from ._answer_fields import at_path
 from ._findings import Finding, Group, Seen
 from ._session import Session
-from ._words import of_error
+from ._words import of_error, of_status
 
 if TYPE_CHECKING:
     from ..providers import ProviderFacts
@@ -22,6 +22,7 @@ _USUAL_VALUES = ("auto", "default", "flex", "priority")
 # A name that no provider has: whoever takes it does not look at the field.
 MADE_UP = "fastlane-doctor"
 PROMPT = "Say yes."
+_REFUSALS = (400, 403, 404, 422)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,10 @@ def _try(session: Session, field: str, value: str, path: str) -> Try:
     try:
         whole = session.asking.whole(PROMPT, 1, **{field: value})
     except openai.APIStatusError as error:
-        return Try(asked=value, refused=error.status_code)
+        if error.status_code in _REFUSALS:
+            return Try(asked=value, refused=error.status_code)
+        # No capacity, no quota, a fault: says nothing of whether the tier may be asked for.
+        return Try(asked=value, error=of_status(error.status_code))
     except openai.APIError as error:
         return Try(asked=value, error=of_error(error))
     answered = at_path(whole.data, path)
@@ -77,7 +81,7 @@ def judge(field: str, path: str, without: str | None, tries: Sequence[Try]) -> I
     made_up = next(each for each in tries if each.asked == MADE_UP)
     real = [each for each in tries if each.asked != MADE_UP]
     # Where a made-up name passes, being taken says nothing; being named in the answer still does.
-    heeded = made_up.refused in (400, 422)
+    heeded = made_up.refused is not None
     taken = tuple(
         each.asked
         for each in real

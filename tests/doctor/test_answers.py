@@ -234,3 +234,12 @@ def test_what_is_written_and_was_measured_otherwise_is_named() -> None:
     assert finding.seen == "http2: no, and yes is documented"
     assert finding.value == {"provider": "other", "compared": 1, "differing": ["http2"]}
     assert compare(known(), [measured]) is None
+
+
+def test_a_tier_that_has_no_room_is_neither_taken_nor_refused() -> None:
+    finding, facts = tiers(
+        "default", Try(asked=MADE_UP, refused=400), Try(asked="flex", error="429: too many requests, or no quota")
+    )
+
+    assert "values" not in facts
+    assert finding.seen == "flex: 429: too many requests, or no quota"

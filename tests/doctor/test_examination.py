@@ -222,6 +222,7 @@ def test_a_model_that_does_not_exist_is_told_from_a_key_that_is_wrong() -> None:
 
     assert "name one with --model" in missing["a stream"].seen
     assert missing["models"].seen == "2 listed: one, two"
+    assert missing["/chat/completions"].seen == "json+gzip, msgpack, msgpack+gzip taken"
     assert "'three' is not one of them" in wrong["models"].seen
     assert wrong["first call"].seen == "NotFoundError, status 404"
     assert "--model" in wrong["first call"].advice
@@ -329,3 +330,14 @@ def test_through_a_proxy_the_way_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
 
     assert examination.findings[0].state == "left out"
     assert "proxy" in examination.findings[0].seen
+
+
+def test_a_path_that_leads_nowhere_is_no_refusal_of_bodies() -> None:
+    with Emulator(model=preset("instant"), tls=False) as running:
+        examination = look(running.base_url.removesuffix("/v1") + "/v2", tokens=False, quick=True)
+
+    found = by_name(examination)
+    assert found["models"].seen.startswith("404")
+    assert "/v1" in found["models"].advice
+    assert found["/chat/completions"].seen == "no such endpoint"
+    assert facts_file(examination) is None

@@ -93,6 +93,26 @@ def one_clock(root: Path) -> list[str]:
     ]
 
 
+def no_code_asks_which_provider_it_is(root: Path) -> list[str]:
+    """What is known of a provider is a fact in a file; a text in the code that names one would be an `if`."""
+    # OpenAI's is the protocol itself, and one name is a word of the language. What emulates others may name them.
+    names = {path.stem for path in (root / "fastlane/providers").glob("*.toml")}
+    names -= {"azure_openai", "openai", "origins", "together", "unknown"}
+    found = []
+    for path in modules(root, "fastlane") if names else ():
+        if path.is_relative_to(root / "fastlane/emulator"):
+            continue
+        tree = ast.parse(path.read_text())
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        found += [
+            f"{path.relative_to(root)}: {node.value!r:.60}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+            if re.search(rf"\b({'|'.join(sorted(names))})\b", node.value, re.IGNORECASE)
+        ]
+    return found
+
+
 def nothing_names_a_machine_or_holds_a_key(root: Path) -> list[str]:
     found = []
     for path in sorted(root.rglob("*")):
@@ -128,6 +148,7 @@ CHECKS: tuple[Check, ...] = (
     every_module_says_in_one_sentence_what_it_is_responsible_for,
     no_module_is_longer_than_one_reads_at_once,
     one_clock,
+    no_code_asks_which_provider_it_is,
     nothing_names_a_machine_or_holds_a_key,
     every_room_is_in_the_drawing,
     every_page_is_in_the_navigation,
@@ -164,6 +185,10 @@ BROKEN: dict[Check, dict[str, str]] = {
     every_module_says_in_one_sentence_what_it_is_responsible_for: {"fastlane/_call.py": '"""No sentence"""'},
     no_module_is_longer_than_one_reads_at_once: {"fastlane/_call.py": "pass\n" * (MAX_LINES + 1)},
     one_clock: {"fastlane/_call.py": "def late() -> None:\n    from time import monotonic\n"},
+    no_code_asks_which_provider_it_is: {
+        "fastlane/_call.py": "if 'api.some_host.com' in url and name == 'some_host': ...",
+        "fastlane/providers/some_host.toml": "",
+    },
     nothing_names_a_machine_or_holds_a_key: {"docs/index.md": "key: s" + "k-proj-" + "a1B2" * 10},
     every_room_is_in_the_drawing: {"fastlane/_attic.py": "", "docs/design.md": "the house"},
     every_page_is_in_the_navigation: {"docs/lost.md": ""},

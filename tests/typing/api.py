@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import assert_type
 
 import httpx2
@@ -21,6 +22,8 @@ from fastlane import (
     Call,
     CallRecord,
     Connection,
+    Encoding,
+    EncodingRecord,
     OpenAI,
     Play,
     Timeline,
@@ -46,6 +49,7 @@ class Shorter(Play):
 
 def hook(record: CallRecord) -> None:
     assert_type(record.last_attempt, Attempt | None)
+    assert_type(record.encoding, EncodingRecord | None)
 
 
 def clients_take_what_openai_takes() -> None:
@@ -55,6 +59,7 @@ def clients_take_what_openai_takes() -> None:
     OpenAI(timeout=openai.Timeout(3.0), default_headers={"x-app": "1"}, default_query={"page": 1})
     OpenAI(plays=[Connection(), Shorter()], hooks=[hook], strict=True)
     OpenAI(plays=())
+    OpenAI(plays=[Encoding(probe=True, forms=("json+gzip",), facts=Path("gateway.toml"), remember="verdicts.json")])
     AsyncOpenAI(http_client=httpx2.AsyncClient(), plays=[Connection(http2="never")])
     AzureOpenAI(azure_endpoint="https://example.com", api_version="1", azure_deployment="d", plays=[Connection()])
     AsyncAzureOpenAI(azure_endpoint="https://example.com", api_version="1", azure_ad_token="t")

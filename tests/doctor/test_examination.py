@@ -47,6 +47,13 @@ def emulator(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Iterator[Emula
         yield running
 
 
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Emulator]:
+    """A provider without TLS."""
+    with Emulator(model=preset("instant"), tls=False) as running:
+        yield running
+
+
 @pytest.fixture
 def faulty(provider: Emulator) -> Iterator[Emulator]:
     """The embedded provider, whose faults are this test's alone."""
@@ -274,10 +281,9 @@ def test_a_far_server_with_narrow_windows_is_described_as_it_is(monkeypatch: pyt
     assert found["uploads"].value["round_trips"]["120000"] >= 4
 
 
-def test_without_tls_there_is_neither_http2_nor_a_fact_about_it(tmp_path: Any) -> None:
-    with Emulator(model=preset("instant"), tls=False) as running:
-        examination = look(running.base_url, tokens=False, quick=True)
-        idle = by_name(look(running.base_url, tokens=False, idle_s=0.2))["idle life"]
+def test_without_tls_there_is_neither_http2_nor_a_fact_about_it(plain: Emulator, tmp_path: Any) -> None:
+    examination = look(plain.base_url, tokens=False, quick=True)
+    idle = by_name(look(plain.base_url, tokens=False, idle_s=0.2))["idle life"]
 
     found = by_name(examination)
     assert found["TLS"].seen == "none: the URL begins with http://"
@@ -299,12 +305,11 @@ def test_a_server_that_is_not_trusted_is_not_reached(
     assert facts_file(examination) is None
 
 
-def test_http_is_told_from_https(running_provider: Emulator) -> None:
+def test_http_is_told_from_https(running_provider: Emulator, plain: Emulator) -> None:
     port = target_of(running_provider.base_url).port
 
     over_http = look(f"http://127.0.0.1:{port}/v1")
-    with Emulator(model=preset("instant"), tls=False) as plain:
-        over_https = look(plain.base_url.replace("http:", "https:"))
+    over_https = look(plain.base_url.replace("http:", "https:"))
 
     assert not over_http.is_reached
     assert not over_https.is_reached
@@ -322,19 +327,18 @@ def test_ctrl_c_keeps_what_was_found_by_then(provider: Emulator) -> None:
     assert "/chat/completions" in by_name(examination)
 
 
-def test_through_a_proxy_the_way_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Emulator(model=preset("instant"), tls=False) as running:
-        monkeypatch.setenv("http_proxy", running.base_url.removesuffix("/v1"))
-        monkeypatch.setenv("no_proxy", "")
-        examination = look("http://a.invalid/v1", tokens=False, quick=True)
+def test_through_a_proxy_the_way_is_left_out(plain: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", plain.base_url.removesuffix("/v1"))
+    monkeypatch.setenv("no_proxy", "")
+
+    examination = look("http://a.invalid/v1", tokens=False, quick=True)
 
     assert examination.findings[0].state == "left out"
     assert "proxy" in examination.findings[0].seen
 
 
-def test_a_path_that_leads_nowhere_is_no_refusal_of_bodies() -> None:
-    with Emulator(model=preset("instant"), tls=False) as running:
-        examination = look(running.base_url.removesuffix("/v1") + "/v2", tokens=False, quick=True)
+def test_a_path_that_leads_nowhere_is_no_refusal_of_bodies(plain: Emulator) -> None:
+    examination = look(plain.base_url.removesuffix("/v1") + "/v2", tokens=False, quick=True)
 
     found = by_name(examination)
     assert found["models"].seen.startswith("404")

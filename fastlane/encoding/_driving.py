@@ -96,7 +96,7 @@ def path_of(http: Any, request: Any) -> Path:
     if outlook is not None:
         known |= {
             "round_trip_time_s": outlook.round_trip_time_ns / 1e9 if outlook.round_trip_time_ns is not None else None,
-            "congestion_window": outlook.congestion_window,
+            "congestion_window": _room(outlook.congestion_window, outlook.in_flight_segments),
             "segment_bytes": outlook.segment_bytes,
             "receive_window_bytes": outlook.receive_window_bytes,
             "stream_window_bytes": outlook.peer_stream_window,
@@ -105,6 +105,11 @@ def path_of(http: Any, request: Any) -> Path:
             "http2": outlook.http_version != "HTTP/1.1" if outlook.http_version is not None else None,
         }
     return Path(**{name: value for name, value in known.items() if value is not None})
+
+
+def _room(window: int | None, in_flight: int | None) -> int | None:
+    """Segments that may leave at once, beside what is on its way already."""
+    return None if window is None else max(1, window - (in_flight or 0))
 
 
 def _prepared(request: Any) -> Any:

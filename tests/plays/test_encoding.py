@@ -290,6 +290,18 @@ def test_what_nobody_knows_is_left_to_a_probe(known: ProviderFacts | None, probe
     assert found.forms == ("json+gzip", "msgpack+gzip", "msgpack")
 
 
+def test_where_the_plays_own_facts_say_nothing_what_is_known_still_holds() -> None:
+    own = facts("json", "json+gzip", endpoint="/completions")
+    known = facts(*ALL, media_types={"msgpack": fact("application/msgpack")})
+
+    found = encode(Encoding(facts=own), call(facts=known))
+
+    assert found.msgpack_type == "application/msgpack"
+    assert found.forms == encode(Encoding(), call(facts=known)).forms
+    again = encode(Encoding(facts=own), call(endpoint="/completions", facts=known))
+    assert again.forms == ("json+gzip",)
+
+
 def test_the_plays_own_facts_take_the_place_of_what_is_known() -> None:
     own = facts("json", "json+gzip")
 

@@ -164,9 +164,11 @@ class Attempt:
     peer_connection_window: int | None = None
     """Body bytes that the peer took at once for the whole connection, when the request was sent (HTTP/2)."""
     round_trip_time_s: float | None = None
-    """The kernel's smoothed round-trip time of the connection when the request was sent (Linux)."""
+    """Round-trip time to the server's end of HTTP when the request was sent: the kernel's smoothed one (Linux). Where a
+    proxy stands in between or the kernel does not say, the smallest that HTTP itself has seen of late."""
     congestion_window: int | None = None
-    """Segments that the kernel would send unacknowledged when the request was sent (Linux)."""
+    """Segments that TCP let be on their way at once when the request was sent, after what silence had taken: the
+    kernel's (Linux). Where a proxy stands in between or the kernel does not say, what slow start leads to."""
     resent: int = 0
     """How often the request was sent again, because the server had certainly not processed it: 0 or 1."""
     request_body_bytes: int | None = None

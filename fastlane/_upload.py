@@ -34,6 +34,8 @@ class Path:
     congestion_window: int = 10
     """Segments that may leave at once now. 10 is what RFC 6928 gives a new connection and, after an idle spell, an old
     one."""
+    in_flight_segments: int = 0
+    """How many segments are on their way already, and leave room when they have been acknowledged."""
     segment_bytes: int = 1_448
     """Payload of a TCP segment: an Ethernet MTU of 1,500 without the headers of IPv4 and of TCP with timestamps."""
     receive_window_bytes: int = 65_536
@@ -103,6 +105,8 @@ def _journey(body_bytes: int, path: Path, head_bytes: int | None) -> tuple[int, 
     """`rounds()` and `upload_s()`."""
     if head_bytes is None:
         head_bytes = _head_bytes(path)
+    # What is on its way already came before the request in the same order: as if it were a part of its head.
+    head_bytes += path.in_flight_segments * path.segment_bytes
     round_trip_s = path.round_trip_time_s
     rate = path.uplink_bytes_per_s
     number = 0

@@ -71,6 +71,8 @@ class ThreadLink(OpeningLink):
         assert sock is not None
         tick_ns = int(tick_s(self._settings) * 1e9)
         ticked_ns = now_ns()
+        if self.http is not None and self.http.is_ready:
+            self.ready.set()  # over HTTP/1.1 a server says nothing before it is asked
         while True:
             data: bytes | None
             try:

@@ -90,6 +90,14 @@ def test_warm_waits_for_what_the_server_allows(make_caller: Any, peer: Callable[
     assert server.requests == []
 
 
+def test_warm_waits_for_no_word_of_a_server_that_says_nothing_before_it_is_asked(make_caller: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        # Within the time after which a connection without traffic looks at the time.
+        with make_caller(api_key="k", base_url=url, timeout=openai.Timeout(60, connect=4)) as caller:
+            assert warm(caller) is True
+
+
 def test_many_threads_that_warm_at_once_open_one_connection(peer: Callable[..., Peer]) -> None:
     server = peer()
     with OpenAI(api_key="k", base_url=server.url) as client, ThreadPoolExecutor(20) as beside:

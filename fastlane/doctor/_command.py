@@ -18,10 +18,11 @@ from ._examination import Examination, examine
 from ._facts import facts_file
 from ._report import document, print_report
 from ._session import Settings
-from ._target import target_of
+from ._target import Target, target_of
 
 _WIDTH_WITHOUT_TERMINAL = 120
 _INTERRUPTED = 130
+_OPENAI_KEY = "OPENAI_API_KEY"
 
 
 def doctor(
@@ -29,7 +30,13 @@ def doctor(
     model: Annotated[
         str | None, typer.Option(help="The model to ask. Not needed where the provider lists a single one.")
     ] = None,
-    api_key_env: Annotated[str, typer.Option(help="Environment variable that holds the key.")] = "OPENAI_API_KEY",
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Environment variable that holds the key. If not given: {_OPENAI_KEY} where the URL is OpenAI's, "
+            "$OPENAI_BASE_URL or on this machine, and no key elsewhere."
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Look at what costs tokens too, without asking.")] = False,
     quick: Annotated[
         bool,
@@ -54,11 +61,13 @@ def doctor(
     """
     errors = Console(stderr=True, soft_wrap=True)
     try:
+        target = target_of(url)
+        source = api_key_env or _own_key_of(target)
         settings = Settings(
-            target=target_of(url),
+            target=target,
             model=model,
-            key=os.environ.get(api_key_env, "").strip() or None,
-            key_source=api_key_env,
+            key=os.environ.get(source, "").strip() or None if source else None,
+            key_source=source or "an environment variable, and name it with --api-key-env",
             quick=quick,
             idle_s=idle_s,
             answer_timeout_s=timeout_s,
@@ -70,6 +79,16 @@ def doctor(
     code = _report(examination, facts_out, errors, as_json=as_json)
     if code:
         raise typer.Exit(code)
+
+
+def _own_key_of(target: Target) -> str | None:
+    """The variable of OpenAI's key, where it is meant for the target: no other provider is shown it unasked."""
+    from ..providers import facts_of
+
+    base_url = os.environ.get("OPENAI_BASE_URL", "").rstrip("/")
+    if target.is_local or target.base_url == base_url or facts_of(target.origin).slug == "openai":
+        return _OPENAI_KEY
+    return None
 
 
 def _examine(settings: Settings, errors: Console, *, yes: bool) -> Examination:

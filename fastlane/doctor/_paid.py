@@ -49,7 +49,7 @@ def what_is_missing(session: Session) -> str:
     if session.model is None:
         return "it needs a model: name one with --model"
     if settings.key is None and session.needs_key:
-        return f"it needs a key, and there is none in {settings.key_source}"
+        return f"it needs a key: put one into {settings.key_source}"
     return ""
 
 

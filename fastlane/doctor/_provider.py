@@ -88,7 +88,7 @@ def of_models(session: Session, status: int, listed: Mapping[str, str | None] | 
         meaning, advice = refused(status, key_source=key_source)
         if session.settings.key is None:
             meaning = "a key is needed, and there is none"
-            advice = f"Put a key into {key_source}, or name another variable with --api-key-env."
+            advice = f"Put a key into {key_source}."
         return _finding("models", f"{status}: {meaning}", "notable", advice, value)
     if 300 <= status < 400:
         return _finding("models", f"{status}: a redirect", "notable", "Use the URL that it leads to.", value)

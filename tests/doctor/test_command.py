@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from fastlane.doctor._check import Cost
-from fastlane.doctor._command import doctor, in_words
+from fastlane.doctor._command import _own_key_of, doctor, in_words
 from fastlane.doctor._examination import Examination
 from fastlane.doctor._findings import Finding
 from fastlane.doctor._report import print_report
@@ -151,3 +151,23 @@ def test_what_was_cut_short_is_called_so() -> None:
     assert "INTERRUPTED" in printed
     assert "[bold]as they are[/bold]" in printed
     assert "! costs something" in printed
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://api.openai.com/v1", True),
+        ("https://gateway.example.com/v1", True),
+        ("http://localhost:8000/v1", True),
+        ("https://127.0.0.1:8443/v1", True),
+        ("https://gateway.example.com/v2", False),
+        ("https://api.example.com/v1", False),
+        ("https://api.openai.com.example.com/v1", False),
+    ],
+)
+def test_openais_key_is_shown_to_nobody_whom_it_is_not_meant_for(
+    url: str, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example.com/v1/")
+
+    assert (_own_key_of(target_of(url)) == "OPENAI_API_KEY") is shown

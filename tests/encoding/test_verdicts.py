@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 from pathlib import Path
 
@@ -177,3 +178,103 @@ def test_what_is_too_old_is_not_kept_in_the_file(tmp_path: Path, later: list[flo
     verdicts.put(OTHER, "accepted", "It was quoted.", str(file))
 
     assert [each["endpoint"] for each in json.loads(file.read_text())["verdicts"]] == ["/completions"]
+
+
+def test_whoever_asks_and_never_comes_back_does_not_keep_everybody_from_asking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verdicts = Verdicts()
+    assert verdicts.begin_asking(KEY)
+
+    at_ns = _clock.now_ns()
+    monkeypatch.setattr(_verdicts, "now_ns", lambda: at_ns + 3_600 * 10**9)
+
+    assert verdicts.begin_asking(KEY)
+    assert not verdicts.begin_asking(KEY)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_asks_for_itself_what_its_parent_is_asking() -> None:
+    shared = _verdicts.verdicts
+    assert shared.begin_asking(KEY)
+    try:
+        with shared._lock:  # which some thread of the parent may hold at any moment
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if shared._lock.acquire(timeout=5) and not shared._asking else 1)
+        _, status = os.waitpid(child, 0)
+    finally:
+        shared.end_asking(KEY)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_of_very_many_servers_only_the_last_ones_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_verdicts, "MOST_KEYS", 10)
+    verdicts = Verdicts()
+
+    for number in range(50):
+        verdicts.put(KEY._replace(origin=f"https://{number}:443"), "accepted", "Because.")
+        verdicts.failed(KEY._replace(origin=f"https://{-1 - number}:443"), "It met 500.", weight=1)
+
+    assert verdicts.get(KEY._replace(origin="https://39:443")) is None
+    assert verdicts.get(KEY._replace(origin="https://40:443")) is not None
+    assert (len(verdicts._known), len(verdicts._failures)) == (10, 10)
+
+
+def test_what_a_clock_that_is_ahead_has_written_neither_counts_nor_stays(tmp_path: Path, later: list[float]) -> None:
+    file = str(tmp_path / "verdicts.json")
+    later[0] = 86_400 * 365
+    Verdicts().put(KEY, "accepted", "Of next year.", file)
+    later[0] = 0
+    mine = Verdicts()
+
+    mine.put(KEY, "refused", "Of today.")
+    mine.get(KEY, file)
+    assert mine.get(KEY) is not None
+    mine.put(OTHER, "accepted", "Of today.", file)
+
+    kept = Verdicts().get(KEY, file)
+    assert kept is not None
+    assert (kept.outcome, kept.reason) == ("refused", "Of today.")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_file_that_is_no_file_is_neither_waited_for_nor_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    verdicts = Verdicts()
+
+    assert verdicts.get(KEY, str(pipe)) is None
+    verdicts.put(KEY, "accepted", "Because.", str(pipe))
+
+    assert pipe.is_fifo()
+    assert [each.name for each in tmp_path.iterdir()] == ["pipe"]
+    assert "cannot be written" in caplog.text
+
+
+def test_what_a_link_leads_to_is_written_and_keeps_its_permissions(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    real, link = tmp_path / "shared" / "verdicts.json", tmp_path / "link.json"
+    Verdicts().put(KEY, "accepted", "Because.", str(real))
+    real.chmod(0o640)
+    link.symlink_to(real)
+
+    Verdicts().put(OTHER, "accepted", "Because.", str(link))
+
+    assert link.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert Verdicts().get(OTHER, str(real)) is not None
+
+
+@pytest.mark.parametrize("name", ["no\0path", "x" * 5_000])
+def test_a_path_that_cannot_be_one_costs_no_call(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    verdicts = Verdicts()
+
+    assert verdicts.get(KEY, name) is None
+    assert verdicts.put(KEY, "accepted", "Because.", name).accepts
+
+    assert "cannot be written" in caplog.text

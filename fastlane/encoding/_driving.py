@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from .._clock import now_ns
@@ -15,8 +17,14 @@ _TIMEOUTS = {"connect": TIMEOUT_S, "read": TIMEOUT_S, "write": TIMEOUT_S, "pool"
 # An answer that dribbles in is given up after this long.
 _MOST_ANSWER_NS = round(2 * TIMEOUT_S * 1e9)
 
+# And so is one of which not even the head has come, where that can be done: each byte may have come in time.
+_MOST_ASKING_S = 5 * TIMEOUT_S
+
 # Bodies from this size on are compressed in a thread: the event loop would be held up for more than a millisecond.
 _LARGE_BYTES = 262_144
+
+# Of one event loop, at once: a thread that compresses keeps a core busy.
+_MOST_THREADS = 4
 
 
 def run(sending: Sending, request: Any, http: Any, attempt: Callable[[Send], Any]) -> Any:
@@ -40,7 +48,8 @@ def run(sending: Sending, request: Any, http: Any, attempt: Callable[[Send], Any
                     case Write():
                         result = step.run()
                     case Drop():
-                        step.response.close()
+                        with suppress(Exception):  # whatever becomes of it, the body is to be sent again
+                            step.response.close()
             except BaseException as raised:  # noqa: BLE001 - the steps raise it again
                 error = raised
     finally:
@@ -70,7 +79,8 @@ async def async_run(sending: Sending, request: Any, http: Any, attempt: Callable
                     case Write():
                         result = await _write(step)
                     case Drop():
-                        await step.response.aclose()
+                        with suppress(Exception):
+                            await step.response.aclose()
             except BaseException as raised:  # noqa: BLE001 - the steps raise it again
                 error = raised
     finally:
@@ -83,7 +93,19 @@ async def _write(step: Write) -> Any:
         return step.run()
     import anyio.to_thread  # what openai's client stands on, and what knows asyncio from trio
 
-    return await anyio.to_thread.run_sync(step.run)
+    # The threads of the application may all be waiting for calls like this one: these are others.
+    limiter = _limiter_of_the_loop().get(None)
+    if limiter is None:
+        limiter = anyio.CapacityLimiter(_MOST_THREADS)
+        _limiter_of_the_loop().set(limiter)
+    return await anyio.to_thread.run_sync(step.run, limiter=limiter)
+
+
+@cache
+def _limiter_of_the_loop() -> Any:
+    from anyio.lowlevel import RunVar
+
+    return RunVar[Any]("fastlane_encoding_threads")
 
 
 def path_of(http: Any, request: Any) -> Path:
@@ -96,7 +118,8 @@ def path_of(http: Any, request: Any) -> Path:
     if outlook is not None:
         known |= {
             "round_trip_time_s": outlook.round_trip_time_ns / 1e9 if outlook.round_trip_time_ns is not None else None,
-            "congestion_window": _room(outlook.congestion_window, outlook.in_flight_segments),
+            "congestion_window": outlook.congestion_window,
+            "in_flight_segments": outlook.in_flight_segments,
             "segment_bytes": outlook.segment_bytes,
             "receive_window_bytes": outlook.receive_window_bytes,
             "stream_window_bytes": outlook.peer_stream_window,
@@ -107,15 +130,10 @@ def path_of(http: Any, request: Any) -> Path:
     return Path(**{name: value for name, value in known.items() if value is not None})
 
 
-def _room(window: int | None, in_flight: int | None) -> int | None:
-    """Segments that may leave at once, beside what is on its way already."""
-    return None if window is None else max(1, window - (in_flight or 0))
-
-
 def _prepared(request: Any) -> Any:
     request.extensions["timeout"] = dict(_TIMEOUTS)
     # A key that stands for one call of the application's must not be used up by something else.
-    for name in [name for name in request.headers if name.lower().startswith("idempotency")]:
+    for name in [name for name in request.headers if "idempoten" in name.lower()]:
         del request.headers[name]
     return request
 
@@ -123,30 +141,53 @@ def _prepared(request: Any) -> Any:
 def _ask(http: Any, request: Any) -> Answer:
     try:
         response = http.send(_prepared(request), stream=True, follow_redirects=False)
-        started_ns, body = now_ns(), b""
         try:
-            for piece in response.iter_bytes():
-                body += piece
-                if len(body) > MOST_ANSWER_BYTES or now_ns() - started_ns > _MOST_ANSWER_NS:
+            if response.is_closed:  # something between here and there has read it
+                return Answer(response.status_code, response.content)
+            received = _Received()
+            for piece in response.iter_raw():
+                if not received.wants_more_than(piece):
                     break
         finally:
             response.close()
+        return Answer(response.status_code, received.decoded(response))
     except Exception as error:  # noqa: BLE001 - whatever it is, the server has not read the body for certain
         return Answer(None, error=type(error).__name__)
-    return Answer(response.status_code, body)
 
 
 async def _async_ask(http: Any, request: Any) -> Answer:
+    import anyio
+
     try:
-        response = await http.send(_prepared(request), stream=True, follow_redirects=False)
-        started_ns, body = now_ns(), b""
-        try:
-            async for piece in response.aiter_bytes():
-                body += piece
-                if len(body) > MOST_ANSWER_BYTES or now_ns() - started_ns > _MOST_ANSWER_NS:
-                    break
-        finally:
-            await response.aclose()
+        with anyio.fail_after(_MOST_ASKING_S):
+            response = await http.send(_prepared(request), stream=True, follow_redirects=False)
+            try:
+                if response.is_closed:
+                    return Answer(response.status_code, response.content)
+                received = _Received()
+                async for piece in response.aiter_raw():
+                    if not received.wants_more_than(piece):
+                        break
+            finally:
+                await response.aclose()
+        return Answer(response.status_code, received.decoded(response))
     except Exception as error:  # noqa: BLE001 - see above
         return Answer(None, error=type(error).__name__)
-    return Answer(response.status_code, body)
+
+
+class _Received:
+    """The body of an answer as it comes in: so much and for so long."""
+
+    def __init__(self) -> None:
+        self._body = b""
+        self._until_ns = now_ns() + _MOST_ANSWER_NS
+
+    def wants_more_than(self, piece: bytes) -> bool:
+        """Take a piece; whether there is to be another one."""
+        self._body += piece
+        return len(self._body) <= MOST_ANSWER_BYTES and now_ns() <= self._until_ns
+
+    def decoded(self, response: Any) -> bytes:
+        """What was received, decompressed. Raises what the library raises for a body that is cut off or broken."""
+        content: bytes = type(response)(200, headers=response.headers, content=self._body).content
+        return content

@@ -97,7 +97,9 @@ def probe(
     if judgement is not None:
         return judgement
     broken = yield in_form(request, _BROKEN_JSON, "json", encode)
-    if broken.status is None or _same(encoded, broken, marks):
+    if broken.status is None or broken.status in _SAYS_NOTHING:
+        return Judgement("broken", "The server stopped answering while it was asked what it takes.")
+    if _same(encoded, broken, marks):
         return Judgement("undecided", "The server says the same of bodies that it can and cannot read.")
     if model is not None and not _names(encoded, marks.prompt):
         encoded_request, plain_request = requests(model)
@@ -119,7 +121,7 @@ def _of_the_encoded(answer: Answer, marks: _Marks, form: Form) -> Judgement | No
     if answer.status >= 500:
         return Judgement("broken", f"The server answered {answer.status} to an encoded body.")
     if answer.status in _SAYS_NOTHING:
-        return Judgement("undecided", f"The server answered {answer.status}, which says nothing of the body.")
+        return Judgement("broken", f"The server answered {answer.status}, which says nothing of the body.")
     # MessagePack that is not compressed shows its words to whoever quotes bytes that it has not understood.
     if form != "msgpack" and _names(answer, marks.prompt):
         return Judgement("accepted", "The server said what was wrong with the prompt in an encoded body.")
@@ -128,7 +130,9 @@ def _of_the_encoded(answer: Answer, marks: _Marks, form: Form) -> Judgement | No
 
 def _of_both(encoded: Answer, plain: Answer, marks: _Marks) -> Judgement | None:
     """What the answers to the encoded body and to its JSON say beside each other; None where they are the same."""
-    if plain.status is None or plain.status in _SAYS_NOTHING or plain.status >= 500:
+    if plain.status is None or plain.status in _SAYS_NOTHING:
+        return Judgement("broken", "The server stopped answering while it was asked what it takes.")
+    if plain.status >= 500:
         return Judgement("undecided", "The server does not say what is wrong with a body, encoded or not.")
     if plain.status < 300:
         return Judgement("undecided", "The server answers whatever it is asked.")

@@ -11,7 +11,8 @@ from .._call import EncodingRecord
 from .._upload import Decision, Path, decide
 from ._bodies import Written, expected_cpu_s, write
 from ._probe import Answer, probe
-from ._requests import json_of, with_body
+from ._requests import is_signed, json_of, place_of, with_body
+from ._shares import shares
 from ._verdicts import Key, verdicts
 
 if TYPE_CHECKING:
@@ -23,14 +24,6 @@ _REFUSALS = frozenset({400, 413, 415, 422})
 
 # Errors before anything was sent: they say nothing of the body.
 _NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "LocalProtocolError"})
-
-# The share of its bytes that gzip leaves of a JSON body of text: 3.2 to 4 times fewer for real source code
-# (docs/plays/encoding.md). Until this process has seen what its own bodies are like.
-_FIRST_SHARE = 0.27
-_WEIGHT = 0.3
-# Bodies may become other ones: so many calls after one was found not worth the try, one is tried again.
-_TRY_AGAIN = 16
-
 
 # A body that is worth encoding is a longer prompt than this, whatever its language, and images count for more as well.
 # A server that reports fewer tokens has lost what the body said.
@@ -75,34 +68,6 @@ class Drop(NamedTuple):
 Step = Ask | Write | Send | Drop
 
 
-class _Shares:
-    """What compression leaves of the bodies of one endpoint. A lost update between threads does no harm."""
-
-    def __init__(self) -> None:
-        self._known: dict[Key, float] = {}
-        self._passed: dict[Key, int] = {}
-
-    def expected(self, key: Key) -> float:
-        """The share to expect of the next body."""
-        return min(1.0, self._known.get(key, _FIRST_SHARE))
-
-    def learn(self, key: Key, share: float) -> None:
-        """A body has shrunk to this share of its bytes."""
-        known = self._known.get(key)
-        self._known[key] = share if known is None else known + _WEIGHT * (share - known)
-        self._passed.pop(key, None)
-
-    def passed(self, key: Key) -> None:
-        """A body was sent as it is because no more was expected."""
-        times = self._passed[key] = self._passed.get(key, 0) + 1
-        if times >= _TRY_AGAIN:
-            self._known.pop(key, None)
-            self._passed.pop(key, None)
-
-
-_shares = _Shares()
-
-
 class Sending:
     """The body of one call. `steps()` says what is to be done for each attempt; whoever runs it does the I/O."""
 
@@ -122,6 +87,7 @@ class Sending:
         self._went_wrong = went_wrong
         self._tried = False
         self._key: Key | None = None
+        self._met: str | None = None
         self._failed: str | None = None
         self._form: Form = "json"
         self._reason = "The body was not JSON that could be written in another form."
@@ -159,24 +125,28 @@ class Sending:
         try:
             response = yield Send(twin, form, None)
         except Exception as error:
-            self._fail(key, type(error).__name__)
+            self._met = type(error).__name__
+            self._fail(key, self._met)
             raise
         status = response.status_code
+        self._met = str(status)
         if status in _REFUSALS:
-            self._fall_back(str(status))
+            self._fall_back()
             yield Drop(response)
             response = yield Send(request, "json", "plain")
             if response.status_code < 300:
                 reason = f"The server answered {status} to an encoded body, and took its JSON."
                 verdicts.put(key, "refused", reason, self._encode.remember)
         elif status >= 500:
-            self._fail(key, str(status))
+            self._fail(key, self._met)
         elif status < 300:
             verdicts.answered(key)
         return response
 
     def _again(self, request: Any) -> Generator[Step, Any, Any]:
         """A further attempt, after an error that may have been the form's fault."""
+        if self._form != "json":
+            self._fall_back()
         response = yield Send(request, "json", None)
         if self._failed is not None and self._key is not None and response.status_code < 300:
             reason = f"An encoded body met {self._failed}, and the same as JSON was answered."
@@ -185,17 +155,17 @@ class Sending:
         return response
 
     def _fail(self, key: Key, what: str) -> None:
-        self._fall_back(what)
+        self._refused = what
         if what in _NOT_SENT:
             return
         self._failed = what
         verdicts.failed(key, f"Encoded bodies met {what}.", weight=1, file=self._encode.remember)
 
-    def _fall_back(self, what: str) -> None:
+    def _fall_back(self) -> None:
         """Whatever is sent from here on is JSON."""
-        self._refused = what
+        self._refused = self._met
         self._form, self._sent_bytes = "json", self._plain_bytes
-        self._reason = f"The encoded body met {what}: whatever was sent after it was JSON."
+        self._reason = f"The encoded body met {self._met}: whatever was sent after it was JSON."
 
     def _twin(self, request: Any, path: Callable[[Any], Path]) -> Generator[Step, Any, Any]:
         """The request with its body in another form; None where it is to go as it is."""
@@ -207,23 +177,26 @@ class Sending:
         if size < encode.min_bytes:
             self._reason = f"A body of {size:,} bytes is smaller than min_bytes ({encode.min_bytes:,})."
             return None
-        candidate = self._candidate()
+        if is_signed(request):
+            self._reason = "A header of the request was made from the bytes of its JSON body, such as a signature."
+            return None
+        candidate = self._candidate(place_of(request, self._endpoint))
         if candidate is None:
             return None
-        form, is_known = candidate
-        key = self._key = Key(self._origin, self._endpoint, form)
+        key, is_known = candidate
+        form, self._key = key.form, key
         self._path = path(request)
         if encode.uplink_bytes_per_s is not None:
             self._path = replace(self._path, uplink_bytes_per_s=encode.uplink_bytes_per_s)
-        decision = self._decide(int(size * _shares.expected(key)), expected_cpu_s(form, size, encode.gzip_level))
+        decision = self._decide(int(size * shares.expected(key)), expected_cpu_s(form, size, encode.gzip_level))
         if not decision.encode:
-            _shares.passed(key)
+            shares.passed(key)
             return None
         if not is_known and not (yield from self._find_out(request, key, form)):
             return None
         written: Written = yield Write(plain, form, encode)
         self._cpu_s += written.cpu_s
-        _shares.learn(key, len(written.body) / size)
+        shares.learn(key, len(written.body) / size)
         if not self._decide(len(written.body), written.cpu_s).encode:
             return None
         self._form, self._sent_bytes = form, len(written.body)
@@ -242,7 +215,7 @@ class Sending:
         self._reason = decision.reason
         return decision
 
-    def _candidate(self) -> tuple[Form, bool] | None:
+    def _candidate(self, place: str) -> tuple[Key, bool] | None:
         """The best form that the provider takes, or may take; with whether that is known."""
         encode = self._encode
         if encode.known:
@@ -252,13 +225,14 @@ class Sending:
                 "Nobody knows whether the provider takes other bodies than JSON; Encoding(probe=True) finds out."
             )
         for form in encode.forms:
-            verdict = verdicts.get(Key(self._origin, self._endpoint, form), encode.remember)
+            key = Key(self._origin, place, form)
+            verdict = verdicts.get(key, encode.remember)
             if verdict is not None and not verdict.accepts:
                 self._reason = verdict.reason
             elif verdict is not None or encode.known:
-                return form, True
+                return key, True
             elif encode.probe and form == encode.forms[0]:
-                return form, False  # a server that does not take the best is not bothered with the others
+                return key, False  # a server that does not take the best is not bothered with the others
         return None
 
     def _find_out(self, request: Any, key: Key, form: Form) -> Generator[Step, Any, bool]:

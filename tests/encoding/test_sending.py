@@ -15,6 +15,7 @@ from fastlane._call import Encode
 from fastlane._upload import Path
 from fastlane.encoding import _sending, verdicts
 from fastlane.encoding._sending import Drop, Send, Sending, Step, Write
+from fastlane.encoding._shares import Shares
 
 TEXT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(2_000))
 ORIGIN = "https://api.example.com:443"
@@ -23,7 +24,7 @@ FAR, NEAR = Path(round_trip_time_s=0.1), Path(round_trip_time_s=0.000_05)
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(_sending, "_shares", _sending._Shares())
+    monkeypatch.setattr(_sending, "shares", Shares())
     verdicts.clear()
     yield
     verdicts.clear()
@@ -183,3 +184,56 @@ def test_the_callers_uplink_goes_before_what_the_kernel_saw() -> None:
 
     assert kinds(steps) == ["Write", "Send json+gzip"]
     assert slow.record(None).predicted_saving_s > len(json.dumps(TEXT)) / 1e4 / 2
+
+
+@pytest.mark.parametrize("met", [429, 500, httpx2.ReadTimeout("slow")])
+def test_the_record_is_about_the_attempt_that_was_answered(met: int | Exception) -> None:
+    one, body = sending(), request()
+    drive(one, body, FAR, met)
+    refused = one.record(None)
+
+    drive(one, body, FAR, 200)
+
+    answered, plain_bytes = one.record(None), len(body.content)
+    assert (refused.form, refused.predicted_saving_s > 0) == ("json+gzip", True)  # nothing else has been sent
+    assert refused.sent_bytes < plain_bytes
+    assert (answered.form, answered.sent_bytes, answered.predicted_saving_s) == ("json", plain_bytes, 0)
+    assert answered.refused == (str(met) if isinstance(met, int) else "ReadTimeout")
+    assert answered.refused in answered.reason
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"X-Amz-Content-SHA256": "ab"},
+        {"Content-MD5": "ab"},
+        {"content-digest": "sha-256=:ab:"},
+        {"X-Own-Signature": "ab"},
+        {"authorization": "AWS4-HMAC-SHA256 Credential=ab"},
+    ],
+    ids=lambda header: next(iter(header)),
+)
+def test_a_body_that_is_signed_stays_as_it_is(header: dict[str, str]) -> None:
+    one, signed = sending(), request()
+    signed.headers.update(header)
+
+    steps, _ = drive(one, signed, FAR, 200)
+
+    assert kinds(steps) == ["Send json"]
+    assert "signature" in one.record(None).reason
+    assert kinds(drive(sending(), request(), FAR, 200)[0]) == ["Write", "Send json+gzip"]
+
+
+def at(path: str) -> httpx2.Request:
+    return httpx2.Request("POST", f"{ORIGIN}{path}", json={"model": "m", "prompt": TEXT})
+
+
+def test_what_one_address_was_found_to_take_says_nothing_of_another_of_the_same_origin() -> None:
+    drive(sending(), at("/gateway/one-secret/chat/completions"), FAR, 415, 200)
+
+    elsewhere, _ = drive(sending(), at("/gateway/two-secret/chat/completions"), FAR, 200)
+    again, _ = drive(sending(), at("/gateway/one-secret/chat/completions?version=2"), FAR, 200)
+
+    assert kinds(elsewhere) == ["Write", "Send json+gzip"]
+    assert kinds(again) == ["Send json"]
+    assert "secret" not in str(verdicts._known)

@@ -41,6 +41,8 @@ async def _serve(settings: Mapping[str, Any]) -> None:
     values = dict(settings)
     model = ProviderModel.from_json(values.pop("model"))
     wire = values.pop("wire")
+    # The port that was asked for is the one that clients use: with a wire, that is the wire's.
+    wire_port = 0 if wire is None else values.pop("port")
     values["dialect"] = Dialect.from_json(values["dialect"])
     async with Server(model=model, **values) as server, contextlib.AsyncExitStack() as stack:
         ready: dict[str, Any] = {"port": server.port, "wire_port": None, "authority": None}
@@ -52,7 +54,7 @@ async def _serve(settings: Mapping[str, Any]) -> None:
             return
         from fastlane.emulator import wire as wires
 
-        running = await wires.serve(wires.Wire(**wire), server.host, server.port, server.host)
+        running = await wires.serve(wires.Wire(**wire), server.host, server.port, server.host, wire_port)
         ready["wire_port"] = running.port
         try:
             await _until_stdin_closes(ready)

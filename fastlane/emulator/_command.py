@@ -25,7 +25,7 @@ from fastlane.emulator._presets import preset, presets
 
 def emulator(
     preset_name: Annotated[str, typer.Option("--preset", help="The provider; see --list-presets.")] = "bench",
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.", min=0, max=65_535)] = 0,
+    port: Annotated[int, typer.Option(help="The port that clients use; 0 takes a free one.", min=0, max=65_535)] = 0,
     host: Annotated[str, typer.Option(help="The address to listen on; keep to loopback.")] = "127.0.0.1",
     seed: Annotated[int, typer.Option(help="Equal seeds give equal texts and delays.")] = 0,
     no_tls: Annotated[bool, typer.Option("--no-tls", help="Plain HTTP/1.1, without TLS and HTTP/2.")] = False,

@@ -170,6 +170,16 @@ def test_a_port_that_cannot_be_had_is_an_error_that_says_so(capfd: pytest.Captur
     assert "address already in use" in capfd.readouterr().err
 
 
+def test_the_port_that_is_asked_for_is_the_one_that_clients_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    for wire in (None, Wire(round_trip_time_s=0.001)):
+        with Emulator(model=preset("instant"), port=port, wire=wire) as emulator:
+            assert emulator.base_url == f"https://127.0.0.1:{port}/v1"
+            assert (emulator.direct_base_url == emulator.base_url) is (wire is None)
+
+
 def application() -> typer.Typer:
     made = typer.Typer()
     made.command()(run_command)

@@ -31,6 +31,8 @@ def with_body(request: Any, body: bytes, form: Form, encode: Encode) -> Any:
     """A request like this one, with a body that is written in `form`."""
     lines = [(name, value) for name, value in request.headers.raw if name.lower() not in _OF_THE_BODY]
     media_type = encode.msgpack_type if form.startswith("msgpack") else "application/json"
+    if not media_type.isprintable():
+        raise ValueError("a media type has no control characters")
     lines.append((b"Content-Type", media_type.encode("ascii")))
     if form.endswith("gzip"):
         lines.append((b"Content-Encoding", b"gzip"))

@@ -111,7 +111,7 @@ class Sending:
         try:
             twin = yield from self._twin(request, path)
         except Exception as error:  # noqa: BLE001 - a body that cannot be written otherwise goes out as it is
-            self._form = "json"
+            self._form, self._sent_bytes = "json", self._plain_bytes
             self._reason = f"The body could not be written in another form ({type(error).__name__})."
             self._went_wrong("Encoding", "encode", error)
         if twin is None:
@@ -122,17 +122,22 @@ class Sending:
         """Send the encoded request; if it is refused, the plain one at once."""
         key, form = self._key, self._form
         assert key is not None
+        response = None
         try:
             response = yield Send(twin, form, None)
+            status = response.status_code
         except Exception as error:
-            self._met = type(error).__name__
-            self._fail(key, self._met)
-            raise
-        status = response.status_code
+            # An HTTP client may have been told to raise what a server answers.
+            status = getattr(getattr(error, "response", None), "status_code", 0)
+            if status not in _REFUSALS:
+                self._met = type(error).__name__
+                self._fail(key, self._met)
+                raise
         self._met = str(status)
         if status in _REFUSALS:
             self._fall_back()
-            yield Drop(response)
+            if response is not None:
+                yield Drop(response)
             response = yield Send(request, "json", "plain")
             if response.status_code < 300:
                 reason = f"The server answered {status} to an encoded body, and took its JSON."
@@ -229,6 +234,8 @@ class Sending:
             verdict = verdicts.get(key, encode.remember)
             if verdict is not None and not verdict.accepts:
                 self._reason = verdict.reason
+                if verdict.outcome == "broken":
+                    return None  # it may well break on the others too
             elif verdict is not None or encode.known:
                 return key, True
             elif encode.probe and form == encode.forms[0]:
@@ -263,7 +270,8 @@ class Sending:
         reason = (
             f"The server reported {input_tokens} tokens for an encoded body of {self._plain_bytes:,} bytes as JSON."
         )
-        verdicts.put(self._key, "refused", reason, self._encode.remember)
+        for form in self._encode.forms:  # whoever loses the one may lose the others
+            verdicts.put(self._key._replace(form=form), "refused", reason, self._encode.remember)
         log.warning("%s It is sent JSON from now on: what it answered may not be an answer to the call.", reason)
 
     def record(self, last: AttemptStamps | None) -> EncodingRecord:

@@ -237,3 +237,47 @@ def test_what_one_address_was_found_to_take_says_nothing_of_another_of_the_same_
     assert kinds(elsewhere) == ["Write", "Send json+gzip"]
     assert kinds(again) == ["Send json"]
     assert "secret" not in str(verdicts._known)
+
+
+ALL: tuple[Any, ...] = ("json+gzip", "msgpack+gzip", "msgpack")
+
+
+def test_an_application_meets_two_errors_at_most_however_many_forms_there_are() -> None:
+    ended = [drive(sending(forms=ALL), request(), FAR, 500)[0] for _ in range(4)]
+
+    assert [kinds(steps)[-1] for steps in ended] == ["Send json+gzip"] * 2 + ["Send json"] * 2
+
+
+def test_a_server_that_has_lost_the_prompt_in_one_form_is_sent_none_of_the_others() -> None:
+    one = sending(forms=ALL)
+    drive(one, request(), FAR, 200)
+
+    one.ended(3)
+
+    assert kinds(drive(sending(forms=ALL), request(), FAR, 200)[0]) == ["Send json"]
+
+
+def test_a_refusal_that_the_http_client_raises_is_one() -> None:
+    asked = request()
+    refused = httpx2.HTTPStatusError("415", request=asked, response=httpx2.Response(415))
+
+    steps, status = drive(sending(), asked, FAR, refused, 200)
+    again, _ = drive(sending(), asked, FAR, 200)
+
+    assert (kinds(steps), status) == (["Write", "Send json+gzip", "Send json"], 200)
+    assert kinds(again) == ["Send json"]
+
+
+def test_a_media_type_that_is_none_costs_no_call() -> None:
+    encode = Encode(forms=("msgpack+gzip",), known=True, msgpack_type="a/b\r\nx-more: c")
+    wrong: list[str] = []
+    one = Sending(
+        encode, origin=ORIGIN, endpoint="/chat/completions", model="m", went_wrong=lambda *what: wrong.append(what[1])
+    )
+
+    steps, _ = drive(one, request(), FAR, 200)
+
+    assert kinds(steps) == ["Write", "Send json"]
+    record = one.record(None)
+    assert (record.form, record.sent_bytes) == ("json", record.plain_bytes)
+    assert wrong == ["encode"]

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 # What a server answers that does not take a body in this form: it has read nothing of it, and billed nothing.
 _REFUSALS = frozenset({400, 413, 415, 422})
 
+# What something on the way, such as a firewall, answers to what it cannot look into. A provider answers so too, for
+# other reasons and for a fee, so that nothing is sent again: two in a row count like two errors.
+_MAY_BE_REFUSALS = frozenset({403, 405, 406, 411, 417})
+
 # Errors before anything was sent: they say nothing of the body.
 _NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "LocalProtocolError"})
 
@@ -142,7 +146,7 @@ class Sending:
             if response.status_code < 300:
                 reason = f"The server answered {status} to an encoded body, and took its JSON."
                 verdicts.put(key, "refused", reason, self._encode.remember)
-        elif status >= 500:
+        elif status >= 500 or status in _MAY_BE_REFUSALS:
             self._fail(key, self._met)
         elif status < 300:
             verdicts.answered(key)

@@ -248,6 +248,16 @@ def test_an_application_meets_two_errors_at_most_however_many_forms_there_are() 
     assert [kinds(steps)[-1] for steps in ended] == ["Send json+gzip"] * 2 + ["Send json"] * 2
 
 
+def test_a_firewall_that_forbids_encoded_bodies_does_so_twice_at_most() -> None:
+    ended = [drive(sending(forms=ALL), request(), FAR, 403) for _ in range(3)]
+
+    assert [(kinds(steps)[-1], status) for steps, status in ended] == [
+        ("Send json+gzip", 403),
+        ("Send json+gzip", 403),
+        ("Send json", 403),
+    ]
+
+
 def test_a_server_that_has_lost_the_prompt_in_one_form_is_sent_none_of_the_others() -> None:
     one = sending(forms=ALL)
     drive(one, request(), FAR, 200)

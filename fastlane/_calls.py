@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import openai
@@ -140,6 +141,7 @@ class Calls(_Calls):
         else:
             from .encoding import run
 
+            unread = {**kwargs, "stream": True, "follow_redirects": False}
             response = run(
                 observation.sending,
                 request,
@@ -147,6 +149,7 @@ class Calls(_Calls):
                 lambda step: self._attempt(
                     observation, step.request, stream=stream, form=step.form, plain=step.kind == "plain", **kwargs
                 ),
+                partial(super()._send_request, **unread),  # type: ignore[misc]
             )
         if stream and not response.is_closed and response.status_code < 400:
             watch_body(response, observation, asynchronous=False)
@@ -259,6 +262,7 @@ class AsyncCalls(_Calls):
         else:
             from .encoding import async_run
 
+            unread = {**kwargs, "stream": True, "follow_redirects": False}
             response = await async_run(
                 observation.sending,
                 request,
@@ -266,6 +270,7 @@ class AsyncCalls(_Calls):
                 lambda step: self._attempt(
                     observation, step.request, stream=stream, form=step.form, plain=step.kind == "plain", **kwargs
                 ),
+                partial(super()._send_request, **unread),  # type: ignore[misc]
             )
         if stream and not response.is_closed and response.status_code < 400:
             watch_body(response, observation, asynchronous=True)

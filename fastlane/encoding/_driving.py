@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from .._clock import now_ns
@@ -27,8 +27,19 @@ _LARGE_BYTES = 262_144
 _MOST_THREADS = 4
 
 
-def run(sending: Sending, request: Any, http: Any, attempt: Callable[[Send], Any]) -> Any:
-    """Send a request in the form that pays; `attempt` sends one. Raises what that raises."""
+def run(
+    sending: Sending,
+    request: Any,
+    http: Any,
+    attempt: Callable[[Send], Any],
+    ask: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Send a request in the form that pays; `attempt` sends one. Raises what that raises.
+
+    `ask` sends one of a probe and gives its unread response, without following redirects; None: by `http` itself.
+    """
+    if ask is None:
+        ask = partial(http.send, stream=True, follow_redirects=False)
     steps = sending.steps(request, lambda each: path_of(http, each))
     result: Any = None
     error: BaseException | None = None
@@ -44,7 +55,7 @@ def run(sending: Sending, request: Any, http: Any, attempt: Callable[[Send], Any
                     case Send():
                         result = attempt(step)
                     case Ask():
-                        result = _ask(http, step.request)
+                        result = _ask(ask, step.request)
                     case Write():
                         result = step.run()
                     case Drop():
@@ -58,8 +69,16 @@ def run(sending: Sending, request: Any, http: Any, attempt: Callable[[Send], Any
         steps.close()
 
 
-async def async_run(sending: Sending, request: Any, http: Any, attempt: Callable[[Send], Awaitable[Any]]) -> Any:
+async def async_run(
+    sending: Sending,
+    request: Any,
+    http: Any,
+    attempt: Callable[[Send], Awaitable[Any]],
+    ask: Callable[[Any], Awaitable[Any]] | None = None,
+) -> Any:
     """Send a request in the form that pays: see `run`."""
+    if ask is None:
+        ask = partial(http.send, stream=True, follow_redirects=False)
     steps = sending.steps(request, lambda each: path_of(http, each))
     result: Any = None
     error: BaseException | None = None
@@ -75,7 +94,7 @@ async def async_run(sending: Sending, request: Any, http: Any, attempt: Callable
                     case Send():
                         result = await attempt(step)
                     case Ask():
-                        result = await _async_ask(http, step.request)
+                        result = await _async_ask(ask, step.request)
                     case Write():
                         result = await _write(step)
                     case Drop():
@@ -138,9 +157,9 @@ def _prepared(request: Any) -> Any:
     return request
 
 
-def _ask(http: Any, request: Any) -> Answer:
+def _ask(send: Callable[[Any], Any], request: Any) -> Answer:
     try:
-        response = http.send(_prepared(request), stream=True, follow_redirects=False)
+        response = send(_prepared(request))
         try:
             if response.is_closed:  # something between here and there has read it
                 return Answer(response.status_code, response.content)
@@ -155,12 +174,12 @@ def _ask(http: Any, request: Any) -> Answer:
         return Answer(None, error=type(error).__name__)
 
 
-async def _async_ask(http: Any, request: Any) -> Answer:
+async def _async_ask(send: Callable[[Any], Awaitable[Any]], request: Any) -> Answer:
     import anyio
 
     try:
         with anyio.fail_after(_MOST_ASKING_S):
-            response = await http.send(_prepared(request), stream=True, follow_redirects=False)
+            response = await send(_prepared(request))
             try:
                 if response.is_closed:
                     return Answer(response.status_code, response.content)

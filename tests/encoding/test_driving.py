@@ -10,8 +10,10 @@ from typing import Any
 
 import anyio.to_thread
 import httpx2
+import openai
 import pytest
 
+import fastlane
 from fastlane._call import Encode
 from fastlane.encoding import Send, Sending, _driving, async_run, run, verdicts
 
@@ -256,3 +258,38 @@ def test_a_probe_that_is_interrupted_leaves_the_question_to_others() -> None:
             with pytest.raises(KeyboardInterrupt):
                 run(sending(), request(), http, lambda step: httpx2.Response(200))
             assert asked == number
+
+
+class Late(fastlane.OpenAI):
+    """A client whose key is put in when a request is sent, as openai's clients with a workload's identity do."""
+
+    def _send_with_auth_retry(self, request: Any, **options: Any) -> Any:
+        request.headers["authorization"] = "Bearer real"
+        return super()._send_with_auth_retry(request, **options)
+
+
+def test_a_probe_has_the_key_that_is_put_in_when_a_request_is_sent() -> None:
+    keys: list[str] = []
+
+    def answer(asked: httpx2.Request) -> httpx2.Response:
+        keys.append(asked.headers["authorization"])
+        return httpx2.Response(307, headers={"location": "https://elsewhere.example.com/"})
+
+    with (
+        httpx2.Client(transport=httpx2.MockTransport(answer), follow_redirects=False) as http,
+        Late(
+            api_key="k",
+            base_url=f"{ORIGIN}/v1",
+            http_client=http,
+            plays=[fastlane.Encoding(probe=True)],
+            max_retries=0,
+        ) as client,
+    ):
+        with pytest.raises(openai.APIStatusError):
+            client.chat.completions.create(model="m", messages=[{"role": "user", "content": TEXT}])
+
+        assert client.last_call is not None
+        assert client.last_call.encoding is not None
+        assert client.last_call.encoding.probed
+        assert len(client.last_call.attempts) == 1
+    assert keys == ["Bearer real"] * 4  # three of the probe, none of them redirected, and the call

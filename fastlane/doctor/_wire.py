@@ -60,7 +60,8 @@ def walk(target: Target, steps: Steps, *, rounds: int, timeout_s: float) -> Iter
     if not steps.answering:
         yield _way.no_connection(target, last)
         return
-    address = min(steps.answering, key=lambda answered: answered[1])[0]
+    address, first_ns = min(steps.answering, key=lambda answered: answered[1])
+    steps.tcp_ns.append(first_ns)
     try:
         for at in range(rounds):
             _once(target, address, steps, timeout_s, pings=5 if at == rounds - 1 else 0)
@@ -92,7 +93,7 @@ def answers_in_http1(target: Target, address: Address, headers: Mapping[str, str
 
 def _tcp(steps: Steps) -> Finding:
     return _way.tcp(
-        steps.tcp_ns or [taken for _, taken in steps.answering],
+        steps.tcp_ns,
         [address.ip for address, _ in steps.answering],
         [(address.ip, error) for address, error in steps.silent],
     )

@@ -67,9 +67,10 @@ def test_everything_is_found_out_of_a_server_that_takes_everything(provider: Emu
     found = by_name(examination)
     assert examination.is_reached
     assert examination.model == "instant"
-    assert {finding.state for finding in found.values()} == {"seen"}, [
-        each for each in found.values() if each.state != "seen"
-    ]
+    # These are told from the time that something took, which on a busy machine can be notable.
+    untimed = [each for each in found.values() if each.looked_at not in ("round trip", "uploads", "chunks")]
+    assert [each for each in untimed if each.state != "seen"] == []
+    assert {each.state for each in found.values()} <= {"seen", "notable"}
     facts = facts_of(examination, tmp_path)
     assert facts.origins == (target_of(provider.base_url).origin,)
     assert facts.http2 is not None
@@ -267,7 +268,7 @@ def test_a_server_of_another_kind_is_described_as_it_is(monkeypatch: pytest.Monk
 def test_a_far_server_with_narrow_windows_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     with emulator(
         monkeypatch,
-        wire=Wire(round_trip_time_s=0.02),
+        wire=Wire(round_trip_time_s=0.05),
         initial_window_bytes=32_768,
         max_concurrent_streams=8,
     ) as running:
@@ -275,9 +276,10 @@ def test_a_far_server_with_narrow_windows_is_described_as_it_is(monkeypatch: pyt
 
     assert found["HTTP/2 limits"].seen.startswith("8 requests at once, window 32 KiB per request")
     assert found["HTTP/2 limits"].state == "notable"
-    assert min(found["round trip"].value["ping_ms"]) >= 20
+    assert min(found["round trip"].value["ping_ms"]) >= 50
     assert found["round trip"].state == "notable"
-    assert found["a new connection"].value["ms"] >= 20
+    assert len(found["TCP"].value["ms"]) == 2  # the look at the address counts, or one pause of this process would
+    assert found["a new connection"].value["ms"] >= 50
     assert found["uploads"].value["round_trips"]["120000"] >= 4
 
 

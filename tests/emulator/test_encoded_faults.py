@@ -84,7 +84,7 @@ def test_disconnect_ends_the_whole_connection_of_http2(emulator: Emulator) -> No
 def test_hang_sends_nothing_not_even_headers(http: httpx2.Client, emulator: Emulator) -> None:
     emulator.set_faults("hang;only=encoded")
     with pytest.raises(httpx2.ReadTimeout):
-        http.post("/chat/completions", **encoded(LONG, "json+gzip"), timeout=0.3)
+        http.post("/chat/completions", **encoded(LONG, "json+gzip"), timeout=httpx2.Timeout(40, read=0.3))
     plain = http.post("/chat/completions", json=LONG)
     record = emulator.log()[0]
 

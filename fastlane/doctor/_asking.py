@@ -13,6 +13,7 @@ import openai
 from .. import OpenAI
 from .._clock import now_ns
 from ..plays import Connection
+from ._answers import at_path
 from ._session import Settings
 
 # The names under which servers know the limit of an answer, and limits: reasoning models refuse very small ones.
@@ -38,13 +39,13 @@ class Whole:
     @property
     def text(self) -> str | None:
         """What the model said; None where it said nothing or the answer has another shape."""
-        text = _at(self.data, "choices", 0, "message", "content")
+        text = at_path(self.data, "choices.0.message.content")
         return text if isinstance(text, str) else None
 
     @property
     def finish_reason(self) -> str | None:
         """Why it ended."""
-        reason = _at(self.data, "choices", 0, "finish_reason")
+        reason = at_path(self.data, "choices.0.finish_reason")
         return reason if isinstance(reason, str) else None
 
 
@@ -174,7 +175,7 @@ class Asking:
 
 def heeds(data: Mapping[str, Any], tokens: int) -> bool:
     """Whether an answer kept to a limit; one without a count did as far as can be told."""
-    output = _at(data, "usage", "completion_tokens")
+    output = at_path(data, "usage.completion_tokens")
     return not isinstance(output, int) or output <= tokens
 
 
@@ -192,13 +193,3 @@ def _object(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _at(value: Any, *keys: str | int) -> Any:
-    """What lies at the end of a path through an answer; None where it ends before."""
-    for key in keys:
-        if isinstance(key, int):
-            value = value[key] if isinstance(value, list) and len(value) > key else None
-        else:
-            value = value.get(key) if isinstance(value, Mapping) else None
-    return value

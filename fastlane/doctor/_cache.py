@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ._answer_fields import at_path, count_paths
+from ._answers import at_path, count_paths
 from ._findings import Finding, Group, Seen, in_ms, milliseconds
 from ._session import Session
 from ._streaming import cadence_of, events_in, usage_in

@@ -12,7 +12,7 @@ import httpx2
 from .._call import Encode, Form
 from ..encoding._probe import MOST_ANSWER_BYTES, Answer, probe
 from ..encoding._requests import in_form
-from ._answer_fields import at_path, count_paths
+from ._answers import at_path, count_paths
 from ._findings import Finding, Group, Seen
 from ._session import Session
 from ._words import of_status

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from . import _answer_fields, _cache, _forms, _headers, _streaming, _structured, _tiers
-from ._answer_fields import count_paths
+from . import _answers, _cache, _forms, _streaming, _structured, _tiers
+from ._answers import count_paths
 from ._asking import Asking
 from ._check import Check, Cost
 from ._findings import Finding, Seen, in_ms, milliseconds
@@ -146,7 +146,5 @@ def _first_call(session: Session) -> Iterator[Finding]:
 
 def what_answers_said(session: Session) -> Iterator[Finding]:
     """What the heads and the fields of all answers say of limits and times."""
-    yield from _headers.findings(session.headers_seen, session.known)
-    if session.plain_answer is not None:
-        answers = [session.plain_answer, *([session.last_chunk] if session.last_chunk is not None else [])]
-        yield from _answer_fields.findings(answers, session.count_paths, session.known)
+    answers = [answer for answer in (session.plain_answer, session.last_chunk) if answer is not None]
+    return _answers.findings(session.headers_seen, answers, session.count_paths, session.known)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import openai
 
-from ._answer_fields import at_path
+from ._answers import at_path
 from ._findings import Finding, Group, Seen
 from ._session import Session
 from ._words import of_error, of_status

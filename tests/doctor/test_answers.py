@@ -5,10 +5,9 @@ from datetime import date
 
 import pytest
 
-from fastlane.doctor._answer_fields import count_paths, time_fields
+from fastlane.doctor._answers import at_path, count_paths, limit_headers, time_fields, time_headers
 from fastlane.doctor._asking import Whole, heeds
 from fastlane.doctor._findings import Finding, Seen
-from fastlane.doctor._headers import limit_headers, time_headers
 from fastlane.doctor._structured import judge as judge_form, refusal
 from fastlane.doctor._tiers import MADE_UP, Try, judge as judge_tiers, wanted
 from fastlane.doctor._written import compare, differs
@@ -84,6 +83,14 @@ def test_a_path_that_is_written_down_comes_first_where_it_leads_somewhere() -> N
     )
 
     assert (paths["cached"], paths["input"]) == ("usage.seen_before", "usage.prompt_tokens")
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [("a.b", 1), ("list.1.c", 2), ("list.2.c", None), ("list.c", None), ("a.b.c", None), ("a.0", None)],
+)
+def test_a_path_ends_where_there_is_nothing(path: str, found: int | None) -> None:
+    assert at_path({"a": {"b": 1}, "list": [{}, {"c": 2}]}, path) == found
 
 
 def test_times_in_answers_are_found_with_the_unit_that_their_name_says() -> None:

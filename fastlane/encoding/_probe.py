@@ -7,7 +7,8 @@ import secrets
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._requests import in_form
+from ._bodies import gzip, write
+from ._requests import in_form, with_body
 
 if TYPE_CHECKING:
     from .._call import Encode, Form
@@ -79,8 +80,9 @@ def probe(
 
     All of them are refused by whoever reads them. A server that says what is wrong with the prompt of an encoded body
     has read it. Of any other it is asked whether it says the same of the encoded body as of the JSON, and something
-    else of what it cannot read; and, where it looked no further than the model, the same again with the model that
-    exists. A server that mangles or loses what was encoded misses something else in it than in the JSON.
+    else of one in the same form that nobody can read; and, where it looked no further than the model, the same again
+    with the model that exists. A server that mangles or loses what was encoded misses something else in it than in the
+    JSON.
     """
     marks = _Marks.new()
 
@@ -96,7 +98,7 @@ def probe(
     judgement = _of_both(encoded, (yield plain_request), marks)
     if judgement is not None:
         return judgement
-    broken = yield in_form(request, _BROKEN_JSON, "json", encode)
+    broken = yield _broken(request, form, encode)
     if broken.status is None or broken.status in _SAYS_NOTHING:
         return Judgement("broken", "The server stopped answering while it was asked what it takes.")
     if _same(encoded, broken, marks):
@@ -110,6 +112,14 @@ def probe(
         if judgement is not None:
             return judgement
     return Judgement("accepted", "The server said the same of an encoded body as of its JSON.")
+
+
+def _broken(request: Any, form: Form, encode: Encode) -> Any:
+    """A request with a body in this form that is cut off."""
+    body = _BROKEN_JSON
+    if form.startswith("msgpack"):
+        body = write(b'{"model": ""}', "msgpack", encode).body[:-1]
+    return with_body(request, gzip(body, encode.gzip_level) if form.endswith("gzip") else body, form, encode)
 
 
 def _of_the_encoded(answer: Answer, marks: _Marks, form: Form) -> Judgement | None:

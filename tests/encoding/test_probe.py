@@ -108,7 +108,10 @@ def losing_the_prompt(able: Server) -> Server:
     def server(request: httpx2.Request) -> Answer:
         if not is_encoded(request):
             return able(request)
-        body = read(request)
+        try:
+            body = read(request)
+        except ValueError:
+            return able(request)
         for name in ("messages", "input", "prompt"):
             if name in body:
                 body[name] = []
@@ -212,6 +215,21 @@ def test_a_server_that_reads_an_encoded_body_as_something_else_is_caught() -> No
 
     assert judgement.outcome == "refused"
     assert requests == 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_server_that_says_of_no_encoded_body_what_is_wrong_with_it_cannot_be_judged(form: Form) -> None:
+    # It says of what is not text what it says of any wrong value, and more about broken JSON.
+    def server(request: httpx2.Request) -> Answer:
+        try:
+            json.loads(request.content)
+        except UnicodeDecodeError:
+            return error(400, "Bad Request")
+        except ValueError:
+            return error(400, "Expecting value")
+        return error(400, "Bad Request")
+
+    assert asked(server, form)[0].outcome != "accepted"
 
 
 def test_a_server_that_loses_the_encoded_body_is_caught_by_what_it_misses_in_it() -> None:

@@ -75,11 +75,15 @@ class Encoding(Play):
             )
         self._load_facts()
         if self.remember is not None:
-            if not isinstance(self.remember, str | os.PathLike) or not os.fspath(self.remember):
+            path: Any = os.fspath(self.remember) if isinstance(self.remember, os.PathLike) else self.remember
+            if not isinstance(path, str) or not path or "\0" in path:
                 raise ConfigurationError(
                     f"Encoding(remember=...) takes the path of a file, or None for none, got {self.remember!r}"
                 )
-            object.__setattr__(self, "remember", os.fspath(self.remember))
+            path = os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - wherever the process goes later
+            if os.path.isdir(path):  # noqa: PTH112
+                raise ConfigurationError(f"Encoding(remember=...) takes the path of a file, got the directory {path}")
+            object.__setattr__(self, "remember", path)
 
     def _check_forms(self) -> None:
         forms: Any = self.forms

@@ -112,6 +112,9 @@ FORMS = 'Encoding(forms=...) takes a tuple of "json", "json+gzip", "msgpack", "m
         ),
         ({"remember": ""}, "Encoding(remember=...) takes the path of a file, or None for none, got ''"),
         ({"remember": 3}, "Encoding(remember=...) takes the path of a file, or None for none, got 3"),
+        ({"remember": "a\0b"}, "Encoding(remember=...) takes the path of a file, or None for none, got 'a\\x00b'"),
+        ({"remember": b"a"}, "Encoding(remember=...) takes the path of a file, or None for none, got b'a'"),
+        ({"remember": "/"}, "Encoding(remember=...) takes the path of a file, got the directory /"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_with_what_was_expected(settings: dict[str, Any], message: str) -> None:
@@ -178,6 +181,16 @@ def test_a_path_of_a_file_is_kept_as_text(tmp_path: Path) -> None:
 
     assert play.remember == str(tmp_path / "verdicts.json")
     assert encode(play, call()).remember == play.remember
+
+
+def test_a_path_leads_to_the_same_file_wherever_the_process_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+    assert Encoding(remember="verdicts.json").remember == str(tmp_path / "verdicts.json")
+    assert Encoding(remember="~/verdicts.json").remember == str(tmp_path / "home" / "verdicts.json")
 
 
 # Which forms

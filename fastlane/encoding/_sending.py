@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._call import EncodingRecord
+from .._clock import now_ns
 from .._upload import Decision, Path, decide
 from ._bodies import Written, expected_cpu_s, write
 from ._probe import Answer, probe
@@ -28,6 +29,9 @@ _MAY_BE_REFUSALS = frozenset({403, 405, 406, 411, 417})
 
 # Errors before anything was sent: they say nothing of the body.
 _NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol", "LocalProtocolError"})
+
+# Whoever gives up a call sooner than this was not waiting for a server that hangs.
+_WAITED_NS = 10**9
 
 # A body that is worth encoding is a longer prompt than this, whatever its language, and images count for more as well.
 # A server that reports fewer tokens has lost what the body said.
@@ -126,7 +130,7 @@ class Sending:
         """Send the encoded request; if it is refused, the plain one at once."""
         key, form = self._key, self._form
         assert key is not None
-        response = None
+        response, began_ns = None, now_ns()
         try:
             response = yield Send(twin, form, None)
             status = response.status_code
@@ -137,6 +141,13 @@ class Sending:
                 self._met = type(error).__name__
                 self._fail(key, self._met)
                 raise
+        except BaseException:
+            # Most often somebody's own reasons. But where all of them end so, the application's own time-out is what
+            # ends them.
+            if now_ns() - began_ns >= _WAITED_NS:
+                reason = "Encoded bodies got no answer until they were given up."
+                verdicts.failed(key, reason, weight=0.5, file=self._encode.remember)
+            raise
         self._met = str(status)
         if status in _REFUSALS:
             self._fall_back()

@@ -73,7 +73,7 @@ class Verdicts:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[Key, Verdict] = {}
-        self._failures: dict[Key, int] = {}
+        self._failures: dict[Key, float] = {}
         self._asking: dict[Key, int] = {}
         self._read: set[str] = set()
 
@@ -103,7 +103,7 @@ class Verdicts:
             with self._lock:
                 self._failures.pop(key, None)
 
-    def failed(self, key: Key, reason: str, *, weight: int, file: str | None = None) -> None:
+    def failed(self, key: Key, reason: str, *, weight: float, file: str | None = None) -> None:
         """An encoded body met an error that may or may not be due to its form; several in a row are."""
         with self._lock:
             failures = self._failures.get(key, 0) + weight

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterator
@@ -291,3 +292,43 @@ def test_a_media_type_that_is_none_costs_no_call() -> None:
     record = one.record(None)
     assert (record.form, record.sent_bytes) == ("json", record.plain_bytes)
     assert wrong == ["encode"]
+
+
+def give_up(one: Sending) -> None:
+    """Begin to send and be cancelled before there is an answer."""
+    steps = one.steps(request(), lambda _: FAR)
+    step = next(steps)
+    while isinstance(step, Write):
+        step = steps.send(step.run())
+    assert isinstance(step, Send)
+    with pytest.raises(asyncio.CancelledError):
+        steps.throw(asyncio.CancelledError())
+
+
+@pytest.mark.parametrize(("seconds", "form"), [(0.1, "json+gzip"), (5, "json")])
+def test_a_server_that_hangs_until_the_application_gives_up_is_found_out(
+    seconds: float, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0]
+
+    def now_ns() -> int:
+        clock[0] += round(seconds * 1e9)
+        return clock[0]
+
+    monkeypatch.setattr(_sending, "now_ns", now_ns)
+    for _ in range(3):
+        give_up(sending())
+    assert kinds(drive(sending(), request(), FAR, 429)[0])[-1] == "Send json+gzip"
+
+    give_up(sending())
+
+    assert kinds(drive(sending(), request(), FAR, 200)[0])[-1] == f"Send {form}"
+
+
+def test_calls_that_are_given_up_between_others_that_are_answered_mean_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10**15, 10**10))
+    monkeypatch.setattr(_sending, "now_ns", lambda: next(clock))
+
+    for _ in range(10):
+        give_up(sending())
+        assert kinds(drive(sending(), request(), FAR, 200)[0])[-1] == "Send json+gzip"

@@ -150,7 +150,11 @@ def path_of(http: Any, request: Any) -> Path:
 
 
 def _prepared(request: Any) -> Any:
-    request.extensions["timeout"] = dict(_TIMEOUTS)
+    given = request.extensions.get("timeout") or {}
+    # The application may wait for less.
+    request.extensions["timeout"] = {
+        name: most if given.get(name) is None else min(most, given[name]) for name, most in _TIMEOUTS.items()
+    }
     # A key that stands for one call of the application's must not be used up by something else.
     for name in [name for name in request.headers if "idempoten" in name.lower()]:
         del request.headers[name]

@@ -11,7 +11,7 @@ from .._call import EncodingRecord
 from .._clock import now_ns
 from .._upload import Decision, Path, decide
 from ._bodies import Written, expected_cpu_s, write
-from ._probe import Answer, probe
+from ._probe import TIMEOUT_S, Answer, probe
 from ._requests import is_signed, json_of, place_of, with_body
 from ._shares import shares
 from ._verdicts import Key, verdicts
@@ -32,6 +32,9 @@ _NOT_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "Unsuppo
 
 # Whoever gives up a call sooner than this was not waiting for a server that hangs.
 _WAITED_NS = 10**9
+
+# A probe is a few round trips. The call waits for it, and not for longer.
+_MOST_ASKING_NS = round(3 * TIMEOUT_S * 1e9)
 
 # A body that is worth encoding is a longer prompt than this, whatever its language, and images count for more as well.
 # A server that reports fewer tokens has lost what the body said.
@@ -98,7 +101,7 @@ class Sending:
         self._met: str | None = None
         self._failed: str | None = None
         self._form: Form = "json"
-        self._reason = "The body was not JSON that could be written in another form."
+        self._reason = "Nothing was sent."
         self._plain_bytes = 0
         self._sent_bytes = 0
         self._cpu_s = 0.0
@@ -191,6 +194,7 @@ class Sending:
         """The request with its body in another form; None where it is to go as it is."""
         plain = json_of(request)
         if plain is None:
+            self._reason = "The body was not JSON that could be written in another form."
             return None
         self._plain_bytes = self._sent_bytes = size = len(plain)
         encode = self._encode
@@ -262,10 +266,14 @@ class Sending:
         if not verdicts.begin_asking(key):
             self._reason = "Another call is finding out whether the provider takes such bodies."
             return False
+        began_ns = now_ns()
         try:
             asking = probe(request, self._endpoint, self._model, form, self._encode)
             answer: Answer | None = None
             while True:
+                if now_ns() - began_ns > _MOST_ASKING_NS:
+                    outcome, reason = "broken", "The server took too long to say what it takes."
+                    break
                 try:
                     asked = next(asking) if answer is None else asking.send(answer)
                 except StopIteration as end:

@@ -293,3 +293,19 @@ def test_a_probe_has_the_key_that_is_put_in_when_a_request_is_sent() -> None:
         assert client.last_call.encoding.probed
         assert len(client.last_call.attempts) == 1
     assert keys == ["Bearer real"] * 4  # three of the probe, none of them redirected, and the call
+
+
+def test_a_probe_waits_no_longer_than_the_application_would() -> None:
+    waits: list[dict[str, float]] = []
+
+    def answer(asked: httpx2.Request) -> httpx2.Response:
+        waits.append(asked.extensions["timeout"])
+        return httpx2.Response(400)
+
+    call = request()
+    call.extensions["timeout"] = {"connect": 0.1, "read": None, "write": 600.0}
+    with httpx2.Client(transport=httpx2.MockTransport(answer)) as http:
+        run(sending(), call, http, lambda step: httpx2.Response(200))
+
+    assert waits[0] == {"connect": 0.1, "read": 2.0, "write": 2.0, "pool": 2.0}
+    assert call.extensions["timeout"] == {"connect": 0.1, "read": None, "write": 600.0}

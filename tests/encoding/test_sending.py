@@ -15,7 +15,8 @@ import pytest
 from fastlane._call import Encode
 from fastlane._upload import Path
 from fastlane.encoding import _sending, verdicts
-from fastlane.encoding._sending import Drop, Send, Sending, Step, Write
+from fastlane.encoding._probe import Answer
+from fastlane.encoding._sending import Ask, Drop, Send, Sending, Step, Write
 from fastlane.encoding._shares import Shares
 
 TEXT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(2_000))
@@ -332,3 +333,24 @@ def test_calls_that_are_given_up_between_others_that_are_answered_mean_nothing(m
     for _ in range(10):
         give_up(sending())
         assert kinds(drive(sending(), request(), FAR, 200)[0])[-1] == "Send json+gzip"
+
+
+def test_a_server_that_is_slow_to_say_what_it_takes_is_not_asked_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0]
+    monkeypatch.setattr(_sending, "now_ns", lambda: clock[0])
+    one = sending(known=False, probe=True)
+    steps = one.steps(request(), lambda _: FAR)
+    step, asked = next(steps), 0
+    while isinstance(step, Ask):
+        clock[0] += 4 * 10**9  # a body that dribbles in, of an answer that says something else each time
+        asked += 1
+        step = steps.send(Answer(400, b'{"error": "broken"}' if asked == 3 else b'{"error": "Bad Request"}'))
+
+    assert isinstance(step, Send)
+    assert step.form == "json"
+    assert asked == 2
+    assert "too long" in one.record(None).reason
+
+
+def test_a_call_that_was_never_sent_says_so() -> None:
+    assert sending().record(None).reason == "Nothing was sent."

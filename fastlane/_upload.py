@@ -6,6 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+# What TCP begins with, and how a receiver's window grows, is the transport's knowledge too.
+from .transport._congestion import (
+    BULK_SEGMENTS,
+    FIRST_RECEIVE_WINDOW,
+    INITIAL_WINDOW,
+    LARGEST_RECEIVE_WINDOW,
+    SEGMENT_BYTES,
+)
+
 # A TLS 1.3 record: header (5), content type (1) and authentication tag (16) around at most 2^14 bytes (RFC 8446, 5.2).
 _RECORD_BYTES = 16_384
 _RECORD_OVERHEAD = 22
@@ -18,12 +27,6 @@ _SEGMENT_OVERHEAD = 52
 # (RFC 7541), here with room for one more header, and 430 the first time; 700 bytes over HTTP/1.1.
 _HTTP2_HEAD_BYTES = 100
 _HTTP1_HEAD_BYTES = 700
-# Linux offers 64 KiB of receive window to a new connection. Once bulk data comes (more than 30 segments: two rounds of
-# slow start) and one more round trip was measured, it offers two bytes more for each byte that came, up to half of
-# tcp_rmem's usual maximum (tcp_rcv_space_adjust() and tcp_grow_window() in net/ipv4/tcp_input.c).
-_FIRST_RECEIVE_WINDOW = 65_536
-_LARGEST_RECEIVE_WINDOW = 3 << 20
-_BULK_SEGMENTS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +34,14 @@ class Path:
     """What is known of the way to the provider when a request is about to leave; the defaults where nothing is."""
 
     round_trip_time_s: float = 0.05
-    congestion_window: int = 10
+    congestion_window: int = INITIAL_WINDOW
     """Segments that may leave at once now. 10 is what RFC 6928 gives a new connection and, after an idle spell, an old
     one."""
     in_flight_segments: int = 0
     """How many segments are on their way already, and leave room when they have been acknowledged."""
-    segment_bytes: int = 1_448
+    segment_bytes: int = SEGMENT_BYTES
     """Payload of a TCP segment: an Ethernet MTU of 1,500 without the headers of IPv4 and of TCP with timestamps."""
-    receive_window_bytes: int = 65_536
+    receive_window_bytes: int = FIRST_RECEIVE_WINDOW
     """What the peer's TCP offers now; it grows while data comes."""
     stream_window_bytes: int | None = None
     """Body bytes that the peer takes at once for one request over HTTP/2; None where it is not known to limit."""
@@ -126,8 +129,8 @@ def _rounds(body_bytes: int, path: Path, head_bytes: int) -> Iterator[_Round]:
     segment_bytes = max(1, path.segment_bytes)
     congestion_window = max(1, path.congestion_window)
     # A connection that is offered more than at first has had its bulk data already.
-    is_new = path.receive_window_bytes <= _FIRST_RECEIVE_WINDOW
-    bulk_bytes = _BULK_SEGMENTS * segment_bytes if is_new else 0
+    is_new = path.receive_window_bytes <= FIRST_RECEIVE_WINDOW
+    bulk_bytes = BULK_SEGMENTS * segment_bytes if is_new else 0
     window = _body_window(path)
     total = wire_bytes(body_bytes, path, head_bytes=head_bytes)
     sent = 0
@@ -135,7 +138,7 @@ def _rounds(body_bytes: int, path: Path, head_bytes: int) -> Iterator[_Round]:
     measured = before = 0  # bytes that came at least two rounds ago, and one
     while True:
         offered = path.receive_window_bytes + 2 * max(0, measured - bulk_bytes)
-        offered = max(path.receive_window_bytes, min(offered, _LARGEST_RECEIVE_WINDOW))
+        offered = max(path.receive_window_bytes, min(offered, LARGEST_RECEIVE_WINDOW))
         ready = total
         if window is not None and window < body_bytes:
             # What was sent a round ago has come and was credited.

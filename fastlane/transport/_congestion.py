@@ -13,11 +13,13 @@ SEGMENT_BYTES = 1_448
 # The least that Linux adds to the round-trip time before it sends again (TCP_RTO_MIN), which is also what "idle" means.
 _LEAST_VARIANCE_NS = 200_000_000
 
-# A Linux receiver offers 64 KiB at first (half of tcp_rmem's default). Once bulk data comes, two bytes more for each
-# that arrived (tcp_rcv_space_adjust), up to half of what tcp_rmem usually allows.
-_RECEIVE_WINDOW = 65_536
-_RECEIVE_WINDOW_MOST = 3 << 20
-_BULK_BYTES = 30 * SEGMENT_BYTES
+# A Linux receiver offers 64 KiB at first (half of tcp_rmem's default). Once bulk data comes (more than 30 segments: two
+# rounds of slow start) and one more round trip was measured, it offers two bytes more for each byte that came, up to
+# half of tcp_rmem's usual maximum (tcp_rcv_space_adjust() and tcp_grow_window() in net/ipv4/tcp_input.c).
+FIRST_RECEIVE_WINDOW = 65_536
+LARGEST_RECEIVE_WINDOW = 3 << 20
+BULK_SEGMENTS = 30
+_BULK_BYTES = BULK_SEGMENTS * SEGMENT_BYTES
 
 # What one burst is taken for at most: a window that large limits no request.
 _MOST_BYTES = 8 << 20
@@ -179,5 +181,4 @@ class FarLeg:
 
 
 def _receive_window(received_bytes: int) -> int:
-    bulk_bytes = received_bytes - _BULK_BYTES
-    return _RECEIVE_WINDOW if bulk_bytes <= 0 else min(_RECEIVE_WINDOW + 2 * bulk_bytes, _RECEIVE_WINDOW_MOST)
+    return min(FIRST_RECEIVE_WINDOW + 2 * max(0, received_bytes - _BULK_BYTES), LARGEST_RECEIVE_WINDOW)

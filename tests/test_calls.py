@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -407,7 +408,8 @@ def left_of(error: BaseException) -> list[weakref.ref[Any]]:
     found: list[weakref.ref[Any]] = []
     behind: BaseException | None = error
     while behind is not None:
-        found.append(weakref.ref(behind))
+        if not isinstance(behind, OSError):  # which nothing can refer to weakly
+            found.append(weakref.ref(behind))
         behind = behind.__cause__
     return found
 
@@ -448,6 +450,37 @@ async def test_an_error_of_an_asynchronous_call_is_gone_with_the_last_who_holds_
             assert len(left) > 1
             assert [one() for one in left] == [None] * len(left)
             await ask(client)
+
+
+def nobody() -> str:
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_an_error_of_a_connection_that_was_not_opened_is_gone_with_the_last_who_holds_it() -> None:
+    with fastlane.OpenAI(api_key="k", base_url=nobody(), max_retries=0) as client:
+        try:
+            ask(client)
+        except openai.APIConnectionError as error:
+            left = left_of(error)
+
+        assert len(left) > 1
+        assert [one() for one in left] == [None] * len(left)
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("no_collection")
+async def test_nor_does_an_asynchronous_one_stay() -> None:
+    async with fastlane.AsyncOpenAI(api_key="k", base_url=nobody(), max_retries=0) as client:
+        try:
+            await ask(client)
+        except openai.APIConnectionError as error:
+            left = left_of(error)
+
+        assert len(left) > 1
+        assert [one() for one in left] == [None] * len(left)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ MOST_ANSWER_BYTES = 65_536
 
 _BROKEN_JSON = b'{"model": '
 
+# The least that may be asked for, where that is not one.
+_FEWEST_TOKENS = {"/responses": 16}
+
 # Whoever answers so has refused the caller, or everybody at the moment, and has said nothing of the body.
 _SAYS_NOTHING = frozenset({401, 403, 407, 408, 425, 429})
 
@@ -57,8 +60,8 @@ class _Marks(NamedTuple):
         return cls(*(f"fastlane-{what}-{secrets.token_hex(6)}" for what in cls._fields))
 
 
-def impossible(endpoint: str, model: str, prompt: str, limit: str) -> dict[str, Any]:
-    """A body that nobody can answer: a limit that is no number, a role (or prompt) that does not exist.
+def impossible(endpoint: str, model: str, prompt: str, limit: str | int) -> dict[str, Any]:
+    """A body that nobody can answer: a role (or a part of a prompt) that does not exist, and a limit that is no number.
 
     With a `model` that does not exist either there is nothing that anybody could bill.
     """
@@ -80,17 +83,17 @@ def probe(
 
     All of them are refused by whoever reads them. A server that says what is wrong with the prompt of an encoded body
     has read it. Of any other it is asked whether it says the same of the encoded body as of the JSON, and something
-    else of one in the same form that nobody can read; and, where it looked no further than the model, the same again
-    with the model that exists. A server that mangles or loses what was encoded misses something else in it than in the
-    JSON.
+    else of one in the same form that nobody can read; and, where it looked no further than the model or the limit, the
+    same again with those that exist. A server that mangles or loses what was encoded misses something else in it than
+    in the JSON. (The limit is the fewest tokens in the end, so that one that answers spends next to nothing.)
     """
     marks = _Marks.new()
 
-    def requests(model: str) -> tuple[Any, Any]:
-        plain = json.dumps(impossible(endpoint, model, marks.prompt, marks.limit)).encode()
+    def requests(model: str, limit: str | int) -> tuple[Any, Any]:
+        plain = json.dumps(impossible(endpoint, model, marks.prompt, limit)).encode()
         return in_form(request, plain, form, encode), in_form(request, plain, "json", encode)
 
-    encoded_request, plain_request = requests(marks.model)
+    encoded_request, plain_request = requests(marks.model, marks.limit)
     encoded = yield encoded_request
     judgement = _of_the_encoded(encoded, marks, form)
     if judgement is not None:
@@ -103,8 +106,10 @@ def probe(
         return Judgement("broken", "The server stopped answering while it was asked what it takes.")
     if _same(encoded, broken, marks):
         return Judgement("undecided", "The server says the same of bodies that it can and cannot read.")
-    if model is not None and not _names(encoded, marks.prompt):
-        encoded_request, plain_request = requests(model)
+    for limit in (marks.limit, _FEWEST_TOKENS.get(endpoint, 1)) if model is not None else ():
+        if _names(encoded, marks.prompt):
+            break
+        encoded_request, plain_request = requests(model or "", limit)
         encoded = yield encoded_request
         judgement = _of_the_encoded(encoded, marks, form)
         if judgement is None:

@@ -105,7 +105,7 @@ class Encoding(Play):
 
         if isinstance(self.facts, str | os.PathLike):
             # Loaded here and not when a call is planned. In the repr, the facts themselves say more than a path would.
-            object.__setattr__(self, "facts", load(os.fspath(self.facts)))
+            object.__setattr__(self, "facts", load(os.fsdecode(self.facts)))
         elif not isinstance(self.facts, ProviderFacts):
             raise ConfigurationError(
                 "Encoding(facts=...) takes ProviderFacts, the path of a facts file, or None for what fastlane knows, "

@@ -27,6 +27,8 @@ def read_file(path: Path) -> ProviderFacts:
         written = path.read_bytes()
     except FileNotFoundError:
         raise ConfigurationError(f"{path}: expected a TOML file with provider facts, and there is no file") from None
+    except ValueError as error:  # a NUL in the path
+        raise ConfigurationError(f"{str(path)!r}: expected the path of a TOML file with provider facts") from error
     except OSError as error:
         what = "a directory" if path.is_dir() else error.strerror
         raise ConfigurationError(f"{path}: expected a TOML file with provider facts, got {what}") from error

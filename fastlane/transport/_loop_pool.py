@@ -123,7 +123,13 @@ class LoopPool:
             raise
         result = granted.result()
         if isinstance(result, TransportError):
-            raise result
+            # Its traceback leads here, and from here to the request: neither would go before a garbage collection.
+            waiter.granted = self.loop.create_future()
+            del granted
+            try:
+                raise result
+            finally:
+                del result
         return result
 
     def _start(self) -> None:

@@ -113,8 +113,13 @@ class ThreadPool:
             raise TransportError("PoolTimeout", "No connection became free in time.")
         if waiter.link is not None:
             return waiter.link
-        assert waiter.error is not None
-        raise waiter.error
+        error, waiter.error = waiter.error, None
+        assert error is not None
+        try:
+            raise error
+        finally:
+            # Its traceback leads here, and from here to the request: neither would go before a garbage collection.
+            del error
 
     def _withdraw(self, origin: Origin, waiter: _Waiter) -> list[ThreadLink]:
         """Wait no longer; the connections that were being opened and that nobody waits for any more."""

@@ -319,6 +319,18 @@ def test_another_endpoint_is_found_out_about_by_itself(negotiator: Emulator, tak
     assert len(billed(negotiator)) == 3
 
 
+def test_a_server_that_loses_the_prompt_is_found_out_at_every_endpoint(negotiator: Emulator) -> None:
+    negotiator.set_faults(ROWS["mis-parses"])
+    plays = [Encoding(probe=True, **UPLINK)]
+    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays, max_retries=0) as client:
+        client.responses.create(model="m", input=PROMPT, max_output_tokens=16)
+        client.completions.create(model="m", prompt=PROMPT, max_tokens=3)
+
+        assert [record.encoding and record.encoding.form for record in client.calls] == ["json"] * 2
+        assert all((record.usage.input_tokens or 0) > 1_000 for record in client.calls)
+    assert sum(entry.prompt_tokens > 1_000 for entry in billed(negotiator)) == 2
+
+
 def test_embeddings_and_files_are_sent_as_ever(negotiator: Emulator, takes_all: ProviderFacts) -> None:
     plays = [Encoding(facts=takes_all, **UPLINK)]
     with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays) as client:

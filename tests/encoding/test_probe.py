@@ -142,7 +142,7 @@ def test_a_server_that_says_the_same_of_both_and_not_of_what_it_cannot_read_has_
     judgement, requests = asked(terse, form)
 
     assert judgement.outcome == "accepted"
-    assert requests == 5
+    assert requests == 7
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
@@ -165,6 +165,25 @@ def test_a_server_that_loses_the_prompt_of_an_encoded_body_is_caught(able: Serve
 
     assert asked(server, endpoint=endpoint)[0].outcome == "refused"
     assert [answer.status for answer in answered if answer.status == 200] == []  # nothing was generated on the way
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_a_server_that_looks_at_the_limit_first_is_asked_about_the_prompt_last(endpoint: str) -> None:
+    limits: list[Any] = []
+
+    def limit_first(request: httpx2.Request) -> Answer:
+        try:
+            body = read(request)
+        except ValueError:
+            return error(400, "broken JSON")
+        limit = body.get("max_tokens", body.get("max_output_tokens"))
+        limits.append(limit)
+        return checked(body) if isinstance(limit, int) else error(400, f"Invalid type for 'max_tokens': {limit}.")
+
+    assert asked(limit_first, endpoint=endpoint)[0].outcome == "accepted"
+    assert asked(losing_the_prompt(limit_first), endpoint=endpoint)[0].outcome == "refused"
+    # Only the last question could be answered by one that has lost its prompt, with next to nothing.
+    assert {limit for limit in limits if isinstance(limit, int)} == {16 if endpoint == "/responses" else 1}
 
 
 @pytest.mark.parametrize("status", [400, 404, 406, 413, 415, 422])
@@ -292,4 +311,6 @@ def test_nobody_can_answer_what_a_probe_asks(endpoint: str) -> None:
     assert len({body["model"] for body in bodies}) == 3  # two that do not exist, and the one of the request
     for body in bodies:
         assert checked(body).status == 400
-        assert not isinstance(body.get("max_tokens", body.get("max_output_tokens")), int)
+        # One that generates all the same generates next to nothing.
+        limit = body.get("max_tokens", body.get("max_output_tokens"))
+        assert limit in (1, 16) if isinstance(limit, int) else limit.startswith("fastlane-limit-")

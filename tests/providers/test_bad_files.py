@@ -159,6 +159,11 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
         load(tmp_path / "gateway.toml")
 
 
+def test_a_path_that_can_be_none_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="expected the path of a TOML file"):
+        load("fac\0ts.toml")
+
+
 def test_a_directory_is_said_to_be_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="expected a TOML file with provider facts, got a directory"):
         load(tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ._timeline import Timeline, WireStamps
 from .transport._phases import Loser
@@ -28,8 +28,7 @@ Outcome = Literal["completed", "truncated", "stopped", "closed", "abandoned", "c
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encode:
+class Encode(NamedTuple):
     """Other forms in which a call's body may be sent, where that pays."""
 
     forms: tuple[Form, ...]

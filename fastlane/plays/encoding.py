@@ -139,7 +139,7 @@ class Encoding(Play):
             remember=None if self.remember is None else os.fspath(self.remember),
         )
         if media_type is not None and media_type.value is not None:
-            encode = replace(encode, msgpack_type=media_type.value)
+            encode = encode._replace(msgpack_type=media_type.value)
         return replace(call, encoding=encode)
 
 

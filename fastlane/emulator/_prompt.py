@@ -128,7 +128,8 @@ def read_completion(body: Body) -> Prompt:
     prompt = body.get("prompt")
     if prompt is None:
         raise _missing("prompt")
-    if not isinstance(prompt, str | list):
+    members = prompt if isinstance(prompt, list) else ()
+    if not isinstance(prompt, str | list) or not all(isinstance(each, str | int | list) for each in members):
         raise _wrong_type("prompt", "one of a string, array of strings, array of integers, or array of arrays", prompt)
     options = _optional(body, "stream_options", dict, {})
     return Prompt(

@@ -90,6 +90,13 @@ SUPPORTED = "Supported values are: 'system', 'assistant', 'user', 'function', 't
             "invalid_type",
         ),
         (
+            "/completions",
+            {"model": "m", "prompt": ["Hello", {"a": 1}]},
+            f"Invalid type for 'prompt': expected one of {PROMPTS}, but got an array instead.",
+            "prompt",
+            "invalid_type",
+        ),
+        (
             "/responses",
             {"model": "m", "input": {"a": 1}},
             "Invalid type for 'input': expected one of a string or array of objects, but got an object instead.",

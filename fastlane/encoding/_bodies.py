@@ -34,6 +34,9 @@ _FIRST_GUESS = {"zlib": 6.0, "isal": 1.2, "msgpack": 1.5}
 # The share of a new measurement in the running mean.
 _WEIGHT = 0.2
 
+# What a smaller body costs is mostly what any body costs, and says nothing of the bytes of a large one.
+_TELLING_BYTES = 8_192
+
 
 class Written(NamedTuple):
     """A body in another form."""
@@ -67,10 +70,14 @@ class _Costs:
             per_byte += self._per_byte[_gzip_library(level)] * max(1, level)
         return per_byte * size
 
-    def learn(self, step: str, cpu_ns: int, size: int) -> None:
+    def learn(self, step: str, cpu_ns: int, size: int, level: int = 1) -> None:
         """A step has taken so much CPU for so many bytes."""
-        if size:
-            self._per_byte[step] += _WEIGHT * (cpu_ns / size - self._per_byte[step])
+        if size < _TELLING_BYTES:
+            return
+        known = self._per_byte[step]
+        # What took far longer was held up by something else, such as the first use of a library: what is found too dear
+        # is not done, and so could not be found cheaper again.
+        self._per_byte[step] += _WEIGHT * (min(cpu_ns / (size * level), 2 * known) - known)
 
 
 _costs = _Costs()
@@ -93,7 +100,7 @@ def write(plain: bytes, form: Form, encode: Encode) -> Written:
         before_ns = now_ns
         body = gzip(body, encode.gzip_level)
         now_ns = thread_cpu_ns()
-        _costs.learn(_gzip_library(encode.gzip_level), now_ns - before_ns, len(plain) * max(1, encode.gzip_level))
+        _costs.learn(_gzip_library(encode.gzip_level), now_ns - before_ns, len(plain), max(1, encode.gzip_level))
     return Written(body, (now_ns - started_ns) / 1e9)
 
 

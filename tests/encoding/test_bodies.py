@@ -134,3 +134,22 @@ def test_what_it_has_cost_is_what_is_expected_next(library: str, monkeypatch: py
     assert min(costs) <= expected <= max([*costs, first])
     assert expected != first
     assert expected_cpu_s("msgpack+gzip", len(plain), 1) > expected
+
+
+def test_what_small_bodies_cost_says_nothing_of_large_ones(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_bodies, "_costs", _bodies._Costs())
+    first = expected_cpu_s("msgpack+gzip", 100_000, 1)
+
+    for _ in range(20):
+        write(b'{"text": "the quick brown fox"}', "msgpack+gzip", encode())
+
+    assert expected_cpu_s("msgpack+gzip", 100_000, 1) == first
+
+
+def test_a_body_that_was_held_up_makes_none_after_it_too_dear() -> None:
+    costs = _bodies._Costs()
+    first = costs.expected_ns("msgpack", 100_000, 1)
+
+    costs.learn("msgpack", 10**9, 100_000)
+
+    assert first < costs.expected_ns("msgpack", 100_000, 1) < 1.5 * first

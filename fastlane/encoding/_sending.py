@@ -11,7 +11,7 @@ from .._call import EncodingRecord
 from .._clock import now_ns
 from .._upload import Decision, Path, decide
 from ._bodies import Written, expected_cpu_s, write
-from ._probe import TIMEOUT_S, Answer, probe
+from ._probe import TIMEOUT_S, Answer, Judgement, probe
 from ._requests import is_signed, json_of, place_of, with_body
 from ._shares import shares
 from ._verdicts import Key, verdicts
@@ -39,6 +39,7 @@ _MOST_ASKING_NS = round(3 * TIMEOUT_S * 1e9)
 # A body that is worth encoding is a longer prompt than this, whatever its language, and images count for more as well.
 # A server that reports fewer tokens has lost what the body said.
 _FEWEST_TOKENS = 50
+_LONG_BYTES = 10_000
 
 log = logging.getLogger("fastlane")
 
@@ -266,29 +267,36 @@ class Sending:
         if not verdicts.begin_asking(key):
             self._reason = "Another call is finding out whether the provider takes such bodies."
             return False
-        began_ns = now_ns()
         try:
-            asking = probe(request, self._endpoint, self._model, form, self._encode)
-            answer: Answer | None = None
-            while True:
-                if now_ns() - began_ns > _MOST_ASKING_NS:
-                    outcome, reason = "broken", "The server took too long to say what it takes."
-                    break
-                try:
-                    asked = next(asking) if answer is None else asking.send(answer)
-                except StopIteration as end:
-                    outcome, reason = end.value
-                    break
-                answer = yield Ask(asked)
+            verdict = verdicts.get(key)  # another call may have found out since this one looked
+            if verdict is None:
+                outcome, reason = yield from self._ask(request, form)
+                self._probed = True
+                verdict = verdicts.put(key, outcome, reason, self._encode.remember)
         finally:
             verdicts.end_asking(key)
-        self._probed = True
-        self._reason = reason
-        return verdicts.put(key, outcome, reason, self._encode.remember).accepts
+        self._reason = verdict.reason
+        return verdict.accepts
+
+    def _ask(self, request: Any, form: Form) -> Generator[Step, Any, Judgement]:
+        """Send a probe's requests."""
+        began_ns = now_ns()
+        asking = probe(request, self._endpoint, self._model, form, self._encode)
+        answer: Answer | None = None
+        while now_ns() - began_ns <= _MOST_ASKING_NS:
+            try:
+                asked = next(asking) if answer is None else asking.send(answer)
+            except StopIteration as end:
+                judgement: Judgement = end.value
+                return judgement
+            answer = yield Ask(asked)
+        return Judgement("broken", "The server took too long to say what it takes.")
 
     def ended(self, input_tokens: int | None) -> None:
         """The call is over: so many tokens of prompt were reported."""
         if self._form == "json" or self._key is None or input_tokens is None or input_tokens >= _FEWEST_TOKENS:
+            return
+        if self._plain_bytes < _LONG_BYTES:
             return
         reason = (
             f"The server reported {input_tokens} tokens for an encoded body of {self._plain_bytes:,} bytes as JSON."

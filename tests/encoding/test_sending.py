@@ -18,6 +18,7 @@ from fastlane.encoding import _sending, verdicts
 from fastlane.encoding._probe import Answer
 from fastlane.encoding._sending import Ask, Drop, Send, Sending, Step, Write
 from fastlane.encoding._shares import Shares
+from fastlane.encoding._verdicts import Key
 
 TEXT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(2_000))
 ORIGIN = "https://api.example.com:443"
@@ -354,3 +355,25 @@ def test_a_server_that_is_slow_to_say_what_it_takes_is_not_asked_to_the_end(monk
 
 def test_a_call_that_was_never_sent_says_so() -> None:
     assert sending().record(None).reason == "Nothing was sent."
+
+
+def test_what_another_call_has_found_out_in_the_meantime_is_not_asked_again() -> None:
+    one = sending(known=False, probe=True)
+
+    def path(_: Any) -> Path:
+        verdicts.put(Key(ORIGIN, "/v1/chat/completions", "json+gzip"), "accepted", "It was asked.")
+        return FAR
+
+    assert isinstance(next(one.steps(request(), path)), Write)
+    assert not one.record(None).probed
+
+
+@pytest.mark.parametrize(("prompt", "last"), [(TEXT[:3_000], "Send json+gzip"), (TEXT, "Send json")])
+def test_few_tokens_of_a_short_prompt_mean_nothing(prompt: str, last: str) -> None:
+    slow: dict[str, Any] = {"min_bytes": 0, "uplink_bytes_per_s": 1e3}
+    one = sending(**slow)
+    drive(one, request(prompt=prompt), FAR, 200)
+
+    one.ended(40)
+
+    assert kinds(drive(sending(**slow), request(prompt=prompt), FAR, 200)[0])[-1] == last

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fastlane.emulator import Emulator, preset
-from fastlane.encoding import verdicts
+from fastlane.encoding import _driving, _sending, verdicts
 
 
 @pytest.fixture(scope="module", params=["HTTP/2", "HTTP/1.1"])
@@ -21,6 +21,9 @@ def negotiator(running_negotiator: Emulator, monkeypatch: pytest.MonkeyPatch) ->
     """A provider that takes every form, until a fault says otherwise."""
     for name, value in running_negotiator.environment.items():
         monkeypatch.setenv(name, value)
+    # On a busy machine a server that takes its time is none that hangs.
+    monkeypatch.setattr(_driving, "_TIMEOUTS", dict.fromkeys(_driving._TIMEOUTS, 30.0))
+    monkeypatch.setattr(_sending, "_MOST_ASKING_NS", 60 * 10**9)
     running_negotiator.clear()
     verdicts.clear()
     yield running_negotiator

@@ -241,7 +241,7 @@ def test_what_hangs_on_an_encoded_body_is_retried_as_json_after_the_calls_own_ti
     negotiator.set_faults("hang;only=encoded")
 
     answer, record = ask(
-        negotiator, Encoding(facts=takes_all, **UPLINK), stream=False, max_retries=1, timeout=openai.Timeout(10, read=1)
+        negotiator, Encoding(facts=takes_all, **UPLINK), stream=False, max_retries=1, timeout=openai.Timeout(40, read=2)
     )
 
     assert is_whole(answer)

@@ -61,11 +61,12 @@ class _Marks(NamedTuple):
 
 
 def impossible(endpoint: str, model: str, prompt: str, limit: str | int) -> dict[str, Any]:
-    """A body that nobody can answer: a role (or a part of a prompt) that does not exist, and a limit that is no number.
+    """A body that nobody can answer: a role that does not exist, a message that is none, and a limit that is no number.
 
     With a `model` that does not exist either there is nothing that anybody could bill.
     """
-    said = [{"role": "user", "content": "Hello."}, {"role": prompt, "content": "Hello."}]
+    # Many servers take any role, and would answer; none of them takes a text where a message belongs.
+    said = [{"role": "user", "content": "Hello."}, {"role": prompt, "content": "Hello."}, prompt]
     if endpoint == "/responses":
         return {"model": model, "input": said, "max_output_tokens": limit}
     if endpoint == "/completions":

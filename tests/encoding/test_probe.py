@@ -186,6 +186,32 @@ def test_a_server_that_looks_at_the_limit_first_is_asked_about_the_prompt_last(e
     assert {limit for limit in limits if isinstance(limit, int)} == {16 if endpoint == "/responses" else 1}
 
 
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_a_server_that_takes_any_role_answers_nothing_and_so_bills_nothing(endpoint: str) -> None:
+    answered: list[Answer] = []
+
+    def lenient(request: httpx2.Request) -> Answer:
+        """Looks at the model, then at the limit, and then whether messages are objects."""
+        try:
+            body = read(request)
+        except ValueError:
+            return error(400, "broken JSON")
+        if body["model"] != "the-model":
+            return error(404, "no such model")
+        if not isinstance(body.get("max_tokens", body.get("max_output_tokens")), int):
+            return error(400, "no such limit")
+        said, kind = (body["prompt"], str) if "prompt" in body else (body.get("messages", body.get("input")), dict)
+        if all(isinstance(each, kind) for each in said):
+            answered.append(Answer(200, b"{}"))
+            return answered[-1]
+        return error(400, "no such message")
+
+    judgement, count = asked(lenient, endpoint=endpoint)
+
+    assert (judgement.outcome, count) == ("accepted", 7)
+    assert not answered
+
+
 @pytest.mark.parametrize("status", [400, 404, 406, 413, 415, 422])
 def test_a_server_that_answers_something_else_to_an_encoded_body_refuses_it(status: int) -> None:
     judgement, requests = asked(plain_only(status))

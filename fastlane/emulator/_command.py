@@ -76,14 +76,6 @@ def emulator(
     if list_presets:
         _print_presets(as_json=as_json)
         return
-    stop = threading.Event()
-
-    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    # Before the process starts, so that no signal can come between and leave it or its files behind.
-    signal.signal(signal.SIGINT, ask_to_stop)
-    signal.signal(signal.SIGTERM, ask_to_stop)
     with _naming("--preset"):
         model = preset(preset_name)
     model = dataclasses.replace(model, models=_listed(models), prompt_cache=not no_prompt_cache)
@@ -110,6 +102,14 @@ def emulator(
         from fastlane.emulator.wire import Wire
 
         wire = Wire(round_trip_time_s=rtt_ms / 1_000)
+    stop = threading.Event()
+
+    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    # Before the process starts, so that no signal can come between and leave it or its files behind.
+    signal.signal(signal.SIGINT, ask_to_stop)
+    signal.signal(signal.SIGTERM, ask_to_stop)
     with Emulator(
         model=model,
         seed=seed,

@@ -263,8 +263,10 @@ def test_the_command_names_the_option_that_cannot_be(
 ) -> None:
     # Or the message would be cut into lines.
     monkeypatch.setenv("COLUMNS", "300")
+    on_interrupt = signal.getsignal(signal.SIGINT)
     result = CliRunner().invoke(application(), arguments)
 
+    assert signal.getsignal(signal.SIGINT) is on_interrupt
     assert result.exit_code == 2
     assert option in result.output
     assert message in result.output

@@ -1,4 +1,4 @@
-"""Find out whether a server reads a form of body, with requests that no provider can bill."""
+"""Find out whether a server reads a form of body, with requests that hold no prompt to answer and to bill."""
 
 from __future__ import annotations
 

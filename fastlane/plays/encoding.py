@@ -45,7 +45,7 @@ class Encoding(Play):
     gzip_level: int = 1
     """1 (fast) to 9 (small). More than 1 pays on slow uplinks only, below some 20 Mbit/s."""
     probe: bool = False
-    """Whether to find out what a provider takes where that is not known, with a request that no provider can bill."""
+    """Whether to find out what a provider takes where that is not known, with requests that hold no prompt to bill."""
     uplink_bits_per_s: float | None = None
     """What the uplink carries; None: what the kernel has seen it carry where that is known, and no limit elsewhere."""
     facts: ProviderFacts | str | os.PathLike[str] | None = None

@@ -34,7 +34,11 @@ def run_child() -> None:
     # Ctrl-C reaches the whole process group; it is the parent who decides when the provider goes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = json.loads(sys.stdin.readline())
-    asyncio.run(_serve(settings))
+    try:
+        asyncio.run(_serve(settings))
+    except OSError as error:  # mostly a port that is taken
+        sys.stdout.write(json.dumps({"failed": f"cannot listen on port {settings['port']} ({error.strerror})"}) + "\n")
+        sys.exit(1)
 
 
 async def _serve(settings: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
 from fastlane.emulator._connection import WINDOW_BYTES, ConnectionSettings
 from fastlane.emulator._dialect import TIMINGS, Dialect
-from fastlane.emulator._emulator import Emulator
+from fastlane.emulator._emulator import Emulator, EmulatorError
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._presets import preset, presets
 
@@ -108,24 +108,30 @@ def emulator(
         stop.set()
 
     # Before the process starts, so that no signal can come between and leave it or its files behind.
-    signal.signal(signal.SIGINT, ask_to_stop)
-    signal.signal(signal.SIGTERM, ask_to_stop)
-    with Emulator(
-        model=model,
-        seed=seed,
-        wire=wire,
-        host=host,
-        port=port,
-        tls=not no_tls,
-        http2=not http1,
-        max_concurrent_streams=max_streams,
-        initial_window_bytes=initial_window,
-        connection_window_bytes=connection_window,
-        faults=faults,
-        accepted_encodings=accepted,
-        encoding_refusal_status=refuse_with,
-        dialect=dialect,
-    ) as running:
+    before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        started = Emulator(
+            model=model,
+            seed=seed,
+            wire=wire,
+            host=host,
+            port=port,
+            tls=not no_tls,
+            http2=not http1,
+            max_concurrent_streams=max_streams,
+            initial_window_bytes=initial_window,
+            connection_window_bytes=connection_window,
+            faults=faults,
+            accepted_encodings=accepted,
+            encoding_refusal_status=refuse_with,
+            dialect=dialect,
+        )
+    except EmulatorError as error:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        typer.echo(f"fastlane emulator: {error}", err=True)
+        raise typer.Exit(1) from None
+    with started as running:
         differs = {
             "http2": not (http1 or no_tls),
             "accepted_encodings": list(accepted),

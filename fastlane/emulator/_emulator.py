@@ -123,7 +123,11 @@ class Emulator:
                 f"the emulator's process ended with exit code {self._process.returncode} before it was ready: "
                 "its stderr says why"
             )
-        return cast(dict[str, Any], json.loads(line))
+        ready = cast(dict[str, Any], json.loads(line))
+        if "failed" in ready:
+            self._finalizer()
+            raise EmulatorError(f"the emulator {ready['failed']}: choose another port, or 0 for a free one")
+        return ready
 
     @property
     def base_url(self) -> str:

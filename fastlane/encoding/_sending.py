@@ -195,7 +195,7 @@ class Sending:
         """The request with its body in another form; None where it is to go as it is."""
         plain = json_of(request)
         if plain is None:
-            self._reason = "The body was not JSON that could be written in another form."
+            self._reason = "The body was no plain JSON: the application had given it a form of its own."
             return None
         self._plain_bytes = self._sent_bytes = size = len(plain)
         encode = self._encode

@@ -106,6 +106,8 @@ def _wrong(error: ErrorDetails, model: type[BaseModel]) -> str:
         case "value_error":
             said = error["msg"].removeprefix("Value error, ")
             return said if ", got " in said else f"{said}, got {got}"
+        case kind if kind.startswith("date"):
+            return f"expected a date such as 2026-11-22, without quotes, got {got}"
         case _:
             return f"{error['msg'].replace('Input should be', 'expected')}, got {got}"
 

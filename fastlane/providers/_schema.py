@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -43,6 +44,8 @@ def _address(value: str) -> str:
 def _endpoint(value: str) -> str:
     if not value.startswith("/") or value.endswith("/"):
         raise ValueError('expected a path below the base URL, such as "/chat/completions"')
+    if re.match(r"/v\d+/", value):
+        raise ValueError('expected a path below the base URL, such as "/chat/completions": leave the version out')
     return value
 
 

@@ -163,11 +163,17 @@ def test_a_host_that_others_reach_is_warned_of() -> None:
 def test_a_port_that_cannot_be_had_is_an_error_that_says_so(capfd: pytest.CaptureFixture[str]) -> None:
     with (
         Emulator(model=preset("instant")) as first,
-        pytest.raises(FastlaneError, match="before it was ready"),
+        pytest.raises(FastlaneError, match=rf"cannot listen on port {first._port} .*choose another port"),
     ):
         Emulator(model=preset("instant"), port=first._port)
 
-    assert "address already in use" in capfd.readouterr().err
+    assert capfd.readouterr().err == ""
+    before = signal.getsignal(signal.SIGINT)
+    with Emulator(model=preset("instant")) as first:
+        result = CliRunner().invoke(application(), ["--port", str(first._port)])
+    assert signal.getsignal(signal.SIGINT) is before
+    assert result.exit_code == 1
+    assert result.stderr.startswith("fastlane emulator: the emulator cannot listen on port ")
 
 
 def test_the_port_that_is_asked_for_is_the_one_that_clients_use() -> None:

@@ -69,11 +69,11 @@ BAD = {
     "value where a table by endpoint is meant": ("encodings = 3", "encodings: expected a table, got 3"),
     "bad date": (
         '[http2]\nvalue = true\nsource = "https://docs.example.com"\nevidence = "documented"\nchecked = "yesterday"',
-        "http2.checked: expected a valid date, got 'yesterday'",
+        "http2.checked: expected a date such as 2026-11-22, without quotes, got 'yesterday'",
     ),
     "date with a time": (
         f"[http2]\nvalue = true\n{WHERE}".replace("2026-11-22", "2026-11-22T10:00:00"),
-        "http2.checked: expected a valid date",
+        "http2.checked: expected a date such as 2026-11-22, without quotes",
     ),
     "unknown form": (
         f'[encodings."/responses"]\nvalue = ["json", "zstd"]\n{WHERE}',
@@ -84,6 +84,10 @@ BAD = {
         'encodings."/responses".value: expected "json" among the forms',
     ),
     "no list": (f'[tiers.values]\nvalue = "flex"\n{WHERE}', "tiers.values.value: expected a list, got 'flex'"),
+    "endpoint with the base URL's path": (
+        f'[encodings."/v1/chat/completions"]\nvalue = ["json"]\n{WHERE}',
+        'encodings."/v1/chat/completions": expected a path below the base URL, such as "/chat/completions": leave the',
+    ),
     "endpoint without a slash": (
         f'[encodings.responses]\nvalue = ["json"]\n{WHERE}',
         "encodings.responses: expected a path below the base URL, .* got 'responses'",

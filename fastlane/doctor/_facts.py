@@ -9,7 +9,7 @@ from typing import Any
 from .._clock import wall_ns
 from ..providers import ProviderFacts
 from ._examination import Examination
-from ._findings import Finding, Seen
+from ._findings import Finding, Seen, lasting
 
 # What a facts file has no place for, but its reader may want to know.
 _REMARKED = ("idle life", "round trip", "HTTP/2 limits", "what it is")
@@ -23,7 +23,8 @@ def facts_file(examination: Examination, *, today: date | None = None) -> str | 
 
     Raises MissingExtraError without `tomli_w`.
     """
-    if not any(finding.facts for finding in examination.findings):
+    facts = lasting(examination.findings)
+    if not facts:
         return None
     today = today or datetime.fromtimestamp(wall_ns() / 1e9, tz=UTC).date()
     target = examination.settings.target
@@ -34,12 +35,10 @@ def facts_file(examination: Examination, *, today: date | None = None) -> str | 
         "base_url": target.base_url,
         "origins": [target.origin],
     }
-    for finding in examination.findings:
+    for finding, fact in facts.values():
         model = examination.model if finding.group in _OF_THE_MODEL else None
-        for fact in finding.facts:
-            _put(document, fact, source=target.base_url, today=today, model=model)
-    facts = ProviderFacts.model_validate(document)
-    return f"{_remarks(examination.findings, today)}\n{facts.to_toml()}"
+        _put(document, fact, source=target.base_url, today=today, model=model)
+    return f"{_remarks(examination.findings, today)}\n{ProviderFacts.model_validate(document).to_toml()}"
 
 
 def _put(document: dict[str, Any], fact: Seen, *, source: str, today: date, model: str | None) -> None:

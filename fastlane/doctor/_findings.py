@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,7 +35,10 @@ class Seen:
     path: tuple[str, ...]
     """Keys of the facts file, such as ("encodings", "/chat/completions")."""
     value: Any
+    """None where what was seen before of the same place turned out not to hold."""
     note: str = ""
+    is_whole: bool = True
+    """Whether a list holds all that there is; otherwise nothing is known of what it leaves out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,12 @@ class Finding:
             "facts": [{"path": list(fact.path), "value": fact.value, "note": fact.note} for fact in self.facts],
             "evidence": None if self.state == "left out" else self.evidence,
         }
+
+
+def lasting(findings: Iterable[Finding]) -> dict[tuple[str, ...], tuple[Finding, Seen]]:
+    """The facts that hold in the end, by their places, each with the finding that it comes from."""
+    last = {fact.path: (finding, fact) for finding in findings for fact in finding.facts}
+    return {path: (finding, fact) for path, (finding, fact) in last.items() if fact.value is not None}
 
 
 def milliseconds(duration_ns: float) -> str:

@@ -31,7 +31,19 @@ PROMPT = 'Say yes. Zürich, Ωmega, 東京, 🚄, "quoted", back\\slash, line\ne
 
 _NOT_THERE = (404, 405, 501)
 
-Outcome = Literal["accepted", "refused", "broken", "undecided"]
+# Whoever answers so has refused the caller, or everybody at the moment, and has said nothing of the body.
+_SAYS_NOTHING = frozenset({401, 402, 403, 407, 408, 425, 429})
+
+Outcome = Literal["accepted", "refused", "misread", "broken", "undecided"]
+"""What became of a form.
+
+- accepted: the server reads it
+- refused: it says that it does not
+- misread: it reads something else in it
+- broken: it failed or did not answer, which may be of that moment
+- undecided: nothing was said of it
+"""
+_DECIDED = frozenset({"accepted", "refused", "misread"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +79,15 @@ def look_for_free(session: Session, endpoint: str) -> Iterator[Finding]:
     # A model that does not exist is a 404 too: what names none tells whether the endpoint exists.
     is_there = _send(session, in_form(request, b"{}", "json", encode)).status not in _NOT_THERE
     for form in FORMS if is_there else ():
-        asked = probe(request, endpoint, session.model, form, encode)
+        # Without a model that exists, so that nobody can be billed, whatever the server makes of the rest.
+        asked = probe(request, endpoint, None, form, encode)
+        answer = _send(session, next(asked))
         try:
-            answer = _send(session, next(asked))
             while True:
                 answer = _send(session, asked.send(answer))
         except StopIteration as ended:
             outcome, reason = ended.value
-            outcomes[form] = (outcome, reason)
+            outcomes[form] = ("undecided" if answer.status in _SAYS_NOTHING else outcome, reason)
     found = Outcomes(endpoint=endpoint, forms=outcomes, is_there=is_there)
     session.free_forms[endpoint] = found
     yield judge(found, encode, tokens=False)
@@ -116,7 +129,7 @@ def _calls_at(session: Session, endpoint: str, free: Outcomes | None, encode: En
         else:
             counted, status = _tokens(session, in_form(request, plain, form, encode), endpoint)
             outcomes[form] = compare(expected, counted, status)
-    return judge(Outcomes(endpoint=endpoint, forms=outcomes), encode, tokens=True)
+    return judge(Outcomes(endpoint=endpoint, forms=outcomes), encode, tokens=True, before=free)
 
 
 def real(session: Session, endpoint: str) -> dict[str, Any]:
@@ -135,26 +148,26 @@ def compare(expected: int | None, counted: int | None, status: int | str) -> tup
         return "broken", f"no answer ({status})"
     if status >= 500:
         return "broken", f"answered with {status}"
-    if status in (401, 403, 408, 429):
+    if status in _SAYS_NOTHING:
         return "undecided", f"answered with {status}"
     if status >= 300:
         return "refused", f"answered with {status}"
     if expected is None or counted is None:
         return "undecided", "answered without a count of tokens"
     if counted != expected:
-        return "broken", f"read otherwise: {counted} tokens, and {expected} as JSON"
+        return "misread", f"read otherwise: {counted} tokens, and {expected} as JSON"
     return "accepted", f"read as sent: {counted} tokens"
 
 
-def judge(outcomes: Outcomes, encode: Encode, *, tokens: bool) -> Finding:
-    """What was found out of an endpoint, in words and as facts."""
+def judge(outcomes: Outcomes, encode: Encode, *, tokens: bool, before: Outcomes | None = None) -> Finding:
+    """What was found out of an endpoint, in words and as facts. `before` is what was found out without tokens."""
     looked_at = f"{outcomes.endpoint}{', with tokens' if tokens else ''}"
     value = {form: {"outcome": outcome, "reason": reason} for form, (outcome, reason) in outcomes.forms.items()}
     if not outcomes.is_there:
         return Finding(group=_GROUP, looked_at=looked_at, seen="no such endpoint", value=value)
     taken = [form for form in FORMS if outcomes.forms.get(form, ("undecided", ""))[0] == "accepted"]
     if not tokens and any(outcome == "undecided" for outcome, _ in outcomes.forms.values()):
-        advice = "A call that costs a token tells more." if outcomes.endpoint == CHAT else ""
+        advice = "Calls of the model tell more: with a key, --model and --yes." if outcomes.endpoint == CHAT else ""
     elif taken:
         advice = "Encoding() can send these."
     else:
@@ -165,16 +178,27 @@ def judge(outcomes: Outcomes, encode: Encode, *, tokens: bool) -> Finding:
         seen="; ".join(_in_words(outcomes)),
         advice=advice,
         value=value,
-        facts=_facts(outcomes, encode),
+        facts=_facts(outcomes, encode, tokens=tokens, before=before),
     )
 
 
-def _facts(outcomes: Outcomes, encode: Encode) -> tuple[Seen, ...]:
-    # Where one form could not be told, a list of the others would say that it is refused.
-    if any(outcome == "undecided" for outcome, _ in outcomes.forms.values()):
-        return ()
-    taken: Sequence[Form] = [form for form in FORMS if outcomes.forms[form][0] == "accepted"]
-    facts = [Seen(path=("encodings", outcomes.endpoint), value=["json", *taken])]
+def _facts(outcomes: Outcomes, encode: Encode, *, tokens: bool, before: Outcomes | None) -> tuple[Seen, ...]:
+    free: Mapping[Form, tuple[Outcome, str]] = before.forms if before is not None else {}
+    # A call that says nothing of a form, such as one too many, leaves standing what was found out before.
+    lasting = {
+        form: free[form][0] if outcome == "undecided" and form in free else outcome
+        for form, (outcome, _) in outcomes.forms.items()
+    }
+    taken: Sequence[Form] = [form for form in FORMS if lasting[form] == "accepted"]
+    open_ones = [form for form in FORMS if lasting[form] not in _DECIDED]
+    path = ("encodings", outcomes.endpoint)
+    if open_ones and not taken:
+        # Nothing but JSON would be read as: the others are refused. Nobody knows that.
+        return (Seen(path=path, value=None),) if any(outcome == "accepted" for outcome, _ in free.values()) else ()
+    note = "by calls of the model" if tokens else "by what refusals say, without a call of the model"
+    if open_ones:
+        note += f"; not to be told: {', '.join(open_ones)}"
+    facts = [Seen(path=path, value=["json", *taken], note=note, is_whole=not open_ones)]
     if any(form.startswith("msgpack") for form in taken):
         facts.append(Seen(path=("media_types", "msgpack"), value=encode.msgpack_type))
     return tuple(facts)
@@ -184,8 +208,9 @@ def _in_words(outcomes: Outcomes) -> Iterator[str]:
     """What became of which forms, those together that have it in common."""
     together: dict[str, list[Form]] = {}
     for form, (outcome, reason) in outcomes.forms.items():
-        words = {"accepted": "taken", "refused": "refused", "undecided": "not to be told"}.get(outcome)
-        together.setdefault(words or f"broken: {reason.rstrip('.')}", []).append(form)
+        why = reason.rstrip(".")
+        said = {"accepted": "taken", "refused": "refused", "undecided": f"not to be told: {why}", "misread": why}
+        together.setdefault(said.get(outcome, f"broken: {why}"), []).append(form)
     for words, forms in together.items():
         yield f"{', '.join(forms)} {words}"
 

@@ -22,7 +22,7 @@ def free_checks(session: Session) -> tuple[Check, ...]:
     """What can be asked without spending a token."""
     settings = session.settings
     endpoints = _forms.ENDPOINTS[:1] if settings.quick else _forms.ENDPOINTS
-    requests = 5 * len(_forms.FORMS)
+    requests = 1 + 3 * len(_forms.FORMS)
     return tuple(
         Check(
             group="request bodies",

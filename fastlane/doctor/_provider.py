@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,11 +15,12 @@ from ..providers._registry import UNKNOWN
 from ..transport import PHASES, Phases, Transport
 from ._findings import Finding, Group, in_ms, milliseconds
 from ._session import Session
-from ._words import refused
+from ._words import failure, refused
 
 _GROUP: Group = "the provider"
 _MOST_BYTES = 16 * 1_048_576
 _MOST_NAME = 60
+_MAYBE_HTTPS = "Does it want https://?"
 
 
 def look(session: Session) -> Iterator[Finding]:
@@ -26,7 +28,14 @@ def look(session: Session) -> Iterator[Finding]:
     assert session.http is not None
     url = f"{session.target.base_url}/models"
     phases = Phases()
-    session.http.get(url, headers=session.settings.headers)
+    try:
+        session.http.get(url, headers=session.settings.headers)
+    except (httpx2.RemoteProtocolError, httpx2.ReadError) as error:
+        if session.target.is_secure:
+            raise
+        failed = failure(_GROUP, "models", error, session.settings.key_source)
+        yield dataclasses.replace(failed, advice=_MAYBE_HTTPS)  # TLS makes nothing of plain HTTP
+        return
     started = now_ns()
     answer = session.http.get(url, headers=session.settings.headers, extensions={PHASES: phases})
     taken_ns = now_ns() - started
@@ -94,6 +103,8 @@ def of_models(session: Session, status: int, listed: Mapping[str, str | None] | 
         return _finding("models", f"{status}: a redirect", "notable", "Use the URL that it leads to.", value)
     if listed is None:
         advice = "Check the URL's path: it mostly ends in /v1." if status == 404 else ""
+        if status == 400 and not session.target.is_secure:
+            advice = _MAYBE_HTTPS  # so answer servers that know plain HTTP where they expect TLS
         if status == 200:
             return _finding("models", "200, but no list of models", "notable", "Is that an OpenAI-style API?", value)
         return _finding("models", f"{status}: {refused(status)[0]}", "notable", advice, value)

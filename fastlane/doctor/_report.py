@@ -18,6 +18,16 @@ _LEGEND = "! costs something or wants something done   x could not be found out 
 
 def print_report(examination: Examination, console: Console) -> None:
     """Print the findings as a table, in groups."""
+    if console.is_terminal:
+        _print(examination, console)
+        return
+    with console.capture() as capture:
+        _print(examination, console)
+    # Tables fill their lines up with spaces, which a file or a diff has no use for.
+    console.file.write("\n".join(line.rstrip() for line in capture.get().split("\n")))
+
+
+def _print(examination: Examination, console: Console) -> None:
     console.print(Text(_heading(examination), style="bold"))
     for group in get_args(Group):
         findings = [finding for finding in examination.findings if finding.group == group]

@@ -107,7 +107,7 @@ def no_tls(target: Target, error: ssl.SSLError) -> Finding:
         )
     else:
         why = getattr(error, "reason", None) or type(error).__name__
-        advice = f"Nothing on port {target.port} speaks TLS as this machine does: check the port, or try http://."
+        advice = f"Nothing on port {target.port} speaks TLS as this machine does: check the port. Does it want http://?"
     return Finding(group=_WAY, looked_at="TLS", seen=f"no handshake: {why}", state="failed", advice=advice)
 
 

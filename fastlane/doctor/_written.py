@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..providers._registry import UNKNOWN
-from ._findings import Finding, Seen
+from ._findings import Finding, Seen, lasting
 
 if TYPE_CHECKING:
     from ..providers import ProviderFacts
@@ -17,13 +17,14 @@ def compare(known: ProviderFacts | None, findings: Iterable[Finding]) -> Finding
     if known is None or known.slug == UNKNOWN:
         return None
     written = dict(known.all_facts())
-    measured = {fact.path: fact for finding in findings for fact in finding.facts}
+    measured = {path: fact for path, (_, fact) in lasting(findings).items()}
     both = {path: fact for path, fact in measured.items() if path in written and written[path].value is not None}
     if not both:
         return None
     differing = [path for path, fact in both.items() if differs(fact, written[path].value)]
     other = [
-        f"{'.'.join(path)}: {_shown(both[path].value)}, and {_shown(written[path].value)} is {written[path].evidence}"
+        f"{'.'.join(path)}: {_shown(both[path].value)} here, {_shown(written[path].value)} written down "
+        f"({written[path].evidence})"
         for path in differing
     ]
     return Finding(
@@ -48,7 +49,7 @@ def differs(measured: Seen, written: Any) -> bool:
     if isinstance(written, list | tuple):
         if not isinstance(value, list | tuple):  # a parameter that was taken, of which some values are known
             return value is False
-        if measured.path[0] == "encodings":
+        if measured.path[0] == "encodings" and measured.is_whole:
             return set(value) != set(written)
         return not {str(each).lower() for each in value} <= {str(each).lower() for each in written}
     return bool(value != written)

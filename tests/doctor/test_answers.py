@@ -227,6 +227,13 @@ def test_what_was_measured_differs_only_where_both_cannot_be_true(
     assert differs(Seen(path=path, value=measured), written) is differ
 
 
+def test_a_list_that_is_not_whole_differs_only_by_what_is_in_it() -> None:
+    some = Seen(path=("encodings", "/responses"), value=["json", "json+gzip"], is_whole=False)
+
+    assert not differs(some, ["json", "json+gzip", "msgpack"])
+    assert differs(some, ["json"])
+
+
 def test_what_is_written_and_was_measured_otherwise_is_named() -> None:
     measured = Finding(
         group="the connection",
@@ -238,7 +245,7 @@ def test_what_is_written_and_was_measured_otherwise_is_named() -> None:
     finding = compare(known(http2=fact(True)), [measured])
 
     assert finding is not None
-    assert finding.seen == "http2: no, and yes is documented"
+    assert finding.seen == "http2: no here, yes written down (documented)"
     assert finding.value == {"provider": "other", "compared": 1, "differing": ["http2"]}
     assert compare(known(), [measured]) is None
 

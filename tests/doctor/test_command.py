@@ -151,6 +151,7 @@ def test_what_was_cut_short_is_called_so() -> None:
     assert "INTERRUPTED" in printed
     assert "[bold]as they are[/bold]" in printed
     assert "! costs something" in printed
+    assert [line for line in printed.splitlines() if line != line.rstrip()] == []
 
 
 @pytest.mark.parametrize(

@@ -138,19 +138,19 @@ def test_what_is_spent_is_no_more_than_was_estimated(provider: Emulator) -> None
 
 
 @pytest.mark.parametrize(
-    ("fault", "outcome"),
+    ("fault", "outcome", "lasting"),
     [
-        ("status=400;only=encoded", "refused"),
-        ("status=415;only=encoded", "refused"),
-        ("status=422;only=encoded", "refused"),
-        ("status=500;only=encoded", "broken"),
-        ("disconnect;only=encoded", "broken"),
-        ("hang;only=encoded", "broken"),
-        ("misparse;only=encoded", "refused"),
+        ("status=400;only=encoded", "refused", ("json",)),
+        ("status=415;only=encoded", "refused", ("json",)),
+        ("status=422;only=encoded", "refused", ("json",)),
+        ("status=429;only=encoded", "undecided", None),
+        ("status=500;only=encoded", "broken", None),
+        ("disconnect;only=encoded", "broken", None),
+        ("hang;only=encoded", "broken", None),
     ],
 )
 def test_a_server_that_does_not_take_encoded_bodies_is_found_out_without_a_token(
-    faulty: Emulator, fault: str, outcome: str, tmp_path: Any
+    faulty: Emulator, fault: str, outcome: str, lasting: tuple[str, ...] | None, tmp_path: Any
 ) -> None:
     faulty.set_faults(fault)
 
@@ -159,7 +159,7 @@ def test_a_server_that_does_not_take_encoded_bodies_is_found_out_without_a_token
 
     forms = by_name(examination)["/chat/completions"].value
     assert {each["outcome"] for each in forms.values()} == {outcome}
-    assert facts_of(examination, tmp_path).forms("/chat/completions") == ("json",)
+    assert facts_of(examination, tmp_path).forms("/chat/completions") == lasting
 
 
 @pytest.mark.parametrize("fault", ["misparse;only=encoded", "misparse=all;only=encoded"])
@@ -172,7 +172,7 @@ def test_a_server_that_reads_something_else_is_found_out_by_its_count_of_tokens(
 
     for endpoint in ("/chat/completions", "/completions", "/responses"):
         forms = by_name(examination)[f"{endpoint}, with tokens"].value
-        assert {each["outcome"] for each in forms.values()} == {"broken"}
+        assert {each["outcome"] for each in forms.values()} == {"misread"}
         assert facts_of(examination, tmp_path).forms(endpoint) == ("json",)
 
 
@@ -236,6 +236,17 @@ def test_a_model_that_does_not_exist_is_told_from_a_key_that_is_wrong() -> None:
     assert "--model" in wrong["first call"].advice
     assert "a key is needed" in keyless["models"].seen
     assert "it needs a key" in keyless["a stream"].seen
+
+
+def test_without_a_key_nothing_is_claimed_of_bodies(plain: Emulator, provider: Emulator, tmp_path: Any) -> None:
+    open_way = look(plain.base_url, quick=True, key=None)
+    encrypted = look(provider.base_url, quick=True, key=None)
+
+    seen = by_name(open_way)["/chat/completions"].seen
+    assert seen.startswith("json+gzip, msgpack, msgpack+gzip not to be told: ")
+    assert "401" in seen
+    assert not any(fact.path[0] == "encodings" for finding in open_way.findings for fact in finding.facts)
+    assert facts_of(encrypted, tmp_path).forms("/chat/completions") is None
 
 
 def test_a_server_of_another_kind_is_described_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
@@ -314,9 +325,10 @@ def test_http_is_told_from_https(running_provider: Emulator, plain: Emulator) ->
     over_https = look(plain.base_url.replace("http:", "https:"))
 
     assert not over_http.is_reached
+    assert over_http.findings[-1].advice == "Does it want https://?"
     assert not over_https.is_reached
     assert over_https.findings[-1].looked_at == "TLS"
-    assert "check the port" in over_https.findings[-1].advice
+    assert "check the port. Does it want http://?" in over_https.findings[-1].advice
 
 
 def test_ctrl_c_keeps_what_was_found_by_then(provider: Emulator) -> None:

@@ -147,6 +147,7 @@ def test_what_is_spent_is_no_more_than_was_estimated(provider: Emulator) -> None
         ("status=500;only=encoded", "broken", None),
         ("disconnect;only=encoded", "broken", None),
         ("hang;only=encoded", "broken", None),
+        ("misparse;only=encoded", "refused", ("json",)),
     ],
 )
 def test_a_server_that_does_not_take_encoded_bodies_is_found_out_without_a_token(

@@ -55,6 +55,7 @@ class Gauge:
     def opened(self, opening: Opening, round_trips_ns: Sequence[int], now_ns: int) -> None:
         """The connection stands. `round_trips_ns`: what the protocol measures, growing."""
         self._opening_ns = self.round_trip_ns = opening_round_trip_ns(opening)
+        self.congestion_window = self._initial_window
         self._round_trips_ns = round_trips_ns
         leg = FarLeg()
         if opening.tls_version == "TLSv1.3":

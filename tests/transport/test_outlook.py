@@ -196,6 +196,16 @@ def test_what_was_sent_opens_the_far_window_and_silence_closes_it(behind_a_proxy
     assert much_later.idle_ns >= 5_000 * MS
 
 
+@linux
+def test_the_first_request_on_a_connection_finds_the_window_that_tcp_begins_with() -> None:
+    # So soon after the opening that nothing more than that is looked at, and so slow an opening that it seems far.
+    gauge = gauge_of(opening(40, 40))
+
+    gauge.begin(kernel(rtt=50, min_rtt=20), NOW_NS + 1 * MS, 100)
+
+    assert gauge.congestion_window == 10
+
+
 @pytest.mark.parametrize(("version", "in_flight"), [("TLSv1.3", 1), ("TLSv1.2", 0)])
 def test_the_end_of_the_handshake_is_on_its_way_at_first(version: str, in_flight: int) -> None:
     # Over TLS 1.2 the server's answer to it ends the handshake (RFC 5246, 7.3).

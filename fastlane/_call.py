@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ._prompt_records import CurationRecord, PromptCacheRecord
 from ._timeline import Timeline, WireStamps
 from .transport._phases import Loser
 
 if TYPE_CHECKING:
+    from .prefixes import Sighting
     from .providers import ProviderFacts
 
 Form = Literal["json", "json+gzip", "msgpack", "msgpack+gzip"]
@@ -26,6 +28,10 @@ Outcome = Literal["completed", "truncated", "stopped", "closed", "abandoned", "c
 - cancelled: the task or thread was cancelled or interrupted while it waited
 - failed: an error was raised; `error` names its class
 """
+
+
+Placement = Literal["stable", "session", "volatile"]
+"""How long a part of a prompt stays as it is: for all calls, for one conversation, or for one call."""
 
 
 class Encode(NamedTuple):
@@ -70,6 +76,14 @@ class Call:
     """What is known of the provider; None unless a play needs it (`Play.needs_facts`)."""
     encoding: Encode | None = None
     """Other forms in which the body may be sent; None for JSON and nothing else."""
+    issued_ns: int = 0
+    """When the application issued it: monotonic nanoseconds, for plays that know what was sent when."""
+    placements: tuple[Placement | None, ...] | None = None
+    """What the caller declared of each message: see `fastlane.Prompt`; None where nothing was declared."""
+    sighting: Sighting | None = None
+    """What is known of the prompt and is to be settled when the call is over."""
+    curation: CurationRecord | None = None
+    """What was cut from the conversation."""
 
     @property
     def model(self) -> str | None:
@@ -90,6 +104,8 @@ class Usage:
     """All tokens of the prompt, cached ones included."""
     cached_tokens: int | None = None
     """Tokens of the prompt that were read from the provider's cache."""
+    cache_write_tokens: int | None = None
+    """Tokens of the prompt that were written to the provider's cache, where that is counted."""
     output_tokens: int | None = None
     """All tokens generated, reasoning included."""
     reasoning_tokens: int | None = None
@@ -210,6 +226,10 @@ class CallRecord:
     """What plays changed, one sentence each."""
     encoding: EncodingRecord | None = None
     """In which form the body was sent; None where no play asked for another than JSON."""
+    prompt_cache: PromptCacheRecord | None = None
+    """What should have been and what was read from the provider's cache; None without the `PromptCache` play."""
+    curation: CurationRecord | None = None
+    """What was cut from the conversation; None without the `Curation` play."""
     user_actions: tuple[str, ...] = ()
     """Names of the user actions around the call, the outermost first."""
     transport: str | None = None

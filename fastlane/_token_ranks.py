@@ -1,0 +1,121 @@
+"""Load a tokenizer whose ranks lie on disk, and never look for them anywhere else.
+
+tiktoken's own way to an encoding downloads the ranks where they are missing, without a timeout. This one reads the
+file that tiktoken would have read, where tiktoken would have looked for it, checks its SHA-256, and gives up at once.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import os
+import tempfile
+import threading
+import tomllib
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+Encode = Callable[[str], list[int]]
+
+# Longer texts are cut where a word begins: a pattern that backtracks has been seen to take very long, or the stack, for
+# a text without blanks.
+_MOST_CHARACTERS = 50_000
+
+_loaded: dict[str, Encode | None] = {}
+_loading: set[str] = set()
+
+
+@cache
+def tables() -> dict[str, Any]:
+    """Return what `tokenizers.toml` says."""
+    return tomllib.loads(resources.files(__package__).joinpath("tokenizers.toml").read_text("utf-8"))
+
+
+def encoding_of(model: str | None) -> str | None:
+    """Return the name of a model's encoding, by its name; None where that is not known."""
+    if not model:
+        return None
+    name = model.lower().rpartition("/")[2].removeprefix("ft:")
+    models = tables()["models"]
+    if (whole := models["names"].get(name.partition(":")[0])) is not None:
+        return str(whole)
+    beginnings = [one for one in models["beginnings"] if name.startswith(one)]
+    return str(models["beginnings"][max(beginnings, key=len)]) if beginnings else None
+
+
+def ranks_file(encoding: str) -> Path | None:
+    """Return where tiktoken would have put an encoding's ranks; None where it is told to keep none."""
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    if folder == "":
+        return None
+    if folder is None:
+        folder = str(Path(tempfile.gettempdir()) / "data-gym-cache")
+    address = tables()["encodings"][encoding]["ranks"]
+    return Path(folder) / hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()
+
+
+def encoder(encoding: str, *, wait: bool) -> Encode | None:
+    """Return the function that makes tokens of a text, or None where tiktoken or its ranks are not there.
+
+    With `wait` False it is not waited for: it is loaded by a thread of its own (0.1 to 0.4 s), and None until then.
+    What was found, or not found, holds for the process.
+    """
+    if encoding in _loaded:
+        return _loaded[encoding]
+    if wait:
+        # Two threads that do it at once do it twice, and come to the same.
+        return _loaded.setdefault(encoding, _load(encoding))
+    file = ranks_file(encoding)
+    if file is None or not file.is_file():
+        _loaded[encoding] = None
+    elif encoding not in _loading:
+        _loading.add(encoding)
+        load = threading.Thread(target=encoder, args=(encoding,), kwargs={"wait": True}, daemon=True)
+        load.start()
+    return None
+
+
+def forget() -> None:
+    """Forget what was found on disk, so that it is looked for again."""
+    _loaded.clear()
+    _loading.clear()
+
+
+def _load(encoding: str) -> Encode | None:
+    table = tables()["encodings"][encoding]
+    file = ranks_file(encoding)
+    try:
+        data = file.read_bytes() if file is not None else b""
+        if hashlib.sha256(data).hexdigest() != table["sha256"]:
+            return None
+        import tiktoken
+
+        ranks = {binascii.a2b_base64(token): int(rank) for token, rank in map(bytes.split, data.splitlines())}
+        made = tiktoken.Encoding(encoding, pat_str=table["pattern"], mergeable_ranks=ranks, special_tokens={})
+    except (ImportError, OSError, ValueError):
+        return None
+    # What looks like a special token is text in a message, and nothing else.
+    plain = made.encode_ordinary
+
+    def encode(text: str) -> list[int]:
+        if len(text) <= _MOST_CHARACTERS:
+            return plain(text)
+        return [token for piece in _pieces(text) for token in plain(piece)]
+
+    return encode
+
+
+def _pieces(text: str) -> list[str]:
+    """A text in pieces that have the same tokens: each begins with the blank before a word, where there is any."""
+    pieces, start = [], 0
+    while len(text) - start > _MOST_CHARACTERS:
+        end = text.rfind(" ", start + 1, start + _MOST_CHARACTERS)
+        while end > start and not (text[end - 1].isalpha() and text[end + 1].isalpha()):
+            end = text.rfind(" ", start + 1, end)
+        end = end if end > start else start + _MOST_CHARACTERS
+        pieces.append(text[start:end])
+        start = end
+    return [*pieces, text[start:]]

@@ -1,0 +1,223 @@
+"""A prompt as a row of segments in the order in which a provider reads it, each known by a number instead of its text.
+
+The numbers are Python's own hashes: keyed per process, cached in every string, and so nearly free for a history that is
+sent again. They never leave the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+_LEADING_ROLES = frozenset({"system", "developer"})
+# What stands in a body by itself, and not in a row.
+_SINGLE = frozenset({"response_format", "text.format", "instructions", "prompt", "input"})
+# Beyond this, what orjson refused is not looked at: it may contain itself.
+_MAX_DEPTH = 64
+
+
+class Outline:
+    """The segments of one prompt: their order, their digests and their sizes, and nothing of their text."""
+
+    __slots__ = ("digests", "leading", "sections", "sizes")
+
+    sections: tuple[tuple[str, int], ...]
+    """Where segments come from and how many: (("tools", 14), ("response_format", 1), ("messages", 37)). One that stands
+    in the body by itself counts 0 here and is one segment all the same, so that `input` as a text is told from a list."""
+    digests: tuple[int, ...]
+    """64 bits for each segment. Equal segments have equal digests in this process."""
+    sizes: tuple[int, ...]
+    """Characters of each segment, roughly as the model is shown it."""
+    leading: int
+    """Segments before the first that is neither a tool, a format, nor a system or developer message at the beginning."""
+
+    def __init__(
+        self, sections: tuple[tuple[str, int], ...], digests: tuple[int, ...], sizes: tuple[int, ...], leading: int
+    ) -> None:
+        self.sections = sections
+        self.digests = digests
+        self.sizes = sizes
+        self.leading = leading
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+    def path(self, index: int) -> str:
+        """Where a segment stands in the body: "tools[3]", "response_format", "messages[5]", "input[2]".
+
+        One past the last is where the next message would stand.
+        """
+        last = ""
+        for name, count in self.sections:
+            if not count:
+                if index == 0:
+                    return name
+                index -= 1
+                last = name
+            elif index < count:
+                return f"{name}[{index}]"
+            else:
+                index -= count
+                last = f"{name}[{count + index}]"
+        return last
+
+    def section(self, index: int) -> tuple[str, int]:
+        """The section that a segment stands in, and the index of that section's first segment; ("", len) past the end."""
+        start = 0
+        for name, count in self.sections:
+            if index < start + (count or 1):
+                return name, start
+            start += count or 1
+        return "", start
+
+    def span(self, name: str) -> tuple[int, int]:
+        """The first segment of a section and the one behind its last; where there is no such section, (0, 0)."""
+        start = 0
+        for section, count in self.sections:
+            if section == name:
+                return start, start + (count or 1)
+            start += count or 1
+        return 0, 0
+
+
+def outline(endpoint: str, body: Mapping[str, Any]) -> tuple[Outline, list[Any]]:
+    """The outline of a request's prompt, and its segments: the caller's own objects, not to be kept or changed.
+
+    About 0.3 us for a message of role and content whose text has been hashed before, and 1 us for one with tool calls.
+    Odd bodies never raise: what is no list or mapping is one segment.
+    """
+    sections: list[tuple[str, int]] = []
+    values: list[Any] = []
+    digests: list[int] = []
+    sizes: list[int] = []
+
+    tools = body.get("tools")
+    if tools:
+        _add("tools", tools, sections, values, digests, sizes)
+    if endpoint.endswith("responses") or ("messages" not in body and "input" in body):
+        text = body.get("text")
+        form = text.get("format") if isinstance(text, Mapping) else None
+        if form is not None:
+            _add_single("text.format", form, sections, values, digests, sizes)
+        leading = len(digests)
+        instructions = body.get("instructions")
+        if instructions is not None:
+            _add_single("instructions", instructions, sections, values, digests, sizes)
+            leading += 1
+        rest, name = body.get("input"), "input"
+    else:
+        functions = body.get("functions")
+        if functions:
+            _add("functions", functions, sections, values, digests, sizes)
+        form = body.get("response_format")
+        if form is not None:
+            _add_single("response_format", form, sections, values, digests, sizes)
+        leading = len(digests)
+        rest, name = body.get("messages"), "messages"
+        if rest is None:
+            rest, name = body.get("prompt"), "prompt"
+    if isinstance(rest, list | tuple) and name != "prompt":
+        if rest:
+            _add(name, rest, sections, values, digests, sizes)
+            leading += _leading(rest)
+    elif rest is not None:
+        _add_single(name, rest, sections, values, digests, sizes)
+    return Outline(tuple(sections), tuple(digests), tuple(sizes), leading), values
+
+
+def digest(value: Any) -> int:
+    """64 bits that tell a segment from others in this process; the order of its keys counts."""
+    return _structured(value)[0] if type(value) is not str else hash(value)
+
+
+def _leading(messages: Sequence[Any]) -> int:
+    count = 0
+    for message in messages:
+        if not isinstance(message, Mapping) or message.get("role") not in _LEADING_ROLES:
+            break
+        count += 1
+    return count
+
+
+def _add_single(
+    name: str,
+    value: Any,
+    sections: list[tuple[str, int]],
+    values: list[Any],
+    digests: list[int],
+    sizes: list[int],
+) -> None:
+    sections.append((name, 0))
+    values.append(value)
+    number, size = (hash(value), len(value)) if type(value) is str else _structured(value)
+    digests.append(number)
+    sizes.append(size)
+
+
+def _add(
+    name: str,
+    items: Any,
+    sections: list[tuple[str, int]],
+    values: list[Any],
+    digests: list[int],
+    sizes: list[int],
+) -> None:
+    if not isinstance(items, list | tuple):
+        _add_single(name, items, sections, values, digests, sizes)
+        return
+    sections.append((name, len(items)))
+    values += items
+    add_digest, add_size = digests.append, sizes.append
+    for item in items:
+        # Messages whose strings keep their hashes: orjson would read every character again. The order of the values
+        # is that of the keys, and so the order counts here as well.
+        if type(item) is dict:
+            content = item.get("content")
+            if type(content) is str:
+                count = len(item)
+                if count == 2:
+                    if type(item.get("role")) is str:
+                        add_digest(hash(tuple(item.values())))
+                        add_size(len(content) + 8)
+                        continue
+                elif count <= 4 and type(item.get("tool_call_id")) is str and type(item.get("role")) is str:
+                    name = item.get("name")
+                    if count == 3 or type(name) is str:
+                        add_digest(hash((count, *item.values())))
+                        add_size(len(content) + 16)
+                        continue
+        number, size = (hash(item), len(item)) if type(item) is str else _structured(item)
+        add_digest(number)
+        add_size(size)
+
+
+def _structured(value: Any) -> tuple[int, int]:
+    """The digest of any value, and its characters as JSON."""
+    try:
+        text = orjson.dumps(value)
+    except Exception:  # noqa: BLE001 - surrogates, integers beyond 64 bits, a caller's own classes
+        return _recursive(value, 0)
+    return hash(text), len(text)
+
+
+def _recursive(value: Any, depth: int) -> tuple[int, int]:
+    """What orjson refuses, by its members; an object of a class that is not JSON's counts by its class and its hash."""
+    if depth > _MAX_DEPTH:
+        return 0, 0
+    if isinstance(value, Mapping):
+        parts = [("{", 2)]
+        for key, member in value.items():
+            number, size = _recursive(member, depth + 1)
+            parts.append((f"{key}:{number}", size + len(str(key)) + 4))
+        return hash(tuple(part for part, _ in parts)), sum(size for _, size in parts)
+    if isinstance(value, list | tuple):
+        members = [_recursive(member, depth + 1) for member in value]
+        return hash(("[", *(number for number, _ in members))), sum(size for _, size in members) + 2
+    if isinstance(value, str):
+        return hash(("s", value)), len(value)
+    try:
+        return hash((type(value).__name__, value)), 8
+    except Exception:  # noqa: BLE001 - what has no hash counts by its class
+        return hash(type(value).__name__), 8

@@ -14,7 +14,7 @@ class Difference(NamedTuple):
     """The first place where two prompts differ."""
 
     kind: DriftKind
-    index: int
+    index: int  # type: ignore[assignment]
     """The segment of the new outline at which it departs; its length where the new one just ends."""
     path: str
     """The differing value: "messages[7].tool_calls[0].function.arguments"."""

@@ -13,7 +13,7 @@ import orjson
 
 _LEADING_ROLES = frozenset({"system", "developer"})
 # What stands in a body by itself, and not in a row.
-_SINGLE = frozenset({"response_format", "text.format", "instructions", "prompt", "input"})
+_SINGLE = frozenset({"response_format", "text.format", "instructions", "prompt"})
 # Beyond this, what orjson refused is not looked at: it may contain itself.
 _MAX_DEPTH = 64
 
@@ -21,25 +21,32 @@ _MAX_DEPTH = 64
 class Outline:
     """The segments of one prompt: their order, their digests and their sizes, and nothing of their text."""
 
-    __slots__ = ("digests", "leading", "sections", "sizes")
+    __slots__ = ("digests", "leading", "sections", "single_input", "sizes")
 
     sections: tuple[tuple[str, int], ...]
-    """Where segments come from and how many: (("tools", 14), ("response_format", 1), ("messages", 37)). One that stands
-    in the body by itself counts 0 here and is one segment all the same, so that `input` as a text is told from a list."""
+    """Where segments come from and how many: (("tools", 14), ("response_format", 1), ("messages", 37))."""
     digests: tuple[int, ...]
     """64 bits for each segment. Equal segments have equal digests in this process."""
     sizes: tuple[int, ...]
     """Characters of each segment, roughly as the model is shown it."""
     leading: int
-    """Segments before the first that is neither a tool, a format, nor a system or developer message at the beginning."""
+    """Segments before the first that is neither a tool nor a format nor a system or developer message at the front."""
+    single_input: bool
+    """Whether `input` is a text and not a list of items."""
 
     def __init__(
-        self, sections: tuple[tuple[str, int], ...], digests: tuple[int, ...], sizes: tuple[int, ...], leading: int
+        self,
+        sections: tuple[tuple[str, int], ...],
+        digests: tuple[int, ...],
+        sizes: tuple[int, ...],
+        leading: int,
+        single_input: bool = False,
     ) -> None:
         self.sections = sections
         self.digests = digests
         self.sizes = sizes
         self.leading = leading
+        self.single_input = single_input
 
     def __len__(self) -> int:
         return len(self.digests)
@@ -49,27 +56,22 @@ class Outline:
 
         One past the last is where the next message would stand.
         """
-        last = ""
+        start, path = 0, ""
         for name, count in self.sections:
-            if not count:
-                if index == 0:
-                    return name
-                index -= 1
-                last = name
-            elif index < count:
-                return f"{name}[{index}]"
-            else:
-                index -= count
-                last = f"{name}[{count + index}]"
-        return last
+            single = name in _SINGLE or (name == "input" and self.single_input)
+            path = name if single else f"{name}[{index - start}]"
+            if index < start + count:
+                break
+            start += count
+        return path
 
     def section(self, index: int) -> tuple[str, int]:
-        """The section that a segment stands in, and the index of that section's first segment; ("", len) past the end."""
+        """The section of a segment, and the index of that section's first segment; past the end ("", len)."""
         start = 0
         for name, count in self.sections:
-            if index < start + (count or 1):
+            if index < start + count:
                 return name, start
-            start += count or 1
+            start += count
         return "", start
 
     def span(self, name: str) -> tuple[int, int]:
@@ -77,8 +79,8 @@ class Outline:
         start = 0
         for section, count in self.sections:
             if section == name:
-                return start, start + (count or 1)
-            start += count or 1
+                return start, start + count
+            start += count
         return 0, 0
 
 
@@ -124,7 +126,8 @@ def outline(endpoint: str, body: Mapping[str, Any]) -> tuple[Outline, list[Any]]
             leading += _leading(rest)
     elif rest is not None:
         _add_single(name, rest, sections, values, digests, sizes)
-    return Outline(tuple(sections), tuple(digests), tuple(sizes), leading), values
+    single_input = name == "input" and type(rest) is str
+    return Outline(tuple(sections), tuple(digests), tuple(sizes), leading, single_input), values
 
 
 def digest(value: Any) -> int:
@@ -149,7 +152,7 @@ def _add_single(
     digests: list[int],
     sizes: list[int],
 ) -> None:
-    sections.append((name, 0))
+    sections.append((name, 1))
     values.append(value)
     number, size = (hash(value), len(value)) if type(value) is str else _structured(value)
     digests.append(number)
@@ -183,8 +186,7 @@ def _add(
                         add_size(len(content) + 8)
                         continue
                 elif count <= 4 and type(item.get("tool_call_id")) is str and type(item.get("role")) is str:
-                    name = item.get("name")
-                    if count == 3 or type(name) is str:
+                    if count == 3 or type(item.get("name")) is str:
                         add_digest(hash((count, *item.values())))
                         add_size(len(content) + 16)
                         continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 from . import _tokens_seen
@@ -18,6 +19,7 @@ class AnswerSeen:
         "_seen_choices",
         "_steady",
         "arrived_ns",
+        "cache_reason",
         "events",
         "finish_reason",
         "first_content_ns",
@@ -27,6 +29,7 @@ class AnswerSeen:
         "frozen",
         "is_response",
         "model",
+        "reason_of",
         "request_id",
         "service_tier",
         "token_ns",
@@ -54,6 +57,9 @@ class AnswerSeen:
         self.model: str | None = None
         self.service_tier: str | None = None
         self.request_id: str | None = None
+        self.reason_of: Callable[[Any], str | None] | None = None
+        """Reads out of an answer why the provider says that its cache was missed; None if nobody wants to know."""
+        self.cache_reason: str | None = None
 
     @property
     def finished(self) -> bool:
@@ -147,6 +153,8 @@ class AnswerSeen:
         self.finish_reason = _tokens_seen.finish_reason_of(answer)
         self.model = _tokens_seen.text_of(answer, "model")
         self.service_tier = _tokens_seen.text_of(answer, "service_tier")
+        if self.reason_of is not None:
+            self.cache_reason = self.reason_of(answer)
         # openai has read it from the headers already.
         self.request_id = _tokens_seen.text_of(answer, "_request_id")
 

@@ -11,7 +11,7 @@ from ._timeline import Timeline, WireStamps
 from .transport._phases import Loser
 
 if TYPE_CHECKING:
-    from .prefixes import Sighting
+    from .prefixes._account import PromptAccount
     from .providers import ProviderFacts
 
 Form = Literal["json", "json+gzip", "msgpack", "msgpack+gzip"]
@@ -80,8 +80,10 @@ class Call:
     """When the application issued it: monotonic nanoseconds, for plays that know what was sent when."""
     placements: tuple[Placement | None, ...] | None = None
     """What the caller declared of each message: see `fastlane.Prompt`; None where nothing was declared."""
-    sighting: Sighting | None = None
-    """What is known of the prompt and is to be settled when the call is over."""
+    prompt: PromptAccount | None = None
+    """What is to be expected of the provider's prompt cache, which is settled when the call is over."""
+    optional: tuple[str, ...] = ()
+    """Fields of the body that a play added: where the provider refuses one, the call is sent again without them."""
     curation: CurationRecord | None = None
     """What was cut from the conversation."""
 
@@ -154,7 +156,8 @@ class Attempt:
     number: int
     """1 for the first."""
     kind: Literal["first", "plain", "retry"]
-    """"plain": the same request as JSON at once, because the provider had refused the encoded body."""
+    """"plain": once more at once, because the provider had refused what a play made of it: as JSON where it was
+    encoded, without a field that was added."""
     wire: WireStamps
     form: Form = "json"
     """In which form the body was sent."""
@@ -296,6 +299,8 @@ class CallRecord:
         for attempt, plain in zip(self.attempts, data["attempts"], strict=True):
             plain["wire"]["data_ns"] = list(attempt.wire.data_ns)
             plain["connect_losers"] = [loser._asdict() for loser in attempt.connect_losers]
+        if self.prompt_cache is not None:
+            data["prompt_cache"]["hit_ratio"] = self.prompt_cache.hit_ratio
         data["metrics"] = {
             "time_to_first_token_s": self.time_to_first_token_s,
             "time_to_first_content_token_s": self.time_to_first_content_token_s,

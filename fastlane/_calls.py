@@ -95,6 +95,16 @@ class Calls(_Calls):
                 stream_cls = observing(stream_cls)
             result = self._first_attempt(observation, cast_to, options, stream=stream, stream_cls=stream_cls)
             if result is _THE_LONG_WAY:
+                try:
+                    result = super().request(  # type: ignore[misc]
+                        cast_to, options, stream=stream, stream_cls=stream_cls
+                    )
+                except openai.APIStatusError as error:
+                    options = shell.without_refused(observation, options, error)
+                    if options is None:
+                        raise
+                    result = _THE_LONG_WAY
+            if result is _THE_LONG_WAY:
                 result = super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
         except BaseException as error:
             observation.failed(error)
@@ -217,6 +227,16 @@ class AsyncCalls(_Calls):
             if stream and stream_cls is not None:
                 stream_cls = observing(stream_cls)
             result = await self._first_attempt(observation, cast_to, options, stream=stream, stream_cls=stream_cls)
+            if result is _THE_LONG_WAY:
+                try:
+                    result = await super().request(  # type: ignore[misc]
+                        cast_to, options, stream=stream, stream_cls=stream_cls
+                    )
+                except openai.APIStatusError as error:
+                    options = shell.without_refused(observation, options, error)
+                    if options is None:
+                        raise
+                    result = _THE_LONG_WAY
             if result is _THE_LONG_WAY:
                 result = await super().request(  # type: ignore[misc]
                     cast_to, options, stream=stream, stream_cls=stream_cls

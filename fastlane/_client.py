@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         CopyOptions,
         OpenAIOptions,
     )
+    from ._prompt_cache_view import AsyncPromptCacheView, PromptCacheView
 
 
 class _Client:
@@ -156,6 +157,13 @@ class OpenAI(_Client, Calls, openai.OpenAI):
         """The Responses API."""
         return super().responses if self._fastlane is None else _resources.responses_of(self)
 
+    @property
+    def prompt_cache(self) -> PromptCacheView:
+        """What this client's calls found in the provider's prompt cache, and how to fill it beforehand."""
+        from ._prompt_cache_view import PromptCacheView
+
+        return PromptCacheView(self)
+
     def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
         super().close()
@@ -196,6 +204,13 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
     def responses(self) -> AsyncResponses:
         """The Responses API."""
         return super().responses if self._fastlane is None else _resources.async_responses_of(self)
+
+    @property
+    def prompt_cache(self) -> AsyncPromptCacheView:
+        """What this client's calls found in the provider's prompt cache, and how to fill it beforehand."""
+        from ._prompt_cache_view import AsyncPromptCacheView
+
+        return AsyncPromptCacheView(self)
 
     async def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""

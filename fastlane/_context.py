@@ -6,6 +6,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from ._call import Placement
     from ._observation import Observation
 
 _T = TypeVar("_T")
@@ -14,13 +15,15 @@ _T = TypeVar("_T")
 class Issued:
     """A call on its way from a resource of ours to `request()`."""
 
-    __slots__ = ("body", "is_direct", "ns", "written")
+    __slots__ = ("body", "is_direct", "ns", "placements", "written")
 
     def __init__(self, ns: int, *, is_direct: bool) -> None:
         self.ns = ns
         """Monotonic nanoseconds at which the application issued it."""
         self.is_direct = is_direct
         """Nobody between the resource and our client's own `post()` could change the body."""
+        self.placements: tuple[Placement | None, ...] | None = None
+        """What the caller declared of each message of the prompt; None where nothing was declared."""
         self.body: dict[str, Any] | None = None
         self.written: bytes | None = None
         """The bytes of `body`, where they were written to find out whether it is plain JSON."""

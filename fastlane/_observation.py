@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ._answer_seen import AnswerSeen
 from ._attempt_stamps import AttemptStamps
-from ._call import CallRecord, Form, Outcome, Usage
+from ._call import CallRecord, CurationRecord, Form, Outcome, PromptCacheRecord, Usage
 from ._call_ids import call_id, next_number
 from ._clock import now_ns, wall_ns
 from ._context import take_issued
 from ._pipeline import Pipeline
+from ._recording import record_of
 from ._request import body_of
-from ._timeline import Timeline
 from ._tokens_seen import usage_of
 from ._user_action import current_user_action
 from .plays._base import Watcher
 
 if TYPE_CHECKING:
     from .encoding import Sending
+    from .prefixes._account import PromptAccount
 
 EXTENSION = "fastlane.observation"
 """Where a request carries its observation: a stream may be read in another thread or task than it was opened in."""
@@ -38,10 +38,46 @@ class Observation:
     """One call while it lasts. Sans-IO: the clients and streams tell it what happens."""
 
     __slots__ = (
-        "_action", "_action_path", "_body_error", "_done", "_encoded", "_ended_ns", "_error", "_headers", "_issued",
-        "_lock", "_made", "_number", "_outcome", "_over", "_started_ns", "_started_wall_ns", "answer", "attempts",
-        "changes", "decoded", "endpoint", "exhausted", "first_attempt", "method", "model", "origin", "pipeline",
-        "pulling", "received_bytes", "sending", "stream", "streaming", "transport", "watchers",
+        "_action",
+        "_body_error",
+        "_encoded",
+        "_headers",
+        "_issued",
+        "_lock",
+        "_made",
+        "_number",
+        "_over",
+        "action_path",
+        "answer",
+        "attempts",
+        "cached_path",
+        "changes",
+        "curation",
+        "decoded",
+        "ended_ns",
+        "endpoint",
+        "error",
+        "exhausted",
+        "first_attempt",
+        "is_done",
+        "method",
+        "model",
+        "optional",
+        "origin",
+        "outcome",
+        "pipeline",
+        "prompt",
+        "prompt_cache",
+        "pulling",
+        "received_bytes",
+        "sending",
+        "started_ns",
+        "started_wall_ns",
+        "stream",
+        "streaming",
+        "taken_back",
+        "transport",
+        "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -50,8 +86,8 @@ class Observation:
         # A call that came by one of our resources was issued before it was built.
         entered_ns = now_ns()
         self._issued = take_issued()
-        self._started_ns = self._issued.ns if self._issued is not None else entered_ns
-        self._started_wall_ns = wall_ns() - (entered_ns - self._started_ns)
+        self.started_ns = self._issued.ns if self._issued is not None else entered_ns
+        self.started_wall_ns = wall_ns() - (entered_ns - self.started_ns)
         self.pipeline = pipeline
         self._number = next_number()
         self.method = method
@@ -64,6 +100,16 @@ class Observation:
         self.watchers: tuple[Watcher, ...] = ()
         self.sending: Sending | None = None
         """Sends the body in another form than JSON where that pays; None where no play asks for that."""
+        self.prompt: PromptAccount | None = None
+        """Settles what was to be expected of the provider's prompt cache; None where no play keeps track of that."""
+        self.prompt_cache: PromptCacheRecord | None = None
+        self.curation: CurationRecord | None = None
+        self.optional: tuple[str, ...] = ()
+        """Fields of the body that a play added, and that the call goes without where the provider refuses them."""
+        self.taken_back = False
+        """The next attempt is the call without them."""
+        self.cached_path: tuple[str, ...] = ()
+        """Where the provider's usage counts cached tokens, if elsewhere than OpenAI's."""
         self.attempts: list[AttemptStamps] = []
         self.streaming = False
         """The answer's body is handed to the application unread: the call is over when that stream is."""
@@ -76,18 +122,18 @@ class Observation:
         self.received_bytes = 0
         self.answer = AnswerSeen(is_response=endpoint == "/responses" or endpoint.startswith("/responses/"))
         self._action = current_user_action()
-        self._action_path: tuple[str, ...] = ()
+        self.action_path: tuple[str, ...] = ()
         self._lock = threading.Lock()
         self._over = False
-        self._done = False
-        self._outcome: Outcome | None = None
-        self._error: str | None = None
+        self.is_done = False
+        self.outcome: Outcome | None = None
+        self.error: str | None = None
         self._body_error: BaseException | None = None
         self._headers: Any = None
         self.first_attempt: tuple[Any, Any, Exception | None] | None = None
         """Request, response and error of an attempt that openai's loop is to take for its own first."""
         self._encoded: tuple[Any, Any, bytes | None] | None = None
-        self._ended_ns = 0
+        self.ended_ns = 0
         self._made: CallRecord | None = None
 
     @property
@@ -129,10 +175,18 @@ class Observation:
     ) -> AttemptStamps:
         """An attempt is handed to the HTTP client; `plain`: because the one before it was refused for its form."""
         number = len(self.attempts) + 1
-        kind: Any = "first" if number == 1 else "plain" if plain else "retry"
+        kind: Any = "first" if number == 1 else "plain" if plain or self.taken_back else "retry"
+        self.taken_back = False
         attempt = AttemptStamps(number, request_body_bytes, kind=kind, form=form)
         self.attempts.append(attempt)
         return attempt
+
+    def take_back(self, optional: tuple[str, ...]) -> None:
+        """The next attempt is the call without these fields, and none of later calls has them."""
+        self.taken_back = True
+        self.changes = (*self.changes, f"sent again without {', '.join(optional)}, which the provider refused")
+        if self.prompt is not None:
+            self.prompt.refused(optional)
 
     def attempt_failed(self, error: BaseException) -> None:
         """The attempt ended without an answer."""
@@ -165,7 +219,7 @@ class Observation:
         for watcher in self.watchers:
             stop = self.pipeline.see(watcher, event) or stop
         if stop:
-            self._outcome = "stopped"
+            self.outcome = "stopped"
         return stop
 
     @property
@@ -198,12 +252,12 @@ class Observation:
             # The application stopped reading: what has come by then says how the call ended. Without a stream it
             # stopped waiting.
             if not self.streaming:
-                self._outcome = "cancelled"
+                self.outcome = "cancelled"
             return
         cancelled = isinstance(error, _CANCELLATIONS) or type(error).__name__ == "Cancelled"  # trio's, not imported
-        self._outcome = "cancelled" if cancelled else "failed"
+        self.outcome = "cancelled" if cancelled else "failed"
         # The last word counts: a broken connection reaches the application as openai's own error.
-        self._error = type(error).__name__
+        self.error = type(error).__name__
 
     def body_failed(self, error: BaseException) -> None:
         """Reading the answer's body failed or was cancelled."""
@@ -217,7 +271,7 @@ class Observation:
 
     def done(self) -> None:
         """The stream said that it is done (`data: [DONE]`)."""
-        self._done = True
+        self.is_done = True
 
     def body_closed(self) -> None:
         """The answer's body was closed, by whoever reads it."""
@@ -227,7 +281,7 @@ class Observation:
     def abandoned(self) -> None:
         """The unread answer was garbage-collected."""
         if not self._over:
-            self._outcome = self._outcome or "abandoned"
+            self.outcome = self.outcome or "abandoned"
             self._finish(abandoned=True)
 
     def finish(self) -> None:
@@ -247,39 +301,64 @@ class Observation:
         finally:
             self._lock.release()
         self._close_account()
-        if self.sending is not None and self.answer.usage is not None and not abandoned:
-            self.sending.ended(usage_of(self.answer.usage).input_tokens)
+        if not abandoned:
+            if self.sending is not None and self.answer.usage is not None:
+                self.sending.ended(self.usage.input_tokens)
+            if self.prompt is not None:
+                self._settle(self.prompt)
         action, self._action = self._action, None
         if action is not None:
-            self._action_path = action.path
+            self.action_path = action.path
             action.add(self.record())
         if abandoned:
             self.pipeline.remember_abandoned(self)
         else:
             self.pipeline.report(self)
 
+    @property
+    def usage(self) -> Usage:
+        """What the provider said that the call took."""
+        return usage_of(self.answer.usage, self.cached_path)
+
+    @property
+    def placements(self) -> Any:
+        """What the caller declared of each message of the prompt."""
+        return self._issued.placements if self._issued is not None else None
+
+    def _settle(self, prompt: PromptAccount) -> None:
+        status = self.attempts[-1].status_code if self.attempts else None
+        try:
+            self.prompt_cache = prompt.settle(
+                self.usage,
+                answered=status is not None and status < 300,
+                now_ns=self.ended_ns,
+                provider_reason=self.answer.cache_reason,
+            )
+        except Exception as error:  # noqa: BLE001 - a play must not break a call
+            self.pipeline.went_wrong("PromptCache", "settle", error)
+
     def _how_it_ended(self) -> Outcome:
-        if self._outcome is not None:
-            return self._outcome
+        if self.outcome is not None:
+            return self.outcome
         if not self.streaming:
             return "completed"
         if self.finishes and (self.decoded or self.answer.events):
             if self.answer.finished:
                 return "completed"
-            return "truncated" if self._done or self.exhausted else "closed"
-        return "completed" if self._done or self.exhausted else "closed"
+            return "truncated" if self.is_done or self.exhausted else "closed"
+        return "completed" if self.is_done or self.exhausted else "closed"
 
     def _close_account(self) -> None:
         """Take down what is known only now, and let go of what need not be kept."""
-        self._ended_ns = now_ns()
-        self._outcome = self._how_it_ended()
+        self.ended_ns = now_ns()
+        self.outcome = self._how_it_ended()
         if self.attempts:
             last = self.attempts[-1]
             if self.streaming:
                 last.response_body_bytes = self.received_bytes
             if last.ended_ns is None:
-                read_whole = self._done or self.exhausted
-                last.ended_ns = (self.answer.arrived_ns if read_whole else 0) or self._ended_ns
+                read_whole = self.is_done or self.exhausted
+                last.ended_ns = (self.answer.arrived_ns if read_whole else 0) or self.ended_ns
         if self.answer.request_id is None and self._headers is not None:
             self.answer.request_id = self._headers.get("x-request-id")
         self._headers = self._body_error = self._encoded = self._issued = None
@@ -289,59 +368,5 @@ class Observation:
     def record(self) -> CallRecord:
         """The record of the call, once it is over."""
         if self._made is None:
-            self._made = self._make_record()
+            self._made = record_of(self)
         return self._made
-
-    def _make_record(self) -> CallRecord:
-        last = self.attempts[-1] if self.attempts else None
-        outcome = self._outcome or "failed"
-        answer_ended_ns = None
-        whole = outcome in ("completed", "truncated") and (not self.streaming or self.exhausted)
-        if last is not None and (whole or self._done):
-            answer_ended_ns = last.answer_ended_ns(self._ended_ns)
-        if answer_ended_ns is None:
-            if self._done:
-                answer_ended_ns = self.answer.arrived_ns
-            elif whole and last is not None:
-                answer_ended_ns = last.ended_ns
-        attempts = [attempt.record(following.started_ns) for attempt, following in pairwise(self.attempts)]
-        if last is not None:
-            attempts.append(last.record(self._ended_ns))
-        return CallRecord(
-            call_id=self.call_id,
-            method=self.method,
-            endpoint=self.endpoint,
-            origin=self.origin,
-            model=self.model,
-            stream=self.stream,
-            outcome=outcome,
-            timeline=Timeline(
-                started_wall_ns=self._started_wall_ns,
-                started_ns=self._started_ns,
-                ended_ns=self._ended_ns,
-                answer_ended_ns=answer_ended_ns,
-                first_event_ns=self.answer.first_event_ns,
-                first_token_ns=self.answer.first_token_ns,
-                first_token_kind=self.answer.first_token_kind,
-                first_content_token_ns=self.answer.first_content_ns,
-                token_ns=self.answer.token_ns,
-            ),
-            attempts=tuple(attempts),
-            usage=Usage() if self.answer.usage is None else usage_of(self.answer.usage),
-            response_model=self.answer.model,
-            finish_reason=self.answer.finish_reason,
-            error=self._error,
-            status_code=last.status_code if last is not None else None,
-            request_id=self.answer.request_id,
-            service_tier=self.answer.service_tier,
-            events=self.answer.events,
-            plays=self.pipeline.fingerprint,
-            changes=self.changes,
-            encoding=self.sending.record(last) if self.sending is not None else None,
-            user_actions=self._action_path,
-            transport=self._carried_by(last),
-        )
-
-    def _carried_by(self, last: AttemptStamps | None) -> str:
-        # The transport of the shared connections hands on to the library's own what it cannot carry.
-        return "stock" if self.transport == "fastlane" and last is not None and last.fell_back else self.transport

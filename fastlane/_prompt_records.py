@@ -36,7 +36,7 @@ class Drift:
     token_offset: int = 0
     """Tokens of the prompt before the difference, estimated."""
     tokens_lost: int = 0
-    """Tokens that an unbroken beginning would have had in common with the earlier prompt, beyond those that this has."""
+    """Tokens that an unbroken beginning would have in common with the earlier prompt, beyond those that this has."""
     provider_reason: str | None = None
     """The provider's own word for it, where it gives one ("tools_changed")."""
     before: str | None = None
@@ -54,7 +54,7 @@ class PromptCacheRecord:
     prompt_tokens: int
     """As the provider counted; estimated where it did not say."""
     reusable_tokens: int
-    """Tokens of the prompt's beginning that an earlier call has sent alike and that have not expired since, estimated."""
+    """Tokens of the prompt's beginning that an earlier call has sent alike, and that have not expired, estimated."""
     expected_tokens: int | None
     """Of these, what the provider keeps by its facts (whole blocks, above its minimum); None where nobody knows that it
     keeps anything."""

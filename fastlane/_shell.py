@@ -18,6 +18,7 @@ from ._call import Call, Encode, Form
 from ._observation import EXTENSION, Observation
 from ._pipeline import Pipeline
 from ._request import Requests
+from .plays._base import Stage
 from .transport._phases import FALLBACK_TRACE, PHASES
 
 # Endpoints whose JSON bodies plays may rewrite. Embeddings and uploads carry mappings too, which are not prompts.
@@ -30,6 +31,8 @@ _STREAMS = (openai.Stream, openai.AsyncStream)
 
 # Whose calls these are is not for a play to say.
 _CREDENTIAL_HEADERS = frozenset({"authorization", "api-key", "cookie", "openai-organization", "openai-project"})
+
+_USUAL_CACHED_PATHS = ("usage.prompt_tokens_details.cached_tokens", "usage.input_tokens_details.cached_tokens")
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -47,7 +50,9 @@ class Shell:
         self._origin = ""
         if pipeline.needs_facts:
             # With the client and not with its first call, which may be made on an event loop: 30 ms of CPU.
-            from . import encoding, providers  # noqa: F401
+            from . import providers  # noqa: F401
+        if any(play.stage is Stage.ENCODE for play in pipeline.plays):
+            from . import encoding  # noqa: F401
 
     def origin(self, base_url: Any) -> str:
         """scheme://host:port of a base URL, remembered while it stays the same."""
@@ -95,10 +100,17 @@ class Shell:
             body=MappingProxyType(merged if extra else dict(body)),
             stream=observation.stream,
             facts=_facts_of(observation.origin) if self.pipeline.needs_facts else None,
+            issued_ns=observation.started_ns,
+            placements=observation.placements,
         )
         planned = self.pipeline.plan(call)
         observation.watchers = self.pipeline.watchers(planned)
         observation.changes = planned.changes
+        observation.curation = planned.curation
+        if planned.prompt is not None:
+            observation.prompt = planned.prompt
+            observation.cached_path = _cached_path(planned.facts, planned.endpoint)
+            observation.answer.reason_of = planned.prompt.reason_of
         if planned.encoding is not None:
             observation.sending = _sending(observation, planned.encoding, planned.model)
         changed: dict[str, Any] = {}
@@ -106,6 +118,7 @@ class Shell:
             changed["json_data"] = dict(planned.body)
             changed["extra_json"] = None  # merged into the body that the plays saw
             observation.model = planned.model
+            observation.optional = planned.optional
         if planned.headers:
             given = options.headers if isinstance(options.headers, Mapping) else {}
             taken = {name.lower() for name in (*given, *client_headers)} | _CREDENTIAL_HEADERS
@@ -113,6 +126,25 @@ class Shell:
             changed["headers"] = {**added, **given}
         # Never the caller's own options: a retry, a test or the caller may look at them again.
         return options.model_copy(update=changed) if changed else options
+
+    @staticmethod
+    def without_refused(
+        observation: Observation, options: FinalRequestOptions, error: openai.APIStatusError
+    ) -> FinalRequestOptions | None:
+        """The options of a call without what plays added to it, if the provider refused that; None for any other error.
+
+        The answer to a request with a field that it does not know is an error that names the field, and no work was
+        done for it.
+        """
+        optional, observation.optional = observation.optional, ()
+        if not optional or error.status_code not in (400, 422) or not isinstance(options.json_data, dict):
+            return None
+        said = f"{error.message} {error.body}"
+        if not any(name in said for name in optional):
+            return None
+        observation.take_back(optional)
+        kept = {name: value for name, value in options.json_data.items() if name not in optional}
+        return options.model_copy(update={"json_data": kept})
 
     @staticmethod
     def attach(
@@ -160,6 +192,19 @@ def _facts_of(origin: str) -> Any:
     from .providers import facts_of
 
     return facts_of(origin)
+
+
+@lru_cache(maxsize=64)
+def _cached_path_in(path: str) -> tuple[str, ...]:
+    """The names below `usage`; () for OpenAI's own place, which is known without facts."""
+    first, *names = path.split(".")
+    return tuple(names) if first == "usage" and path not in _USUAL_CACHED_PATHS else ()
+
+
+def _cached_path(facts: Any, endpoint: str) -> tuple[str, ...]:
+    fact = None if facts is None else facts.usage.get(endpoint)
+    path = None if fact is None or fact.value is None else fact.value.get("cached")
+    return () if path is None else _cached_path_in(path)
 
 
 def _sending(observation: Observation, encode: Encode, model: str | None) -> Any:

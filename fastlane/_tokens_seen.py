@@ -6,6 +6,7 @@ Everything is read with `getattr`, so that an answer which lacks a field, or has
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,8 @@ _RESPONSE_DELTAS: dict[str, TokenKind] = {
     "response.code_interpreter_call_code.delta": "tool_call",
     "response.audio.delta": "audio",
 }
+
+_INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 _RESPONSE_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
@@ -81,14 +84,21 @@ def ends_response(event_type: str) -> bool:
     return event_type in _RESPONSE_ENDS
 
 
-def usage_of(usage: Any) -> Usage:
-    """Token counts from a `usage` of chat completions, embeddings or Responses; what it lacks is None, not 0."""
+def usage_of(usage: Any, cached_path: Sequence[str] = ()) -> Usage:
+    """Token counts from a `usage` of chat completions, embeddings or Responses; what it lacks is None, not 0.
+
+    `cached_path` is where this provider's counts cached tokens, if it is elsewhere than OpenAI's.
+    """
     if usage is None:
         return Usage()
+    cached = _at(usage, cached_path) if cached_path else None
+    if cached is None:
+        cached = _detail(usage, _INPUT_DETAILS, "cached_tokens")
     return Usage(
         input_tokens=_first_int(usage, "prompt_tokens", "input_tokens"),
         output_tokens=_first_int(usage, "completion_tokens", "output_tokens"),
-        cached_tokens=_detail(usage, ("prompt_tokens_details", "input_tokens_details"), "cached_tokens"),
+        cached_tokens=cached,
+        cache_write_tokens=_detail(usage, _INPUT_DETAILS, "cache_write_tokens"),
         reasoning_tokens=_detail(usage, ("completion_tokens_details", "output_tokens_details"), "reasoning_tokens"),
     )
 
@@ -119,6 +129,15 @@ def _first_int(source: Any, *names: str) -> int | None:
         if isinstance(value, int) and not isinstance(value, bool):
             return value
     return None
+
+
+def _at(source: Any, path: Sequence[str]) -> int | None:
+    for name in path[:-1]:
+        source = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+    if isinstance(source, Mapping):
+        value = source.get(path[-1])
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return _first_int(source, path[-1])
 
 
 def _detail(usage: Any, parents: tuple[str, ...], name: str) -> int | None:

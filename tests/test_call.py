@@ -168,7 +168,13 @@ def test_the_json_of_a_record_holds_its_metrics_and_its_stamps() -> None:
         "api_end_to_end_s": seen.api_end_to_end_s,
         "duration_s": seen.duration_s,
     }
-    assert data["usage"] == {"input_tokens": None, "cached_tokens": None, "output_tokens": 3, "reasoning_tokens": None}
+    assert data["usage"] == {
+        "input_tokens": None,
+        "cached_tokens": None,
+        "cache_write_tokens": None,
+        "output_tokens": 3,
+        "reasoning_tokens": None,
+    }
 
 
 def test_hidden_reasoning_never_makes_a_negative_count() -> None:

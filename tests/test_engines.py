@@ -257,7 +257,9 @@ def test_a_recorded_stream_of_the_responses_api(cut: str) -> None:
     assert dumped(ours) == dumped(theirs)
     assert record.outcome == "completed"
     assert record.finish_reason == "completed"
-    assert record.usage == Usage(input_tokens=12, cached_tokens=0, output_tokens=8, reasoning_tokens=0)
+    assert record.usage == Usage(
+        input_tokens=12, cached_tokens=0, cache_write_tokens=0, output_tokens=8, reasoning_tokens=0
+    )
     assert len(record.timeline.token_ns) == 8
     assert record.time_per_output_token_s is not None
 

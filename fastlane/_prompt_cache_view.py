@@ -1,0 +1,75 @@
+"""`client.prompt_cache`: what a client's calls found in the provider's cache, and how to fill it beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ._exceptions import ConfigurationError
+from .plays.prompt_cache import PromptCache
+
+if TYPE_CHECKING:
+    from ._prewarm import Prewarmed
+    from ._shell import Shell
+    from .prefixes import PromptCacheReport
+    from .prefixes._account import PromptMemory
+
+
+class _View:
+    """What the synchronous and the asynchronous client have in common."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def _memory(self) -> PromptMemory:
+        shell: Shell | None = self._client._fastlane
+        if shell is None:  # FASTLANE_DISABLED: an application that looks at its report must go on
+            return PromptCache().memory
+        for play in shell.pipeline.plays:
+            if isinstance(play, PromptCache):
+                return play.memory
+        raise ConfigurationError(
+            "client.prompt_cache needs the play that keeps track of prompts: add PromptCache() to the plays of the "
+            "client, or make it without plays=..., and it is among them"
+        )
+
+    def report(self) -> PromptCacheReport:
+        """Return what calls should have found in the cache, what they did find and why not more, family by family.
+
+        Of all clients that share the `PromptCache` object. Raises ConfigurationError where the client has none.
+        """
+        return self._memory().ledger.report()
+
+    def clear(self) -> None:
+        """Forget all prompts, counts and rates. Raises ConfigurationError as `report` does."""
+        self._memory().clear()
+
+
+class PromptCacheView(_View):
+    """`client.prompt_cache` of a synchronous client."""
+
+    def prewarm(
+        self, prompt: Sequence[Any], *, model: str, endpoint: str = "/chat/completions", **arguments: Any
+    ) -> Prewarmed:
+        """Have the provider read the stable part of a prompt into its cache before the first call needs it.
+
+        By the provider's own means where it is known to have some, else by one call that generates one token, which is
+        billed. `arguments` are those of the calls that are to come (`tools`, `response_format`).
+        """
+        from ._prewarm import prewarm
+
+        return prewarm(self._client, prompt, model=model, endpoint=endpoint, **arguments)
+
+
+class AsyncPromptCacheView(_View):
+    """`client.prompt_cache` of an asynchronous client."""
+
+    def prewarm(
+        self, prompt: Sequence[Any], *, model: str, endpoint: str = "/chat/completions", **arguments: Any
+    ) -> Coroutine[Any, Any, Prewarmed]:
+        """See `PromptCacheView.prewarm`."""
+        from ._prewarm import async_prewarm
+
+        return async_prewarm(self._client, prompt, model=model, endpoint=endpoint, **arguments)

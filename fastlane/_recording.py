@@ -1,0 +1,72 @@
+"""Make the record of a call that is over out of what was observed of it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ._call import CallRecord
+from ._timeline import Timeline
+
+if TYPE_CHECKING:
+    from ._attempt_stamps import AttemptStamps
+    from ._observation import Observation
+
+
+def record_of(call: Observation) -> CallRecord:
+    """The record of a call that is over."""
+    last = call.attempts[-1] if call.attempts else None
+    outcome = call.outcome or "failed"
+    answer_ended_ns = None
+    whole = outcome in ("completed", "truncated") and (not call.streaming or call.exhausted)
+    if last is not None and (whole or call.is_done):
+        answer_ended_ns = last.answer_ended_ns(call.ended_ns)
+    if answer_ended_ns is None:
+        if call.is_done:
+            answer_ended_ns = call.answer.arrived_ns
+        elif whole and last is not None:
+            answer_ended_ns = last.ended_ns
+    attempts = [attempt.record(following.started_ns) for attempt, following in pairwise(call.attempts)]
+    if last is not None:
+        attempts.append(last.record(call.ended_ns))
+    return CallRecord(
+        call_id=call.call_id,
+        method=call.method,
+        endpoint=call.endpoint,
+        origin=call.origin,
+        model=call.model,
+        stream=call.stream,
+        outcome=outcome,
+        timeline=Timeline(
+            started_wall_ns=call.started_wall_ns,
+            started_ns=call.started_ns,
+            ended_ns=call.ended_ns,
+            answer_ended_ns=answer_ended_ns,
+            first_event_ns=call.answer.first_event_ns,
+            first_token_ns=call.answer.first_token_ns,
+            first_token_kind=call.answer.first_token_kind,
+            first_content_token_ns=call.answer.first_content_ns,
+            token_ns=call.answer.token_ns,
+        ),
+        attempts=tuple(attempts),
+        usage=call.usage,
+        response_model=call.answer.model,
+        finish_reason=call.answer.finish_reason,
+        error=call.error,
+        status_code=last.status_code if last is not None else None,
+        request_id=call.answer.request_id,
+        service_tier=call.answer.service_tier,
+        events=call.answer.events,
+        plays=call.pipeline.fingerprint,
+        changes=call.changes,
+        encoding=call.sending.record(last) if call.sending is not None else None,
+        prompt_cache=call.prompt_cache,
+        curation=call.curation,
+        user_actions=call.action_path,
+        transport=_carrier(call, last),
+    )
+
+
+def _carrier(call: Observation, last: AttemptStamps | None) -> str:
+    # The transport of the shared connections hands on to the library's own what it cannot carry.
+    return "stock" if call.transport == "fastlane" and last is not None and last.fell_back else call.transport

@@ -1,0 +1,214 @@
+"""03 Reuse more: what the provider's prompt cache should have held, what it did hold, why not more, and help."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+from .._call import Call
+from .._exceptions import ConfigurationError
+from ._base import Play, Stage
+
+if TYPE_CHECKING:
+    from ..prefixes import CacheRules
+    from ..prefixes._account import PromptMemory
+
+_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
+# Endpoints whose prompts have parts. The third takes one text, and no key.
+_LISTS = {"/chat/completions": "messages", "/responses": "input"}
+_USUAL_KEY_FIELD = "prompt_cache_key"
+_UNLIMITED = math.inf
+
+
+class _Rules(NamedTuple):
+    """What the play asks of a provider's facts."""
+
+    cache: CacheRules
+    key_field: str | None
+    requests_per_key_per_minute: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCache(Play):
+    """Keep track of what the provider's prompt cache should hold, and help it to hold more.
+
+    As it stands it observes: the record of every call says which tokens the provider should have read from its cache,
+    which it did read, and where and how the prompt departed from the one before. It adds a cache key where the provider
+    is known to take one, and nothing else. What changes the prompt is done for calls that declare what is stable
+    (`fastlane.Prompt`, `fastlane.stable`), and where a setting asks for it.
+    """
+
+    stage: ClassVar[Stage] = Stage.SHAPE
+    needs_facts: ClassVar[bool] = True
+
+    key: bool | str = True
+    """Whether to send a cache key where the provider takes one; a text: this key, for all calls of the client."""
+    order_tools: bool = False
+    """Whether to write tools in the order of their names, and each with its keys in order."""
+    explain: Literal["hashes", "text"] = "hashes"
+    """"text": keep the text of prompts in memory, so that a drift can quote what it was before and after."""
+    retention: str | None = None
+    """How long the provider is asked to keep prefixes, in its own words ("24h"), where it takes that."""
+    breakpoints: bool = False
+    """Whether to mark the ends of stable and session parts where the provider has marks for that."""
+    requests_per_key_per_minute: float | None = None
+    """From which rate on a family's calls get several keys; None: what is known of the provider."""
+    replicas: int = 1
+    """How many processes like this one share the provider's cache: each sees its own share of the calls."""
+    memory: PromptMemory = field(init=False, repr=False, compare=False)
+    """What the play remembers: it is shared by all clients that this object is given to."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, bool | str) or self.key == "":
+            raise ConfigurationError(f"PromptCache(key=...) takes True, False or a text, got {self.key!r:.80}")
+        for name in ("order_tools", "breakpoints"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigurationError(
+                    f"PromptCache({name}=...) takes True or False, got {getattr(self, name)!r:.80}"
+                )
+        if self.explain not in ("hashes", "text"):
+            raise ConfigurationError(f'PromptCache(explain=...) takes "hashes" or "text", got {self.explain!r:.80}')
+        if self.retention is not None and (not isinstance(self.retention, str) or not self.retention):
+            raise ConfigurationError(
+                f'PromptCache(retention=...) takes a time in the provider\'s words ("24h"), got {self.retention!r:.80}'
+            )
+        rate: Any = self.requests_per_key_per_minute
+        if rate is not None and (not isinstance(rate, int | float) or isinstance(rate, bool) or not rate > 0):
+            raise ConfigurationError(
+                "PromptCache(requests_per_key_per_minute=...) takes a number above 0, or None for what is known of the "
+                f"provider, got {rate!r:.80}"
+            )
+        if not isinstance(self.replicas, int) or isinstance(self.replicas, bool) or self.replicas < 1:
+            raise ConfigurationError(
+                f"PromptCache(replicas=...) takes a whole number from 1, got {self.replicas!r:.80}"
+            )
+        # With the client and not with `import fastlane`.
+        from ..prefixes._account import PromptMemory
+        from ..prefixes._governor import Governor
+
+        memory = PromptMemory(explain_text=self.explain == "text", governor=Governor(replicas=self.replicas))
+        object.__setattr__(self, "memory", memory)
+
+    def plan(self, call: Call) -> Call:
+        """Put the prompt in order where the caller declared one, add the key, and note what is to be expected."""
+        if call.endpoint not in _ENDPOINTS:
+            return call
+        from ..prefixes._account import PromptAccount
+
+        rules = _rules_of(call.facts)
+        call = self._ordered(call)
+        call, key, shards = self._keyed(call, rules)
+        sighting = self.memory.ledger.sight(
+            origin=call.origin,
+            model=call.model,
+            endpoint=call.endpoint,
+            body=call.body,
+            rules=rules.cache,
+            now_ns=call.issued_ns,
+            key=key,
+            shards=shards,
+        )
+        return replace(call, prompt=PromptAccount(self.memory, sighting, call.origin))
+
+    def _ordered(self, call: Call) -> Call:
+        name = _LISTS.get(call.endpoint)
+        if name is None or not (call.placements or self.order_tools or self.retention or self.breakpoints):
+            return call
+        from ..prompts import arrange, canonical, ordered_tools
+
+        fields: dict[str, Any] = {}
+        changes = list(call.changes)
+        placements = call.placements
+        messages = call.body.get(name)
+        if placements is not None and isinstance(messages, list) and len(placements) == len(messages):
+            arranged, placements = arrange(messages, placements)
+            if arranged != messages:
+                fields[name] = arranged
+                changes.append(f"PromptCache moved what was declared volatile behind the rest of {name}")
+        tools = call.body.get("tools")
+        if isinstance(tools, list) and (call.placements is not None or self.order_tools):
+            written = canonical(tools)
+            if self.order_tools:
+                written = ordered_tools(written)
+            fields["tools"] = written
+        if fields.get("tools") is not None:
+            changes.append("PromptCache wrote the tools with their keys in order")
+        call = replace(call, body={**call.body, **fields}, changes=tuple(changes), placements=placements)
+        return self._marked(call, name)
+
+    def _marked(self, call: Call, name: str) -> Call:
+        """The call with what its provider is to be asked to keep, and for how long."""
+        if self.retention is None and not self.breakpoints:
+            return call
+        from ..prefixes._placing import with_breakpoints, with_retention
+
+        if self.retention is not None:
+            call = with_retention(call, self.retention)
+        return with_breakpoints(call, name) if self.breakpoints else call
+
+    def _keyed(self, call: Call, rules: _Rules) -> tuple[Call, str | None, int]:
+        """The call with its cache key, that key, and among how many its family is spread."""
+        name = rules.key_field
+        if name is None:
+            return call, _text(call.body.get(_USUAL_KEY_FIELD)), 1
+        given = call.body.get(name, call.body.get(_USUAL_KEY_FIELD))
+        if given is not None or self.key is False or call.endpoint not in _LISTS:
+            return call, _text(given), 1
+        if self.memory.is_refused(call.origin, name):
+            return call, None, 1
+        from ..prefixes._keys import session_of, stable_key
+
+        key = self.key if isinstance(self.key, str) else stable_key(call.endpoint, call.body, call.placements)
+        limit = self.requests_per_key_per_minute or rules.requests_per_key_per_minute or _UNLIMITED
+        key, shards = self.memory.governor.shard(
+            key, session_of(call.endpoint, call.body), call.issued_ns, limit_per_minute=limit
+        )
+        keyed = call.with_body(f"PromptCache added {name}", **{name: key})
+        return replace(keyed, optional=(*call.optional, name)), key, shards
+
+
+# By the facts they were read from, with these, so that an address in memory means what it meant.
+_read: dict[int, tuple[Any, _Rules]] = {}
+_MOST_READ = 64
+
+
+def _rules_of(facts: Any) -> _Rules:
+    found = _read.get(id(facts))
+    if found is not None and found[0] is facts:
+        return found[1]
+    if len(_read) >= _MOST_READ:
+        _read.clear()
+    rules = _rules_in(facts)
+    _read[id(facts)] = (facts, rules)
+    return rules
+
+
+def _rules_in(facts: Any) -> _Rules:
+    from ..prefixes import CacheRules
+
+    if facts is None:
+        return _Rules(CacheRules(None, None, None, None), None, None)
+    cache = facts.cache
+    rules = CacheRules(
+        automatic=_value(cache.automatic),
+        minimum_tokens=_value(cache.minimum_tokens),
+        block_tokens=_value(cache.block_tokens),
+        lifetime_s=_value(cache.lifetime_s),
+    )
+    # Where OpenAI's own field is taken, it is that: another one may have other effects too, such as a name for the
+    # conversation in a dashboard.
+    name = _value(cache.key_field)
+    if _value(facts.parameters.get(_USUAL_KEY_FIELD)) is True and name is not None:
+        name = _USUAL_KEY_FIELD
+    if name is not None and "." in name:
+        name = None
+    return _Rules(rules, name, _value(cache.requests_per_key_per_minute))
+
+
+def _value(fact: Any) -> Any:
+    return None if fact is None else fact.value
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

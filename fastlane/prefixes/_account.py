@@ -1,0 +1,73 @@
+"""What a `PromptCache` play remembers, and one call's part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ._diagnostics import provider_reason
+from ._governor import Governor
+from ._ledger import Ledger
+
+if TYPE_CHECKING:
+    from .._call import Usage
+    from .._prompt_records import PromptCacheRecord
+    from ._ledger import Sighting
+
+# An application talks to few providers; of what came of more than so many, the oldest is found out anew.
+_MOST_REFUSALS = 256
+
+
+class PromptMemory:
+    """What one play knows of the prompts that were sent: shared by all clients that the play was given to."""
+
+    __slots__ = ("_refused", "governor", "ledger")
+
+    def __init__(self, *, explain_text: bool, governor: Governor) -> None:
+        self.ledger = Ledger(explain_text=explain_text)
+        self.governor = governor
+        self._refused: dict[tuple[str, str], None] = {}
+
+    def is_refused(self, origin: str, field: str) -> bool:
+        """Whether the provider at an origin has refused a field of the body."""
+        return (origin, field) in self._refused
+
+    def clear(self) -> None:
+        """Forget all prompts, counts and rates; what a provider refused stays known."""
+        self.ledger.clear()
+        self.governor.clear()
+
+    def refuse(self, origin: str, field: str) -> None:
+        """Take note that it has."""
+        if len(self._refused) >= _MOST_REFUSALS:
+            self._refused.clear()
+        self._refused[origin, field] = None
+
+
+class PromptAccount:
+    """What is to be expected of the provider's cache for one call, until the call is over."""
+
+    __slots__ = ("_learn", "_memory", "_origin", "_sighting")
+
+    reason_of = staticmethod(provider_reason)
+
+    def __init__(
+        self, memory: PromptMemory, sighting: Sighting, origin: str, learn: Callable[[int], None] | None = None
+    ) -> None:
+        self._memory = memory
+        self._sighting = sighting
+        self._origin = origin
+        self._learn = learn
+
+    def refused(self, fields: tuple[str, ...]) -> None:
+        """The provider refused these fields, which the play had added: no later call has them."""
+        for field in fields:
+            self._memory.refuse(self._origin, field)
+
+    def settle(
+        self, usage: Usage, *, answered: bool, now_ns: int, provider_reason: str | None = None
+    ) -> PromptCacheRecord:
+        """The call is over, at `now_ns`; what its record says of the cache."""
+        if self._learn is not None and answered and usage.input_tokens:
+            self._learn(usage.input_tokens)
+        return self._sighting.settle(usage, answered=answered, now_ns=now_ns, provider_reason=provider_reason)

@@ -74,7 +74,10 @@ class _Rate:
         """Calls per minute: those of the last minute, or as many as they will be where a burst has just begun."""
         if self._total <= limit:
             return self._total
-        return self._total * _MINUTE_NS / min(_MINUTE_NS, max(now_ns - self._first_ns, _SHORTEST_NS))
+        since_ns = now_ns - self._first_ns
+        if since_ns >= _MINUTE_NS:
+            return self._total
+        return (self._total - 1) * _MINUTE_NS / max(since_ns, _SHORTEST_NS)
 
 
 class Governor:

@@ -157,9 +157,20 @@ class Cache(_Part):
     """The request's field that takes any text, and sends requests that have the same one in it to the same cache."""
     key_header: Fact[Text] | None = None
     retention_field: Fact[Text] | None = None
+    """The dotted path by which a request asks for a longer lifetime; where it begins with the field of `breakpoints`,
+    each breakpoint says so for itself."""
+    retention_values: ByEndpoint[Fact[Texts]] = FrozenMapping({})
+    """What `retention_field` may be."""
     breakpoints: Fact[Text] | None = None
-    """The field by which a request marks where a prefix ends."""
+    """The field by which a request marks where a prefix ends: of the content part that is its last."""
+    breakpoint_value: Fact[Table[Text]] | None = None
+    """What stands in that field."""
     most_breakpoints: Fact[Count] | None = None
+    explicit_models: Fact[Texts] | None = None
+    """Models, by name, `*` for any text, that take breakpoints, and the fields of `retention_field` and
+    `prewarm_field`; what others do with them is up to them, and may be to refuse the request."""
+    prewarm_field: ByEndpoint[Fact[Text]] = FrozenMapping({})
+    """The dotted path of the field that, when true, has the prompt kept and nothing generated."""
     requests_per_key_per_minute: Fact[Seconds] | None = None
 
 

@@ -1,0 +1,220 @@
+"""Put a provider's own marks for its prompt cache into a request: how long to keep, and where prefixes end.
+
+Pure functions of a body and of facts. What the caller has put there stays, and nothing is put where facts do not say
+that the model takes it: a model that does not know these fields may refuse the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .._call import Placement
+
+if TYPE_CHECKING:
+    from ..providers import ProviderFacts
+
+# Four are the most that any provider writes, and OpenAI's own implicit one is among its four.
+_MOST_PLACED = 3
+
+_TEXT_PART = {"/chat/completions": "text", "/responses": "input_text"}
+# Content parts that may carry a mark; in /responses what the model has said itself ("output_text") may not.
+_PARTS = frozenset(
+    ("text", "image_url", "input_audio", "file", "refusal", "input_text", "input_image", "input_file")
+)  # fmt: skip
+
+
+class Placed(NamedTuple):
+    """What to set in a body, and a sentence that says so, for `Call.with_body`."""
+
+    fields: dict[str, Any]
+    said: str
+
+
+def takes_marks(model: str | None, facts: ProviderFacts) -> bool:
+    """Whether facts say that a model takes explicit breakpoints and what goes with them."""
+    known = facts.cache.explicit_models
+    if model is None or known is None or known.value is None:
+        return False
+    return any(fnmatchcase(model, pattern) for pattern in known.value)
+
+
+def place(
+    endpoint: str,
+    body: Mapping[str, Any],
+    placements: Sequence[Placement | None] | None,
+    facts: ProviderFacts,
+    *,
+    retention: str | None = None,
+    breakpoints: bool | None = None,
+) -> Placed | None:
+    """Return what marks a body's stable prefixes and asks for `retention` ("12h"); None where nothing is to be set.
+
+    With `breakpoints` None they are placed where facts say that the model takes them; True: also where facts know the
+    field and not the models (behind a proxy any name may be any model); False: nowhere. `placements` says of each
+    message or input item how long it stays. Where it is None, the leading system and developer messages are taken to
+    be stable, and all of the rest of the session.
+    """
+    fields: dict[str, Any] = {}
+    said: list[str] = []
+    if retention is not None and (kept := place_retention(endpoint, body, facts, retention)) is not None:
+        fields.update(kept.fields)
+        said.append(kept.said)
+    if breakpoints is not False:
+        marked = place_breakpoints(endpoint, body, placements, facts, asked=breakpoints is True, retention=retention)
+        if marked is not None:
+            fields.update(marked.fields)
+            said.append(marked.said)
+    return Placed(fields, "; ".join(said)) if fields else None
+
+
+def place_retention(endpoint: str, body: Mapping[str, Any], facts: ProviderFacts, retention: str) -> Placed | None:
+    """Return what asks to keep the prompt for `retention`, as the provider writes it ("12h", "24h").
+
+    None where the provider has no field for it, does not take that value at this endpoint or from this model, where
+    the caller has set the field, or where breakpoints say it (see `place_breakpoints`).
+    """
+    field = _value(facts.cache.retention_field)
+    if field is None or not _may_be(endpoint, facts, field, retention) or not _model_may(body, facts):
+        return None
+    head, _, rest = field.partition(".")
+    if head == _value(facts.cache.breakpoints):
+        return None
+    if not rest:
+        return None if head in body else Placed({head: retention}, f"{head} set to {retention}")
+    given = body.get(head)
+    if given is None:
+        given = {}
+    # Deeper paths than two names nobody has.
+    if not isinstance(given, Mapping) or rest in given or "." in rest:
+        return None
+    return Placed({head: {**given, rest: retention}}, f"{field} set to {retention}")
+
+
+def place_breakpoints(
+    endpoint: str,
+    body: Mapping[str, Any],
+    placements: Sequence[Placement | None] | None,
+    facts: ProviderFacts,
+    *,
+    asked: bool = False,
+    retention: str | None = None,
+) -> Placed | None:
+    """Return the messages or input items with the ends of the stable prefix and of the session marked.
+
+    A session's end is marked twice: where it ends now, and where it ended with the last call, so that what that call
+    wrote is found. A message whose content is a text gets a list of one part instead, which the model reads alike.
+    Where the message that would be marked cannot be, the latest before it that can is. None where the caller has marks
+    of his own, where facts have no such field, or there is nothing to mark.
+    """
+    name = "input" if endpoint == "/responses" else "messages"
+    kind = _TEXT_PART.get(endpoint)
+    field, value = _value(facts.cache.breakpoints), _value(facts.cache.breakpoint_value)
+    items = body.get(name)
+    if kind is None or field is None or value is None or not isinstance(items, list) or not items:
+        return None
+    if not takes_marks(_model(body), facts) and not (asked and _value(facts.cache.explicit_models) is None):
+        return None
+    if field in body or any(_is_marked(item, field) for item in items):
+        return None
+    mark = dict(value)
+    lifetime = _value(facts.cache.retention_field) or ""
+    head, _, rest = lifetime.partition(".")
+    if retention is not None and head == field and _may_be(endpoint, facts, lifetime, retention):
+        mark[rest] = retention
+    most = min(_value(facts.cache.most_breakpoints) or _MOST_PLACED, _MOST_PLACED)
+    changed = list(items)
+    places: list[int] = []
+    for end in _ends(items, placements):
+        at = next((index for index in range(end, -1, -1) if _can_carry(items[index], kind)), None)
+        if at is not None and at not in places:
+            places.append(at)
+    for at in places[:most]:
+        changed[at] = _marked(items[at], kind, field, mark)
+    if not places:
+        return None
+    where = ", ".join(f"{name}[{at}]" for at in sorted(places[:most]))
+    return Placed({name: changed}, f"{field} placed at the end of {where}")
+
+
+def _ends(items: Sequence[Any], placements: Sequence[Placement | None] | None) -> list[int]:
+    """Where prefixes end, the most useful first: the stable one's, the session's, and the session's one call ago."""
+    if placements is None or len(placements) != len(items):
+        leading = next((at for at, item in enumerate(items) if _role(item) not in {"system", "developer"}), len(items))
+        stable, session = leading - 1, len(items) - 1
+    else:
+        # What nothing was said of is of the session. A volatile part ends what can be read again by another call.
+        volatile = next((at for at, one in enumerate(placements) if one == "volatile"), len(items))
+        stable = next((at for at, one in enumerate(placements) if one != "stable"), len(items)) - 1
+        session = volatile - 1
+    ends = [stable, session] if session > stable else [stable]
+    said = next((at for at in range(session, stable, -1) if _role(items[at]) == "assistant"), None)
+    while said is not None and said > stable and _role(items[said]) == "assistant":
+        said -= 1
+    if said is not None and said > stable:
+        ends.append(said)
+    return [end for end in ends if end >= 0]
+
+
+def _role(item: Any) -> str | None:
+    """Who speaks; what the model has asked for in /responses ("function_call", "reasoning") is the assistant's."""
+    if not isinstance(item, Mapping):
+        return None
+    role = item.get("role")
+    if isinstance(role, str):
+        return role
+    kind = item.get("type")
+    return None if not isinstance(kind, str) or kind.endswith("_output") else "assistant"
+
+
+def _can_carry(item: Any, kind: str) -> bool:
+    if not isinstance(item, Mapping):
+        return False
+    if kind == "input_text" and _role(item) == "assistant":
+        return False
+    content = item.get("content")
+    if isinstance(content, str):
+        return bool(content)  # An empty text part is refused by some.
+    return isinstance(content, list) and bool(content) and _part_can_carry(content[-1])
+
+
+def _part_can_carry(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in _PARTS and part.get("text") != ""
+
+
+def _marked(item: Mapping[str, Any], kind: str, field: str, mark: dict[str, Any]) -> dict[str, Any]:
+    content = item["content"]
+    parts = [{"type": kind, "text": content}] if isinstance(content, str) else list(content)
+    parts[-1] = {**parts[-1], field: dict(mark)}
+    return {**item, "content": parts}
+
+
+def _is_marked(item: Any, field: str) -> bool:
+    if not isinstance(item, Mapping):
+        return False
+    content = item.get("content")
+    within = content if isinstance(content, list) else ()
+    return field in item or any(isinstance(part, Mapping) and field in part for part in within)
+
+
+def _model(body: Mapping[str, Any]) -> str | None:
+    model = body.get("model")
+    return model if isinstance(model, str) else None
+
+
+def _model_may(body: Mapping[str, Any], facts: ProviderFacts) -> bool:
+    """Whether the model takes the provider's field for retention: where nobody says which do, the caller has asked."""
+    return _value(facts.cache.explicit_models) is None or takes_marks(_model(body), facts)
+
+
+def _may_be(endpoint: str, facts: ProviderFacts, field: str, value: str) -> bool:
+    by_endpoint = _value(facts.cache.retention_values.get(endpoint))
+    if by_endpoint is not None:
+        return value in by_endpoint
+    accepted = _value(facts.parameters.get(field))
+    return accepted is True or (isinstance(accepted, tuple) and value in accepted)
+
+
+def _value(fact: Any) -> Any:
+    return None if fact is None else fact.value

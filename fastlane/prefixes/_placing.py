@@ -7,10 +7,11 @@ that the model takes it: a model that does not know these fields may refuse the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._call import Placement
+from .._call import Call, Placement
 
 if TYPE_CHECKING:
     from ..providers import ProviderFacts
@@ -26,7 +27,7 @@ _PARTS = frozenset(
 
 
 class Placed(NamedTuple):
-    """What to set in a body, and a sentence that says so, for `Call.with_body`."""
+    """What to set in a body, and what that does, in words."""
 
     fields: dict[str, Any]
     said: str
@@ -40,33 +41,32 @@ def takes_marks(model: str | None, facts: ProviderFacts) -> bool:
     return any(fnmatchcase(model, pattern) for pattern in known.value)
 
 
-def place(
-    endpoint: str,
-    body: Mapping[str, Any],
-    placements: Sequence[Placement | None] | None,
-    facts: ProviderFacts,
-    *,
-    retention: str | None = None,
-    breakpoints: bool | None = None,
-) -> Placed | None:
-    """Return what marks a body's stable prefixes and asks for `retention` ("12h"); None where nothing is to be set.
+def with_retention(call: Call, retention: str) -> Call:
+    """Return the call that asks its provider to keep the prompt for `retention` ("12h"), where it takes that.
 
-    With `breakpoints` None they are placed where facts say that the model takes them; True: also where facts know the
-    field and not the models (behind a proxy any name may be any model); False: nowhere. `placements` says of each
-    message or input item how long it stays. Where it is None, the leading system and developer messages are taken to
-    be stable, and all of the rest of the session.
+    Where each breakpoint says its own lifetime, breakpoints are placed for it.
     """
-    fields: dict[str, Any] = {}
-    said: list[str] = []
-    if retention is not None and (kept := place_retention(endpoint, body, facts, retention)) is not None:
-        fields.update(kept.fields)
-        said.append(kept.said)
-    if breakpoints is not False:
-        marked = place_breakpoints(endpoint, body, placements, facts, asked=breakpoints is True, retention=retention)
-        if marked is not None:
-            fields.update(marked.fields)
-            said.append(marked.said)
-    return Placed(fields, "; ".join(said)) if fields else None
+    facts = call.facts
+    if facts is None:
+        return call
+    placed = place_retention(call.endpoint, call.body, facts, retention)
+    if placed is not None:
+        added = tuple(name for name in placed.fields if name not in call.body)
+        asked = call.with_body(f"PromptCache {placed.said}", **placed.fields)
+        return replace(asked, optional=(*call.optional, *added))
+    placed = place_breakpoints(call.endpoint, call.body, call.placements, facts, retention=retention, asked=True)
+    return call if placed is None else call.with_body(f"PromptCache {placed.said}", **placed.fields)
+
+
+def with_breakpoints(call: Call, name: str) -> Call:
+    """Return the call with the ends of the stable prefixes in its field `name` marked, where its provider has marks.
+
+    Where facts know the provider's marks and not which models take them, as behind a proxy, they are placed as well.
+    """
+    if call.facts is None or name not in call.body:
+        return call
+    placed = place_breakpoints(call.endpoint, call.body, call.placements, call.facts, asked=True)
+    return call if placed is None else call.with_body(f"PromptCache {placed.said}", **placed.fields)
 
 
 def place_retention(endpoint: str, body: Mapping[str, Any], facts: ProviderFacts, retention: str) -> Placed | None:
@@ -82,14 +82,14 @@ def place_retention(endpoint: str, body: Mapping[str, Any], facts: ProviderFacts
     if head == _value(facts.cache.breakpoints):
         return None
     if not rest:
-        return None if head in body else Placed({head: retention}, f"{head} set to {retention}")
+        return None if head in body else Placed({head: retention}, f"set {head} to {retention}")
     given = body.get(head)
     if given is None:
         given = {}
     # Deeper paths than two names nobody has.
     if not isinstance(given, Mapping) or rest in given or "." in rest:
         return None
-    return Placed({head: {**given, rest: retention}}, f"{field} set to {retention}")
+    return Placed({head: {**given, rest: retention}}, f"set {field} to {retention}")
 
 
 def place_breakpoints(
@@ -105,8 +105,12 @@ def place_breakpoints(
 
     A session's end is marked twice: where it ends now, and where it ended with the last call, so that what that call
     wrote is found. A message whose content is a text gets a list of one part instead, which the model reads alike.
-    Where the message that would be marked cannot be, the latest before it that can is. None where the caller has marks
-    of his own, where facts have no such field, or there is nothing to mark.
+    Where the message that would be marked cannot be, the latest before it that can is. `placements` says of each
+    message how long it stays; where it is None, the leading system and developer messages are taken to be stable, and
+    the rest to be of the session. With `retention` each mark asks for that lifetime, or there is none.
+
+    None where the caller has marks of his own, where facts have no such field or do not name the model among those
+    that take it (`asked`: where facts name no models, the caller knows), or there is nothing to mark.
     """
     name = "input" if endpoint == "/responses" else "messages"
     kind = _TEXT_PART.get(endpoint)
@@ -119,9 +123,11 @@ def place_breakpoints(
     if field in body or any(_is_marked(item, field) for item in items):
         return None
     mark = dict(value)
-    lifetime = _value(facts.cache.retention_field) or ""
-    head, _, rest = lifetime.partition(".")
-    if retention is not None and head == field and _may_be(endpoint, facts, lifetime, retention):
+    if retention is not None:
+        lifetime = _value(facts.cache.retention_field) or ""
+        head, _, rest = lifetime.partition(".")
+        if head != field or not rest or not _may_be(endpoint, facts, lifetime, retention):
+            return None
         mark[rest] = retention
     most = min(_value(facts.cache.most_breakpoints) or _MOST_PLACED, _MOST_PLACED)
     changed = list(items)
@@ -135,7 +141,7 @@ def place_breakpoints(
     if not places:
         return None
     where = ", ".join(f"{name}[{at}]" for at in sorted(places[:most]))
-    return Placed({name: changed}, f"{field} placed at the end of {where}")
+    return Placed({name: changed}, f"put {field} at the end of {where}")
 
 
 def _ends(items: Sequence[Any], placements: Sequence[Placement | None] | None) -> list[int]:

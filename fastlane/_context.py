@@ -27,6 +27,8 @@ class Issued:
         self.body: dict[str, Any] | None = None
         self.written: bytes | None = None
         """The bytes of `body`, where they were written to find out whether it is plain JSON."""
+        self.placements: tuple[Any, ...] | None = None
+        """What the caller declared of each message, or of each part of its content; None where nothing was declared."""
 
 
 issued: ContextVar[Issued | None] = ContextVar("fastlane_issued", default=None)

@@ -204,7 +204,13 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
         if type(body.get(name)) is tuple:
             body[name] = list(body[name])
     odd: _Odd = {}
+    call = issued.get()
     written = stock_bytes(body, _WITHOUT_TUPLES)
+    # What a call cannot be written with are marks on messages, among others, and only then are they looked for.
+    if written is None and (placements := _unmark(body)) is not None:
+        if call is not None:
+            call.placements = placements
+        written = stock_bytes(body, _WITHOUT_TUPLES)
     if written is None and not is_plain(body, _WITHOUT_TUPLES):
         lists = {name: body[name] for name in _LISTS if type(body.get(name)) is list}
         if not is_plain({name: value for name, value in body.items() if name not in lists}, _WITHOUT_TUPLES):
@@ -216,10 +222,25 @@ def _plain_body(data: Any, stock: Callable[..., Any]) -> tuple[dict[str, Any], _
     for name, value in body.items():
         if type(value) is list:
             body[name] = _copied(value)
-    call = issued.get()
     if call is not None and call.is_direct and written is not None:
         call.body, call.written = body, written
     return body, odd
+
+
+def _unmark(body: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Put plain dictionaries into the place of marked messages; what was declared of each, None where nothing was."""
+    for name in ("messages", "input"):
+        messages = body.get(name)
+        if isinstance(messages, list):
+            from .prompts import unmarked  # with the first call that may need it
+
+            plain, placements = unmarked(messages)
+            if placements is not None:
+                body[name] = plain
+                return placements
+            if type(messages) is not list:
+                body[name] = plain
+    return None
 
 
 def _simplified(member: Any, stock: Callable[..., Any]) -> Any:
@@ -235,7 +256,6 @@ def _simplified(member: Any, stock: Callable[..., Any]) -> Any:
             return stock(member, object)
         except Exception:  # noqa: BLE001 - it will fail again, as it does without us
             return member
-    return member
     return member
 
 

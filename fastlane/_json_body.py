@@ -55,6 +55,24 @@ def stock_bytes(value: object, types: Collection[type] = PLAIN_TYPES) -> bytes |
         return None
 
 
+def longer_bytes(written: bytes, body: dict[str, object], longer: dict[str, object]) -> bytes | None:
+    """The bytes of `longer`, which begins with the very members of `body`, whose bytes were written; None elsewhere."""
+    count = len(body)
+    if not body or len(longer) < count:
+        return None
+    members = iter(longer.items())
+    # Identity: an equal member may be written otherwise (1 and 1.0), and what was changed is another object.
+    if not all(
+        name == own and value is given for (own, given), (name, value) in zip(body.items(), members, strict=False)
+    ):
+        return None
+    added = dict(list(longer.items())[count:])
+    if not added:
+        return written
+    more = stock_bytes(added)
+    return None if more is None else b"%b,%b" % (written[:-1], more[1:])
+
+
 def has_float_beyond(value: object, bound: float) -> bool:
     """Whether a float of at least this size is inside a value of plain JSON types; True where there are other types."""
     floats = _floats(value, PLAIN_TYPES, _MAX_MEMBERS)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ._answer_seen import AnswerSeen
 from ._attempt_stamps import AttemptStamps
-from ._call import CallRecord, CurationRecord, Form, Outcome, PromptCacheRecord, Usage
+from ._call import CallRecord, Form, Outcome, Usage
 from ._call_ids import call_id, next_number
 from ._clock import now_ns, wall_ns
 from ._context import take_issued
+from ._json_body import longer_bytes
 from ._pipeline import Pipeline
+from ._prompt_records import CurationRecord, PromptCacheRecord
 from ._recording import record_of
 from ._request import body_of
 from ._tokens_seen import usage_of
@@ -38,46 +40,11 @@ class Observation:
     """One call while it lasts. Sans-IO: the clients and streams tell it what happens."""
 
     __slots__ = (
-        "_action",
-        "_body_error",
-        "_encoded",
-        "_headers",
-        "_issued",
-        "_lock",
-        "_made",
-        "_number",
-        "_over",
-        "action_path",
-        "answer",
-        "attempts",
-        "cached_path",
-        "changes",
-        "curation",
-        "decoded",
-        "ended_ns",
-        "endpoint",
-        "error",
-        "exhausted",
-        "first_attempt",
-        "is_done",
-        "method",
-        "model",
-        "optional",
-        "origin",
-        "outcome",
-        "pipeline",
-        "prompt",
-        "prompt_cache",
-        "pulling",
-        "received_bytes",
-        "sending",
-        "started_ns",
-        "started_wall_ns",
-        "stream",
-        "streaming",
-        "taken_back",
-        "transport",
-        "watchers",
+        "_action", "_body_error", "_encoded", "_headers", "_issued", "_lock", "_made", "_number", "_over",
+        "action_path", "answer", "attempts", "cached_path", "changes", "curation", "decoded", "ended_ns", "endpoint",
+        "error", "exhausted", "first_attempt", "is_done", "method", "model", "optional", "origin", "outcome",
+        "pipeline", "prompt", "prompt_cache", "pulling", "received_bytes", "sending", "started_ns", "started_wall_ns",
+        "stream", "streaming", "taken_back", "transport", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -146,13 +113,17 @@ class Observation:
     def body(self, options: Any) -> bytes | None:
         """The JSON body of an attempt, written once for all of them; None where only openai's own code can write it."""
         issued = self._issued
-        # (What lies deep inside a body was shown to the plays as it is: what they make of it is what is to be sent.)
-        as_issued = issued is not None and issued.body is options.json_data and options.extra_json is None
-        if issued is not None and as_issued and not self.pipeline.shapes_calls:
+        body, extra = options.json_data, options.extra_json
+        # What lies deep inside a body was shown to the plays as it is: what they make of it is what is to be sent.
+        still_holds = issued is not None and extra is None and self.pipeline.keeps_bodies
+        if issued is not None and still_holds and issued.body is body:
             return issued.written
         encoded = self._encoded
-        if encoded is None or encoded[0] is not options.json_data or encoded[1] is not options.extra_json:
-            encoded = self._encoded = (options.json_data, options.extra_json, body_of(options))
+        if encoded is None or encoded[0] is not body or encoded[1] is not extra:
+            written = None
+            if issued is not None and still_holds and issued.body and issued.written and type(body) is dict:
+                written = longer_bytes(issued.written, issued.body, body)
+            encoded = self._encoded = (body, extra, body_of(options) if written is None else written)
         return encoded[2]
 
     def attempted(self, request: Any, response: Any, error: Exception | None) -> None:

@@ -67,6 +67,8 @@ class Pipeline:
         self._learners = _overriding(self.plays, "learn")
         self.needs_facts = any(play.needs_facts for play in self._planners)
         """Whether any play looks at what is known of the provider."""
+        self.keeps_bodies = all(play.keeps_bodies for play in (*self._planners, *self._watching))
+        """Whether what was written of a body before it was planned still holds."""
         self._calls: deque[Ended] = deque(maxlen=REMEMBERED_CALLS)
         self._unreported: deque[Ended] = deque()
         self._logged: set[tuple[str, str]] = set()

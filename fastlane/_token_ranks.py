@@ -11,10 +11,8 @@ import hashlib
 import os
 import tempfile
 import threading
-import tomllib
 from collections.abc import Callable
-from functools import cache
-from importlib import resources
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +29,13 @@ _loading: set[str] = set()
 @cache
 def tables() -> dict[str, Any]:
     """Return what `tokenizers.toml` says."""
+    import tomllib
+    from importlib import resources
+
     return tomllib.loads(resources.files(__package__).joinpath("tokenizers.toml").read_text("utf-8"))
 
 
+@lru_cache(maxsize=256)
 def encoding_of(model: str | None) -> str | None:
     """Return the name of a model's encoding, by its name; None where that is not known."""
     if not model:

@@ -17,7 +17,7 @@ from openai import NOT_GIVEN, omit
 from openai._utils._json import openapi_dumps
 from pydantic import BaseModel
 
-from fastlane._json_body import is_plain, stock_bytes
+from fastlane._json_body import is_plain, longer_bytes, stock_bytes
 
 
 class Colour(enum.Enum):
@@ -136,6 +136,34 @@ def stock(value: object) -> bytes | None:
 @settings(max_examples=1_000)
 def test_bytes_are_openais_bytes_or_none(value: object) -> None:
     assert stock_bytes(value) in {None, stock(value)}
+
+
+OBJECTS = st.dictionaries(st.text(max_size=4), ANYTHING, max_size=4)
+
+
+@given(OBJECTS, OBJECTS)
+def test_what_is_added_behind_a_written_body_is_written_as_in_the_whole(body: dict[str, Any], more: Any) -> None:
+    written, longer = stock_bytes(body), {**body, **more}
+    if written is None:
+        return
+
+    assert longer_bytes(written, body, longer) in {None, stock_bytes(longer)}
+    assert longer_bytes(written, body, {**body, "a key that is new": "fl-1"}) == (
+        stock_bytes({**body, "a key that is new": "fl-1"}) if body else None
+    )
+
+
+@given(OBJECTS.filter(bool), st.data())
+def test_a_body_in_which_a_member_was_replaced_moved_or_removed_is_written_anew(body: Any, data: st.DataObject) -> None:
+    written, name = stock_bytes(body), data.draw(st.sampled_from(list(body)))
+    if written is None:
+        return
+    rest = {key: value for key, value in body.items() if key != name}
+
+    assert longer_bytes(written, body, rest) is None
+    assert longer_bytes(written, body, {**body, name: ["replaced"]}) is None
+    if rest and name != list(body)[-1]:
+        assert longer_bytes(written, body, {**rest, name: body[name]}) is None
 
 
 @given(PLAIN)

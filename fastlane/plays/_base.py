@@ -39,6 +39,9 @@ class Play:
     stage: ClassVar[Stage] = Stage.SHAPE
     needs_facts: ClassVar[bool] = False
     """Whether `plan` looks at `call.facts`, which are then looked up."""
+    keeps_bodies: ClassVar[bool] = False
+    """Whether it never changes a body, or what is inside, in place, as no play should: what was written of the body
+    before it was planned then still holds, and it is not written twice."""
 
     def plan(self, call: Call) -> Call:
         """Rewrite the call before it is sent: once per call, pure, never overriding what the caller set."""

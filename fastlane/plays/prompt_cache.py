@@ -41,6 +41,7 @@ class PromptCache(Play):
 
     stage: ClassVar[Stage] = Stage.SHAPE
     needs_facts: ClassVar[bool] = True
+    keeps_bodies: ClassVar[bool] = True
 
     key: bool | str = True
     """Whether to send a cache key where the provider takes one; a text: this key, for all calls of the client."""
@@ -85,9 +86,8 @@ class PromptCache(Play):
             )
         # With the client and not with `import fastlane`.
         from ..prefixes._account import PromptMemory
-        from ..prefixes._governor import Governor
 
-        memory = PromptMemory(explain_text=self.explain == "text", governor=Governor(replicas=self.replicas))
+        memory = PromptMemory(explain_text=self.explain == "text", replicas=self.replicas)
         object.__setattr__(self, "memory", memory)
 
     def plan(self, call: Call) -> Call:
@@ -161,9 +161,8 @@ class PromptCache(Play):
 
         key = self.key if isinstance(self.key, str) else stable_key(call.endpoint, call.body, call.placements)
         limit = self.requests_per_key_per_minute or rules.requests_per_key_per_minute or _UNLIMITED
-        key, shards = self.memory.governor.shard(
-            key, session_of(call.endpoint, call.body), call.issued_ns, limit_per_minute=limit
-        )
+        session = session_of(call.endpoint, call.body, call.placements)
+        key, shards = self.memory.governor.shard(key, session, call.issued_ns, limit_per_minute=limit)
         keyed = call.with_body(f"PromptCache added {name}", **{name: key})
         return replace(keyed, optional=(*call.optional, name)), key, shards
 

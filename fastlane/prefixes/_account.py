@@ -21,11 +21,12 @@ _MOST_REFUSALS = 256
 class PromptMemory:
     """What one play knows of the prompts that were sent: shared by all clients that the play was given to."""
 
-    __slots__ = ("_refused", "governor", "ledger")
+    __slots__ = ("_refused", "_replicas", "governor", "ledger")
 
-    def __init__(self, *, explain_text: bool, governor: Governor) -> None:
+    def __init__(self, *, explain_text: bool, replicas: int) -> None:
         self.ledger = Ledger(explain_text=explain_text)
-        self.governor = governor
+        self._replicas = replicas
+        self.governor = Governor(replicas=replicas)
         self._refused: dict[tuple[str, str], None] = {}
 
     def is_refused(self, origin: str, field: str) -> bool:
@@ -35,7 +36,7 @@ class PromptMemory:
     def clear(self) -> None:
         """Forget all prompts, counts and rates; what a provider refused stays known."""
         self.ledger.clear()
-        self.governor.clear()
+        self.governor = Governor(replicas=self._replicas)
 
     def refuse(self, origin: str, field: str) -> None:
         """Take note that it has."""

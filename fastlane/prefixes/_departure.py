@@ -1,0 +1,267 @@
+"""From which earlier prompt a new one departs, if from any: whether a difference broke a beginning or made another.
+
+A conversation that goes on has drifted where something before its end differs. Another question after the same system
+prompt, an edited or regenerated last message, or another agent's prompt has not: nothing was to be had in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from .._prompt_records import DriftKind
+from ._difference import Difference, difference, similarity
+from ._lines import Attributes, Line, Trace
+from ._outline import Outline
+
+# Two segments of which this share is the same are one, edited.
+_SIMILAR = 0.5
+# A conversation of whose rest this share comes later again is the same one.
+_SHARED = 0.3
+# What is shorter is said in many conversations: "yes", "continue".
+_TELLING = 32
+# How many earlier prompts are looked at where none has a message in common with the new one.
+_MOST_COMPARED = 8
+# Of these it is certain that a segment is otherwise the same.
+_SAME_BUT_FOR = frozenset({"reordered_keys", "reordered_tools", "whitespace"})
+
+
+class Seen(NamedTuple):
+    """A line as it was when a prompt was compared with it; a line itself goes on meanwhile."""
+
+    line: Line
+    attributes: Attributes
+    outline: Outline
+    chain: tuple[int, ...]
+    family: str
+    tokens: int | None
+    used_ns: int
+
+
+class Departure(NamedTuple):
+    """Where a prompt departs from an earlier one that it was expected to begin like."""
+
+    kind: DriftKind
+    path: str
+    character: int | None
+    before_size: int
+    """Characters of the prompt before the difference."""
+    lost_size: int
+    """Characters that would have been in common but for it."""
+    seen: Seen
+    related: bool
+    """Whether the prompts are still of one family."""
+    place: int | None = None
+    """The segment of the new prompt; None where the prompts are the same and something else differs."""
+
+
+def seen(line: Line) -> Seen:
+    """A line as it is now."""
+    return Seen(line, line.attributes, line.outline, line.chain, line.family, line.tokens, line.used_ns)
+
+
+def departure(
+    new: Outline,
+    values: Sequence[Any],
+    attributes: Attributes,
+    known: int,
+    sharing: Iterable[tuple[Seen, int]],
+    recent: Sequence[Seen],
+    trace: Callable[[int], Trace | None],
+) -> Departure | None:
+    """What broke the beginning of a prompt, of which the first `known` segments were sent before; None for nothing.
+
+    `sharing`: earlier prompts that have segments of it, each with the characters of those; `recent`: the latest of
+    several families.
+    """
+    ranked = [
+        one
+        for one, _ in sorted(sharing, key=lambda pair: (pair[1], pair[0].used_ns), reverse=True)
+        if one.attributes[:2] == attributes[:2]
+    ]
+    kept_together = attributes.but_for_the_key()
+    own = next((one for one in ranked if one.attributes.but_for_the_key() == kept_together), None)
+    found = None
+    if own is not None and _says_as_much(own.outline, new):
+        found = _broken(own, new, values, trace)
+    elif known < new.leading:
+        alike = [one for one in ranked if one.attributes.but_for_the_key() == kept_together][:_MOST_COMPARED]
+        others = [one for one in recent if one.attributes.but_for_the_key() == kept_together]
+        found = _broken_beginning(_distinct(alike, others), new, values, trace)
+    reach = sum(new.sizes[:known])
+    if found is not None and found.before_size + found.lost_size <= reach:
+        found = None
+    for one in ranked:
+        if one.attributes != attributes:
+            apart = _kept_apart(one, new, attributes, known)
+            if apart is not None and (found is None or apart.lost_size > found.before_size + found.lost_size):
+                return apart
+            break
+    return found
+
+
+def in_common(old: Outline, new: Outline) -> int:
+    """Segments that two prompts begin with alike."""
+    count = min(len(old.digests), len(new.digests))
+    if old.digests[:count] == new.digests[:count]:
+        return count
+    return next(place for place, (one, other) in enumerate(zip(old.digests, new.digests, strict=False)) if one != other)
+
+
+def _distinct(first: Iterable[Seen], second: Iterable[Seen]) -> list[Seen]:
+    lines: dict[int, Seen] = {}
+    for one in (*first, *second):
+        if len(lines) < _MOST_COMPARED:
+            lines.setdefault(id(one.line), one)
+    return list(lines.values())
+
+
+def _says_as_much(old: Outline, new: Outline) -> bool:
+    """Whether two prompts have anything in common that is said in one conversation alone."""
+    others = set(old.digests[old.leading :])
+    shared = [
+        size for one, size in zip(new.digests[new.leading :], new.sizes[new.leading :], strict=True) if one in others
+    ]
+    return len(shared) > 1 or sum(shared) >= _TELLING
+
+
+def _kept_apart(one: Seen, new: Outline, attributes: Attributes, known: int) -> Departure | None:
+    """The same prompt under another model or parameter than an earlier one."""
+    count = in_common(one.outline, new)
+    if count <= known or count <= new.leading:
+        return None
+    parameter = attributes.changed(one.attributes)
+    if one.attributes.model != attributes.model:
+        kind: DriftKind = "changed_model"
+        path = "model"
+    elif parameter is not None:
+        kind, path = "changed_parameter", parameter
+    else:
+        return None
+    return Departure(kind, path, None, 0, sum(new.sizes[:count]), one, related=False)
+
+
+def _broken(one: Seen, new: Outline, values: Sequence[Any], trace: Callable[[int], Trace | None]) -> Departure | None:
+    """Where a prompt departs from an earlier one that has messages of it."""
+    old = one.outline
+    place = in_common(old, new)
+    if place == min(len(old.digests), len(new.digests)):
+        return None
+    leads = place < min(old.leading, new.leading)
+    is_last = place == len(new.digests) - 1
+    goes_on = len(new.digests) > len(old.digests)
+    shared, share, count = _later(old, new, place)
+    telling = count > 1 or shared >= _TELLING
+    alike = _similar(old, new, place, values, trace)
+    found = None
+    if leads:
+        # Everything that was said is said again, or what differs is the same text edited.
+        follows = telling and share >= _SIMILAR and (count > 1 or goes_on)
+        if follows or alike >= _SIMILAR:
+            found = _difference(old, new, values, trace)
+        elif telling:
+            # A short segment may be too short to have anything in common but for its digits.
+            found = _difference(old, new, values, trace)
+            found = found if found is not None and found.kind in _SAME_BUT_FOR else None
+    elif not (is_last and count == 0) and ((telling and share >= _SHARED) or (goes_on and alike >= _SIMILAR)):
+        found = _difference(old, new, values, trace)
+    if found is None:
+        return None
+    return _departed(found, one, related=not leads or alike >= _SIMILAR or place < _first_message(new))
+
+
+def _broken_beginning(
+    candidates: Sequence[Seen], new: Outline, values: Sequence[Any], trace: Callable[[int], Trace | None]
+) -> Departure | None:
+    """Where the leading segments depart from the most similar ones of another conversation."""
+    best, most = None, 0.0
+    for one in candidates:
+        old = one.outline
+        place = in_common(old, new)
+        if place >= min(old.leading, new.leading):
+            if place >= new.leading:
+                return None  # they are the same
+            continue
+        alike = _beginnings_alike(old, new, place, values, trace)
+        if alike > most:
+            best, most = one, alike
+    if best is None or most < _SIMILAR:
+        return None
+    found = _difference(best.outline, new, values, trace)
+    return None if found is None else _departed(found, best, related=True)
+
+
+def _beginnings_alike(
+    old: Outline, new: Outline, place: int, values: Sequence[Any], trace: Callable[[int], Trace | None]
+) -> float:
+    """How much of two leading parts is the same: of the instructions where there are any, else of the tools."""
+    start, old_start = _first_message(new), _first_message(old)
+    if start < new.leading and old_start < old.leading:
+        first, old_first = max(start, place), max(start, place) - start + old_start
+        if first >= new.leading or old_first >= old.leading:
+            first, old_first = start, old_start
+        if new.digests[first] != old.digests[old_first]:
+            return _alike(old.digests[old_first], values[first], trace)
+        if place >= start:
+            return 1.0
+    elif start < new.leading or old_start < old.leading:
+        return 0.0
+    others = set(old.digests[: old.leading])
+    shared = sum(size for one, size in zip(new.digests, new.sizes[: new.leading], strict=False) if one in others)
+    whole = max(sum(new.sizes[: new.leading]), sum(old.sizes[: old.leading]), 1)
+    return max(shared / whole, _similar(old, new, place, values, trace))
+
+
+def _first_message(outline: Outline) -> int:
+    """The first segment that is neither a tool nor a format."""
+    start = 0
+    for name, count in outline.sections:
+        if name in ("messages", "instructions", "input", "prompt"):
+            break
+        start += count or 1
+    return start
+
+
+def _later(old: Outline, new: Outline, place: int) -> tuple[int, float, int]:
+    """What two prompts have in common from a place on: characters, their share of what could be, and segments."""
+    olds, news = set(old.digests[place:]), set(new.digests[place:])
+    both = olds & news
+    if not both:
+        return 0, 0.0, 0
+    ahead = list(zip(new.digests[place:], new.sizes[place:], strict=True))
+    behind = list(zip(old.digests[place:], old.sizes[place:], strict=True))
+    shared = sum(size for one, size in ahead if one in both)
+    rests = []
+    for rest in (ahead, behind):
+        first, size = rest[0]
+        rests.append(sum(one for _, one in rest) - (0 if first in both else size))
+    return shared, min(1.0, shared / max(1, min(rests))), sum(one in both for one, _ in ahead)
+
+
+def _similar(
+    old: Outline, new: Outline, place: int, values: Sequence[Any], trace: Callable[[int], Trace | None]
+) -> float:
+    if place >= len(old.digests) or place >= len(new.digests):
+        return 0.0
+    return _alike(old.digests[place], values[place], trace)
+
+
+def _alike(one: int, value: Any, trace: Callable[[int], Trace | None]) -> float:
+    kept = trace(one)
+    return 0.0 if kept is None else similarity(kept.sketch, value)
+
+
+def _difference(
+    old: Outline, new: Outline, values: Sequence[Any], trace: Callable[[int], Trace | None]
+) -> Difference | None:
+    def sketch_of(one: int) -> Any:
+        kept = trace(one)
+        return None if kept is None else kept.sketch
+
+    return difference(old, new, values, sketch_of)
+
+
+def _departed(found: Difference, one: Seen, *, related: bool) -> Departure:
+    return Departure(
+        found.kind, found.path, found.character, found.before_size, found.lost_size, one, related, found.index
+    )

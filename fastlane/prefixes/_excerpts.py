@@ -1,0 +1,57 @@
+"""The texts around a difference, for `PromptCache(explain="text")` alone: elsewhere no text is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from ._departure import Departure
+    from ._lines import Trace
+    from ._outline import Outline
+
+_BEFORE = 40
+_AFTER = 120
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+
+
+def written(value: Any) -> str:
+    """A segment's text as JSON, to be shown later; "" for what is no JSON."""
+    try:
+        return orjson.dumps(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        return ""
+
+
+def excerpts(
+    departed: Departure, new: Outline, values: Sequence[Any], trace: Callable[[int], Trace | None]
+) -> tuple[str | None, str | None]:
+    """The text around a difference in the earlier prompt and in this one; None for what is not there."""
+    place = departed.place
+    if place is None:
+        return None, None
+    inside = departed.path.removeprefix(new.path(place))
+    old = departed.seen.outline
+    kept = trace(old.digests[place]) if place < len(old.digests) else None
+    before = None
+    if kept is not None and kept.text:
+        before = _around(orjson.loads(kept.text), inside, departed.character)
+    after = _around(values[place], inside, departed.character) if place < len(values) else None
+    return before, after
+
+
+def _around(value: Any, inside: str, character: int | None) -> str:
+    """The text at a path inside a segment, from a little before a character on."""
+    for name, index in _STEP.findall(inside):
+        if name and isinstance(value, Mapping) and name in value:
+            value = value[name]
+        elif index and isinstance(value, list | tuple) and int(index) < len(value):
+            value = value[int(index)]
+        else:
+            break
+    text = value if isinstance(value, str) else written(value)
+    start = max(0, (character or 0) - _BEFORE)
+    return text[start : start + _BEFORE + _AFTER]

@@ -76,6 +76,7 @@ class Answer:
         self._faults: Mapping[str, Fault] = {fault.kind: fault for fault in reversed(faults)}
         self._make_reply = make_reply
         self._started_ns = 0
+        self._diagnostics: Mapping[str, object] = {}
         self._headers_sent = False
         self._malformed = False
         self._stalled = False
@@ -130,7 +131,7 @@ class Answer:
     ) -> None:
         record, provider, overrides = self._record, self._provider, self._overrides
         tier = provider.model.tier(tier_name)
-        record.cached_tokens = provider.recall(self._prompt, luck)
+        record.cached_tokens, record.cache_machine = provider.recall(self._prompt, luck, tier_name)
         uncached = record.prompt_tokens - record.cached_tokens
         # Reading the body is work of the emulator, not of the provider it emulates: it counts as part of prefill.
         self._started_ns = (record.admitted_ns if waited else record.body_complete_ns) or now_ns()
@@ -144,6 +145,7 @@ class Answer:
             reasoning=sum(len(choice.reasoning) for choice in choices),
             cached_path=self._dialect.cached_tokens_path,
         )
+        self._diagnostics = provider.comparisons.diagnostics(self._prompt, tier_name, record)
         reply = self._make_reply(self._prompt, choices, usage, number=record.sequence_number, tier=tier_name)
         gaps = provider.gaps_ns(luck=luck, tier=tier, overrides=overrides)
         if self._prompt.stream:
@@ -213,12 +215,15 @@ class Answer:
 
     def _extras(self, first_token_ns: int) -> Extras:
         record = self._record
-        return timing_fields(
+        extras = timing_fields(
             self._dialect.timing,
             begun_ns=record.body_complete_ns or record.received_ns,
             admitted_ns=self._started_ns,
             first_token_ns=first_token_ns,
             ended_ns=now_ns(),
+        )
+        return (
+            dataclasses.replace(extras, answer={**extras.answer, **self._diagnostics}) if self._diagnostics else extras
         )
 
     def _send_headers(self, *, length: int | None = None) -> None:

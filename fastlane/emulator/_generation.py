@@ -36,6 +36,8 @@ class Choice:
 
 def generate(prompt: Prompt, overrides: Overrides, model: ProviderModel, *, seed: int) -> tuple[Choice, ...]:
     """Return all choices; the same for the same seed and prompt."""
+    if prompt.prewarm:
+        return (Choice(index=0, reasoning=(), pieces=(), tool=None, finish_reason="stop"),)
     digest = _tokens.fingerprint(prompt.text)
     return tuple(
         _choice(index, prompt, overrides, model, Random(f"{seed}:text:{digest}:{index}"))

@@ -46,6 +46,7 @@ class RequestLog:
     bytes_out: int
     prompt_tokens: int
     cached_tokens: int
+    cache_machine: int | None
     output_tokens: int
     reasoning_tokens: int
 
@@ -93,6 +94,7 @@ class OpenRecord:
     bytes_out: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    cache_machine: int | None = None
     output_tokens: int = 0
     reasoning_tokens: int = 0
 

@@ -57,6 +57,9 @@ class ProviderModel:
     cache_block_tokens: int = 128
     cache_expiry_s: float = 300.0
     cache_machines: int = 1
+    cache_requests_per_key_per_minute: float = 0
+    """How many requests one machine takes for a prefix and its key before more are spread; 0: any number. OpenAI
+    documents about 15."""
     service_tiers: tuple[ServiceTier, ...] = STANDARD_TIERS
     default_output_tokens: int = 64
     reasoning_tokens: int = 32
@@ -74,6 +77,7 @@ class ProviderModel:
         self._at_least("prefill_s_per_token", self.prefill_s_per_token, 0)
         self._at_least("inter_token_jitter", self.inter_token_jitter, 0)
         self._at_least("cache_expiry_s", self.cache_expiry_s, 0)
+        self._at_least("cache_requests_per_key_per_minute", self.cache_requests_per_key_per_minute, 0)
         if self.inter_token_jitter > 1:
             raise ConfigurationError(
                 f"inter_token_jitter must be a share from 0 to 1, got {self.inter_token_jitter}: 0.3 means ±30 %"

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Hashable
 from hashlib import blake2b
 from random import Random
+
+from fastlane.emulator import _tokens
+
+_MINUTE_NS = 60_000_000_000
+_MOST_BLOCKS = 200_000
+_MOST_ROUTES = 20_000
+
+ROUTED_CHARACTERS = 256 * _tokens.CHARACTERS_PER_TOKEN
+"""By so much of a prompt's beginning, and by its key, OpenAI chooses the machine ("the first 256 tokens typically"):
+https://developers.openai.com/api/docs/guides/prompt-caching"""
 
 
 class PrefixCache:
@@ -11,39 +23,77 @@ class PrefixCache:
 
     With several machines each has its own memory. A `prompt_cache_key` sends a request always to the same machine,
     a request without one goes to any: this is how a stable key raises the hit rate.
+
+    With `per_minute` it is a fleet as OpenAI describes its own: the hash of the first 256 tokens and of the key names
+    the machine. Of what comes for both in a minute each machine takes `per_minute` requests; more of them go to one
+    additional machine after the other.
     """
 
-    def __init__(self, *, block_tokens: int, minimum_tokens: int, expiry_ns: int, machines: int) -> None:
+    def __init__(
+        self, *, block_tokens: int, minimum_tokens: int, expiry_ns: int, machines: int, per_minute: float = 0
+    ) -> None:
         self._block_tokens = block_tokens
         self._minimum_tokens = minimum_tokens
         self._expiry_ns = expiry_ns
         self._machines = machines
-        self._expires: dict[tuple[int, str, bytes], int] = {}
+        self._per_minute = per_minute
+        self._expires: dict[tuple[int, Hashable, bytes], int] = {}
+        self._routes: dict[bytes, deque[int]] = {}
 
-    def machine(self, cache_key: str | None, random: Random) -> int:
-        """Return the machine that takes a request."""
+    def machine(self, cache_key: str | None, random: Random, *, prefix: str = "", now: int = 0) -> int:
+        """Return the machine that takes a request; in a fleet, count it."""
         drawn = random.randrange(self._machines)
+        if self._per_minute:
+            return self._routed(f"{len(prefix)}:{prefix}{cache_key or ''}", now)
         if cache_key is None:
             return drawn
-        return int.from_bytes(blake2b(cache_key.encode(), digest_size=8).digest(), "big") % self._machines
+        return _number(_hashed(cache_key)) % self._machines
 
-    def cached_tokens(self, machine: int, model: str, digests: tuple[bytes, ...], now: int) -> int:
-        """Return how many tokens of the prompt the machine still holds: whole blocks, and 0 below the minimum."""
+    def _routed(self, route: str, now: int) -> int:
+        hashed = _hashed(route)
+        if len(self._routes) > _MOST_ROUTES:
+            self._routes = {each: times for each, times in self._routes.items() if times[-1] > now - _MINUTE_NS}
+        times = self._routes.setdefault(hashed, deque())
+        while times and times[0] <= now - _MINUTE_NS:
+            times.popleft()
+        additional = int(len(times) / self._per_minute)
+        times.append(now)
+        return (_number(hashed) + additional) % self._machines
+
+    def cached_tokens(self, machine: int, lane: Hashable, digests: tuple[bytes, ...], now: int) -> int:
+        """Return how many tokens of the prompt the machine still holds: whole blocks, and 0 below the minimum.
+
+        A lane is the model, and whatever else keeps prompts of one text apart.
+        """
         held = 0
         for digest in digests:
-            if self._expires.get((machine, model, digest), 0) <= now:
+            if self._expires.get((machine, lane, digest), 0) <= now:
                 break
             held += 1
         tokens = held * self._block_tokens
         return tokens if tokens >= self._minimum_tokens else 0
 
-    def remember(self, machine: int, model: str, digests: tuple[bytes, ...], now: int) -> None:
+    def remember(
+        self, machine: int, lane: Hashable, digests: tuple[bytes, ...], now: int, *, at_least_ns: int = 0
+    ) -> None:
         """Hold a prompt's blocks from now on, and forget what has expired."""
-        if len(self._expires) > 200_000:
+        if len(self._expires) > _MOST_BLOCKS:
             self._expires = {key: until for key, until in self._expires.items() if until > now}
+        until = now + max(self._expiry_ns, at_least_ns)
         for digest in digests:
-            self._expires[(machine, model, digest)] = now + self._expiry_ns
+            key = (machine, lane, digest)
+            # A later request that asks for less does not shorten what an earlier one was promised.
+            self._expires[key] = max(until, self._expires.get(key, 0))
 
     def clear(self) -> None:
         """Forget everything."""
         self._expires.clear()
+        self._routes.clear()
+
+
+def _hashed(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def _number(hashed: bytes) -> int:
+    return int.from_bytes(hashed, "big")

@@ -33,6 +33,8 @@ _SHOWN: Mapping[type, str] = {
     type(None): "null",
 }
 _MAXIMUM_CHOICES = 128
+# `prompt_cache_options.ttl`, of https://developers.openai.com/api/docs/guides/prompt-caching.
+_LIFETIMES_S: Mapping[str, float] = {"30m": 1_800, "12h": 43_200}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,14 @@ class Prompt:
     service_tier: str | None = None
     reasoning: bool = False
     cache_key: str | None = None
+    cache_lane: tuple[str | None, ...] = ()
+    """What beside the model and the tier keeps prompts of one text apart in the cache."""
+    cache_at_least_s: float = 0
+    """How long the request asks to be kept at least."""
+    prewarm: bool = False
+    """Whether the prompt is to be remembered, and nothing generated."""
+    compare_with: str | None = None
+    """The id of the response with which to compare the prompt."""
     schema: Schema | None = None
     """What the text must be valid for; None for free text."""
     tools: Mapping[str, Schema] = field(default_factory=dict)
@@ -78,6 +88,8 @@ def read_chat(body: Body) -> Prompt:
         service_tier=_optional(body, "service_tier", str, None),
         reasoning=_reasons(body.get("reasoning_effort")),
         cache_key=_optional(body, "prompt_cache_key", str, None),
+        cache_lane=_lane(body, body.get("reasoning_effort"), body.get("verbosity")),
+        cache_at_least_s=_LIFETIMES_S.get(str(_optional(body, "prompt_cache_options", dict, {}).get("ttl")), 0),
         schema=schema,
         tools=tools,
         forced_tool=_forced(body.get("tool_choice"), tools, lambda choice: (choice.get("function") or {}).get("name")),
@@ -100,6 +112,8 @@ def read_responses(body: Body) -> Prompt:
     tools = _functions(body, lambda tool: tool)
     text = _optional(body, "text", dict, {})
     form = text.get("format")
+    effort = _optional(body, "reasoning", dict, {}).get("effort")
+    caching = _optional(body, "prompt_cache_options", dict, {})
     schema: Schema | None = None
     if isinstance(form, dict):
         if form.get("type") == "json_schema":
@@ -114,8 +128,12 @@ def read_responses(body: Body) -> Prompt:
         include_usage=True,
         output_limit=_limit(body, "max_output_tokens"),
         service_tier=_optional(body, "service_tier", str, None),
-        reasoning=_reasons(_optional(body, "reasoning", dict, {}).get("effort")),
+        reasoning=_reasons(effort),
         cache_key=_optional(body, "prompt_cache_key", str, None),
+        cache_lane=_lane(body, effort, text.get("verbosity")),
+        cache_at_least_s=_LIFETIMES_S.get(str(caching.get("ttl")), 0),
+        prewarm=caching.get("prewarm") is True,
+        compare_with=_optional(caching, "comparison_response_id", str, None),
         schema=schema,
         tools=tools,
         forced_tool=_forced(body.get("tool_choice"), tools, lambda choice: choice.get("name")),
@@ -230,6 +248,13 @@ def _stop(body: Body) -> tuple[str, ...]:
     if not isinstance(sequences, list) or not all(isinstance(each, str) for each in sequences) or len(sequences) > 4:
         raise ApiError(400, "Invalid 'stop': expected a string or an array of up to 4 strings.", param="stop")
     return tuple(each for each in sequences if each)
+
+
+def _lane(body: Body, effort: object, verbosity: object) -> tuple[str | None, ...]:
+    # The first two are reasons in OpenAI's own diagnostics; the last two are there to keep caches apart: vLLM's and
+    # Fireworks'.
+    apart = (effort, verbosity, body.get("cache_salt"), body.get("prompt_cache_isolation_key"))
+    return tuple(value if isinstance(value, str) else None for value in apart)
 
 
 def _reasons(effort: object) -> bool:

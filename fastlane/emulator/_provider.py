@@ -10,13 +10,14 @@ from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
 from fastlane.emulator._admission import Admission
 from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
+from fastlane.emulator._comparisons import Comparisons
 from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._faults import Fault, FaultRules
 from fastlane.emulator._log import Ledger
 from fastlane.emulator._model import ProviderModel, ServiceTier
 from fastlane.emulator._overrides import Overrides
-from fastlane.emulator._prefix_cache import PrefixCache
+from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
 from fastlane.emulator._prompt import Prompt
 
 _NS = 1_000_000_000
@@ -60,7 +61,9 @@ class Provider:
             minimum_tokens=model.cache_minimum_tokens,
             expiry_ns=round(model.cache_expiry_s * _NS),
             machines=model.cache_machines,
+            per_minute=model.cache_requests_per_key_per_minute,
         )
+        self.comparisons = Comparisons()
 
     def luck(self, number: int, prompt: Prompt, overrides: Overrides) -> Luck:
         """Draw for one request. Requests with equal `x-emulator-draw` draw alike, whatever they ask."""
@@ -89,16 +92,17 @@ class Provider:
                 code="context_length_exceeded",
             )
 
-    def recall(self, prompt: Prompt, luck: Luck) -> int:
-        """Return how many of the prompt's tokens the cache holds, and hold all of them from now on."""
+    def recall(self, prompt: Prompt, luck: Luck, tier: str) -> tuple[int, int | None]:
+        """Return how many of the prompt's tokens the cache holds, and where; hold all of them from now on."""
         if not self.model.prompt_cache:
-            return 0
+            return 0, None
         digests = _tokens.prefix_digests(prompt.text, block_tokens=self.model.cache_block_tokens)
-        machine = self.cache.machine(prompt.cache_key, luck.random)
         now = now_ns()
-        cached = self.cache.cached_tokens(machine, prompt.model, digests, now)
-        self.cache.remember(machine, prompt.model, digests, now)
-        return cached
+        machine = self.cache.machine(prompt.cache_key, luck.random, prefix=prompt.text[:ROUTED_CHARACTERS], now=now)
+        lane = (prompt.model, tier, *prompt.cache_lane)
+        cached = self.cache.cached_tokens(machine, lane, digests, now)
+        self.cache.remember(machine, lane, digests, now, at_least_ns=round(prompt.cache_at_least_s * _NS))
+        return cached, machine
 
     def prefill_ns(self, *, uncached_tokens: int, luck: Luck, tier: ServiceTier, overrides: Overrides) -> int:
         """Return the nanoseconds from leaving the queue to the first token."""

@@ -30,7 +30,7 @@ _WITH_DIGIT = re.compile(r"(?<![A-Za-z_+/=-])[A-Za-z_+/=-]*+\d[A-Za-z_\d+/=-]*+"
 # cheaper than an expression that looks for them.
 _NAMES = (
     "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday", "Mon", "Tue", "Tues", "Wed",
-    "Thu", "Thur", "Thurs", "Fri", "Sat", "Sun", "January", "February", "March", "April", "May", "June", "July",
+    "Thu", "Thurs", "Fri", "Sat", "Sun", "January", "February", "March", "April", "May", "June", "July",
     "August", "September", "October", "November", "December", "Jan", "Feb", "Mar", "Apr", "Jun", "Jul", "Aug",
     "Sep", "Sept", "Oct", "Nov", "Dec", "AM", "PM", "A.M.", "P.M.", "UTC", "GMT",
 )  # fmt: skip

@@ -64,6 +64,9 @@ NAMES = [
     "multipleOf",
     "maxLength",
     "prompt_cache_key",
+    "prompt_cache_options",
+    "comparison_response_id",
+    "verbosity",
 ]
 WORDS = [
     "user",

@@ -1,0 +1,249 @@
+"""The prompt cache of a fleet: who goes to which machine, what keeps prompts apart, prewarming and diagnostics."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from openai.types.responses import Response
+
+from fastlane import ConfigurationError
+from fastlane.emulator import Emulator, ProviderModel, Server
+from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
+from tests.emulator.requests import chat, events
+
+SECOND = 1_000_000_000
+# Past the 1,024 tokens from which on the cache holds a prompt.
+LONG = "Review this function. " * 250
+
+
+def fleet(*, machines: int = 64, per_minute: float = 15) -> PrefixCache:
+    return PrefixCache(
+        block_tokens=128, minimum_tokens=1_024, expiry_ns=300 * SECOND, machines=machines, per_minute=per_minute
+    )
+
+
+@asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[tuple[Server, httpx2.AsyncClient]]:
+    async with (
+        Server(model=ProviderModel(**settings), tls=False) as server,
+        httpx2.AsyncClient(base_url=server.base_url, headers={"authorization": "Bearer any"}, timeout=40) as client,
+    ):
+        yield server, client
+
+
+def routed(cache: PrefixCache, times: int, *, key: str | None = None, prefix: str = "a", now: int = 0) -> list[int]:
+    return [cache.machine(key, Random(0), prefix=prefix, now=now) for _ in range(times)]
+
+
+def test_one_beginning_goes_to_one_machine_with_or_without_a_key() -> None:
+    cache = fleet()
+
+    assert len(set(routed(cache, 15))) == 1
+    assert len(set(routed(cache, 15, key="k"))) == 1
+
+
+def test_another_key_or_another_beginning_goes_elsewhere() -> None:
+    cache = fleet(machines=1 << 30)
+
+    assert len({*routed(cache, 1), *routed(cache, 1, key="k"), *routed(cache, 1, prefix="b")}) == 3
+
+
+def test_more_than_a_machine_takes_in_a_minute_goes_to_additional_ones() -> None:
+    taken = routed(fleet(), 40)
+
+    assert [taken.count(machine) for machine in dict.fromkeys(taken)] == [15, 15, 10]
+
+
+def test_after_a_minute_requests_come_back_to_their_machine() -> None:
+    cache = fleet()
+    taken = routed(cache, 40)
+
+    assert routed(cache, 1, now=61 * SECOND) == taken[:1]
+
+
+def test_keys_have_their_own_limits() -> None:
+    cache = fleet()
+
+    assert len({machine for number in range(3) for machine in routed(cache, 15, key=str(number))}) == 3
+
+
+def test_routes_of_long_ago_are_forgotten() -> None:
+    cache = fleet()
+    for number in range(20_001):
+        routed(cache, 1, key=str(number))
+    routed(cache, 1, now=120 * SECOND)
+
+    assert len(cache._routes) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_busy_prompt_is_read_again_where_it_is_spread_over_keys() -> None:
+    settings = {"cache_machines": 64, "cache_requests_per_key_per_minute": 15}
+    async with serving(**settings) as (server, client):
+        for number in range(40):
+            await client.post("/chat/completions", json=chat(LONG, prompt_cache_key=f"k{number % 4}"))
+        spread = [record.cached_tokens for record in server.log]
+        machines = {record.cache_machine for record in server.log}
+    async with serving(**settings) as (server, client):
+        for _ in range(40):
+            await client.post("/chat/completions", json=chat(LONG))
+        crowded = [record.cache_machine for record in server.log]
+
+    assert len(machines) == 4
+    assert spread.count(0) == 4
+    assert [crowded.count(machine) for machine in dict.fromkeys(crowded)] == [15, 15, 10]
+
+
+@pytest.mark.asyncio
+async def test_only_the_beginning_of_a_prompt_chooses_the_machine() -> None:
+    async with serving(cache_machines=1_000, cache_requests_per_key_per_minute=1_000) as (server, client):
+        for end in ("One", "Two", "Three"):
+            await client.post("/chat/completions", json=chat("x" * ROUTED_CHARACTERS + end))
+
+    assert len({record.cache_machine for record in server.log}) == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"model": "another"},
+        {"reasoning_effort": "high"},
+        {"verbosity": "low"},
+        {"service_tier": "flex"},
+        {"cache_salt": "s"},
+    ],
+)
+async def test_what_enters_the_key_keeps_prompts_apart(changed: dict[str, Any]) -> None:
+    async with serving() as (server, client):
+        for more in ({}, {}, changed, changed):
+            await client.post("/chat/completions", json=chat(LONG, **more))
+
+    assert [record.cached_tokens > 0 for record in server.log] == [False, True, False, True]
+
+
+@pytest.mark.asyncio
+async def test_what_does_not_enter_the_key_does_not() -> None:
+    async with serving() as (server, client):
+        for more in ({}, {"temperature": 0.5}, {"service_tier": "default"}, {"user": "mia"}):
+            await client.post("/chat/completions", json=chat(LONG, **more))
+
+    assert [record.cached_tokens > 0 for record in server.log] == [False, True, True, True]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("options", "kept"), [({}, False), ({"ttl": "30m"}, True), ({"ttl": "1h"}, False)])
+async def test_a_prompt_is_kept_as_long_as_the_request_asks_for(options: dict[str, str], kept: bool) -> None:
+    async with serving(cache_expiry_s=0) as (server, client):
+        for _ in range(2):
+            await client.post("/chat/completions", json=chat(LONG, prompt_cache_options=options))
+
+    assert (server.log[1].cached_tokens > 0) is kept
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("stream", [False, True])
+async def test_prewarming_generates_nothing_and_the_next_call_reads_the_prompt(stream: bool) -> None:
+    asked = {"model": "m", "input": LONG}
+    async with serving() as (server, client):
+        prewarm = {**asked, "prompt_cache_options": {"prewarm": True}, "stream": stream}
+        told = await client.post("/responses", json=prewarm)
+        await client.post("/responses", json=asked)
+    answer = events(told.text)[-1]["response"] if stream else told.json()
+
+    assert (answer["status"], answer["output"]) == ("completed", [])
+    assert (answer["usage"]["input_tokens"], answer["usage"]["output_tokens"]) == (server.log[0].prompt_tokens, 0)
+    assert [record.output_tokens for record in server.log] == [0, 64]
+    assert server.log[1].cached_tokens >= 1_024
+
+
+TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {}}}
+FORMAT = {"type": "json_object"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"model": "another"}, "model_changed"),
+        ({"prompt_cache_key": "k"}, "prompt_cache_key_changed"),
+        ({"service_tier": "flex"}, "service_tier_changed"),
+        ({"tools": [TOOL]}, "tools_changed"),
+        ({"text": {"format": FORMAT}}, "text_format_changed"),
+        ({"reasoning": {"effort": "low"}}, "reasoning_effort_changed"),
+        ({"text": {"verbosity": "low"}}, "verbosity_changed"),
+        ({"input": "Now: 10:04. " + LONG}, "input_changed"),
+        (
+            {"input": [{"type": "compaction", "encrypted_content": "x"}, {"role": "user", "content": "Go on."}]},
+            "context_compacted",
+        ),
+    ],
+)
+def test_the_diagnostics_name_what_has_changed(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], reason: str
+) -> None:
+    first, again = asked_again(emulator, monkeypatch, changed)
+    told: Any = again.prompt_cache_diagnostics
+
+    assert first.prompt_cache_diagnostics is None
+    assert (told.type, told.reason) == ("cache_miss", reason)
+    assert again.usage is not None
+    assert told.cache_missed_tokens + told.comparison_reusable_tokens == again.usage.input_tokens
+
+
+def test_the_diagnostics_of_a_prompt_that_goes_on_tell_of_a_hit(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, again = asked_again(emulator, monkeypatch, {"input": LONG + "And this."})
+
+    assert again.prompt_cache_diagnostics is not None
+    assert again.prompt_cache_diagnostics.type == "cache_hit"
+
+
+def test_the_diagnostics_of_a_prompt_that_was_forgotten_are_unavailable(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, again = asked_again(emulator, monkeypatch, {}, forget=True)
+
+    assert again.prompt_cache_diagnostics is not None
+    assert again.prompt_cache_diagnostics.type == "unavailable"
+
+
+def test_a_response_that_nobody_knows_cannot_be_compared(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, again = asked_again(emulator, monkeypatch, {}, compare_with="resp_unknown")
+
+    assert again.prompt_cache_diagnostics is not None
+    assert again.prompt_cache_diagnostics.type == "comparison_response_not_found"
+
+
+def asked_again(
+    emulator: Emulator,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, Any],
+    *,
+    forget: bool = False,
+    compare_with: str | None = None,
+) -> tuple[Response, Response]:
+    """A response by openai's own client, and one that is to be compared with it."""
+    for name, value in emulator.environment.items():
+        monkeypatch.setenv(name, value)
+    emulator.forget_prompts()
+    asked: dict[str, Any] = {"model": "m", "input": LONG}
+    with openai.OpenAI(base_url=emulator.base_url, api_key="any", max_retries=0) as client:
+        first = client.responses.create(**asked)
+        if forget:
+            emulator.forget_prompts()
+        options = {"comparison_response_id": compare_with or first.id}
+        again = client.responses.create(**{**asked, **changed}, extra_body={"prompt_cache_options": options})
+    return first, again
+
+
+@pytest.mark.parametrize("rate", [-1, float("inf"), "15"])
+def test_a_limit_that_cannot_be_is_refused(rate: Any) -> None:
+    with pytest.raises(ConfigurationError, match="cache_requests_per_key_per_minute must be at least 0"):
+        ProviderModel(cache_requests_per_key_per_minute=rate)

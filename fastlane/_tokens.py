@@ -32,8 +32,10 @@ _UNSEEN = frozenset(
     ("id", "call_id", "tool_call_id", "type", "status", "role", "name", "encrypted_content", "cache_control",
      "prompt_cache_breakpoint", "detail", "format", "phase", "file_data", "file_id", "file_url", "filename")
 )  # fmt: skip
-_PICTURES = frozenset(("image_url", "input_image", "image"))
-_CALLS = frozenset(("function", "function_call", "custom", "custom_tool_call"))
+# Tuples, because what stands under "type" may be anything, hashable or not.
+_PICTURES = ("image_url", "input_image", "image")
+_CALLS = ("function", "function_call", "custom", "custom_tool_call")
+_FRAMED = ("function_call_output", "custom_tool_call_output", "reasoning")
 
 
 class Counter:
@@ -115,7 +117,7 @@ class Counter:
             message = dump(exclude_unset=True) if callable(dump) else message
             return self._framed(message) if isinstance(message, Mapping) else self._shown(message)
         total = self._shown(message)
-        if "role" in message or message.get("type") in {"function_call_output", "custom_tool_call_output", "reasoning"}:
+        if "role" in message or message.get("type") in _FRAMED:
             total += frames["message"]
         if "role" in message and isinstance(message.get("name"), str):
             total += self._measured(message["name"]) + frames["name"]

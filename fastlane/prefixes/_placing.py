@@ -21,9 +21,7 @@ _MOST_PLACED = 3
 
 _TEXT_PART = {"/chat/completions": "text", "/responses": "input_text"}
 # Content parts that may carry a mark; in /responses what the model has said itself ("output_text") may not.
-_PARTS = frozenset(
-    ("text", "image_url", "input_audio", "file", "refusal", "input_text", "input_image", "input_file")
-)  # fmt: skip
+_PARTS = ("text", "image_url", "input_audio", "file", "refusal", "input_text", "input_image", "input_file")
 
 
 class Placed(NamedTuple):

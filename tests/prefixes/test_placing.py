@@ -146,7 +146,13 @@ def test_the_ends_of_what_stays_are_marked(
 
 @pytest.mark.parametrize(
     "unfit",
-    [CALLS, {"role": "user", "content": ""}, {"role": "user", "content": []}, {"role": "user", "content": ["a"]}],
+    [
+        CALLS,
+        {"role": "user", "content": ""},
+        {"role": "user", "content": []},
+        {"role": "user", "content": ["a"]},
+        {"role": [], "type": {}, "content": [{"type": []}]},
+    ],
 )
 def test_what_cannot_carry_a_mark_leaves_it_to_the_message_before(unfit: dict[str, Any]) -> None:
     assert breakpoints_in(body(SYSTEM, USER, unfit), ("stable", "stable", "stable")) == [1]

@@ -1,6 +1,7 @@
 """A drop-in OpenAI client that makes calls to LLM APIs faster from the client's side."""
 
 from abc import ABCMeta
+from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,36 @@ from ._exceptions import (
     PlayError as PlayError,
 )
 from ._install import install as install, uninstall as uninstall
+from ._prompt_records import (
+    CurationRecord as CurationRecord,
+    Cut as Cut,
+    Drift as Drift,
+    PromptCacheRecord as PromptCacheRecord,
+)
 from ._timeline import Timeline as Timeline, WireStamps as WireStamps
 from ._user_action import user_action as user_action
-from .plays import Connection as Connection, Encoding as Encoding, Play as Play, Stage as Stage, Watcher as Watcher
+from .plays import (
+    Connection as Connection,
+    Encoding as Encoding,
+    Play as Play,
+    PromptCache as PromptCache,
+    Stage as Stage,
+    Watcher as Watcher,
+)
+
+if TYPE_CHECKING:
+    from .prefixes._keep_alive import (
+        KeepAlivePlan as KeepAlivePlan,
+        Prices as Prices,
+        plan_keep_alive as plan_keep_alive,
+    )
+    from .prompts import (
+        Prompt as Prompt,
+        lint as lint,
+        session as session,
+        stable as stable,
+        volatile as volatile,
+    )
 
 __version__ = "0.1.0"
 
@@ -36,10 +64,25 @@ __version__ = "0.1.0"
 Client = OpenAI
 AsyncClient = AsyncOpenAI
 
+# What most applications do not use is loaded when it is first asked for.
+_LATER = {
+    "KeepAlivePlan": "prefixes._keep_alive",
+    "Prices": "prefixes._keep_alive",
+    "Prompt": "prompts",
+    "lint": "prompts",
+    "plan_keep_alive": "prefixes._keep_alive",
+    "session": "prompts",
+    "stable": "prompts",
+    "volatile": "prompts",
+}
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """What else `from openai import …` gives, so that an app changes the name of the module and nothing else."""
+        if name in _LATER:
+            found = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
+            return found
         value = getattr(openai, name, None) if not name.startswith("_") else None
         # Classes and functions, also those that are missing in `__all__`. What configures the module-level client is
         # left out: setting it here would change nothing there. `type()`, because `isinstance` would make that client.
@@ -59,19 +102,32 @@ __all__ = [
     "Client",
     "ConfigurationError",
     "Connection",
+    "CurationRecord",
+    "Cut",
+    "Drift",
     "Encoding",
     "EncodingRecord",
     "FastlaneError",
+    "KeepAlivePlan",
     "MissingExtraError",
     "OpenAI",
     "Play",
     "PlayError",
+    "Prices",
+    "Prompt",
+    "PromptCache",
+    "PromptCacheRecord",
     "Stage",
     "Timeline",
     "Usage",
     "Watcher",
     "WireStamps",
     "install",
+    "lint",
+    "plan_keep_alive",
+    "session",
+    "stable",
     "uninstall",
     "user_action",
+    "volatile",
 ]

@@ -78,8 +78,9 @@ class Call:
     """Other forms in which the body may be sent; None for JSON and nothing else."""
     issued_ns: int = 0
     """When the application issued it: monotonic nanoseconds, for plays that know what was sent when."""
-    placements: tuple[Placement | None, ...] | None = None
-    """What the caller declared of each message: see `fastlane.Prompt`; None where nothing was declared."""
+    placements: tuple[Any, ...] | None = None
+    """What the caller declared of each message, or of each part of its content: see `fastlane.Prompt`; None where
+    nothing was declared."""
     prompt: PromptAccount | None = None
     """What is to be expected of the provider's prompt cache, which is settled when the call is over."""
     optional: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ import openai
 
 from ._exceptions import ConfigurationError
 from ._pipeline import Hook, Pipeline
-from .plays import Connection, Play
+from .plays import Connection, Play, PromptCache
 from .transport import PoolSettings, certificates_now
 
 _PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
@@ -25,7 +25,7 @@ def is_disabled() -> bool:
 
 def default_plays() -> tuple[Play, ...]:
     """The plays of a client that was made without saying which."""
-    return (Connection(),)
+    return (Connection(), PromptCache())
 
 
 def make_pipeline(plays: Iterable[Play] | None, hooks: Iterable[Hook] | None, strict: bool) -> Pipeline:

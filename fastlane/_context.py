@@ -6,7 +6,6 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from ._call import Placement
     from ._observation import Observation
 
 _T = TypeVar("_T")
@@ -22,8 +21,6 @@ class Issued:
         """Monotonic nanoseconds at which the application issued it."""
         self.is_direct = is_direct
         """Nobody between the resource and our client's own `post()` could change the body."""
-        self.placements: tuple[Placement | None, ...] | None = None
-        """What the caller declared of each message of the prompt; None where nothing was declared."""
         self.body: dict[str, Any] | None = None
         self.written: bytes | None = None
         """The bytes of `body`, where they were written to find out whether it is plain JSON."""

@@ -112,33 +112,15 @@ class PromptCache(Play):
         return replace(call, prompt=PromptAccount(self.memory, sighting, call.origin))
 
     def _ordered(self, call: Call) -> Call:
+        """The call laid out as its caller declared, with what its provider is asked to keep marked."""
         name = _LISTS.get(call.endpoint)
-        if name is None or not (call.placements or self.order_tools or self.retention or self.breakpoints):
+        if name is None or not (call.placements is not None or self.order_tools or self.retention or self.breakpoints):
             return call
-        from ..prompts import arrange, canonical, ordered_tools
-
-        fields: dict[str, Any] = {}
-        changes = list(call.changes)
-        placements = call.placements
-        messages = call.body.get(name)
-        if placements is not None and isinstance(messages, list) and len(placements) == len(messages):
-            arranged, placements = arrange(messages, placements)
-            if arranged != messages:
-                fields[name] = arranged
-                changes.append(f"PromptCache moved what was declared volatile behind the rest of {name}")
+        if call.placements is not None:
+            call = _arranged(call, name)
         tools = call.body.get("tools")
         if isinstance(tools, list) and (call.placements is not None or self.order_tools):
-            written = canonical(tools)
-            if self.order_tools:
-                written = ordered_tools(written)
-            fields["tools"] = written
-        if fields.get("tools") is not None:
-            changes.append("PromptCache wrote the tools with their keys in order")
-        call = replace(call, body={**call.body, **fields}, changes=tuple(changes), placements=placements)
-        return self._marked(call, name)
-
-    def _marked(self, call: Call, name: str) -> Call:
-        """The call with what its provider is to be asked to keep, and for how long."""
+            call = _with_tools(call, tools, ordered=self.order_tools)
         if self.retention is None and not self.breakpoints:
             return call
         from ..prefixes._placing import with_breakpoints, with_retention
@@ -165,6 +147,31 @@ class PromptCache(Play):
         key, shards = self.memory.governor.shard(key, session, call.issued_ns, limit_per_minute=limit)
         keyed = call.with_body(f"PromptCache added {name}", **{name: key})
         return replace(keyed, optional=(*call.optional, name)), key, shards
+
+
+def _arranged(call: Call, name: str) -> Call:
+    from ..prompts import arrange
+
+    messages = call.body.get(name)
+    if not isinstance(messages, list) or call.placements is None:
+        return call
+    arranged, placements = arrange(messages, call.placements)
+    if len(arranged) != len(messages) or any(one is not other for one, other in zip(arranged, messages, strict=True)):
+        call = call.with_body(f"PromptCache laid out {name} as declared: stable, session, volatile", **{name: arranged})
+    return replace(call, placements=placements)
+
+
+def _with_tools(call: Call, tools: list[Any], *, ordered: bool) -> Call:
+    from ..prompts import canonical, ordered_tools
+
+    # The order of properties is that in which models write arguments: `fastlane.Prompt` is asked about it, not this.
+    written = canonical(tools, keep_property_order=True)
+    if ordered:
+        written = ordered_tools(written)
+    if repr(written) == repr(tools):  # equal dictionaries may have their keys in another order
+        return call
+    what = "in the order of their names, their keys in order" if ordered else "with their keys in order"
+    return call.with_body(f"PromptCache wrote the tools {what}", tools=written)
 
 
 # By the facts they were read from, with these, so that an address in memory means what it meant.

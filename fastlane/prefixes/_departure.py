@@ -24,6 +24,8 @@ _TELLING = 32
 _MOST_COMPARED = 8
 # Of these it is certain that a segment is otherwise the same.
 _SAME_BUT_FOR = frozenset({"reordered_keys", "reordered_tools", "whitespace"})
+# And of these it is not.
+_ANOTHER = frozenset({"changed_text", "changed_tool", "compacted"})
 
 
 class Seen(NamedTuple):
@@ -34,6 +36,8 @@ class Seen(NamedTuple):
     outline: Outline
     chain: tuple[int, ...]
     family: str
+    size: int
+    """Its characters."""
     tokens: int | None
     used_ns: int
 
@@ -51,13 +55,15 @@ class Departure(NamedTuple):
     seen: Seen
     related: bool
     """Whether the prompts are still of one family."""
+    elsewhere: bool
+    """Whether the provider keeps the earlier prompt apart from this one."""
     place: int | None = None
     """The segment of the new prompt; None where the prompts are the same and something else differs."""
 
 
 def seen(line: Line) -> Seen:
     """A line as it is now."""
-    return Seen(line, line.attributes, line.outline, line.chain, line.family, line.tokens, line.used_ns)
+    return Seen(line, line.attributes, line.outline, line.chain, line.family, line.size, line.tokens, line.used_ns)
 
 
 def departure(
@@ -83,11 +89,11 @@ def departure(
     own = next((one for one in ranked if one.attributes.but_for_the_key() == kept_together), None)
     found = None
     if own is not None and _says_as_much(own.outline, new):
-        found = _broken(own, new, values, trace)
+        found = _broken(own, new, values, attributes, trace)
     elif known < new.leading:
         alike = [one for one in ranked if one.attributes.but_for_the_key() == kept_together][:_MOST_COMPARED]
         others = [one for one in recent if one.attributes.but_for_the_key() == kept_together]
-        found = _broken_beginning(_distinct(alike, others), new, values, trace)
+        found = _broken_beginning(_distinct(alike, others), new, values, attributes, trace)
     reach = sum(new.sizes[:known])
     if found is not None and found.before_size + found.lost_size <= reach:
         found = None
@@ -138,10 +144,12 @@ def _kept_apart(one: Seen, new: Outline, attributes: Attributes, known: int) -> 
         kind, path = "changed_parameter", parameter
     else:
         return None
-    return Departure(kind, path, None, 0, sum(new.sizes[:count]), one, related=False)
+    return Departure(kind, path, None, 0, sum(new.sizes[:count]), one, related=False, elsewhere=True)
 
 
-def _broken(one: Seen, new: Outline, values: Sequence[Any], trace: Callable[[int], Trace | None]) -> Departure | None:
+def _broken(
+    one: Seen, new: Outline, values: Sequence[Any], attributes: Attributes, trace: Callable[[int], Trace | None]
+) -> Departure | None:
     """Where a prompt departs from an earlier one that has messages of it."""
     old = one.outline
     place = in_common(old, new)
@@ -167,11 +175,16 @@ def _broken(one: Seen, new: Outline, values: Sequence[Any], trace: Callable[[int
         found = _difference(old, new, values, trace)
     if found is None:
         return None
-    return _departed(found, one, related=not leads or alike >= _SIMILAR or place < _first_message(new))
+    related = not leads or alike >= _SIMILAR or place < _first_message(new) or found.kind not in _ANOTHER
+    return _departed(found, one, attributes, related=related)
 
 
 def _broken_beginning(
-    candidates: Sequence[Seen], new: Outline, values: Sequence[Any], trace: Callable[[int], Trace | None]
+    candidates: Sequence[Seen],
+    new: Outline,
+    values: Sequence[Any],
+    attributes: Attributes,
+    trace: Callable[[int], Trace | None],
 ) -> Departure | None:
     """Where the leading segments depart from the most similar ones of another conversation."""
     best, most = None, 0.0
@@ -188,7 +201,7 @@ def _broken_beginning(
     if best is None or most < _SIMILAR:
         return None
     found = _difference(best.outline, new, values, trace)
-    return None if found is None else _departed(found, best, related=True)
+    return None if found is None else _departed(found, best, attributes, related=True)
 
 
 def _beginnings_alike(
@@ -261,7 +274,15 @@ def _difference(
     return difference(old, new, values, sketch_of)
 
 
-def _departed(found: Difference, one: Seen, *, related: bool) -> Departure:
+def _departed(found: Difference, one: Seen, attributes: Attributes, *, related: bool) -> Departure:
     return Departure(
-        found.kind, found.path, found.character, found.before_size, found.lost_size, one, related, found.index
+        kind=found.kind,
+        path=found.path,
+        character=found.character,
+        before_size=found.before_size,
+        lost_size=found.lost_size,
+        seen=one,
+        related=related,
+        elsewhere=one.attributes != attributes,
+        place=found.index,
     )

@@ -101,6 +101,8 @@ class Scale(NamedTuple):
 class Prospect(NamedTuple):
     """What was known of a prompt when it was sent."""
 
+    size: int = 0
+    """Characters of the whole prompt."""
     known_size: int = 0
     """Characters of its beginning that were sent before."""
     fresh_size: int = 0
@@ -125,7 +127,7 @@ def judge(
     """Judge one answered call. `keeps`: whether the provider is known to keep this prompt; `reason`: its own word."""
     departure = prospect.departure
     fresh = scale.at(prospect.fresh_size)
-    reusable = fresh if departure is None else max(fresh, scale.at(departure.before_size))
+    reusable = fresh if departure is None or departure.elsewhere else max(fresh, scale.at(departure.before_size))
     expected = rules.kept(reusable) if keeps else None
     drift = None
     if departure is not None:
@@ -141,7 +143,7 @@ def _broken(
     """The drift that the difference between two prompts is, unless the provider has read beyond it."""
     offset = scale.at(departure.before_size)
     unbroken = scale.at(departure.before_size + departure.lost_size)
-    lost = unbroken - reusable
+    lost = unbroken - max(reusable, offset)
     if lost <= 0:
         return None
     if cached:

@@ -145,14 +145,17 @@ class Ledger:
             family = base.family if base is not None else self._families.named(head)
         departed: Departure | None = None
         if candidates or recent:
-            base = next((one for one, _ in candidates if _goes_on(one, chain)), None)
+            gone_on = [one for one, _ in candidates if _goes_on(one, chain)]
+            base = max(gone_on, key=lambda one: len(one.chain), default=None)
             # What has expired is not lost by a difference.
             candidates = [pair for pair in candidates if not rules.outlived(pair[0].used_ns, now_ns)]
             recent = [one for one in recent if not rules.outlived(one.used_ns, now_ns)]
             departed = departure(new, values, attributes, known, candidates, recent, self._lines.trace)
             if departed is not None and departed.related:
                 family = departed.seen.family
-        sizes = new.sizes
+        size = sum(new.sizes)
+        known_size = size if known == len(chain) else sum(new.sizes[:known])
+        fresh_size = known_size if fresh == known else sum(new.sizes[:fresh])
         before = after = None
         if departed is not None and self._explain_text:
             before, after = excerpts(departed, new, values, self._lines.trace)
@@ -165,7 +168,7 @@ class Ledger:
             head=head,
             family=family,
             base=base,
-            prospect=Prospect(sum(sizes[:known]), sum(sizes[:fresh]), departed, before, after),
+            prospect=Prospect(size, known_size, fresh_size, departed, before, after),
             traces={} if elsewhere else self._traces(new, values, 0 if base is None else len(base.chain)),
             rules=rules,
             key=key,
@@ -239,7 +242,7 @@ class Ledger:
     ) -> PromptCacheRecord:
         attributes, base = sighting._attributes, sighting._base
         origin, model = attributes.origin, attributes.model
-        size = sum(sighting._outline.sizes)
+        size = sighting._prospect.size
         cached = usage.cached_tokens
         if cached:
             self._keeping[origin] = None
@@ -250,7 +253,7 @@ class Ledger:
             self._ratios.learn(origin, model, size, tokens)
         scale = Scale(size, tokens)
         if base is not None and base.tokens is not None and base.tokens <= tokens:
-            scale = Scale(size, tokens, sum(base.outline.sizes), base.tokens)
+            scale = Scale(size, tokens, base.size, base.tokens)
         rules = sighting._rules
         keeps = bool(rules.automatic) or sighting.key is not None or origin in self._keeping
         judged = judge(
@@ -287,8 +290,9 @@ class Ledger:
             line = base.line
             lines.extend(line, sighting._outline, chain, sighting._traces)
         else:
-            line = Line(sighting._attributes, sighting._seed, sighting._outline, chain, sighting.family, None, now_ns)
+            line = Line(sighting._attributes, sighting._seed, sighting._outline, chain, sighting.family, now_ns)
             lines.add(line, sighting._traces)
+        line.size = sighting._prospect.size
         line.tokens = usage.input_tokens
         line.used_ns = max(line.used_ns, now_ns)
         sighting._traces = {}

@@ -87,7 +87,7 @@ def chained(seed: int, digests: tuple[int, ...], known: tuple[int, ...] = ()) ->
 class Line:
     """One conversation (or a prompt without one) as it was last sent and answered."""
 
-    __slots__ = ("attributes", "chain", "family", "outline", "seed", "tokens", "used_ns")
+    __slots__ = ("attributes", "chain", "family", "outline", "seed", "size", "tokens", "used_ns")
 
     def __init__(
         self,
@@ -96,7 +96,6 @@ class Line:
         outline: Outline,
         chain: tuple[int, ...],
         family: str,
-        tokens: int | None,
         used_ns: int,
     ) -> None:
         self.attributes = attributes
@@ -104,7 +103,8 @@ class Line:
         self.outline = outline
         self.chain = chain
         self.family = family
-        self.tokens = tokens
+        self.size = 0
+        self.tokens: int | None = None
         self.used_ns = used_ns
 
 

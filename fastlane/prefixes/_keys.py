@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _HEAD_CHARACTERS = 4_096
 # Of a longer text no more is read, so that a key costs the same for every length.
 _MOST_CHARACTERS = 2 * _HEAD_CHARACTERS
+# A first message as long as this (512 tokens) begins with what others may send too; behind the stable prefix that is
+# enough to be kept.
 _SESSION_CHARACTERS = 2_048
 # More than so many are forgotten, all at once: to find them again costs microseconds.
 _MOST_KNOWN = 8_192
@@ -87,7 +89,8 @@ def session_of(endpoint: str, body: Mapping[str, Any], placements: Sequence[Plac
     """Return a 64-bit number that is the same for all calls of one conversation, in every process.
 
     It is that of the conversation's id where the body names one (`conversation`, `metadata.session_id` and the like),
-    else of the end user (`safety_identifier`, `user`) and the first message after the stable ones.
+    else of the end user (`safety_identifier`, `user`) and the first message after the stable ones. A long first message
+    counts by its beginning alone: conversations about the same document are worth the same machine.
     """
     named = body.get("conversation")
     if isinstance(named, Mapping):
@@ -104,7 +107,9 @@ def session_of(endpoint: str, body: Mapping[str, Any], placements: Sequence[Plac
         first = next((item for item, stable in _items(endpoint, body, placements) if not stable), None)
     content = first.get("content") if isinstance(first, Mapping) else first
     text = content if isinstance(content, str) else "" if content is None else _dumped(content).decode()
-    return _number(str(user) if isinstance(user, str | int) else "", f"{len(text)}:{text[:_SESSION_CHARACTERS]}")
+    if len(text) >= _SESSION_CHARACTERS:
+        return _number("shared", text[:_SESSION_CHARACTERS])
+    return _number(str(user) if isinstance(user, str | int) else "", text)
 
 
 def _stable(

@@ -176,6 +176,13 @@ def test_two_users_who_say_the_same_have_two_sessions() -> None:
     assert len(sessions) == 3
 
 
+def test_conversations_about_one_document_have_one_session() -> None:
+    document = "The text of a document. " * 100
+    sessions = {session_of(CHAT, {**body(user=f"{document}{user} asks"), "user": user}) for user in ("Mia", "Li")}
+
+    assert len(sessions) == 1
+
+
 def test_a_response_that_goes_on_from_another_is_known_by_its_user() -> None:
     def turn(said: str) -> dict[str, Any]:
         return {"input": said, "previous_response_id": f"resp_{said}", "safety_identifier": "mia"}

@@ -27,8 +27,8 @@ _REMEDY = {
 }
 
 # A value that a text names as an example is part of that text.
-_EXAMPLE = re.compile(r"(?:such as|e\.g\.|for example|for instance|example|like)\W{0,4}$", re.IGNORECASE)
-_EXAMPLE_CHARACTERS = 20
+_EXAMPLE = re.compile(r"(?:such as|e\.g\.|for example|for instance|example:)[^.;()\n]*$", re.IGNORECASE)
+_EXAMPLE_CHARACTERS = 120
 # Base64 of pictures, sounds and files, and what a schema shows of its data.
 _UNREAD = frozenset({"data", "file_data", "encrypted_content", "example", "examples"})
 

@@ -68,6 +68,9 @@ def emulator(
     no_structured_outputs: Annotated[
         bool, typer.Option("--no-structured-outputs", help="Take response_format and ignore it.")
     ] = False,
+    refuse_fields: Annotated[
+        str | None, typer.Option(help="Fields of a body that are refused with 400, with commas between.")
+    ] = None,
     log: Annotated[Path | None, typer.Option(help="At the end write one JSON line per request here.")] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the presets and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
@@ -87,6 +90,7 @@ def emulator(
             timing=tuple(timing or ()),
             cached_tokens_path=cached_tokens,
             structured_outputs=not no_structured_outputs,
+            refused_fields=_listed(refuse_fields),
         )
     with _naming("--fault"):
         faults = [Fault.parse(text) for text in fault or ()]

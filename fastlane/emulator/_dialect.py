@@ -40,6 +40,8 @@ class Dialect:
     """Where the usage counts cached tokens: `standard` as OpenAI has it, `none`, or a path that begins with `usage.`"""
     structured_outputs: bool = True
     """False: `response_format` and `text.format` are taken and ignored, and the answer is prose."""
+    refused_fields: tuple[str, ...] = ()
+    """Fields of a body with which a request is refused (400), as servers do that do not know a field."""
 
     def __post_init__(self) -> None:
         pairs = self.headers.items() if isinstance(self.headers, Mapping) else self.headers
@@ -52,6 +54,7 @@ class Dialect:
             if not _HEADER_VALUE.fullmatch(value):
                 raise ConfigurationError(f"header {name!r} must have a value of visible ASCII, got {value!r}")
         object.__setattr__(self, "timing", tuple(self.timing))
+        object.__setattr__(self, "refused_fields", tuple(self.refused_fields))
         for kind in self.timing:
             if kind not in TIMINGS:
                 raise ConfigurationError(f"timing must be of {', '.join(TIMINGS)}, got {kind!r}")

@@ -151,6 +151,9 @@ class ProviderService:
             body: dict[str, Any] = {"model": self.provider.model.served[0]}
         else:
             body = self.read_body(record, request)
+        for field in self.provider.dialect.refused_fields:
+            if field in body:
+                raise ApiError(400, f"Unrecognized request argument supplied: {field}", param=field)
         if misparse:
             body.update(_prompt.EMPTY[resource])
         if deployment is not None:

@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import Connection, PromptCache
+from fastlane._call import Call
+from fastlane._exceptions import ConfigurationError
+from fastlane.emulator import Dialect, Emulator, preset
+from fastlane.providers import Fact, ProviderFacts, registered
+
+CHAT = "/chat/completions"
+POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up to 23 kg are free of charge.\n" * 150
+TOOLS: list[dict[str, Any]] = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {"of": {}}}}}
+    for name in ("search", "book", "cancel")
+]
+
+
+def fact(value: Any) -> Fact[Any]:
+    return Fact(value=value, source="https://example.com/docs", checked=date(2026, 11, 22), evidence="documented")
+
+
+def facts(**cache: Any) -> ProviderFacts:
+    said = {"automatic": True, "minimum_tokens": 1024, "block_tokens": 128, "lifetime_s": 300.0} | cache
+    return ProviderFacts(
+        slug="example",
+        cache={name: fact(value) for name, value in said.items()},
+        parameters={"prompt_cache_key": fact(True)} if "key_field" in cache else {},
+    )
+
+
+def conversation(system: str = POLICY, *more: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": "system", "content": system}, {"role": "user", "content": "May I bring two bags?"}, *more]
+
+
+def call(body: dict[str, Any] | None = None, **changed: Any) -> Call:
+    fields: dict[str, Any] = {"call_id": "1", "endpoint": CHAT, "origin": "https://example.com:443", "stream": True}
+    return Call(body={"model": "m", "messages": conversation()} if body is None else body, **(fields | changed))
+
+
+@pytest.fixture
+def known(provider: Emulator) -> Iterator[None]:
+    """The embedded provider is known to keep prompts and to take a key."""
+    with registered(facts(key_field="prompt_cache_key"), origins=[provider.base_url]):
+        yield
+
+
+# Settings
+
+
+def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() -> None:
+    assert repr(PromptCache()) == (
+        "PromptCache(key=True, order_tools=False, explain='hashes', retention=None, breakpoints=False, "
+        "requests_per_key_per_minute=None, replicas=1)"
+    )
+    changed = PromptCache(key="mine", order_tools=True, retention="24h", requests_per_key_per_minute=10, replicas=2)
+    assert eval(repr(changed)) == changed
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"key": ""}, "takes True, False or a text, got ''"),
+        ({"key": 1}, "takes True, False or a text, got 1"),
+        ({"order_tools": "yes"}, "takes True or False, got 'yes'"),
+        ({"breakpoints": None}, "takes True or False, got None"),
+        ({"explain": "all"}, 'takes "hashes" or "text", got \'all\''),
+        ({"retention": 24}, 'takes a time in the provider\'s words ("24h"), got 24'),
+        ({"requests_per_key_per_minute": 0}, "takes a number above 0"),
+        ({"requests_per_key_per_minute": float("nan")}, "takes a number above 0"),
+        ({"replicas": 0}, "takes a whole number from 1, got 0"),
+        ({"replicas": True}, "takes a whole number from 1, got True"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        PromptCache(**settings)
+
+    assert message in str(raised.value)
+
+
+# What is planned
+
+
+def test_where_nothing_is_known_of_the_provider_nothing_is_changed() -> None:
+    given = call()
+
+    planned = PromptCache().plan(given)
+
+    assert planned.body is given.body
+    assert (planned.changes, planned.optional) == ((), ())
+
+
+def test_a_key_is_added_where_the_provider_takes_one_and_the_same_for_what_begins_alike() -> None:
+    play, known = PromptCache(), facts(key_field="prompt_cache_key")
+    planned = [
+        play.plan(call({"model": "m", "messages": messages}, facts=known))
+        for messages in (conversation(), conversation(POLICY, {"role": "assistant", "content": "Yes."}))
+    ]
+
+    keys = {one.body["prompt_cache_key"] for one in planned}
+    assert len(keys) == 1
+    assert planned[0].changes == ("PromptCache added prompt_cache_key",)
+    assert planned[0].optional == ("prompt_cache_key",)
+    other = play.plan(call({"model": "m", "messages": conversation("Another one.")}, facts=known))
+    assert other.body["prompt_cache_key"] not in keys
+
+
+@pytest.mark.parametrize(
+    ("play", "body"),
+    [
+        (PromptCache(key=False), {}),
+        (PromptCache(), {"prompt_cache_key": "theirs"}),
+    ],
+    ids=["switched off", "the caller's own"],
+)
+def test_a_key_is_not_added(play: PromptCache, body: dict[str, Any]) -> None:
+    given = call({"model": "m", "messages": conversation(), **body}, facts=facts(key_field="prompt_cache_key"))
+
+    assert play.plan(given).body is given.body
+
+
+def test_completions_get_no_key() -> None:
+    given = call({"model": "m", "prompt": POLICY}, endpoint="/completions", facts=facts(key_field="prompt_cache_key"))
+
+    assert PromptCache().plan(given).body is given.body
+
+
+def test_a_key_that_was_given_is_sent_as_it_is() -> None:
+    planned = PromptCache(key="mine").plan(call(facts=facts(key_field="prompt_cache_key")))
+
+    assert planned.body["prompt_cache_key"] == "mine"
+
+
+def test_a_family_that_calls_too_often_gets_several_keys_and_a_session_keeps_its_own() -> None:
+    play, known = PromptCache(requests_per_key_per_minute=2), facts(key_field="prompt_cache_key")
+    keys: dict[int, list[str]] = {}
+    for number in range(200):
+        user = number % 20
+        messages = [{"role": "system", "content": POLICY}, {"role": "user", "content": f"I am user {user}."}]
+        body = {"model": "m", "messages": messages}
+        planned = play.plan(call(body, facts=known, issued_ns=number * 1_000_000_000))
+        keys.setdefault(user, []).append(planned.body["prompt_cache_key"])
+
+    late = [sessions[-3:] for sessions in keys.values()]
+    assert len({key for sessions in late for key in sessions}) > 5
+    assert all(len(set(sessions)) == 1 for sessions in late)
+
+
+def test_tools_are_put_in_order_only_where_that_is_asked_for() -> None:
+    given = call({"model": "m", "messages": conversation(), "tools": TOOLS})
+    before = copy.deepcopy(TOOLS)
+
+    assert PromptCache().plan(given).body is given.body
+    planned = PromptCache(order_tools=True).plan(given)
+
+    assert [tool["function"]["name"] for tool in planned.body["tools"]] == ["book", "cancel", "search"]
+    assert "in the order of their names" in planned.changes[0]
+    assert before == TOOLS
+
+
+# What the records say
+
+
+def test_a_record_says_what_was_expected_and_what_came(known: None, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, strict=True) as client:
+        for messages in (conversation(), conversation(POLICY, {"role": "assistant", "content": "Yes."})):
+            client.chat.completions.create(model="m", messages=messages)  # type: ignore[arg-type]
+        first, second = (record.prompt_cache for record in client.calls)
+
+        assert first is not None
+        assert second is not None
+        assert (first.reusable_tokens, first.expected_tokens, first.drift) == (0, 0, None)
+        assert second.cached_tokens == client.calls[1].usage.cached_tokens == second.expected_tokens
+        assert second.cached_tokens > 1_024
+        assert second.hit_ratio == second.cached_tokens / second.prompt_tokens
+        assert second.drift is None
+        assert second.key is not None
+        assert client.calls[1].changes == ("PromptCache added prompt_cache_key",)
+        assert client.calls[1].to_dict()["prompt_cache"]["hit_ratio"] == second.hit_ratio
+        report = client.prompt_cache.report()
+        assert (report.calls, report.cached_tokens) == (2, second.cached_tokens)
+        client.prompt_cache.clear()
+        assert client.prompt_cache.report().calls == 0
+
+
+@pytest.mark.asyncio
+async def test_an_asynchronous_stream_says_what_broke_its_prefix(arguments: dict[str, Any]) -> None:
+    async with fastlane.AsyncOpenAI(**arguments, strict=True) as client:
+        for clock in ("10:04:11", "10:04:37"):
+            stream = await client.chat.completions.create(
+                model="m",
+                messages=conversation(f"It is {clock}. {POLICY}"),  # type: ignore[arg-type]
+                stream=True,
+                stream_options={"include_usage": True},
+            )
+            async for _ in stream:
+                pass
+        seen = client.calls[-1].prompt_cache
+
+        assert seen is not None
+        assert seen.drift is not None
+        assert (seen.drift.kind, seen.drift.path) == ("timestamp", "messages[0].content")
+        assert seen.drift.tokens_lost > 1_000
+        assert (seen.drift.before, seen.drift.after) == (None, None)
+        assert client.prompt_cache.report().families[0].drifts[0].kind == "timestamp"
+
+
+def test_what_the_provider_does_not_say_is_unknown_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Emulator(model=preset("instant"), dialect=Dialect(cached_tokens_path="none")) as provider:
+        for name, value in provider.environment.items():
+            monkeypatch.setenv(name, value)
+        with fastlane.OpenAI(base_url=provider.base_url, api_key="none", strict=True) as client:
+            client.chat.completions.create(model="m", messages=conversation())  # type: ignore[arg-type]
+            seen = client.calls[0].prompt_cache
+
+    assert seen is not None
+    assert (seen.cached_tokens, seen.hit_ratio) == (None, None)
+
+
+def test_cached_tokens_are_read_where_the_facts_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "usage.prompt_cache_hit_tokens"
+    elsewhere = ProviderFacts(slug="example", usage={CHAT: fact({"input": "usage.prompt_tokens", "cached": path})})
+    with Emulator(model=preset("instant"), dialect=Dialect(cached_tokens_path=path)) as provider:
+        for name, value in provider.environment.items():
+            monkeypatch.setenv(name, value)
+        with (
+            registered(elsewhere, origins=[provider.base_url]),
+            fastlane.OpenAI(base_url=provider.base_url, api_key="none", strict=True) as client,
+        ):
+            for _ in range(2):
+                client.chat.completions.create(model="m", messages=conversation())  # type: ignore[arg-type]
+            record = client.calls[1]
+
+    assert record.usage.cached_tokens is not None
+    assert record.usage.cached_tokens > 1_024
+    assert record.prompt_cache is not None
+    assert record.prompt_cache.cached_tokens == record.usage.cached_tokens
+
+
+# What the provider refuses
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.asyncio
+async def test_a_call_whose_key_is_refused_is_sent_again_without_it_and_later_ones_have_none(
+    stream: bool, asynchronous: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {"model": "m", "messages": conversation(), "stream": stream}
+    with Emulator(model=preset("instant"), dialect=Dialect(refused_fields=("prompt_cache_key",))) as provider:
+        for name, value in provider.environment.items():
+            monkeypatch.setenv(name, value)
+        options: dict[str, Any] = {"base_url": provider.base_url, "api_key": "none", "strict": True}
+        with registered(facts(key_field="prompt_cache_key"), origins=[provider.base_url]):
+            if asynchronous:
+                async with fastlane.AsyncOpenAI(**options) as client:
+                    for _ in range(2):
+                        answer: Any = await client.chat.completions.create(**asked)
+                        seen = [event async for event in answer] if stream else [answer]
+                    calls = client.calls
+            else:
+                with fastlane.OpenAI(**options) as other:
+                    for _ in range(2):
+                        answer = other.chat.completions.create(**asked)
+                        seen = list(answer) if stream else [answer]
+                    calls = other.calls
+        statuses = [entry.status for entry in provider.log()]
+
+    assert seen
+    assert statuses == [400, 200, 200]
+    assert [[attempt.kind for attempt in record.attempts] for record in calls] == [["first", "plain"], ["first"]]
+    assert [record.outcome for record in calls] == ["completed", "completed"]
+    assert "sent again without prompt_cache_key" in calls[0].changes[-1]
+    assert calls[1].changes == ()
+
+
+def test_an_error_that_does_not_name_the_key_is_the_applications(known: None, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, strict=True, max_retries=0) as client:
+        with pytest.raises(openai.BadRequestError):
+            client.chat.completions.create(model="m", messages=[])
+        (record,) = client.calls
+
+    assert len(record.attempts) == 1
+    assert record.outcome == "failed"
+
+
+# client.prompt_cache
+
+
+def test_a_client_without_the_play_says_what_is_missing(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, plays=[Connection()]) as client, pytest.raises(ConfigurationError) as raised:
+        client.prompt_cache.report()
+
+    assert "add PromptCache() to the plays" in str(raised.value)
+
+
+def test_where_fastlane_is_disabled_the_report_is_empty(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTLANE_DISABLED", "1")
+    with fastlane.OpenAI(**arguments) as client:
+        client.chat.completions.create(model="m", messages=conversation())  # type: ignore[arg-type]
+
+        assert client.prompt_cache.report().calls == 0
+
+
+def test_clients_that_share_the_play_share_what_it_knows(arguments: dict[str, Any]) -> None:
+    shared = PromptCache()
+    with (
+        fastlane.OpenAI(**arguments, plays=[Connection(), shared]) as one,
+        fastlane.OpenAI(**arguments, plays=[Connection(), shared]) as other,
+    ):
+        for client in (one, other):
+            client.chat.completions.create(model="m", messages=conversation())  # type: ignore[arg-type]
+        seen = other.calls[0].prompt_cache
+
+    assert seen is not None
+    assert seen.reusable_tokens > 1_024
+    assert one.prompt_cache.report() == other.prompt_cache.report()

@@ -1,0 +1,174 @@
+"""Cut a conversation down once: what goes, in which order, and what is never touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .._prompt_records import CutKind
+from ._parts import Part, Piece, ToolCall, pieces_of, read_part, text_of, turns_of
+from ._redundant import Output, Redundant, redundant
+from ._stub import DUPLICATE, STUBBED, SUPERSEDED, stub
+
+Count = Callable[[Mapping[str, Any]], int]
+"""Tokens of one message or input item."""
+
+# A line in the place of an output has to save more than itself, or it is worth nothing to replace it. So much that a
+# line is never replaced by another.
+_LEAST_SAVED_TOKENS = 16
+# Of texts of the user's only long ones are looked at, and only exact copies go.
+_LONG_TEXT = 1_000
+_REASONS: Mapping[CutKind, str] = {"superseded": SUPERSEDED, "duplicate": DUPLICATE, "stubbed": STUBBED}
+
+
+class Marks(NamedTuple):
+    """How far a conversation grows and is cut, and what is left of it in any case."""
+
+    high: int
+    """Tokens above which it is cut."""
+    low: int
+    """Tokens to which it is cut."""
+    keep_turns: int
+    """The last turns, which are not touched."""
+    template: str
+    """What stands in the place of an output: see `STUB`."""
+
+
+class Change(NamedTuple):
+    """What is sent in the place of one message."""
+
+    kind: CutKind
+    text: str | None
+    """The line that stands for its text; None where the message is left out."""
+    tokens: int
+    """Tokens saved."""
+    point: int
+    """How many messages there were when it was cut."""
+
+
+class Batch:
+    """One cut of the messages that there are; `changes` and `total` are what it comes to."""
+
+    def __init__(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        sizes: Sequence[int],
+        stable: frozenset[int],
+        changes: Mapping[int, Change],
+        total: int,
+        marks: Marks,
+        count: Count,
+    ) -> None:
+        self.changes = dict(changes)
+        self.total = total
+        self.dropped: list[int] = []
+        """Messages that were left out with this batch, in order."""
+        self._messages = messages
+        self._sizes = sizes
+        self._stable = stable
+        self._marks = marks
+        self._count = count
+        self._parts: list[Part] = [read_part(message) for message in messages]
+        self._pieces = pieces_of(self._parts)
+        self._turns = turns_of(self._pieces)
+        self._first_question = next((piece for piece in self._pieces if piece.kind == "user"), None)
+        self._outputs = self._outputs_left()
+
+    def run(self) -> Batch:
+        """Cut down to the low-water mark, or as far as that goes."""
+        kept_from = self._turns[-1] - self._marks.keep_turns + 1 if self._turns else 0
+        old = [piece for piece, turn in zip(self._pieces, self._turns, strict=True) if turn < kept_from]
+        found = redundant(list(self._outputs.values()), self._long_texts())
+        self._shorten(old, found)
+        self._drop(self._old_turns(old))
+        # The first question often says what all of it is about: it goes only where it has to.
+        if self.total > self._marks.high and self._first_question in old:
+            self._drop(iter([[self._first_question]]))
+        if self.total > self._marks.high:
+            # The turns that are to be kept are too much by themselves. Of these, older steps go; questions never do.
+            steps = [piece for piece in self._pieces if piece.kind == "answer"][: -self._marks.keep_turns]
+            steps = [piece for piece in steps if piece not in old and not self._has_question(piece)]
+            self._shorten(steps, found)
+            self._drop([step] for step in steps)
+        self.dropped.sort()
+        return self
+
+    def _shorten(self, pieces: Sequence[Piece], found: Sequence[Redundant]) -> None:
+        within = {index for piece in pieces for index in range(piece.start, piece.end)} - self._stable
+        # What is redundant is of no use to anybody, and goes even where less would do: the next batch comes later.
+        for index, kind in found:
+            if index in within:
+                self._replace(index, kind)
+        for index in self._outputs:
+            if self.total <= self._marks.low:
+                return
+            if index in within:
+                self._replace(index, "stubbed")
+
+    def _replace(self, index: int, kind: CutKind) -> None:
+        if index in self.changes:
+            return
+        part = self._parts[index]
+        name = part.text_field or "content"
+        call = self._outputs[index].call if index in self._outputs else ToolCall("", "message", "")
+        text = stub(self._marks.template, call, self._messages[index].get(name), _REASONS[kind])
+        saved = self._sizes[index] - self._count({**self._messages[index], name: text})
+        if saved >= _LEAST_SAVED_TOKENS:
+            self.changes[index] = Change(kind, text, saved, len(self._messages))
+            self.total -= saved
+
+    def _old_turns(self, old: Sequence[Piece]) -> Iterator[list[Piece]]:
+        """What of old turns goes at once: the steps of a turn, one by one, then its question and its last step."""
+        turn_of = dict(zip(self._pieces, self._turns, strict=True))
+        turns: dict[int, list[Piece]] = {}
+        for piece in old:
+            turns.setdefault(turn_of[piece], []).append(piece)
+        for pieces in turns.values():
+            steps = [piece for piece in pieces if piece.kind == "answer"]
+            yield from ([step] for step in steps[:-1])
+            questions = [piece for piece in pieces if piece.kind == "user" and piece != self._first_question]
+            yield questions + steps[-1:]
+
+    def _drop(self, groups: Iterator[list[Piece]]) -> None:
+        for group in groups:
+            if self.total <= self._marks.low:
+                return
+            for piece in group:
+                self._leave_out(piece)
+
+    def _leave_out(self, piece: Piece) -> None:
+        indexes = range(piece.start, piece.end)
+        if any(index in self._stable or self._parts[index].kind == "other" for index in indexes):
+            return
+        for index in indexes:
+            before = self.changes.get(index)
+            if self._parts[index].kind == "system" or (before is not None and before.text is None):
+                continue
+            size = self._sizes[index]
+            self.total -= size - (before.tokens if before is not None else 0)
+            self.changes[index] = Change("turn", None, size, len(self._messages))
+            self.dropped.append(index)
+
+    def _has_question(self, piece: Piece) -> bool:
+        return any(self._parts[index].kind == "user" for index in range(piece.start, piece.end))
+
+    def _outputs_left(self) -> dict[int, Output]:
+        """The outputs of tools that are still as they came."""
+        calls: dict[str, ToolCall] = {}
+        found: dict[int, Output] = {}
+        for index, part in enumerate(self._parts):
+            for call in part.calls:
+                calls[call.call_id] = call
+            if part.text_field is not None and index not in self.changes and index not in self._stable:
+                called = calls.get(part.result_of or "")
+                found[index] = Output(index, called, text_of(self._messages[index].get(part.text_field)))
+        return found
+
+    def _long_texts(self) -> dict[int, str]:
+        found = {}
+        for index, part in enumerate(self._parts):
+            if part.kind == "user" and index not in self.changes:
+                text = self._messages[index].get("content")
+                if isinstance(text, str) and len(text) >= _LONG_TEXT:
+                    found[index] = text
+        return found

@@ -1,0 +1,161 @@
+"""`curate()`: keep a conversation within a budget of tokens, cut in batches so that its beginning stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .._exceptions import ConfigurationError
+from .._prompt_records import CurationRecord
+from .._tokens import Counter, counter
+from ._batch import Count, Marks
+from ._conversation import Settings, curated
+from ._replay import Memory, Summarise
+from ._stub import STUB, checked_template
+
+# What is sent beside a conversation is rounded up to this, so that a clock in instructions moves no cut.
+_TOKENS = 64
+
+# What calls of `curate` came to: the next one, with more of the same conversation, goes on from there.
+_memory = Memory()
+
+
+class Curated(list[Any]):
+    """The messages that are to be sent: a list as any, with what was cut on `record`."""
+
+    __slots__ = ("record", "summary_failure")
+
+    record: CurationRecord
+    """What was cut, and what that saves."""
+    summary_failure: str | None
+    """Why the last cut has no summary although `summarise` was given: the class name of the error that it raised,
+    "NoText" where it returned none, "TooLong" where its text would save nothing or not fit; else None."""
+
+    def __init__(self, messages: Iterable[Any], record: CurationRecord, summary_failure: str | None = None) -> None:
+        super().__init__(messages)
+        self.record = record
+        self.summary_failure = summary_failure
+
+    @property
+    def messages(self) -> list[Any]:
+        """The messages as a plain list."""
+        return list(self)
+
+
+def curate(
+    messages: Sequence[Any],
+    budget: int,
+    *,
+    low: int | None = None,
+    keep_turns: int = 2,
+    model: str | None = None,
+    origin: str = "",
+    tools: Sequence[Any] | None = None,
+    count: Count | None = None,
+    stub: str = STUB,
+    summarise: Summarise | None = None,
+) -> Curated:
+    """Return a conversation that fits into `budget` tokens: messages or input items, as they came in.
+
+    Call it with the whole conversation each time. Once that is longer than `budget` it is cut down to `low` tokens
+    (half of the budget unless given), and then only grows until it is longer than the budget again: in between, what
+    it begins with stays as it is, and the provider can read it from its cache. First go outputs of tools that a later
+    one makes redundant, then the oldest outputs, then the oldest turns. System and developer messages and the last
+    `keep_turns` turns are not touched; where those turns alone do not fit, their older steps go, except for the last
+    `keep_turns`. A call of a tool and its result stay or go together. What has to stay may be more than the budget.
+
+    Tokens are those of `model` at `origin` ("https://api.example.com"), `tools` included, counted exactly where the
+    tokenizer is on disk and else estimated; or what `count` returns for one message. `stub` is the line in the place
+    of an output. `summarise` is called once for each cut with the messages that it leaves out (behind the summary
+    before, if there is one), and returns a text to stand for them; if it raises, they are left out without.
+
+    The messages given are never changed; those that are not cut are returned as they are. Raises ConfigurationError for
+    settings that cannot work and for messages that are none.
+    """
+    marks = checked_marks("curate(budget=...)", budget, "curate(low=...)", low, "curate", keep_turns, stub)
+    if count is not None and not callable(count):
+        raise ConfigurationError(
+            f"curate(count=...) takes a function that returns the tokens of one message, got {type(count).__name__}"
+        )
+    checked_summarise("curate(summarise=...)", summarise)
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        raise ConfigurationError(f"curate() takes a list of messages, got {type(messages).__name__}")
+
+    def start(leading: Sequence[Mapping[str, Any]]) -> tuple[Count, int]:
+        if count is not None:
+            return count, sum(map(count, leading))
+        counts = counter(model, origin=origin)
+        return counts.message, overhead(counts, leading, tools)
+
+    given = [_plain(index, message) for index, message in enumerate(messages)]
+    settings = Settings(marks, _memory, summarise, start, (marks, summarise, model, origin, count))
+    result = curated("messages", given, settings)
+    if result.messages is None:
+        return Curated(messages, result.record)
+    # What was read as a plain message may have been one of openai's objects: that goes back.
+    own = {id(plain): message for plain, message in zip(given, messages, strict=True)}
+    return Curated([own.get(id(message), message) for message in result.messages], result.record, result.failure)
+
+
+def overhead(counts: Counter, leading: Sequence[Any], tools: Any) -> int:
+    """Return the tokens of what is sent beside a conversation, the frame around its answer included, rounded up."""
+    frame = counts.messages("") - counts.message("")
+    exactly = frame + sum(map(counts.message, leading)) + counts.tools(tools if isinstance(tools, list | tuple) else ())
+    return -(-exactly // _TOKENS) * _TOKENS
+
+
+def checked_marks(
+    high_name: str, high: Any, low_name: str, low: Any, keep_name: str, keep_turns: Any, template: Any
+) -> Marks:
+    """Return how a conversation is cut. Raises ConfigurationError, naming what cannot work."""
+    if not _is_whole(high) or high < 1:
+        raise ConfigurationError(f"{high_name} takes a whole number of tokens from 1, got {high!r:.80}")
+    if low is None:
+        low = max(1, high // 2)
+    if not _is_whole(low) or not 1 <= low <= high:
+        raise ConfigurationError(
+            f"{low_name} takes a whole number of tokens from 1 to the {high} above which a conversation is cut, got "
+            f"{low!r:.80}"
+        )
+    if not _is_whole(keep_turns) or keep_turns < 1:
+        raise ConfigurationError(
+            f"{keep_name}(keep_turns=...) takes a whole number from 1 (the last turn is what is to be answered), got "
+            f"{keep_turns!r:.80}"
+        )
+    return Marks(high, low, keep_turns, checked_template(f"{keep_name}(stub=...)", template))
+
+
+def checked_summarise(name: str, summarise: Any) -> None:
+    """Raise ConfigurationError for what is no function that returns a text."""
+    from inspect import iscoroutinefunction
+
+    if summarise is None:
+        return
+    if not callable(summarise) or iscoroutinefunction(summarise):
+        got = "a coroutine function" if iscoroutinefunction(summarise) else type(summarise).__name__
+        raise ConfigurationError(
+            f"{name} takes a function that returns a text for the messages that it is given, and is called, not "
+            f"awaited, got {got}"
+        )
+    try:
+        hash(summarise)
+    except TypeError:
+        raise ConfigurationError(f"{name} takes a function that can be told from others: it has no hash") from None
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _plain(index: int, message: Any) -> Mapping[str, Any]:
+    if isinstance(message, Mapping):
+        return message
+    # openai's own objects are messages too: an answer's message is often sent back as it came.
+    dump = getattr(message, "model_dump", None)
+    plain = dump(exclude_unset=True) if callable(dump) else None
+    if not isinstance(plain, Mapping):
+        raise ConfigurationError(
+            f"messages[{index}] must be a mapping such as {{'role': 'user', 'content': '...'}}, got "
+            f"{type(message).__name__}"
+        )
+    return plain

@@ -1,0 +1,173 @@
+"""Read a conversation, of chat completions or of responses, as pieces that belong together.
+
+A piece is what can be left out without breaking the rest: a question, or one step of the model with the results of all
+tool calls that it made. A turn begins with a question and goes on to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+PartKind = Literal["system", "user", "answer", "result", "other"]
+"""Whose a message is: the application's instructions, the user's, the model's, a tool's, or what nobody here knows."""
+
+_ROLES: Mapping[str, PartKind] = {
+    "system": "system", "developer": "system", "user": "user", "assistant": "answer", "tool": "result",
+    "function": "result",
+}  # fmt: skip
+# Items of the model's that have no call of a tool of the application's in them.
+_ANSWERS = frozenset(
+    ("reasoning", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call")
+)
+# Of these the output is a text, and so may be another text.
+_TEXT_OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output"))
+
+
+class ToolCall(NamedTuple):
+    """One call of a tool, as the model wrote it."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class Part(NamedTuple):
+    """What one message is to the conversation."""
+
+    kind: PartKind
+    calls: tuple[ToolCall, ...] = ()
+    result_of: str | None = None
+    """The id of the call whose result it is."""
+    text_field: str | None = None
+    """Where the text of a result stands, if it is one: "content" or "output"."""
+
+
+class Piece(NamedTuple):
+    """Messages from `start` to before `end` that are left out together or not at all."""
+
+    start: int
+    end: int
+    kind: PartKind
+
+
+def read_part(message: Mapping[str, Any]) -> Part:
+    """Say what one message or input item is. Raises nothing, whatever it is."""
+    role, kind = message.get("role"), message.get("type")
+    if isinstance(role, str) and kind in (None, "message"):
+        return _of_role(_ROLES.get(role, "other"), message)
+    if not isinstance(kind, str):
+        return Part("other")
+    call_id = message.get("call_id")
+    if isinstance(call_id, str) and kind.endswith("_call"):
+        arguments = message.get("arguments", message.get("input"))
+        return Part("answer", (ToolCall(call_id, _name(message) or kind, _string(arguments)),))
+    if isinstance(call_id, str) and kind.endswith("_output"):
+        return Part("result", (), call_id, "output" if kind in _TEXT_OUTPUTS else None)
+    if kind == "mcp_approval_request" and isinstance(message.get("id"), str):
+        return Part("answer", (ToolCall(message["id"], _name(message) or kind, _string(message.get("arguments"))),))
+    if kind == "mcp_approval_response":
+        return Part("result", (), _string(message.get("approval_request_id")))
+    return Part("answer" if kind in _ANSWERS else "other")
+
+
+def _of_role(kind: PartKind, message: Mapping[str, Any]) -> Part:
+    if kind == "result":
+        # Results of the older `function_call` have a name where others have an id.
+        named = message.get("tool_call_id") if message.get("role") == "tool" else message.get("name")
+        return Part("result", (), _string(named), "content")
+    if kind != "answer":
+        return Part(kind)
+    calls = []
+    given = message.get("tool_calls")
+    for call in given if isinstance(given, list | tuple) else ():
+        inner = call.get("function", call.get("custom")) if isinstance(call, Mapping) else None
+        if isinstance(inner, Mapping) and isinstance(call.get("id"), str):
+            arguments = inner.get("arguments", inner.get("input"))
+            calls.append(ToolCall(call["id"], _name(inner) or "tool", _string(arguments)))
+    older = message.get("function_call")
+    if isinstance(older, Mapping) and _name(older):
+        calls.append(ToolCall(_name(older), _name(older), _string(older.get("arguments"))))
+    return Part("answer", tuple(calls))
+
+
+def _name(value: Mapping[str, Any]) -> str:
+    return _string(value.get("name"))
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+class Pending:
+    """Which calls still wait for their results, message by message."""
+
+    def __init__(self, waiting: frozenset[str] = frozenset()) -> None:
+        self.waiting = waiting
+
+    def take(self, part: Part) -> None:
+        """Take note of the next message."""
+        if part.calls:
+            self.waiting |= {call.call_id for call in part.calls}
+        elif part.kind == "result":
+            if self.waiting:
+                self.waiting -= {part.result_of or ""}
+        elif part.kind != "answer" and self.waiting:
+            # Whoever goes on talking has given up waiting.
+            self.waiting = frozenset()
+
+
+def pieces_of(parts: Sequence[Part]) -> list[Piece]:
+    """Return the pieces of a conversation, in order; together they are all of it."""
+    starts: list[int] = []
+    kinds: list[PartKind] = []
+    piece_of_call: dict[str, int] = {}
+    pending = Pending()
+    for index, part in enumerate(parts):
+        before: PartKind | None = kinds[-1] if kinds else None
+        inside = False
+        if part.kind == "answer":
+            inside = before == "answer" and (bool(pending.waiting) or parts[index - 1].kind == "answer")
+        elif part.kind == "result":
+            owner = piece_of_call.get(part.result_of or "")
+            if owner is not None:
+                # A result that comes late holds all together that lies between.
+                del starts[owner + 1 :], kinds[owner + 1 :]
+                inside = True
+        if not inside:
+            starts.append(index)
+            # The result of a call that is not here: its call may be kept elsewhere, so that it has to stay.
+            kinds.append("other" if part.kind == "result" else part.kind)
+        for call in part.calls:
+            piece_of_call[call.call_id] = len(starts) - 1
+        pending.take(part)
+        if inside and part.kind == "result":
+            piece_of_call = {call: min(piece, len(starts) - 1) for call, piece in piece_of_call.items()}
+    ends = [*starts[1:], len(parts)]
+    return [Piece(start, end, kind) for start, end, kind in zip(starts, ends, kinds, strict=True)]
+
+
+def turns_of(pieces: Sequence[Piece]) -> list[int]:
+    """Return for each piece the number of its turn, from 0; -1 for what comes before any but instructions."""
+    numbers: list[int] = []
+    turn = -1
+    before: PartKind | None = None
+    for piece in pieces:
+        if piece.kind != "system":
+            if turn < 0 or (piece.kind == "user" and before != "user"):
+                turn += 1
+            before = piece.kind
+        numbers.append(turn)
+    return numbers
+
+
+def text_of(value: Any) -> str:
+    """Return the text of a message's content or an output, without pictures and files."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        texts = [
+            part if isinstance(part, str) else part.get("text") for part in value if isinstance(part, Mapping | str)
+        ]
+        return "\n".join(text for text in texts if isinstance(text, str))
+    return ""

@@ -1,0 +1,221 @@
+"""Replay a conversation message by message, so that whoever sends more of it later finds the same cuts again.
+
+An application sends its whole history with every call. What was cut when the conversation had grown to the high-water
+mark is a function of the messages that there were then, and never of later ones. What a replay came to is remembered by
+a hash of the conversation, so that the next call goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ._batch import Batch, Change, Count, Marks
+from ._parts import Pending, read_part
+
+Summarise = Callable[[list[Any]], str]
+"""Returns what is to be kept of messages that are left out."""
+
+SUMMARY = "[Summary of earlier messages of this conversation, which are left out]\n"
+"""What stands before a summary."""
+
+_MOST_REMEMBERED_MESSAGES = 200_000
+_MOST_SUMMARIES = 1_024
+
+
+class Summary(NamedTuple):
+    """What stands in the place of messages that are left out."""
+
+    text: str
+    before: int
+    """The message before which it stands: behind the last one that it sums up."""
+    tokens: int
+
+
+class Made(NamedTuple):
+    """What came of asking for a summary: a text, or the reason why there is none."""
+
+    text: str | None
+    failure: str | None
+
+
+class State(NamedTuple):
+    """What a conversation has come to. Nothing in it is ever changed."""
+
+    sizes: tuple[int, ...]
+    """Tokens of each message as the caller gave it."""
+    overhead: int
+    """Tokens of what is sent beside them: instructions, tools."""
+    total: int
+    """Tokens of all that is sent."""
+    count: Count
+    """What the conversation's tokens are counted with, to its end: another ratio would move its cuts."""
+    changes: Mapping[int, Change] = {}
+    waiting: frozenset[str] = frozenset()
+    """Calls that have no result yet."""
+    point: int = 0
+    """How many messages there were at the last batch."""
+    batches: int = 0
+    summary: Summary | None = None
+    failure: str | None = None
+    """Why the last batch has no summary although one was asked for: an error's class name, "NoText" or "TooLong"."""
+
+
+class Memory:
+    """What replays came to, by a hash of the conversation; bounded, the oldest goes first.
+
+    Threads may use one at once: each step is one operation of a dictionary, and two that replay the same conversation
+    come to the same.
+    """
+
+    def __init__(self) -> None:
+        self._states: dict[int, State] = {}
+        self._messages = 0
+        self._summaries: dict[Any, Made] = {}
+
+    def latest(self, chain: Sequence[int]) -> State | None:
+        """Return the state of the longest known beginning of a conversation."""
+        states = self._states
+        for key in reversed(chain):
+            found = states.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def remember(self, key: int, state: State) -> None:
+        """Keep a state."""
+        known = self._states.pop(key, None)
+        self._states[key] = state
+        self._messages += len(state.sizes) - (len(known.sizes) if known is not None else 0)
+        if self._messages > _MOST_REMEMBERED_MESSAGES:
+            self._forget()
+
+    def _forget(self) -> None:
+        for key in list(self._states):
+            if self._messages <= _MOST_REMEMBERED_MESSAGES * 3 // 4:
+                return
+            gone = self._states.pop(key, None)
+            self._messages -= len(gone.sizes) if gone is not None else 0
+
+    def summary(self, key: Any, make: Callable[[], str]) -> Made:
+        """Return a batch's summary, made once. A failure is remembered too: later it would break the prefix again."""
+        known = self._summaries.get(key)
+        if known is None:
+            try:
+                text = make()
+            except Exception as error:  # noqa: BLE001 - the application's function: whatever it raises
+                made = Made(None, type(error).__name__)
+            else:
+                made = Made(text, None) if isinstance(text, str) and text.strip() else Made(None, "NoText")
+            # Of two threads the first one's holds for both.
+            known = self._summaries.setdefault(key, made)
+            if len(self._summaries) > _MOST_SUMMARIES:
+                for oldest in list(self._summaries)[: _MOST_SUMMARIES // 4]:
+                    self._summaries.pop(oldest, None)
+        return known
+
+
+class Replay(NamedTuple):
+    """What replaying a conversation needs beside the conversation."""
+
+    marks: Marks
+    memory: Memory
+    summarise: Summarise | None
+    start: Callable[[], tuple[Count, int]]
+    """Called once for a conversation that is not known: what counts its messages, and the tokens beside them."""
+
+
+class Replayed(NamedTuple):
+    """What a conversation came to, and how many messages of it were known."""
+
+    state: State
+    known: int | None
+    """How many messages the longest known beginning has; None for a new conversation."""
+
+
+def replay(
+    settings: Replay, messages: Sequence[Mapping[str, Any]], stable: frozenset[int], chain: Sequence[int]
+) -> Replayed:
+    """Return what a conversation has come to. `chain[n]` is a hash of what it is and its first n messages."""
+    known = settings.memory.latest(chain)
+    if known is None:
+        count, overhead = settings.start()
+        state = State((), overhead, overhead, count)
+    else:
+        state = known
+    new = messages[len(state.sizes) :]
+    if not new:
+        return Replayed(state, None if known is None else len(known.sizes))
+    sizes, total, pending = list(state.sizes), state.total, Pending(state.waiting)
+    for message in new:
+        pending.take(read_part(message))
+        sizes.append(state.count(message))
+        total += sizes[-1]
+        # Between a call and its result nobody sends anything, and nothing can be cut.
+        if total > settings.marks.high and not pending.waiting:
+            state = _cut(settings, state, messages[: len(sizes)], sizes, stable, total, chain[len(sizes)])
+            total = state.total
+    state = state._replace(sizes=tuple(sizes), total=total, waiting=pending.waiting)
+    if total > settings.marks.high and pending.waiting:
+        # A history that no provider takes, but a budget is a budget. It is not remembered: the rest is yet to come.
+        state = _cut(settings, state, messages, sizes, stable, total, chain[-1])
+    else:
+        settings.memory.remember(chain[-1], state)
+    return Replayed(state, None if known is None else len(known.sizes))
+
+
+def _cut(
+    settings: Replay,
+    state: State,
+    messages: Sequence[Mapping[str, Any]],
+    sizes: Sequence[int],
+    stable: frozenset[int],
+    total: int,
+    key: int,
+) -> State:
+    batch = Batch(messages, sizes, stable, state.changes, total, settings.marks, state.count).run()
+    if batch.changes == state.changes:
+        return state._replace(total=batch.total)
+    cut = state._replace(
+        sizes=tuple(sizes),
+        total=batch.total,
+        changes=batch.changes,
+        point=len(messages),
+        batches=state.batches + 1,
+        failure=None,
+    )
+    if settings.summarise is None or not batch.dropped:
+        return cut
+    return _summed_up(settings, cut, messages, batch.dropped, key)
+
+
+def _summed_up(
+    settings: Replay, state: State, messages: Sequence[Mapping[str, Any]], dropped: Sequence[int], key: int
+) -> State:
+    """A state with a summary of what was left out and of the summary before; as it was where none is to be had."""
+    summarise, before = settings.summarise, state.summary
+    assert summarise is not None
+    to_fold: list[Any] = [messages[index] for index in dropped]
+    if before is not None:
+        to_fold.insert(0, summary_message(before))
+    made = settings.memory.summary((summarise, settings.marks, key), lambda: summarise(to_fold))
+    if made.text is None:
+        return state._replace(failure=made.failure)
+    summary = Summary(made.text, dropped[-1] + 1, 0)
+    summary = summary._replace(tokens=state.count(summary_message(summary)))
+    total = state.total + summary.tokens - (before.tokens if before is not None else 0)
+    if total > settings.marks.high or summary.tokens >= sum(state.sizes[index] for index in dropped):
+        return state._replace(failure="TooLong")
+    changes = {
+        index: change._replace(kind="summarised") if change.point == state.point and change.text is None else change
+        for index, change in state.changes.items()
+    }
+    return state._replace(summary=summary, total=total, changes=changes)
+
+
+def summary_message(summary: Summary) -> dict[str, Any]:
+    """Return the message that holds a summary.
+
+    It is the user's: what a tool or a stranger said in it must not become an instruction of the application's.
+    """
+    return {"role": "user", "content": SUMMARY + summary.text}

@@ -1,0 +1,190 @@
+"""What holds of every history, however it was drawn, and of every budget."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from benchmarks._histories import broken_pairs, history
+from fastlane.curation import Curated, curate
+
+ENDPOINTS = ("/chat/completions", "/responses")
+Count = Callable[[Mapping[str, Any]], int]
+
+
+def counting() -> Count:
+    """Tokens of a message; another function each time, and with it another conversation."""
+    return lambda message: 4 + len(json.dumps(message, ensure_ascii=False)) // 4
+
+
+def size(messages: Any) -> int:
+    return sum(map(counting(), messages))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
+    made = history(Random(draw(st.integers(0, 2**32))), draw(st.sampled_from(ENDPOINTS)))
+    assert broken_pairs(made) == []
+    return made
+
+
+BUDGETS = st.integers(20, 3_000)
+KEPT = st.integers(1, 3)
+
+
+def protected(messages: list[dict[str, Any]], keep_turns: int) -> list[int]:
+    """Instructions, and the last turns: what is kept where it fits."""
+    starts = [
+        index
+        for index, message in enumerate(messages)
+        if message.get("role") == "user"
+        and next(
+            (one.get("role") for one in reversed(messages[:index]) if one.get("role") not in ("system", "developer")),
+            "",
+        )
+        != "user"
+    ]
+    first = starts[-keep_turns] if len(starts) >= keep_turns else 0
+    return [
+        index
+        for index, message in enumerate(messages)
+        if index >= first or message.get("role") in ("system", "developer")
+    ]
+
+
+def fits(messages: list[dict[str, Any]], keep_turns: int, budget: int) -> bool:
+    return size([messages[index] for index in protected(messages, keep_turns)]) <= budget
+
+
+@settings(max_examples=60)
+@given(histories(), BUDGETS, KEPT)
+def test_no_pair_of_a_call_and_its_result_is_broken(
+    messages: list[dict[str, Any]], budget: int, keep_turns: int
+) -> None:
+    assert broken_pairs(curate(messages, budget, keep_turns=keep_turns, count=counting())) == []
+
+
+@settings(max_examples=60)
+@given(histories(), BUDGETS, KEPT)
+def test_what_is_protected_is_kept_and_the_budget_is_met_where_that_fits(
+    messages: list[dict[str, Any]], budget: int, keep_turns: int
+) -> None:
+    kept = [messages[index] for index in protected(messages, keep_turns)]
+
+    curated = curate(messages, budget, keep_turns=keep_turns, count=counting())
+
+    if size(kept) <= budget:
+        assert size(curated) <= budget
+    if all(fits(messages[:end], keep_turns, budget) for end in range(1, len(messages) + 1)):
+        assert [message for message in curated if any(message is one for one in kept)] == kept
+    instructions = [message for message in messages if message.get("role") in ("system", "developer")]
+    assert [message for message in curated if message.get("role") in ("system", "developer")] == instructions
+    # The last question and what came after the model's last answer are kept whatever they come to.
+    assert curated[-1] == messages[-1]
+
+
+@settings(max_examples=40)
+@given(histories(), BUDGETS)
+def test_between_two_cuts_a_conversation_only_grows(messages: list[dict[str, Any]], budget: int) -> None:
+    count = counting()
+    before: Curated | None = None
+    for end in range(1, len(messages) + 1):
+        if broken_pairs(messages[:end]):
+            continue
+        curated = curate(messages[:end], budget, count=count)
+        if before is not None and not curated.record.new_cuts:
+            assert curated[: len(before)] == before
+        # Whoever sees the conversation for the first time comes to the same.
+        assert curated == curate(messages[:end], budget, count=counting())
+        before = curated
+
+
+@settings(max_examples=40)
+@given(histories(), BUDGETS, KEPT)
+def test_what_was_cut_is_not_cut_again(messages: list[dict[str, Any]], budget: int, keep_turns: int) -> None:
+    once = curate(messages, budget, keep_turns=keep_turns, count=counting())
+
+    twice = curate(list(once), budget, keep_turns=keep_turns, count=counting())
+
+    assert twice == once
+    assert twice.record.cuts == ()
+
+
+@settings(max_examples=40)
+@given(histories(), BUDGETS)
+def test_the_messages_given_stay_as_they_are_and_the_record_adds_up(
+    messages: list[dict[str, Any]], budget: int
+) -> None:
+    given_before = copy.deepcopy(messages)
+
+    curated = curate(messages, budget, count=counting())
+
+    record = curated.record
+    assert messages == given_before
+    assert record.tokens_before == size(messages)
+    assert record.tokens_after == size(curated)
+    assert record.tokens_before - sum(cut.tokens for cut in record.cuts) == record.tokens_after
+    assert len({cut.path for cut in record.cuts}) == len(record.cuts)
+    left_out = [cut for cut in record.cuts if cut.kind == "turn"]
+    assert len(curated) == len(messages) - len(left_out)
+    assert 0 <= record.new_cuts <= len(record.cuts)
+    assert bool(record.cuts) == bool(record.batches)
+
+
+@settings(max_examples=40)
+@given(histories(), BUDGETS)
+def test_a_summary_never_breaks_a_pair_or_the_budget(messages: list[dict[str, Any]], budget: int) -> None:
+    kept = [messages[index] for index in protected(messages, 2)]
+
+    def summarise(left_out: list[Any]) -> str:
+        return f"{len(left_out)} messages"
+
+    curated = curate(messages, budget, count=counting(), summarise=summarise)
+
+    assert broken_pairs(curated) == []
+    assert curated.record.tokens_after == size(curated)
+    if size(kept) <= budget:
+        assert size(curated) <= budget
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(
+                    st.sampled_from(
+                        ("role", "type", "content", "tool_calls", "id", "function", "call_id", "output", "name")
+                    ),
+                    inner | st.sampled_from(("assistant", "tool", "user", "function_call", "x_call", "x_output")),
+                    max_size=5,
+                )
+            ),
+        ).filter(lambda value: isinstance(value, dict)),
+        max_size=8,
+    ),
+    st.integers(1, 60),
+)
+def test_no_mapping_is_too_odd(messages: list[Any], budget: int) -> None:
+    curated = curate(messages, budget, count=counting())
+
+    assert curated.record.tokens_after <= curated.record.tokens_before
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_the_histories_are_worth_testing_with(endpoint: str) -> None:
+    kinds: set[str] = set()
+    for seed in range(150):
+        made = history(Random(seed), endpoint)
+        for budget in (300, 1_000, 2_000):
+            kinds |= {cut.kind for cut in curate(made, budget, count=counting()).record.cuts}
+
+    assert kinds == {"superseded", "duplicate", "stubbed", "turn"}

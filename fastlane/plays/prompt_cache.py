@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from .._call import Call
@@ -98,18 +98,23 @@ class PromptCache(Play):
 
         rules = _rules_of(call.facts)
         call = self._ordered(call)
-        call, key, shards = self._keyed(call, rules)
+        name, key, shards = self._key(call, rules)
+        body, changes, optional = call.body, call.changes, call.optional
+        if name is not None:
+            body = {**body, name: key}
+            changes, optional = (*changes, f"PromptCache added {name}"), (*optional, name)
         sighting = self.memory.ledger.sight(
             origin=call.origin,
             model=call.model,
             endpoint=call.endpoint,
-            body=call.body,
+            body=body,
             rules=rules.cache,
             now_ns=call.issued_ns,
             key=key,
             shards=shards,
         )
-        return replace(call, prompt=PromptAccount(self.memory, sighting, call.origin))
+        account = PromptAccount(self.memory, sighting, call.origin)
+        return call.replaced(body=body, changes=changes, optional=optional, prompt=account)
 
     def _ordered(self, call: Call) -> Call:
         """The call laid out as its caller declared, with what its provider is asked to keep marked."""
@@ -129,24 +134,22 @@ class PromptCache(Play):
             call = with_retention(call, self.retention)
         return with_breakpoints(call, name) if self.breakpoints else call
 
-    def _keyed(self, call: Call, rules: _Rules) -> tuple[Call, str | None, int]:
-        """The call with its cache key, that key, and among how many its family is spread."""
+    def _key(self, call: Call, rules: _Rules) -> tuple[str | None, str | None, int]:
+        """The field to be added for a cache key, if any; the call's key; and among how many its family is spread."""
         name = rules.key_field
-        if name is None:
-            return call, _text(call.body.get(_USUAL_KEY_FIELD)), 1
-        given = call.body.get(name, call.body.get(_USUAL_KEY_FIELD))
-        if given is not None or self.key is False or call.endpoint not in _LISTS:
-            return call, _text(given), 1
+        given = call.body.get(_USUAL_KEY_FIELD)
+        if given is None and name is not None:
+            given = call.body.get(name)
+        if name is None or given is not None or self.key is False or call.endpoint not in _LISTS:
+            return None, given if isinstance(given, str) else None, 1
         if self.memory.is_refused(call.origin, name):
-            return call, None, 1
+            return None, None, 1
         from ..prefixes._keys import session_of, stable_key
 
         key = self.key if isinstance(self.key, str) else stable_key(call.endpoint, call.body, call.placements)
         limit = self.requests_per_key_per_minute or rules.requests_per_key_per_minute or _UNLIMITED
         session = session_of(call.endpoint, call.body, call.placements)
-        key, shards = self.memory.governor.shard(key, session, call.issued_ns, limit_per_minute=limit)
-        keyed = call.with_body(f"PromptCache added {name}", **{name: key})
-        return replace(keyed, optional=(*call.optional, name)), key, shards
+        return name, *self.memory.governor.shard(key, session, call.issued_ns, limit_per_minute=limit)
 
 
 def _arranged(call: Call, name: str) -> Call:
@@ -158,7 +161,7 @@ def _arranged(call: Call, name: str) -> Call:
     arranged, placements = arrange(messages, call.placements)
     if len(arranged) != len(messages) or any(one is not other for one, other in zip(arranged, messages, strict=True)):
         call = call.with_body(f"PromptCache laid out {name} as declared: stable, session, volatile", **{name: arranged})
-    return replace(call, placements=placements)
+    return call.replaced(placements=placements)
 
 
 def _with_tools(call: Call, tools: list[Any], *, ordered: bool) -> Call:
@@ -214,7 +217,3 @@ def _rules_in(facts: Any) -> _Rules:
 
 def _value(fact: Any) -> Any:
     return None if fact is None else fact.value
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ._call import Call, CallRecord
 from ._exceptions import ConfigurationError, PlayError
-from .plays._base import Play, Watcher
+from .plays._base import Play, Stage, Watcher
 
 Hook = Callable[[CallRecord], Any]
 """Called with the record of every call that is over, in the thread or task that ended it. Its result is ignored."""
@@ -77,6 +77,10 @@ class Pipeline:
     def shapes_calls(self) -> bool:
         """Whether any play plans or watches: if not, no Call needs to be made."""
         return bool(self._planners or self._watching)
+
+    def plans_in(self, stage: Stage) -> bool:
+        """Whether any play plans in a stage."""
+        return any(play.stage is stage for play in self._planners)
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:

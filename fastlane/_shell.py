@@ -51,7 +51,7 @@ class Shell:
         if pipeline.needs_facts:
             # With the client and not with its first call, which may be made on an event loop: 30 ms of CPU.
             from . import providers  # noqa: F401
-        if any(play.stage is Stage.ENCODE for play in pipeline.plays):
+        if pipeline.plans_in(Stage.ENCODE):
             from . import encoding  # noqa: F401
 
     def origin(self, base_url: Any) -> str:

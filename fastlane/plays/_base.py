@@ -15,7 +15,9 @@ class Stage(IntEnum):
     """Which model and provider."""
     SHAPE = 2
     """What the request says."""
-    ENCODE = 3
+    PREFIX = 3
+    """What of the finished prompt the provider has read before, and how it is found again."""
+    ENCODE = 4
     """How its bytes travel."""
 
 

@@ -39,7 +39,7 @@ class PromptCache(Play):
     (`fastlane.Prompt`, `fastlane.stable`), and where a setting asks for it.
     """
 
-    stage: ClassVar[Stage] = Stage.SHAPE
+    stage: ClassVar[Stage] = Stage.PREFIX
     needs_facts: ClassVar[bool] = True
     keeps_bodies: ClassVar[bool] = True
 

@@ -68,7 +68,7 @@ def test_a_play_that_overrides_nothing_changes_nothing() -> None:
 
 
 def test_the_stages_are_in_the_order_in_which_they_see_a_call() -> None:
-    assert Stage.ROUTE < Stage.SHAPE < Stage.ENCODE
+    assert Stage.ROUTE < Stage.SHAPE < Stage.PREFIX < Stage.ENCODE
 
 
 @pytest.fixture(params=CALLERS)

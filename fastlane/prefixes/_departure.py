@@ -155,28 +155,27 @@ def _broken(
     place = in_common(old, new)
     if place == min(len(old.digests), len(new.digests)):
         return None
-    leads = place < min(old.leading, new.leading)
-    is_last = place == len(new.digests) - 1
     goes_on = len(new.digests) > len(old.digests)
     shared, share, count = _later(old, new, place)
     telling = count > 1 or shared >= _TELLING
-    alike = _similar(old, new, place, values, trace)
-    found = None
-    if leads:
+    if place < min(old.leading, new.leading):
         # Everything that was said is said again, or what differs is the same text edited.
+        alike = _similar(old, new, place, values, trace) >= _SIMILAR
         follows = telling and share >= _SIMILAR and (count > 1 or goes_on)
-        if follows or alike >= _SIMILAR:
-            found = _difference(old, new, values, trace)
-        elif telling:
-            # A short segment may be too short to have anything in common but for its digits.
-            found = _difference(old, new, values, trace)
-            found = found if found is not None and found.kind in _SAME_BUT_FOR else None
-    elif not (is_last and count == 0) and ((telling and share >= _SHARED) or (goes_on and alike >= _SIMILAR)):
+        if not (alike or follows or telling):
+            return None
         found = _difference(old, new, values, trace)
-    if found is None:
-        return None
-    related = not leads or alike >= _SIMILAR or place < _first_message(new) or found.kind not in _ANOTHER
-    return _departed(found, one, attributes, related=related)
+        # A short segment may be too short to have anything in common but for its digits.
+        if found is None or not (alike or follows or found.kind in _SAME_BUT_FOR):
+            return None
+        related = alike or place < _first_message(new) or found.kind not in _ANOTHER
+        return _departed(found, one, attributes, related=related)
+    is_last = place == len(new.digests) - 1
+    drifts = (telling and share >= _SHARED) or (
+        goes_on and not is_last and _similar(old, new, place, values, trace) >= _SIMILAR
+    )
+    found = _difference(old, new, values, trace) if drifts else None
+    return None if found is None else _departed(found, one, attributes, related=True)
 
 
 def _broken_beginning(

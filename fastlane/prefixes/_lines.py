@@ -149,7 +149,8 @@ class Uses:
             # Two generations: what is in use is written to the young one over and over.
             self._old = young
             self._young = young = {}
-        young.update(dict.fromkeys(chain, now_ns))
+        for number in chain:  # faster than `update`, which makes another dict first
+            young[number] = now_ns
 
 
 class Lines:

@@ -185,11 +185,15 @@ def _add(
                         add_digest(hash(tuple(item.values())))
                         add_size(len(content) + 8)
                         continue
-                elif count <= 4 and type(item.get("tool_call_id")) is str and type(item.get("role")) is str:
-                    if count == 3 or type(item.get("name")) is str:
-                        add_digest(hash((count, *item.values())))
-                        add_size(len(content) + 16)
-                        continue
+                elif (
+                    count <= 4
+                    and type(item.get("tool_call_id")) is str
+                    and type(item.get("role")) is str
+                    and (count == 3 or type(item.get("name")) is str)
+                ):
+                    add_digest(hash((count, *item.values())))
+                    add_size(len(content) + 16)
+                    continue
         number, size = (hash(item), len(item)) if type(item) is str else _structured(item)
         add_digest(number)
         add_size(size)

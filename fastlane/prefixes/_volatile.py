@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 VolatileKind = Literal["timestamp", "uuid", "counter", "random"]
@@ -16,6 +18,149 @@ class Volatile(NamedTuple):
     end: int
 
 
+_MONTH = (
+    "(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?"
+    "|Nov(?:ember)?|Dec(?:ember)?"
+    "|Januar|Februar|März|Mai|Juni|Juli|Oktober|Dezember"
+    "|janvier|février|mars|avril|mai|juin|juillet|août|septembre|octobre|novembre|décembre"
+    "|enero|febrero|marzo|abril|mayo|junio|julio|agosto|septiembre|octubre|noviembre|diciembre)"
+)
+_DAY = (
+    "(?:Mon(?:day)?|Tue(?:s(?:day)?)?|Wed(?:nesday)?|Thu(?:rs?(?:day)?)?|Fri(?:day)?|Sat(?:urday)?|Sun(?:day)?"
+    "|Montag|Dienstag|Mittwoch|Donnerstag|Freitag|Samstag|Sonntag"
+    "|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche"
+    "|lunes|martes|miércoles|jueves|viernes|sábado|domingo)"
+)
+_YEAR = r"(?:19|20)\d\d"
+_ZONE = r"(?:\s?(?:Z\b|(?:UTC|GMT)?\s?[+-]\d\d?:?(?:\d\d)?\b|\(?(?!AM\b|PM\b)[A-Z]{2,4}T\b\)?|UTC\b|GMT\b))"
+_HALF = r"(?:[ap]\.m\.|[ap]m\b)"
+_CLOCK = (
+    rf"(?:[01]?\d|2[0-4]):[0-5]\d(?::[0-6]\d(?:[.,]\d{{1,9}})?)?(?:\s?{_HALF})?{_ZONE}?"
+    rf"|(?:1[0-2]|0?\d)\s?{_HALF}{_ZONE}?|(?:[01]?\d|2[0-4])h[0-5]\d\b|(?:1[0-2]|\d)\so'clock"
+)
+_ORDINAL = r"\d{1,2}(?:st|nd|rd|th|\.|er|º)?"
+_NUMERIC_DATE = (
+    rf"{_YEAR}-\d\d?-\d\d?|{_YEAR}/\d\d?/\d\d?|{_YEAR}\.\d\d\.\d\d|\d\d?/\d\d?/(?:\d{{4}}|\d\d)\b|\d\d?-\d\d?-{_YEAR}"
+    rf"|\d\d?\.\s?\d\d?\.\s?{_YEAR}|{_YEAR}-W\d\d(?:-\d)?|\d{{4}}年\d\d?月\d\d?日|\d\d?/{_MONTH}/{_YEAR}"
+    rf"|{_YEAR}-{_MONTH}-\d\d?|\d\d?-{_MONTH}-(?:{_YEAR}|\d\d)\b"
+)
+_DATE = (
+    rf"(?:{_DAY}\.?,?\s+(?:the\s)?)?(?:{_NUMERIC_DATE}"
+    rf"|{_ORDINAL}\s(?:of\s|de\s)?{_MONTH}\b\.?(?:,?\s(?:de\s)?{_YEAR})?"
+    rf"|{_MONTH}\b\.?\s{{1,2}}{_ORDINAL}\b(?!:)(?:,?\s{_YEAR})?(?:\s+at\b)?"
+    rf"|{_MONTH}\b\.?,?\s{_YEAR})"
+)
+_BETWEEN = r"(?:T|t|:|,?\s+(?:at|um|à|kl\.)\s+|,?\s*\(?{day}\)?\s*,?\s+|,?\s+|\s?-\s|\s?@\s?|_|\s?\|\s?)".replace(
+    "{day}", _DAY
+)
+_AGO = (
+    r"(?:\d+|an?|one|two|three|a few|several)\s(?:milli)?(?:second|sec|minute|min|hour|day|week|month|year)s?"
+    r"\s(?:ago|from now)\b"
+    r"|\bin\s\d+\s(?:second|minute|hour|day|week|month)s?\b"
+)
+_EPOCH = r"1[0-9]{9}(?:\.\d{1,9}|\d{3}|\d{6}|\d{9})?(?![\d.]\d)(?!\d)"
+_COMPACT = (
+    rf"{_YEAR}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:[T_-]?(?:[01]\d|2[0-3])[0-5]\d(?:[0-5]\d)?(?:\.\d+)?Z?)?(?!\d)"
+)
+_CTIME = rf"{_DAY}\s{_MONTH}\s{{1,2}}\d\d?\s\d\d:\d\d:\d\d(?:\s[A-Z]{{2,5}})?\s{_YEAR}"
+
+_TIMESTAMP = re.compile(
+    rf"(?<![\w.])(?:{_CTIME}|{_DATE}(?:{_BETWEEN}(?:{_CLOCK}))?"
+    rf"|(?:{_CLOCK})(?:\s(?:on|of|,)?\s?|,\s)(?:{_DATE})|(?:{_DAY},?\s(?:at\s)?)?(?:{_CLOCK})|{_AGO}|{_COMPACT}|{_EPOCH})"
+    r"(?![A-Za-z0-9])",
+    re.IGNORECASE,
+)
+# A lone name: enough where this very word is known to have changed, too little to be called volatile by itself.
+_CALENDAR = re.compile(
+    rf"\b(?:{_DAY}|{_MONTH}|today|yesterday|tomorrow|tonight|midnight|noon|(?:this\s)?(?:morning|afternoon|evening)"
+    rf"|just now|[ap]m|(?:UTC|GMT)(?:[+-]\d+)?|[A-Z]{{2,3}}T|Q[1-4](?:\s{_YEAR})?)\b",
+    re.IGNORECASE,
+)
+_UUID = re.compile(
+    r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    # Without dashes, only what bears the marks of version 1, 4 or 7 (RFC 9562): other 32 digits are as likely a digest.
+    r"|[0-9a-fA-F]{12}[147][0-9a-fA-F]{3}[89abAB][0-9a-fA-F]{15})(?![0-9A-Za-z])"
+)
+_WORD = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9+/_~.-]*[A-Za-z0-9_-])?={0,2}")
+_COUNTER = re.compile(
+    r"(?:#|(?<![a-z])(?:no|nr|number|request|req|turn|step|attempt|try|call|message|msg|iteration|round|page|run|seq|sequence|count|"
+    r"counter|index|version|visits?|ticket|session|revision|build|retry|conversation|query|total|remaining)(?![a-z])"
+    r"(?:[\s_-]?(?:id|no|nr|number|count|counter|index|num))?\.?)\s?(?:is\s|[:=#]\s?|\"\s?:\s?|of\s)?#?(\d[\d,]*)(?![\w.-]*[A-Za-z])",
+    re.IGNORECASE,
+)
+_SEPARATORS = re.compile(r"[_./~-]+")
+_DIGITS, _HEX = re.compile(r"\d"), re.compile(r"[0-9a-f]+|[0-9A-F]+")
+_LEAST_RANDOM, _LEAST_LETTERS = 8, 12
+
+
 def find(text: str, start: int = 0, end: int | None = None) -> Iterator[Volatile]:
-    """All such values between two characters of a text, in order, none overlapping another."""
-    raise NotImplementedError
+    """All such values between two characters of a text, in order, none overlapping another.
+
+    UUIDs come before times, times before random tokens, and those before counters, which are numbers behind a word that
+    says so ("request #17"). What merely has a digit is none of them.
+    """
+    end = len(text) if end is None else min(end, len(text))
+    found: list[Volatile] = []
+    taken: list[tuple[int, int]] = []
+
+    def take(kind: VolatileKind, first: int, last: int) -> None:
+        if all(last <= begin or first >= stop for begin, stop in taken):
+            taken.append((first, last))
+            found.append(Volatile(kind, first, last))
+
+    for match in _UUID.finditer(text, start, end):
+        take("uuid", *match.span())
+    for match in _TIMESTAMP.finditer(text, start, end):
+        take("timestamp", *match.span())
+    for match in _WORD.finditer(text, start, end):
+        if match.end() - match.start() >= _LEAST_RANDOM and looks_random(match.group()):
+            take("random", *match.span())
+    for match in _COUNTER.finditer(text, start, end):
+        take("counter", *match.span(1))
+    yield from sorted(found, key=lambda volatile: volatile.start)
+
+
+def calendar_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Names of days, months, zones and times of day: a time where they are known to have changed."""
+    for match in _CALENDAR.finditer(text, start, end):
+        yield match.span()
+
+
+def words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Runs of characters that identifiers and base64 are written with, between two characters of a text."""
+    for match in _WORD.finditer(text, start, end):
+        yield match.span()
+
+
+def looks_random(word: str, least: int = _LEAST_RANDOM) -> bool:
+    """Whether a word reads like hexadecimal, base64 or another random token, at least in one of its parts."""
+    if _mixed(word.strip("=").replace("-", "").replace("_", ""), max(16, least)) and not _worded(word):
+        return True
+    return any(_mixed(part, least) for part in _SEPARATORS.split(word.strip("=")))
+
+
+def _mixed(part: str, least: int) -> bool:
+    """Whether letters and digits, or cases, alternate as they do in no name."""
+    if len(part) < least:
+        return False
+    digits = len(_DIGITS.findall(part))
+    if _HEX.fullmatch(part):
+        return digits >= 1
+    kinds = ["d" if one.isdigit() else "u" if one.isupper() else "l" for one in part]
+    if digits:
+        changes = sum(one != two for one, two in pairwise(kinds))
+        # "HAT001", "version2", "2ndAttempt" change once or twice.
+        return changes >= 3 or (changes == 2 and least < _LEAST_RANDOM)
+    changes = sum(pair == ("l", "u") for pair in pairwise(kinds))
+    turns = sum(pair == ("u", "l") for pair in pairwise(kinds))
+    runs = sum(pair == ("u", "u") for pair in pairwise(kinds))
+    # CamelCase has no capitals beside each other and few humps; base64 of this length has.
+    return (
+        len(part) >= _LEAST_LETTERS and changes >= 2 and turns >= 2 and runs >= 1 and changes + turns >= len(part) / 4
+    )
+
+
+def _worded(word: str) -> bool:
+    """Whether a long word is made of short ones: "a-2-step-plan_v2"."""
+    parts = _SEPARATORS.split(word)
+    return len(parts) > 3 or all(part.isalpha() or part.isdigit() for part in parts)

@@ -1,0 +1,290 @@
+"""What stays of a prompt is read into the provider's cache by its own means, or by one short call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+import fastlane
+from fastlane._exceptions import ConfigurationError
+from fastlane._prewarm import Prewarmed, async_prewarm, prewarm
+from fastlane.emulator import Emulator
+from fastlane.prompts import Prompt, stable, volatile
+from fastlane.providers import Fact, ProviderFacts, registered
+from tests.call_peer import CallPeer, Reply, ours
+
+CHAT = "/chat/completions"
+RESPONSES = "/responses"
+# Over 1,024 tokens, from where on the embedded provider remembers prompts.
+RULES = "Answer with care, and never without the number of the reservation. " * 120
+SYSTEM: Any = {"role": "system", "content": RULES}
+TOOLS: list[Any] = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+
+
+def fact(value: Any) -> Fact[Any]:
+    return Fact(value=value, source="https://docs.example.com", checked=date(2026, 11, 22), evidence="documented")
+
+
+def facts(**cache: Any) -> ProviderFacts:
+    return ProviderFacts.model_validate(
+        {
+            "slug": "example",
+            "cache": cache,
+            "parameters": {"max_completion_tokens": fact(True), "store": fact(True)},
+        }
+    )
+
+
+WITH_MEANS = {
+    "explicit_models": fact(["gpt-*"]),
+    "prewarm_field": {RESPONSES: fact("prompt_cache_options.prewarm")},
+}
+
+
+@pytest.fixture
+def client(provider: Emulator, arguments: dict[str, Any]) -> Iterator[fastlane.OpenAI]:
+    provider.forget_prompts()
+    with fastlane.OpenAI(**arguments) as made:
+        yield made
+
+
+def sent(peer: CallPeer) -> list[dict[str, Any]]:
+    return [json.loads(asked.body) for asked in peer.take()]
+
+
+def test_the_first_call_finds_in_the_cache_what_was_prewarmed(client: fastlane.OpenAI) -> None:
+    done = prewarm(client, [SYSTEM, {"role": "user", "content": "Where is my bag?"}], model="gpt-4o", tools=TOOLS)
+    answer = client.chat.completions.create(
+        model="gpt-4o", messages=[SYSTEM, {"role": "user", "content": "When do we leave?"}], tools=TOOLS
+    )
+
+    assert done.how == "call"
+    assert done.tokens is not None
+    assert done.tokens > 1_024
+    assert done.cached_tokens == 0
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens_details is not None
+    assert answer.usage.prompt_tokens_details.cached_tokens == done.tokens // 128 * 128
+
+
+def test_a_declared_prompt_is_found_by_the_calls_that_declare_it(client: fastlane.OpenAI) -> None:
+    def prompt(question: str) -> Prompt:
+        return Prompt(stable=RULES, session={"role": "user", "content": question}, tools=TOOLS)
+
+    done = prewarm(client, Prompt(stable=RULES, tools=TOOLS), model="gpt-4o")
+    answer = client.chat.completions.create(model="gpt-4o", **prompt("When do we leave?").arguments())
+
+    assert done.tokens is not None
+    assert answer.usage.prompt_tokens_details.cached_tokens == done.tokens // 128 * 128
+
+
+def test_a_call_of_one_token_is_all_that_is_generated(client: fastlane.OpenAI, provider: Emulator) -> None:
+    prewarm(client, [SYSTEM], model="gpt-4o")
+
+    assert client.last_call is not None
+    assert client.last_call.usage.output_tokens == 1
+
+
+def test_with_means_of_its_own_the_provider_generates_nothing(client: fastlane.OpenAI, provider: Emulator) -> None:
+    with registered(facts(**WITH_MEANS), origins=[provider.base_url.removesuffix("/v1")]):
+        done = prewarm(client, Prompt(stable=RULES), model="gpt-5.6", endpoint=RESPONSES)
+    answer = client.responses.create(model="gpt-5.6", input=[SYSTEM, {"role": "user", "content": "When?"}])
+
+    assert done.how == "provider"
+    assert client.calls[0].usage.output_tokens == 0
+    assert answer.usage is not None
+    assert answer.usage.input_tokens_details.cached_tokens > 0
+
+
+def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[str, Any]) -> None:
+    provider.forget_prompts()
+
+    async def twice() -> list[Prewarmed]:
+        async with fastlane.AsyncOpenAI(**arguments) as made:
+            return [await async_prewarm(made, [SYSTEM], model="gpt-4o", tools=TOOLS) for _ in range(2)]
+
+    first, second = asyncio.run(twice())
+
+    assert first.cached_tokens == 0
+    assert second.cached_tokens == (first.tokens or 0) // 128 * 128 > 0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "kept"),
+    [
+        (
+            [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}],
+            [{"role": "system", "content": "a"}],
+        ),
+        (
+            Prompt(stable="a", session="b", volatile="c"),
+            [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}],
+        ),
+        # Declared in the middle of ordinary messages.
+        (
+            [volatile("now"), {"role": "system", "content": "a"}, stable({"role": "user", "content": "b"})],
+            [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}],
+        ),
+    ],
+)
+def test_what_stays_is_read(one_peer: CallPeer, prompt: Any, kept: list[Any]) -> None:
+    with ours(one_peer) as client:
+        prewarm(client, prompt, model="m")
+
+    (body,) = sent(one_peer)
+    assert {json.dumps(message, sort_keys=True) for message in body["messages"][:-1]} == {
+        json.dumps(message, sort_keys=True) for message in kept
+    }
+    assert body["messages"][-1] == {"role": "user", "content": "."}
+
+
+def test_what_a_prompt_brings_along_is_sent_and_what_would_lengthen_the_answer_is_not(one_peer: CallPeer) -> None:
+    with ours(one_peer) as client:
+        prewarm(
+            client,
+            Prompt(stable="a", tools=TOOLS),
+            model="m",
+            max_completion_tokens=500,
+            n=3,
+            stream=True,
+            reasoning_effort="low",
+            messages=[{"role": "user", "content": "not this"}],
+        )
+
+    (body,) = sent(one_peer)
+    assert body["tools"] == TOOLS
+    assert body["reasoning_effort"] == "low"
+    assert body["max_tokens"] == 1
+    assert set(body) == {"model", "messages", "tools", "reasoning_effort", "max_tokens"}
+
+
+class Answer(BaseModel):
+    text: str
+
+
+@pytest.mark.parametrize("form", [Answer, {"type": "json_object"}])
+def test_a_format_is_part_of_what_is_read(one_peer: CallPeer, form: Any) -> None:
+    with ours(one_peer) as client:
+        prewarm(client, [SYSTEM], model="m", response_format=form)
+
+    (body,) = sent(one_peer)
+    expected = "json_object" if isinstance(form, dict) else "json_schema"
+    assert body["response_format"]["type"] == expected
+
+
+def test_a_class_for_a_format_is_part_of_what_responses_read(one_peer: CallPeer) -> None:
+    with ours(one_peer) as client:
+        prewarm(client, Prompt(stable="a", response_format=Answer), model="m", endpoint=RESPONSES)
+
+    (body,) = sent(one_peer)
+    assert body["text"]["format"]["name"] == "Answer"
+    assert body["max_output_tokens"] == 16
+
+
+def test_where_the_newer_limit_is_taken_it_is_used_and_an_answer_is_not_kept(one_peer: CallPeer) -> None:
+    with registered(facts(), origins=[one_peer.url]), ours(one_peer) as client:
+        prewarm(client, [SYSTEM], model="m")
+        prewarm(client, [SYSTEM], model="m", endpoint=RESPONSES)
+        prewarm(client, [SYSTEM], model="m", endpoint=RESPONSES, store=True)
+
+    chat, response, kept = sent(one_peer)
+    assert chat["max_completion_tokens"] == 1
+    assert "store" not in chat
+    assert (response["store"], kept["store"]) == (False, True)
+
+
+def refusal(message: str, status: int = 400) -> Reply:
+    return Reply(status, body=json.dumps({"error": {"message": message}}).encode())
+
+
+def test_means_that_are_refused_give_way_to_a_call(one_peer: CallPeer) -> None:
+    one_peer.replies = [refusal("Unknown parameter: 'prompt_cache_options.prewarm'.")]
+    with registered(facts(**WITH_MEANS), origins=[one_peer.url]), ours(one_peer) as client:
+        done = prewarm(client, [SYSTEM], model="gpt-5.6", endpoint=RESPONSES, prompt_cache_options={"ttl": "30m"})
+
+    first, second = sent(one_peer)
+    assert first["prompt_cache_options"] == {"ttl": "30m", "prewarm": True}
+    assert first["input"] == [SYSTEM]
+    assert second["prompt_cache_options"] == {"ttl": "30m"}
+    assert second["input"][-1]["content"] == "."
+    assert done.how == "call"
+
+
+def test_a_model_that_is_not_named_by_facts_is_asked_by_a_call(one_peer: CallPeer) -> None:
+    with registered(facts(**WITH_MEANS), origins=[one_peer.url]), ours(one_peer) as client:
+        assert prewarm(client, [SYSTEM], model="other", endpoint=RESPONSES).how == "call"
+
+
+def test_a_prefix_is_marked_where_only_marks_let_it_be_read_again(one_peer: CallPeer) -> None:
+    marks = {
+        "explicit_models": fact(["gpt-*"]),
+        "breakpoints": fact("prompt_cache_breakpoint"),
+        "breakpoint_value": fact({"mode": "explicit"}),
+    }
+    with registered(facts(**marks), origins=[one_peer.url]), ours(one_peer) as client:
+        prewarm(client, [SYSTEM], model="gpt-5.6")
+
+    (body,) = sent(one_peer)
+    assert body["messages"][0]["content"][0]["prompt_cache_breakpoint"] == {"mode": "explicit"}
+    assert body["messages"][1] == {"role": "user", "content": "."}
+
+
+def test_a_provider_that_wants_a_longer_answer_gets_one(one_peer: CallPeer) -> None:
+    one_peer.replies = [refusal("Invalid 'max_tokens': integer below minimum value. Expected a value >= 16.")]
+    with ours(one_peer) as client:
+        prewarm(client, [SYSTEM], model="m")
+
+    assert [body["max_tokens"] for body in sent(one_peer)] == [1, 16]
+
+
+def test_an_answer_that_did_not_fit_was_asked_for_all_the_same(one_peer: CallPeer) -> None:
+    one_peer.replies = [refusal("Could not finish the message because max_tokens or model output limit was reached.")]
+    with ours(one_peer) as client:
+        assert prewarm(client, [SYSTEM], model="m") == Prewarmed(None, None, None, "call")
+    assert len(one_peer.take()) == 1
+
+
+def test_any_other_refusal_is_raised(one_peer: CallPeer) -> None:
+    one_peer.replies = [refusal("The model does not exist.")]
+    with ours(one_peer) as client, pytest.raises(openai.BadRequestError, match="does not exist"):
+        prewarm(client, [SYSTEM], model="m")
+    assert len(one_peer.take()) == 1
+
+
+def test_an_asynchronous_client_goes_the_same_ways(one_peer: CallPeer) -> None:
+    answers = ["Unknown parameter", "model output limit was reached", "The model does not exist."]
+    one_peer.replies = [refusal(answer) for answer in answers]
+
+    async def asked() -> None:
+        async with fastlane.AsyncOpenAI(api_key="sk-test", base_url=f"{one_peer.url}/v1", max_retries=0) as client:
+            done = await async_prewarm(client, [SYSTEM], model="gpt-5.6", endpoint=RESPONSES)
+            assert done == Prewarmed(None, None, None, "call")
+            with pytest.raises(openai.BadRequestError, match="does not exist"):
+                await async_prewarm(client, [SYSTEM], model="m")
+
+    with registered(facts(**WITH_MEANS), origins=[one_peer.url]):
+        asyncio.run(asked())
+
+
+@pytest.mark.parametrize("prompt", ["a text", {"role": "system", "content": "a"}])
+def test_what_is_no_list_of_messages_cannot_be_read(client: fastlane.OpenAI, prompt: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"takes a fastlane\.Prompt or a list of messages"):
+        prewarm(client, prompt, model="m")
+
+
+@pytest.mark.parametrize("prompt", [[], [{"role": "user", "content": "a"}], Prompt(volatile="now")])
+def test_a_prompt_of_which_nothing_stays_cannot_be_read(client: fastlane.OpenAI, prompt: Any) -> None:
+    with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
+        prewarm(client, prompt, model="m")
+
+
+def test_an_endpoint_without_parts_cannot_be_read(client: fastlane.OpenAI) -> None:
+    with pytest.raises(ConfigurationError, match='takes "/chat/completions" or "/responses"'):
+        prewarm(client, [SYSTEM], model="m", endpoint="/completions")

@@ -38,8 +38,8 @@ JSON = (
     '["user_id"]}}}'
 )
 GERMAN = (
-    "Bitte geben Sie eine gültige E-Mail-Adresse ein, damit wir Ihre Buchung ändern können. Für Rückfragen "
-    "steht Ihnen unser Kundendienst täglich zur Verfügung."
+    "Für die Änderung der Buchung wird eine gültige E-Mail-Adresse gebraucht. Rückfragen beantwortet der Kundendienst "
+    "täglich zwischen acht und zwanzig Uhr."
 )
 HINDI = "कृपया एक मान्य ईमेल पता दर्ज करें ताकि हम आपकी बुकिंग बदल सकें। किसी भी प्रश्न के लिए हमारी ग्राहक सेवा से संपर्क करें।"
 # What o200k_base makes of them.

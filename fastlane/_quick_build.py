@@ -231,14 +231,14 @@ def _unmark(body: dict[str, Any]) -> tuple[Any, ...] | None:
     """Put plain dictionaries into the place of marked messages; what was declared of each, None where nothing was."""
     for name in ("messages", "input"):
         messages = body.get(name)
-        if isinstance(messages, list):
+        if isinstance(messages, list | tuple):
             from .prompts import unmarked  # with the first call that may need it
 
             plain, placements = unmarked(messages)
             if placements is not None:
                 body[name] = plain
                 return placements
-            if type(messages) is not list:
+            if isinstance(messages, list):  # which may be a kind of its own
                 body[name] = plain
     return None
 

@@ -69,6 +69,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
         model="m", messages=marked_messages(), stop=("a",)
     ),
     "as a tuple": lambda client: client.chat.completions.create(model="m", messages=tuple(marked_messages())),
+    "responses as a tuple": lambda client: client.responses.create(model="m", input=tuple(marked_messages())),
     "streamed": lambda client: list(client.chat.completions.create(model="m", messages=marked_messages(), stream=True)),
     "parse": lambda client: client.chat.completions.parse(
         model="m", messages=marked_messages(), response_format=Ticket

@@ -11,10 +11,10 @@ Declared: TypeAlias = Placement | tuple[Placement | None, ...] | None
 """What was declared of a message: of it as a whole, of each part of its content, or nothing."""
 
 _ORDER: tuple[Placement, ...] = ("stable", "session", "volatile")
-_LEADING_ROLES = frozenset({"system", "developer"})
+_LEADING_ROLES = ("system", "developer")
 # A message of these is the same said in two: an assistant's is what the model wrote, and a tool's answers one call.
-_DIVISIBLE_ROLES = frozenset({"system", "developer", "user"})
-_RESULT_ROLES = frozenset({"tool", "function"})
+_DIVISIBLE_ROLES = ("system", "developer", "user")
+_RESULT_ROLES = ("tool", "function")
 
 
 def arrange(messages: Sequence[Any], declared: Sequence[Declared]) -> tuple[list[Any], tuple[Placement, ...]]:
@@ -63,6 +63,11 @@ def _wholes(messages: Sequence[Any], places: Sequence[Declared]) -> list[Placeme
         own = declared if isinstance(declared, str) else None
         role, kind = _of(message, "role"), _of(message, "type")
         leading = leading and (own is not None or role in _LEADING_ROLES)
+        if role in _DIVISIBLE_ROLES:
+            wholes.append(own or ("stable" if leading else "session"))
+            if own is None:
+                last = None
+            continue
         made = _calls_of(message)
         if role in _RESULT_ROLES or (isinstance(kind, str) and kind.endswith("_output")):
             answered = _of(message, "tool_call_id") or _of(message, "call_id")

@@ -28,30 +28,37 @@ def canonical(value: Any, *, keep_property_order: bool = False) -> Any:
     fields of structured output in the order of `properties`: `keep_property_order` keeps that one. What is no plain
     JSON is handed back as it came. The value itself is not changed, and nothing that can be changed is shared with it.
     """
-    return _written(value, "schema", keep=keep_property_order)
+    return _written(value, "schema", keep_property_order)
 
 
-def _written(value: Any, where: _In, *, keep: bool) -> Any:
-    if isinstance(value, Mapping):
-        names = list(value)
-        if not (keep and where == "names") and all(isinstance(name, str) for name in names):
-            names.sort()
-        return {name: _member(name, value[name], where, keep=keep) for name in names}
+def _written(value: Any, where: _In, keep: bool) -> Any:
+    kind = type(value)
+    if kind is str or kind is bool or kind is int:  # most values, and a check for each costs more than writing them
+        return value
+    if kind is dict or isinstance(value, Mapping):
+        names = list(value) if keep and where == "names" else _in_order(value)
+        return {name: _member(name, value[name], where, keep) for name in names}
     if isinstance(value, list | tuple):
-        return [_written(member, "data" if where == "data" else "schema", keep=keep) for member in value]
+        inner: _In = "data" if where == "data" else "schema"
+        return [_written(member, inner, keep) for member in value]
     return value
 
 
-def _member(name: Any, value: Any, where: _In, *, keep: bool) -> Any:
-    if where == "data":
-        return _written(value, "data", keep=keep)
+def _in_order(value: Mapping[Any, Any]) -> list[Any]:
+    try:
+        return sorted(value)
+    except TypeError:  # names of several types, which JSON does not have
+        return list(value)
+
+
+def _member(name: Any, value: Any, where: _In, keep: bool) -> Any:
     if where == "names":
-        return _written(value, "schema", keep=keep)
-    if name in _HOLDING_DATA:
-        return _written(value, "data", keep=keep)
+        return _written(value, "schema", keep)
+    if where == "data" or name in _HOLDING_DATA:
+        return _written(value, "data", keep)
     if name in _NAMING_SCHEMAS and isinstance(value, Mapping):
-        return _written(value, "names", keep=keep)
-    written = _written(value, "schema", keep=keep)
+        return _written(value, "names", keep)
+    written = _written(value, "schema", keep)
     if name == "required" and isinstance(written, list) and all(isinstance(one, str) for one in written):
         written.sort()
     return written

@@ -183,7 +183,7 @@ def test_a_system_message_in_the_conversation_belongs_to_it() -> None:
     ]
 
 
-@pytest.mark.parametrize("odd", ["text", None, 3, ["list"], {"no": "role"}], ids=repr)
+@pytest.mark.parametrize("odd", ["text", None, 3, ["list"], {"no": "role"}, {"role": ["list"], "type": {}}], ids=repr)
 def test_what_is_no_message_stays_in_its_place(odd: Any) -> None:
     assert laid(volatile("10:04"), odd, message("user", "Hi.")) == [odd, message("user", "Hi."), volatile("10:04")]
 

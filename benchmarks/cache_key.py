@@ -2,7 +2,7 @@
 
 Simulated, with the arrivals and shared prefixes of a production trace where it is there, else of a made one. The
 machines are those of the emulator, in the trace's time: the hash of a prompt's first 256 tokens and its key names the
-machine, 15 requests a minute of both go there, more to one additional machine after the other (or, `anywhere`, to
+machine, 15 requests a minute of both go there, more to the first additional machine that takes one (or, `anywhere`, to
 any: what providers do with them is not documented); a block is forgotten after 300 s. Every request goes out without
 a key, with one key for all, with a key for each conversation, and with fastlane's: its own functions name the stable
 prefix and the session from the request's body, and its governor the shard (in several processes: each sees the calls

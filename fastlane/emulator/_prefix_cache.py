@@ -25,8 +25,8 @@ class PrefixCache:
     a request without one goes to any: this is how a stable key raises the hit rate.
 
     With `per_minute` it is a fleet as OpenAI describes its own: the hash of the first 256 tokens and of the key names
-    the machine. Of what comes for both in a minute each machine takes `per_minute` requests; more of them go to one
-    additional machine after the other.
+    the machine. Of what comes for both, no machine takes more than `per_minute` requests in a minute; others go to the
+    first additional machine that still takes one.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class PrefixCache:
         self._machines = machines
         self._per_minute = per_minute
         self._expires: dict[tuple[int, Hashable, bytes], int] = {}
-        self._routes: dict[bytes, deque[int]] = {}
+        self._routes: dict[bytes, list[deque[int]]] = {}
 
     def machine(self, cache_key: str | None, random: Random, *, prefix: str = "", now: int = 0) -> int:
         """Return the machine that takes a request; in a fleet, count it."""
@@ -51,13 +51,21 @@ class PrefixCache:
 
     def _routed(self, route: str, now: int) -> int:
         hashed = _hashed(route)
+        since = now - _MINUTE_NS
         if len(self._routes) > _MOST_ROUTES:
-            self._routes = {each: times for each, times in self._routes.items() if times[-1] > now - _MINUTE_NS}
-        times = self._routes.setdefault(hashed, deque())
-        while times and times[0] <= now - _MINUTE_NS:
-            times.popleft()
-        additional = int(len(times) / self._per_minute)
-        times.append(now)
+            self._routes = {
+                each: taken
+                for each, taken in self._routes.items()
+                if any(times and times[-1] > since for times in taken)
+            }
+        machines = self._routes.setdefault(hashed, [])
+        for times in machines:
+            while times and times[0] <= since:
+                times.popleft()
+        additional = next((each for each, times in enumerate(machines) if len(times) < self._per_minute), len(machines))
+        if additional == len(machines):
+            machines.append(deque())
+        machines[additional].append(now)
         return (_number(hashed) + additional) % self._machines
 
     def cached_tokens(self, machine: int, lane: Hashable, digests: tuple[bytes, ...], now: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from hypothesis import given, strategies as st
 from openai.types.responses import Response
 
 from fastlane import ConfigurationError
@@ -58,6 +59,20 @@ def test_more_than_a_machine_takes_in_a_minute_goes_to_additional_ones() -> None
     taken = routed(fleet(), 40)
 
     assert [taken.count(machine) for machine in dict.fromkeys(taken)] == [15, 15, 10]
+
+
+@given(st.lists(st.integers(0, 10 * SECOND), min_size=30, max_size=150))
+def test_a_machine_takes_no_more_in_a_minute_and_an_additional_one_only_what_the_others_do_not(gaps: list[int]) -> None:
+    cache, now = fleet(machines=1 << 30, per_minute=5), 0
+    taken: list[tuple[int, int]] = []
+    for gap in gaps:
+        now += gap
+        (machine,) = routed(cache, 1, now=now)
+        taken.append((now, machine))
+        last_minute = [each for time, each in taken if time > now - 60 * SECOND]
+        assert last_minute.count(machine) <= 5
+        asked_before = list(dict.fromkeys(each for _, each in taken))
+        assert all(last_minute.count(each) == 5 for each in asked_before[: asked_before.index(machine)])
 
 
 def test_after_a_minute_requests_come_back_to_their_machine() -> None:

@@ -21,8 +21,8 @@ _WORDS = (
     "値段",
     "naïve",
 )
-_FILES = ("src/app.py", "src/cache.py", "README.md")
-_TOOLS = ("read_file", "search", "run", "write_file", "next_page")
+_FILES = ("src/app.py", "README.md")
+_TOOLS = ("read_file", "read_file", "search", "run", "write_file", "next_page")
 
 
 def history(random: Random, endpoint: str = "/chat/completions") -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ class _Drawn:
         call_id = f"call_{self._calls % 4}" if self._ids_come_again else f"call_{self._calls}"
         name = random.choice(_TOOLS)
         given: dict[str, Any] = {} if name == "next_page" else {"path": random.choice(_FILES)}
-        if random.random() < 0.3:
+        if random.random() < 0.2:
             given["start_line"] = random.choice((1, 100))
         function = {"name": name, "arguments": json.dumps(given) if random.random() < 0.95 else "{not JSON"}
         if self._chat:
@@ -103,7 +103,7 @@ class _Drawn:
             text = random.choice(self._outputs)
             text = text if random.random() < 0.5 else text + "\nand one line more"
         else:
-            text = self._text(random.choice((1, 20, 200, 600)))
+            text = self._text(random.choice((1, 60, 300, 300)))
         self._outputs.append(text)
         content: Any = text if random.random() < 0.9 else [{"type": self._part_type(), "text": text}]
         if self._chat:

@@ -35,6 +35,8 @@ class Result(NamedTuple):
 
     messages: list[Any] | None
     """None where it is sent as it came."""
+    indexes: Sequence[int | None]
+    """Where each of them stood, None for a summary; empty where it is sent as it came."""
     record: CurationRecord
     failure: str | None
     """Why the last batch has no summary although one was asked for."""
@@ -70,18 +72,28 @@ def curated(
     beside = sum(map(state.count, (messages[place] for place in volatile))) if volatile else 0
     before = state.overhead + sum(state.sizes) + beside
     if not state.changes:
-        return Result(None, CurationRecord(tokens_before=before, tokens_after=before), None)
+        return Result(None, (), CurationRecord(tokens_before=before, tokens_after=before), None)
     point = _sent_before(rest) if replayed.known is None else replayed.known
+    cuts = (
+        _cuts(name, places, state.changes)
+        if volatile
+        else settings.memory.cuts(name, lead, state.changes, lambda: _cuts(name, places, state.changes))
+    )
     record = CurationRecord(
         tokens_before=before,
         tokens_after=state.total + beside,
-        cuts=tuple(
-            [Cut(kind=cut.kind, path=f"{name}[{places[at]}]", tokens=cut.tokens) for at, cut in state.changes.items()]
-        ),
-        new_cuts=sum(cut.point > point for cut in state.changes.values()),
+        cuts=cuts,
+        new_cuts=sum(cut.point > point for cut in state.changes.values()) if state.point > point else 0,
         batches=state.batches,
     )
-    return Result(_sent(messages, places, state), record, state.failure)
+    sent = _sent(messages, places, state)
+    return Result([message for message, _ in sent], [index for _, index in sent], record, state.failure)
+
+
+def _cuts(name: str, places: Sequence[int], changes: Mapping[int, Change]) -> tuple[Cut, ...]:
+    return tuple(
+        [Cut(kind=cut.kind, path=f"{name}[{places[at]}]", tokens=cut.tokens) for at, cut in sorted(changes.items())]
+    )
 
 
 def _chain(seed: Any, leading: Sequence[Mapping[str, Any]], rest: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -101,7 +113,7 @@ def _chain(seed: Any, leading: Sequence[Mapping[str, Any]], rest: Sequence[Mappi
 def _digest(message: Mapping[str, Any]) -> int:
     # Python keeps a text's hash with the text: for a history that is sent again this reads no text.
     try:
-        return hash(tuple(message.items()))
+        return hash((*message, *message.values()))
     except TypeError:
         return hash(_frozen(message))
 
@@ -126,22 +138,22 @@ def _sent_before(rest: Sequence[Mapping[str, Any]]) -> int:
     return 0
 
 
-def _sent(messages: Sequence[Any], places: Sequence[int], state: State) -> list[Any]:
+def _sent(messages: Sequence[Any], places: Sequence[int], state: State) -> list[tuple[Any, int | None]]:
     changes: dict[int, Change] = {places[at]: change for at, change in state.changes.items()}
     summary = state.summary
     summary_at = -1
     if summary is not None:
         summary_at = places[summary.before] if summary.before < len(places) else len(messages)
-    sent: list[Any] = []
+    sent: list[tuple[Any, int | None]] = []
     for index, message in enumerate(messages):
         if index == summary_at and summary is not None:
-            sent.append(summary_message(summary))
+            sent.append((summary_message(summary), None))
         change = changes.get(index)
         if change is None:
-            sent.append(message)
+            sent.append((message, index))
         elif change.text is not None:
             field = read_part(message).text_field or "content"
-            sent.append({**message, field: change.text})
+            sent.append(({**message, field: change.text}, index))
     if summary is not None and summary_at == len(messages):
-        sent.append(summary_message(summary))
+        sent.append((summary_message(summary), None))
     return sent

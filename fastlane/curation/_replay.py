@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .._prompt_records import Cut
 from ._batch import Batch, Change, Count, Marks
 from ._parts import Pending, read_part
 
@@ -21,6 +22,7 @@ SUMMARY = "[Summary of earlier messages of this conversation, which are left out
 
 _MOST_REMEMBERED_MESSAGES = 200_000
 _MOST_SUMMARIES = 1_024
+_MOST_CUTS = 256
 
 
 class Summary(NamedTuple):
@@ -72,6 +74,7 @@ class Memory:
         self._states: dict[int, State] = {}
         self._messages = 0
         self._summaries: dict[Any, Made] = {}
+        self._cuts: dict[int, tuple[Any, tuple[Cut, ...]]] = {}
 
     def latest(self, chain: Sequence[int]) -> State | None:
         """Return the state of the longest known beginning of a conversation."""
@@ -113,6 +116,18 @@ class Memory:
                 for oldest in list(self._summaries)[: _MOST_SUMMARIES // 4]:
                     self._summaries.pop(oldest, None)
         return known
+
+    def cuts(self, name: str, lead: int, changes: Mapping[int, Change], make: Callable[[], tuple[Cut, ...]]) -> Any:
+        """Return what a record says of changes, made once: between two batches they are the same object."""
+        meant = (name, lead, changes)
+        known = self._cuts.get(id(changes))
+        if known is not None and known[0][2] is changes and known[0] == meant:
+            return known[1]
+        if len(self._cuts) >= _MOST_CUTS:
+            self._cuts.clear()
+        made = make()
+        self._cuts[id(changes)] = (meant, made)
+        return made
 
 
 class Replay(NamedTuple):

@@ -102,7 +102,9 @@ class Curation(Play):
         )
         if result.failure is not None:
             said += f"; without a summary, because of {result.failure}"
-        return replace(call.with_body(said, **{name: result.messages}), curation=record)
+        if placements is not None and len(placements) == len(messages):
+            placements = tuple("session" if index is None else placements[index] for index in result.indexes)
+        return replace(call.with_body(said, **{name: result.messages}), curation=record, placements=placements)
 
     def _settings(self, call: Call) -> Settings:
         from .._tokens import counter

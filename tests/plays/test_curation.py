@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane._call import Call
+from fastlane._exceptions import ConfigurationError
+from fastlane.emulator import Emulator
+from fastlane.plays import Stage
+from fastlane.plays.curation import Curation
+
+CHAT = "/chat/completions"
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def step(number: int, characters: int = 2_000) -> list[dict[str, Any]]:
+    function = {"name": "read_file", "arguments": json.dumps({"path": f"src/file{number}.py"})}
+    call = {"id": f"call_{number}", "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"call_{number}", "content": f"{number} " * (characters // 3)},
+    ]
+
+
+def conversation(steps: int) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [SYSTEM, {"role": "user", "content": "Solve this."}]
+    for number in range(steps):
+        messages += step(number)
+    return messages
+
+
+def call(messages: Any, *, endpoint: str = CHAT, name: str = "messages", placements: Any = None, **body: Any) -> Call:
+    return Call(
+        call_id="1",
+        endpoint=endpoint,
+        origin="https://example.com:443",
+        body={"model": "m", name: messages, **body},
+        stream=True,
+        placements=placements,
+    )
+
+
+def small(**settings: Any) -> Curation:
+    return Curation(**{"high_water_tokens": 4_000, "low_water_tokens": 2_000, **settings})
+
+
+# Settings
+
+
+def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() -> None:
+    play = small()
+    play.plan(call(conversation(20)))
+
+    assert repr(Curation()) == (
+        "Curation(high_water_tokens=32000, low_water_tokens=None, keep_turns=2, stub=None, summarise=None)"
+    )
+    assert eval(repr(play)) == play == small()
+
+
+def test_settings_are_frozen_and_named() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Curation().keep_turns = 3  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Curation(1_000)  # type: ignore[call-arg]
+    assert Curation.stage is Stage.SHAPE
+    assert not Curation.needs_facts
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"high_water_tokens": "32k"},
+            "Curation(high_water_tokens=...) takes a whole number of tokens from 1, got '32k'",
+        ),
+        (
+            {"low_water_tokens": 40_000},
+            "Curation(low_water_tokens=...) takes a whole number of tokens from 1 to the 32000",
+        ),
+        ({"low_water_tokens": 32_000}, "must be below the high-water mark, or every turn is a cut"),
+        ({"keep_turns": 0}, "Curation(keep_turns=...) takes a whole number from 1"),
+        ({"stub": ""}, "Curation(stub=...) takes one line of text with any of {tool}"),
+        ({"summarise": "yes"}, "Curation(summarise=...) takes a function that returns a text"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Curation(**settings)
+
+    assert words in str(raised.value)
+
+
+# What it does to a call
+
+
+def test_a_conversation_below_the_high_water_mark_goes_out_as_it_is() -> None:
+    asked = call(conversation(2))
+
+    planned = small().plan(asked)
+
+    assert planned.body is asked.body
+    assert planned.changes == ()
+    assert planned.curation is not None
+    assert planned.curation.tokens_before == planned.curation.tokens_after > 0
+
+
+def test_a_longer_one_is_cut_and_says_so_and_the_callers_messages_stay_as_they_are() -> None:
+    messages = conversation(12)
+    before = copy.deepcopy(messages)
+
+    planned = small().plan(call(messages))
+
+    assert messages == before
+    assert planned.curation is not None
+    assert planned.curation.tokens_after <= 4_000 < planned.curation.tokens_before
+    assert planned.curation.new_cuts > 0
+    assert planned.body["messages"][:2] == messages[:2]
+    assert planned.body["messages"][-4:] == messages[-4:]
+    (said,) = planned.changes
+    assert said == (
+        f"Curation cut messages from {planned.curation.tokens_before:,} to {planned.curation.tokens_after:,} tokens: "
+        f"{len(planned.curation.cuts)} messages shortened or left out, {planned.curation.new_cuts} of them now"
+    )
+
+
+def test_the_next_call_begins_with_what_this_one_sent() -> None:
+    play = small()
+    sent: list[list[Any]] = []
+    new: list[int] = []
+    for steps in range(1, 40):
+        planned = play.plan(call(conversation(steps)))
+        assert planned.curation is not None
+        sent.append(planned.body["messages"])
+        new.append(planned.curation.new_cuts)
+
+    for earlier, later, cuts in zip(sent, sent[1:], new[1:], strict=False):
+        assert (later[: len(earlier)] == earlier) == (cuts == 0)
+    assert sum(map(bool, new)) < len(new) / 3
+
+
+def test_the_same_call_again_cuts_nothing_new() -> None:
+    play = small()
+    asked = call(conversation(12))
+
+    first, second = play.plan(asked), play.plan(asked)
+
+    assert second.body == first.body
+    assert first.curation is not None
+    assert second.curation == dataclasses.replace(first.curation, new_cuts=0)
+
+
+def test_another_process_cuts_at_the_same_places() -> None:
+    remembering = small()
+    for steps in range(1, 30):
+        asked = call(conversation(steps))
+        assert remembering.plan(asked).body == small().plan(asked).body
+
+
+def test_instructions_and_tools_are_part_of_the_prompt() -> None:
+    tools = [
+        {"type": "function", "function": {"name": f"tool{number}", "description": "x y " * 99}} for number in range(9)
+    ]
+    asked = call(conversation(7))
+    beside = call(conversation(7), tools=tools)
+
+    alone, together = small().plan(asked).curation, small().plan(beside).curation
+
+    assert alone is not None
+    assert together is not None
+    assert alone.cuts == ()
+    assert together.cuts
+    assert together.tokens_before > alone.tokens_before + 500
+
+
+def test_what_was_declared_stable_is_kept_and_what_is_volatile_is_no_part_of_the_conversation() -> None:
+    play = small()
+    example = {"role": "user", "content": "An example. " * 100}
+    messages = [SYSTEM, example, *conversation(12)[1:]]
+    placements = ["stable", "stable", *["session"] * (len(messages) - 2), "volatile"]
+    planned = [
+        play.plan(call([*messages, {"role": "system", "content": f"It is {time}."}], placements=tuple(placements)))
+        for time in ("10:00", "10:05")
+    ]
+
+    first, second = (one.body["messages"] for one in planned)
+    assert first[1] is example
+    assert first[:-1] == second[:-1]
+    assert second[-1]["content"] == "It is 10:05."
+    assert planned[1].curation is not None
+    assert planned[1].curation.new_cuts == 0
+    for one in planned:
+        assert one.placements is not None
+        assert len(one.placements) == len(one.body["messages"])
+        assert one.placements[:2] == ("stable", "stable")
+        assert one.placements[-1] == "volatile"
+
+
+def test_a_summary_is_part_of_the_session() -> None:
+    messages: list[dict[str, Any]] = [SYSTEM]
+    for number in range(30):
+        messages += [{"role": "user", "content": f"{number} " * 150}, {"role": "assistant", "content": "Yes. " * 50}]
+    messages.append({"role": "user", "content": "And now?"})
+    placements = ("stable", *["session"] * (len(messages) - 1))
+
+    planned = small(summarise=lambda left_out: f"{len(left_out)} messages").plan(call(messages, placements=placements))
+
+    assert planned.placements == ("stable", *["session"] * (len(planned.body["messages"]) - 1))
+    assert planned.curation is not None
+    assert "summarised" in {cut.kind for cut in planned.curation.cuts}
+
+
+def test_a_summary_that_failed_is_said_without_the_text_of_the_error() -> None:
+    def summarise(messages: list[Any]) -> str:
+        raise ValueError(messages[0]["content"])
+
+    messages = [
+        {"role": ("user", "assistant")[number % 2], "content": f"{number} secret " * 90} for number in range(41)
+    ]
+
+    planned = small(summarise=summarise).plan(call(messages))
+
+    assert planned.changes[0].endswith("now; without a summary, because of ValueError")
+    assert "secret" not in repr(planned.curation)
+
+
+def test_items_of_responses_are_cut_as_well() -> None:
+    items: list[dict[str, Any]] = [{"role": "user", "content": "Solve this."}]
+    for number in range(12):
+        items.append({"type": "function_call", "call_id": f"{number}", "name": "read_file", "arguments": "{}"})
+        items.append({"type": "function_call_output", "call_id": f"{number}", "output": f"{number} " * 600})
+
+    planned = small().plan(call(items, endpoint="/responses", name="input", instructions="Be brief."))
+
+    assert planned.curation is not None
+    assert planned.curation.cuts[0].path.startswith("input[")
+    assert planned.body["instructions"] == "Be brief."
+    assert len(planned.body["input"]) <= len(items)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        call("text " * 9_000, endpoint="/responses", name="input"),
+        call(conversation(12), endpoint="/responses", name="input", previous_response_id="resp_1"),
+        call(conversation(12), endpoint="/responses", name="input", conversation="conv_1"),
+        call("text " * 9_000, endpoint="/completions", name="prompt"),
+        call(conversation(12), endpoint="/embeddings"),
+        call([]),
+        call([*conversation(12), "no message"]),
+        call(None),
+    ],
+    ids=[
+        "a text",
+        "behind a response",
+        "in a conversation",
+        "a completion",
+        "an embedding",
+        "nothing",
+        "something else",
+        "none",
+    ],
+)
+def test_what_is_no_whole_conversation_is_left_alone(asked: Call) -> None:
+    assert small().plan(asked) is asked
+
+
+def test_an_agent_works_with_it_over_the_wire(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, plays=[fastlane.Connection(), small()], strict=True) as client:
+        for steps in range(1, 20):
+            client.chat.completions.create(model="m", messages=conversation(steps))  # type: ignore[arg-type]
+        record = client.last_call
+
+    assert record is not None
+    assert record.curation is not None
+    assert record.curation.batches >= 2
+    assert record.changes[0].startswith("Curation cut messages from ")
+    prompts = [request.prompt_tokens for request in provider.log()]
+    assert max(prompts) < 4_400
+    assert record.usage.input_tokens == prompts[-1]

@@ -1,0 +1,284 @@
+"""What sort of change a text has undergone: by what stands there now, and by guesses that the old hashes prove."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from fastlane._prompt_records import DriftKind
+from fastlane.prefixes._alignment import Alignment, align
+from fastlane.prefixes._sketch import facts, leaf_hash, tags, unpack
+from fastlane.prefixes._volatile import Volatile, calendar_words, find, looks_random, words
+
+# So many steps up and down are tried to find the number that a counter had before.
+_STEPS = 300
+# A number that is no small step away from the old one and has so many digits was drawn, not counted.
+_DRAWN_DIGITS = 6
+# What is looked at around a change, in characters: the longest way to write a time is shorter.
+_AROUND = 80
+# A new random value may begin or end like the old one, for so many characters.
+_ALIKE = 3
+_LEAST_LOOSE = 6
+_NUMBER = re.compile(r"\d(?:[\d,]*\d)?")
+_UNICODE_SPACES = re.compile(r"[\u00a0\u1680\u2000-\u200d\u2028\u2029\u202f\u205f\u2060\u3000\ufeff]")
+_YEAR_BEFORE = re.compile(r"\byear\b\W*(?:is\s+)?$", re.IGNORECASE)
+_NAMES = tuple(
+    tuple(names.split())
+    for names in (
+        "Monday Tuesday Wednesday Thursday Friday Saturday Sunday", "Mon Tue Wed Thu Fri Sat Sun",
+        "January February March April May June July August September October November December",
+        "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec", "AM PM", "a.m. p.m.",
+        "UTC GMT CET CEST EST EDT CST CDT MST MDT PST PDT BST IST JST WET WEST EET EEST AEST AEDT NZST NZDT",
+        "today yesterday tomorrow tonight", "morning afternoon evening night noon midnight",
+        "Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag",
+        "lundi mardi mercredi jeudi vendredi samedi dimanche",
+        "Q1 Q2 Q3 Q4",
+    )
+)  # fmt: skip
+
+
+class Change(NamedTuple):
+    """The first change of one value."""
+
+    kind: DriftKind
+    character: int | None
+    """Characters before it, rounded down; None for what is no text."""
+    share: float
+    """How much of the value is the same: 0 to 1."""
+
+
+def text_change(sketched: bytes, text: str) -> Change:
+    """What changed in a text of which a sketch is known, and where first."""
+    alignment = align(sketched, text)
+    case = _Case(sketched, text, alignment)
+    kind, at = case.judge()
+    return Change(kind, at, alignment.share)
+
+
+def short_change(old: int, value: Any) -> Change:
+    """What changed in a short text or another value, of which no more than `leaf_hash` is known."""
+    if not isinstance(value, str):
+        return Change(_number_change(old, value), None, 0.0)
+    for match in _NUMBER.finditer(value):
+        for guess in _numbers(match.group()):
+            if leaf_hash(value[: match.start()] + guess + value[match.end() :]) == old:
+                at = match.start() + _common(guess, match.group())
+                timed = any(one.kind == "timestamp" and one.start <= at < one.end for one in find(value))
+                return Change("timestamp" if timed else "counter", at, 0.5)
+    for start, end in calendar_words(value, 0, len(value)):
+        for name in _others(value[start:end]):
+            if leaf_hash(value[:start] + name + value[end:]) == old:
+                return Change("timestamp", start + _common(name, value[start:end]), 0.5)
+    found = list(find(value))
+    if found and sum(one.end - one.start for one in found) * 2 >= len(value):
+        return Change(found[0].kind, 0, 0.0)
+    if value.isdigit():
+        return Change("random" if len(value) >= _DRAWN_DIGITS else "counter", 0, 0.0)
+    if leaf_hash(" ".join(value.split())) == old or leaf_hash("".join(value.split())) == old:
+        return Change("whitespace", 0, 0.5)
+    return Change("random" if looks_random(value, _LEAST_LOOSE) else "changed_text", 0, 0.0)
+
+
+def _number_change(old: int, value: Any) -> DriftKind:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "changed_text"
+    # An epoch in seconds, milli-, micro- or nanoseconds.
+    if any(one.kind == "timestamp" for one in find(str(value))):
+        return "timestamp"
+    if isinstance(value, int) and any(leaf_hash(value + step) == old for step in _steps()):
+        return "counter"
+    return "random" if len(str(value).replace(".", "")) >= _DRAWN_DIGITS else "counter"
+
+
+class _Case:
+    """One text beside the sketch of its old self."""
+
+    def __init__(self, sketched: bytes, text: str, alignment: Alignment) -> None:
+        self.known = unpack(sketched)[1]
+        self.text = text
+        self.alignment = alignment
+        self.first = alignment.character(alignment.start)
+        """The first character that may have changed."""
+        self.last = max(self.first, alignment.character(alignment.new_end))
+        """The one behind the last."""
+        self.grown = alignment.new.size - alignment.old.size
+        """Bytes."""
+        self.ascii = text.isascii()
+
+    def judge(self) -> tuple[DriftKind, int]:
+        """The kind, and the first character that changed, rounded down."""
+        old, new = self.alignment.old, self.alignment.new
+        if old.bare == new.bare:
+            return self._digits() if self._digits_changed() else ("whitespace", self.first)
+        if old.letters == new.letters and old.letters and not self.grown:
+            return "reordered_keys", self.first
+        if not self.ascii and old.bare == self._without_unicode_spaces():
+            return "whitespace", self.first
+        return self._letters()
+
+    def _without_unicode_spaces(self) -> int:
+        text = _UNICODE_SPACES.sub("", self.text)
+        return facts(text, text.encode("utf-8", "surrogatepass")).bare
+
+    def _digits_changed(self) -> bool:
+        """Whether digits changed and not white space, where nothing else did."""
+        spaces = self.alignment.new.spaces - self.alignment.old.spaces
+        if spaces == 0:
+            return self.grown != 0 or any(one.isdigit() for one in self.text[self.first : self.last])
+        # "Mar  9" has become "Mar 10": a digit took the place of a space, and nothing was moved.
+        return self.grown != spaces and abs(spaces) <= 2 and self.grown == 0
+
+    def _digits(self) -> tuple[DriftKind, int]:
+        first, last = self.first, self.last
+        found = self._found()
+        numbers = [match.span() for match in _NUMBER.finditer(self.text, max(0, first - 32), last + 32)]
+        numbers = [(start, end) for start, end in numbers if end >= first and start <= last]
+        for start, end in numbers:
+            for guess in _numbers(self.text[start:end]):
+                if self._was(start, end, guess):
+                    at = start + _common(guess, self.text[start:end])
+                    inside = [one for one in found if one.start <= at <= one.end and one.kind != "counter"]
+                    return (inside[0].kind if inside else self._year(start, end) or "counter"), at
+        if not self.grown:
+            # Digits took the places of digits.
+            first = next((at for at in range(first, last) if self.text[at].isdigit()), first)
+        touched = [one for one in found if one.start <= first + self._slack and one.end > first]
+        for kind in ("timestamp", "uuid", "random"):
+            if any(one.kind == kind and one.end > first for one in touched):
+                return kind, first
+        digits = sum(one.isdigit() for start, end in numbers[:2] for one in self.text[start:end])
+        return ("random" if digits >= _DRAWN_DIGITS else "counter"), first
+
+    def _year(self, start: int, end: int) -> DriftKind | None:
+        is_year = end - start == 4 and _YEAR_BEFORE.search(self.text[max(0, start - 16) : start])
+        return "timestamp" if is_year else None
+
+    @property
+    def _slack(self) -> int:
+        return self.alignment.block
+
+    def _found(self) -> list[Volatile]:
+        """Volatile values that the change may touch."""
+        start = max(0, self.first - _AROUND)
+        while 0 < start < self.first and not self.text[start - 1].isspace():
+            start += 1
+        found = find(self.text, start, self.last + _AROUND)
+        return [one for one in found if one.start < max(self.last, self.first + 1) and one.end > self.first]
+
+    def _letters(self) -> tuple[DriftKind, int]:
+        for start, end in self._calendar():
+            for name in _others(self.text[start:end]):
+                if self._was(start, end, name):
+                    return "timestamp", start + _common(name, self.text[start:end])
+        found = self._found()
+        for kind in ("uuid", "timestamp", "random"):
+            for one in found:
+                if one.kind == kind and self._explains(one):
+                    return kind, self.first
+        if not self.grown and any(self._is_loose(start, end) for start, end in self._words()):
+            return "random", self.first
+        # A value that was added with some words around it, or took the place of another sort.
+        core = range(self.first + self._slack, self.last - self._slack)
+        covered = sum(min(one.end, core.stop) - max(one.start, core.start) for one in found if one.kind != "counter")
+        if len(core) >= self._slack and covered * 2 >= len(core):
+            return found[0].kind, self.first
+        return "changed_text", self.first
+
+    def _calendar(self) -> Iterable[tuple[int, int]]:
+        start = max(0, self.first - 12)
+        return calendar_words(self.text, start, min(len(self.text), self.first + _AROUND))
+
+    def _words(self) -> Iterator[tuple[int, int]]:
+        start = self.first
+        while start and not self.text[start - 1].isspace() and self.first - start < _AROUND:
+            start -= 1
+        for one in words(self.text, start, self.last + _AROUND):
+            if one[0] < self.last and one[1] > self.first:
+                yield one
+
+    def _explains(self, one: Volatile) -> bool:
+        """Whether this value and nothing else can be what changed."""
+        slack = self._slack
+        # What certainly changed has to lie inside.
+        if one.start >= self.first + slack or one.end <= self.last - slack:
+            return False
+        inside = self.text[max(one.start, self.first) : min(one.end, self.last)]
+        if one.kind == "timestamp":
+            # Letters changed, and not alone: those of a calendar have been tried one by one.
+            return any(each.isalpha() for each in inside) and any(each.isdigit() for each in inside)
+        # A random value changes as a whole, save for what it may have by chance, or a name that it begins with.
+        if self.last < one.end - _ALIKE or (one.kind == "uuid" and self.first > one.start + _ALIKE):
+            return False
+        return self.grown == 0 or len(inside) >= 2 * _LEAST_LOOSE
+
+    def _is_loose(self, start: int, end: int) -> bool:
+        """Whether a word of both letters and digits took the place of one of the same length."""
+        slack = self._slack
+        if start >= self.first + slack or end <= self.last - slack or self.last < end - _ALIKE:
+            return False
+        inside = self.text[max(start, self.first) : min(end, self.last)]
+        if len(inside) < _LEAST_LOOSE:
+            return False
+        mixed = any(each.isdigit() for each in inside) and any(each.isalpha() for each in inside)
+        return mixed or looks_random(self.text[start:end], _LEAST_LOOSE)
+
+    def _was(self, start: int, end: int, guess: str) -> bool:
+        """Whether the old text had `guess` where the new one has the characters from `start` to `end`."""
+        data, block, alignment = self.alignment.data, self._slack, self.alignment
+        if not self.ascii:
+            start = len(self.text[:start].encode("utf-8", "surrogatepass"))
+            end = len(self.text[:end].encode("utf-8", "surrogatepass"))
+        encoded = guess.encode()
+        grown = end - start - len(encoded)
+        if grown != alignment.new_end - alignment.old_end:
+            return False
+        begin = min(alignment.start, start) // block * block
+        stop = max(alignment.new_end, end)
+        stop = min(stop + -(stop - grown) % block, len(data))
+        guessed = b"".join((data[begin:start], encoded, data[end:stop]))
+        blocks = -(-len(guessed) // block)
+        first = begin // block
+        return blocks > 0 and tags(guessed, block) == self.known[2 * first : 2 * (first + blocks)]
+
+
+def _numbers(written: str) -> Iterator[str]:
+    """What a number may have been before it was counted up or down to this one."""
+    plain = written.replace(",", "")
+    number = int(plain[-18:])
+    head, width = plain[:-18], len(plain)
+    for step in _steps():
+        guess = number + step
+        if guess < 0:
+            continue
+        if head:
+            yield head + str(guess).zfill(18)
+            continue
+        text = f"{guess:,}" if "," in written else str(guess)
+        yield text
+        if len(text) < width:
+            yield text.zfill(width)
+
+
+def _steps() -> Iterator[int]:
+    for step in range(1, _STEPS + 1):
+        yield -step
+        yield step
+
+
+def _others(word: str) -> Iterator[str]:
+    """The other names in the row of calendar words that a word stands in, written like it."""
+    for names in _NAMES:
+        if word.lower() in (name.lower() for name in names):
+            for name in names:
+                if name.lower() != word.lower():
+                    yield name.lower() if word.islower() else name.upper() if word.isupper() else name
+
+
+def _common(one: str, other: str) -> int:
+    count = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        count += 1
+    return count

@@ -24,7 +24,7 @@ def arrange(messages: Sequence[Any], declared: Sequence[Declared]) -> tuple[list
     others with the conversation. The result of a tool stays with its call, and an assistant's unmarked message that
     ends the list, which the model is to go on with, stays at its end. A message whose parts belong to different places
     is divided: the same role and the same parts, each once. Messages and parts are the caller's own objects; none is
-    changed. `declared` says of each message what `unmarked` returns; what it does not reach is undeclared.
+    changed. `declared` says of each message what `unmarked` returns; said of another number of them, it says nothing.
     """
     laid: dict[Placement, list[Any]] = {place: [] for place in _ORDER}
     for message, place in zip(messages, placed(messages, declared), strict=True):
@@ -42,7 +42,8 @@ def arrange(messages: Sequence[Any], declared: Sequence[Declared]) -> tuple[list
 
 def placed(messages: Sequence[Any], declared: Sequence[Declared]) -> list[Placement | tuple[Placement, ...]]:
     """Where each message belongs, in the order given; where its parts belong to different places, each of those."""
-    places = [declared[number] if number < len(declared) else None for number in range(len(messages))]
+    # What was said of other messages says nothing of these.
+    places = declared if len(declared) == len(messages) else (None,) * len(messages)
     found: list[Placement | tuple[Placement, ...]] = []
     for message, place, whole in zip(messages, places, _wholes(messages, places), strict=True):
         if isinstance(place, tuple) and _is_divisible(message, place):

@@ -188,7 +188,8 @@ def test_what_is_no_message_stays_in_its_place(odd: Any) -> None:
     assert laid(volatile("10:04"), odd, message("user", "Hi.")) == [odd, message("user", "Hi."), volatile("10:04")]
 
 
-def test_of_what_nothing_is_said_nothing_is_declared() -> None:
+@pytest.mark.parametrize("declared", [[], ["volatile"], ["volatile"] * 4])
+def test_what_was_declared_of_other_messages_moves_none(declared: list[Any]) -> None:
     messages = [message("user", "a"), message("user", "b"), message("user", "c")]
 
-    assert arrange(messages, ["volatile"]) == ([*messages[1:], messages[0]], ("session", "session", "volatile"))
+    assert arrange(messages, declared) == (messages, ("session",) * 3)

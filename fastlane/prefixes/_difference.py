@@ -12,8 +12,10 @@ from fastlane.prefixes._outline import Outline
 from fastlane.prefixes._sketch import Sketch
 
 _TOOLS = frozenset({"tools", "functions"})
-# A message was shortened, and not edited, where it has lost so much of a size that is worth shortening.
-_SHORTENED_SHARE, _SHORTENED_CHARACTERS = 0.6, 160
+# A message was shortened, and not edited, where it was long enough to be worth it and has become a stub of another text,
+# or has lost its end.
+_SHORTENED_CHARACTERS = 160
+_STUB_SHARE, _BEGINNING_SHARE = 0.3, 0.7
 
 
 class Difference(NamedTuple):
@@ -114,7 +116,8 @@ class _Comparison:
         change = self._edited("changed_text", index, old_index)
         if change.kind == "changed_text" and in_middle and resumed is not None:
             before, after = self.old.sizes[old_index], self.new.sizes[index]
-            if before >= _SHORTENED_CHARACTERS and after <= _SHORTENED_SHARE * before:
+            kept = change.character is not None and change.character >= after / 2
+            if before >= _SHORTENED_CHARACTERS and after <= (_BEGINNING_SHARE if kept else _STUB_SHARE) * before:
                 return change._replace(kind="compacted")
         return change
 

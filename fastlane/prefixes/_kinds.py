@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fastlane._prompt_records import DriftKind
 from fastlane.prefixes._alignment import Alignment, align
 from fastlane.prefixes._sketch import facts, leaf_hash, tags, unpack
-from fastlane.prefixes._volatile import Volatile, calendar_words, find, looks_random, words
+from fastlane.prefixes._volatile import Volatile, calendar_words, find, find_glued, looks_random, words
 
 # So many steps up and down are tried to find the number that a counter had before.
 _STEPS = 300
@@ -132,14 +132,10 @@ class _Case:
     def _digits(self) -> tuple[DriftKind, int]:
         first, last = self.first, self.last
         found = self._found()
-        numbers = [match.span() for match in _NUMBER.finditer(self.text, max(0, first - 32), last + 32)]
-        numbers = [(start, end) for start, end in numbers if end >= first and start <= last]
-        for start, end in numbers:
-            for guess in _numbers(self.text[start:end]):
-                if self._was(start, end, guess):
-                    at = start + _common(guess, self.text[start:end])
-                    inside = [one for one in found if one.start <= at <= one.end and one.kind != "counter"]
-                    return (inside[0].kind if inside else self._year(start, end) or "counter"), at
+        numbers = self._numbers()
+        counted = self._counted(numbers, found)
+        if counted:
+            return counted
         if not self.grown:
             # Digits took the places of digits.
             first = next((at for at in range(first, last) if self.text[at].isdigit()), first)
@@ -149,6 +145,21 @@ class _Case:
                 return kind, first
         digits = sum(one.isdigit() for start, end in numbers[:2] for one in self.text[start:end])
         return ("random" if digits >= _DRAWN_DIGITS else "counter"), first
+
+    def _numbers(self) -> list[tuple[int, int]]:
+        """Numbers that the change may touch."""
+        found = (match.span() for match in _NUMBER.finditer(self.text, max(0, self.first - 32), self.last + 32))
+        return [(start, end) for start, end in found if end >= self.first and start <= self.last]
+
+    def _counted(self, numbers: Iterable[tuple[int, int]], found: Iterable[Volatile]) -> tuple[DriftKind, int] | None:
+        """The number that stood there before, where it is found by counting."""
+        for start, end in numbers:
+            for guess in _numbers(self.text[start:end]):
+                if self._was(start, end, guess):
+                    at = start + _common(guess, self.text[start:end])
+                    inside = [one for one in found if one.start <= at <= one.end and one.kind != "counter"]
+                    return (inside[0].kind if inside else self._year(start, end) or "counter"), at
+        return None
 
     def _year(self, start: int, end: int) -> DriftKind | None:
         is_year = end - start == 4 and _YEAR_BEFORE.search(self.text[max(0, start - 16) : start])
@@ -163,7 +174,8 @@ class _Case:
         start = max(0, self.first - _AROUND)
         while 0 < start < self.first and not self.text[start - 1].isspace():
             start += 1
-        found = find(self.text, start, self.last + _AROUND)
+        stop = self.last + _AROUND
+        found = [*find(self.text, start, stop), *find_glued(self.text, start, stop)]
         return [one for one in found if one.start < max(self.last, self.first + 1) and one.end > self.first]
 
     def _letters(self) -> tuple[DriftKind, int]:
@@ -172,6 +184,11 @@ class _Case:
                 if self._was(start, end, name):
                     return "timestamp", start + _common(name, self.text[start:end])
         found = self._found()
+        # From 999 to 1,000, or back.
+        thousands = [one for one in self._numbers() if "," in self.text[slice(*one)] or one[1] - one[0] == 3]
+        counted = self._counted(thousands, found)
+        if counted:
+            return counted
         for kind in ("uuid", "timestamp", "random"):
             for one in found:
                 if one.kind == kind and self._explains(one):
@@ -180,8 +197,8 @@ class _Case:
             return "random", self.first
         # A value that was added with some words around it, or took the place of another sort.
         core = range(self.first + self._slack, self.last - self._slack)
-        covered = sum(min(one.end, core.stop) - max(one.start, core.start) for one in found if one.kind != "counter")
-        if len(core) >= self._slack and covered * 2 >= len(core):
+        inside = {at for one in found if one.kind != "counter" for at in range(one.start, one.end) if at in core}
+        if len(core) >= self._slack and len(inside) * 2 >= len(core):
             return found[0].kind, self.first
         return "changed_text", self.first
 
@@ -215,9 +232,12 @@ class _Case:
     def _is_loose(self, start: int, end: int) -> bool:
         """Whether a word of both letters and digits took the place of one of the same length."""
         slack = self._slack
-        if start >= self.first + slack or end <= self.last - slack or self.last < end - _ALIKE:
+        if start >= self.first + slack or end <= self.last - slack:
             return False
         inside = self.text[max(start, self.first) : min(end, self.last)]
+        if self.last < end - _ALIKE:
+            # It goes on behind the change, and so what changed has to read like it by itself.
+            return sum(each.isdigit() for each in inside) >= 2 and len(inside) >= _LEAST_LOOSE
         if len(inside) < _LEAST_LOOSE:
             return False
         mixed = any(each.isdigit() for each in inside) and any(each.isalpha() for each in inside)
@@ -256,6 +276,8 @@ def _numbers(written: str) -> Iterator[str]:
             continue
         text = f"{guess:,}" if "," in written else str(guess)
         yield text
+        if guess >= 1_000 > number:
+            yield f"{guess:,}"
         if len(text) < width:
             yield text.zfill(width)
 

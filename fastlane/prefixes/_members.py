@@ -48,6 +48,10 @@ def member_change(old: Sketch, value: Any, otherwise: DriftKind) -> MemberChange
     share = _share(old, new, found)
     if len(new) == len(old.leaves) and sorted(new) == sorted(old.leaves):
         return MemberChange("reordered_keys", _written(_reordered(old, new, ways, at)), None, before, share)
+    if at < most and new[at] ^ old.leaves[at] in {1 ^ 2, 3 ^ 4}:
+        # A container that was empty has got a member, or has lost its only one.
+        way = ways[at + 1] if found[at][2] else _gone(found, ways, at, old.leaves[at + 1])
+        return MemberChange(otherwise, _written(way), None, before, share)
     if at < most and new[at] >> 48 == old.leaves[at] >> 48:
         change = _change(old, at, found[at][2])
         kind = otherwise if change.kind == "changed_text" else change.kind
@@ -121,18 +125,24 @@ def _added_or_gone(old: Sketch, new: list[int], found: list[tuple[int, int, Any]
             return ways[at]
     if at >= len(old.leaves):
         return ways[at]
-    mark, container = old.leaves[at] >> 48, old.leaves[at] >> 32 & 0xFFFF
+    container = old.leaves[at] >> 32 & 0xFFFF
     # The nearest container in front is likelier than one of the same 16 bits elsewhere.
     for index in sorted(range(len(found)), key=lambda index: abs(index - at)):
-        path, _, member = found[index]
-        if path & 0xFFFF == container and isinstance(member, Mapping | list | tuple):
-            for name in _names(value for _, _, value in found):
-                if below(path, name) & 0xFFFF == mark:
-                    return (*ways[index], name)
-            if isinstance(member, list | tuple) and below(path, len(member)) & 0xFFFF == mark:
-                return (*ways[index], len(member))
-            return ways[index]
+        if found[index][0] & 0xFFFF == container and isinstance(found[index][2], Mapping | list | tuple):
+            return _gone(found, ways, index, old.leaves[at])
     return ways[min(at, len(ways) - 1)][:-1]
+
+
+def _gone(found: list[tuple[int, int, Any]], ways: list[Leaf], index: int, mark: int) -> Leaf:
+    """The path of a member that a container had, by trying names; else that of the container."""
+    path, _, member = found[index]
+    if isinstance(member, Mapping):
+        for name in _names(value for _, _, value in found):
+            if below(path, name) & 0xFFFF == mark >> 48:
+                return (*ways[index], name)
+    elif below(path, len(member)) & 0xFFFF == mark >> 48:
+        return (*ways[index], len(member))
+    return ways[index]
 
 
 def _names(members: Iterator[Any]) -> Iterator[str]:

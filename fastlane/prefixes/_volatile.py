@@ -64,23 +64,24 @@ _COMPACT = (
 )
 _CTIME = rf"{_DAY}\s{_MONTH}\s{{1,2}}\d\d?\s\d\d:\d\d:\d\d(?:\s[A-Z]{{2,5}})?\s{_YEAR}"
 
-_TIMESTAMP = re.compile(
-    rf"(?<![\w.])(?:{_CTIME}|{_DATE}(?:{_BETWEEN}(?:{_CLOCK}))?"
-    rf"|(?:{_CLOCK})(?:\s(?:on|of|,)?\s?|,\s)(?:{_DATE})|(?:{_DAY},?\s(?:at\s)?)?(?:{_CLOCK})|{_AGO}|{_COMPACT}|{_EPOCH})"
-    r"(?![A-Za-z0-9])",
-    re.IGNORECASE,
+_TIME = (
+    rf"(?:{_CTIME}|{_DATE}(?:{_BETWEEN}(?:{_CLOCK}))?|(?:{_CLOCK})(?:\s(?:on|of|,)?\s?|,\s)(?:{_DATE})"
+    rf"|(?:{_DAY},?\s(?:at\s)?)?(?:{_CLOCK})|{_AGO}|{_COMPACT}|{_EPOCH})"
 )
+_TIMESTAMP = re.compile(rf"(?<![\w.]){_TIME}(?![A-Za-z0-9])", re.IGNORECASE)
+_GLUED_TIMESTAMP = re.compile(rf"(?<!\d){_TIME}(?!\d)".replace(r"\b", ""), re.IGNORECASE)
 # A lone name: enough where this very word is known to have changed, too little to be called volatile by itself.
 _CALENDAR = re.compile(
-    rf"\b(?:{_DAY}|{_MONTH}|today|yesterday|tomorrow|tonight|midnight|noon|(?:this\s)?(?:morning|afternoon|evening)"
-    rf"|just now|[ap]m|(?:UTC|GMT)(?:[+-]\d+)?|[A-Z]{{2,3}}T|Q[1-4](?:\s{_YEAR})?)\b",
+    rf"(?:{_DAY}|{_MONTH}|today|yesterday|tomorrow|tonight|midnight|noon|(?:this\s)?(?:morning|afternoon|evening)"
+    rf"|just now|[ap]m|(?:UTC|GMT)(?:[+-]\d+)?|[A-Z]{{2,3}}T|Q[1-4](?:\s{_YEAR})?)",
     re.IGNORECASE,
 )
-_UUID = re.compile(
-    r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_IDENTIFIER = (
+    r"(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
     # Without dashes, only what bears the marks of version 1, 4 or 7 (RFC 9562): other 32 digits are as likely a digest.
-    r"|[0-9a-fA-F]{12}[147][0-9a-fA-F]{3}[89abAB][0-9a-fA-F]{15})(?![0-9A-Za-z])"
+    r"|(?<![0-9a-fA-F])[0-9a-fA-F]{12}[147][0-9a-fA-F]{3}[89abAB][0-9a-fA-F]{15}(?![0-9a-fA-F]))"
 )
+_UUID, _GLUED_UUID = re.compile(rf"(?<![0-9A-Za-z]){_IDENTIFIER}(?![0-9A-Za-z])"), re.compile(_IDENTIFIER)
 _WORD = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9+/_~.-]*[A-Za-z0-9_-])?={0,2}")
 _COUNTER = re.compile(
     r"(?:#|(?<![a-z])(?:no|nr|number|request|req|turn|step|attempt|try|call|message|msg|iteration|round|page|run|seq|sequence|count|"
@@ -118,6 +119,14 @@ def find(text: str, start: int = 0, end: int | None = None) -> Iterator[Volatile
     for match in _COUNTER.finditer(text, start, end):
         take("counter", *match.span(1))
     yield from sorted(found, key=lambda volatile: volatile.start)
+
+
+def find_glued(text: str, start: int, end: int) -> Iterator[Volatile]:
+    """UUIDs and times that need no border: for a place that is known to have changed, whatever stands beside it."""
+    for match in _GLUED_UUID.finditer(text, start, end):
+        yield Volatile("uuid", *match.span())
+    for match in _GLUED_TIMESTAMP.finditer(text, start, end):
+        yield Volatile("timestamp", *match.span())
 
 
 def calendar_words(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:

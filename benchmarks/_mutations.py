@@ -1,0 +1,395 @@
+"""Ways to change one thing in a recorded conversation, each with the kind and the place that ought to be named."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import random
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any, NamedTuple
+
+Body = dict[str, Any]
+
+
+class Mutation(NamedTuple):
+    """One conversation twice: as it was sent, and as it is sent with one more turn and one thing changed."""
+
+    kind: str
+    name: str
+    """The mutator, and how it wrote the value."""
+    before: Body
+    after: Body
+    path: str | None
+    """Of the value that differs."""
+    character: int | None
+    """Of the first difference in it; None where it is no text."""
+
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TIMES: Mapping[str, Callable[[datetime], str]] = {
+    "iso": lambda at: at.isoformat(),
+    "iso_z": lambda at: at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    "date": lambda at: at.strftime("%Y-%m-%d"),
+    "date_and_time": lambda at: at.strftime("%Y-%m-%d %H:%M:%S EST"),
+    "rfc_2822": format_datetime,
+    "long": lambda at: f"{at:%A}, {at.day} {at:%B %Y}, {at:%I:%M %p}",
+    "american": lambda at: f"{at:%A}, {at:%B} {at.day}, {at:%Y} at {at:%I:%M %p}",
+    "slashes": lambda at: at.strftime("%d/%m/%Y %H:%M"),
+    "dots": lambda at: at.strftime("%d.%m.%Y"),
+    "clock": lambda at: at.strftime("%H:%M:%S"),
+    "half_day": lambda at: at.strftime("%I:%M %p"),
+    "ctime": lambda at: at.ctime(),
+    "epoch_s": lambda at: str(int(at.timestamp())),
+    "epoch_ms": lambda at: str(int(at.timestamp() * 1000)),
+    "epoch_float": lambda at: str(at.timestamp()),
+    "compact": lambda at: at.strftime("%Y%m%dT%H%M%SZ"),
+    "weekday": lambda at: at.strftime("%A"),
+    "month": lambda at: at.strftime("%B %Y"),
+}
+_IDENTIFIERS: Mapping[str, Callable[[random.Random], str]] = {
+    "dashed": lambda rng: str(_uuid(rng)),
+    "upper": lambda rng: str(_uuid(rng)).upper(),
+    "plain": lambda rng: _uuid(rng).hex,
+    "braces": lambda rng: "{" + str(_uuid(rng)) + "}",
+}
+_NONCES: Mapping[str, Callable[[random.Random], str]] = {
+    "hex_8": lambda rng: rng.randbytes(4).hex(),
+    "hex_16": lambda rng: rng.randbytes(8).hex(),
+    "hex_40": lambda rng: rng.randbytes(20).hex(),
+    "base64": lambda rng: base64.b64encode(rng.randbytes(16)).decode(),
+    "urlsafe": lambda rng: base64.urlsafe_b64encode(rng.randbytes(12)).decode().rstrip("="),
+    "ulid": lambda rng: "01J" + "".join(rng.choices(_ALPHABET, k=23)),
+    "prefixed": lambda rng: "sess_" + rng.randbytes(6).hex(),
+    "fraction": lambda rng: str(rng.random()),
+    "number": lambda rng: str(rng.randrange(10**11, 10**12)),
+    "letters_and_digits": lambda rng: "".join(rng.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=10)) + "7",
+}
+_COUNTERS: Mapping[str, Callable[[int], str]] = {
+    "request": lambda number: f"request #{number}",
+    "turn": lambda number: f"Turn {number} of this conversation",
+    "padded": lambda number: f"Ticket {number:06}",
+    "json": lambda number: f'{{"seq": {number}}}',
+    "visitors": lambda number: f"Visitors so far: {number:,}",
+    "bare": lambda number: f"There have been {number} messages",
+}
+_PLACES = ("top", "middle", "end", "tool", "parameter", "user", "result")
+
+
+def _uuid(rng: random.Random) -> uuid.UUID:
+    return uuid.UUID(bytes=rng.randbytes(16), version=4)
+
+
+def _timestamp(rng: random.Random, body: Body) -> Mutation:
+    name, write = rng.choice(list(_TIMES.items()))
+    at = datetime(2025, rng.randint(1, 12), rng.randint(1, 28), rng.randint(0, 23), rng.randint(0, 59), 7, tzinfo=UTC)
+    later = at + rng.choice(
+        (timedelta(seconds=41), timedelta(minutes=17), timedelta(hours=5), timedelta(days=1), timedelta(days=40))
+    )
+    while write(later) == write(at):
+        later += timedelta(days=9, hours=3, minutes=11)
+    frame = rng.choice(("The current time is {}.", "Now: {}", "[{}] ", "<time>{}</time>", "Today's date: {}\n"))
+    return _value(rng, body, "timestamp", name, frame.format(write(at)), frame.format(write(later)))
+
+
+def _identifier(rng: random.Random, body: Body) -> Mutation:
+    name, draw = rng.choice(list(_IDENTIFIERS.items()))
+    frame = rng.choice(("Request id: {}.", "session={}", "({})", "trace {} \n"))
+    return _value(rng, body, "uuid", name, frame.format(draw(rng)), frame.format(draw(rng)))
+
+
+def _nonce(rng: random.Random, body: Body) -> Mutation:
+    name, draw = rng.choice(list(_NONCES.items()))
+    frame = rng.choice(("Nonce: {}.", "run={}", "({})", "cache-buster {} \n", '{{"id": "{}"}}'))
+    return _value(rng, body, "random", name, frame.format(draw(rng)), frame.format(draw(rng)))
+
+
+def _counter(rng: random.Random, body: Body) -> Mutation:
+    name, write = rng.choice(list(_COUNTERS.items()))
+    number = rng.choice((rng.randint(1, 12), rng.randint(8, 120), rng.randint(900, 12_000), 9, 99, 999))
+    step = rng.choice((1, 1, 1, 2, 7))
+    return _value(rng, body, "counter", name, f"This is {write(number)}.", f"This is {write(number + step)}.")
+
+
+def _white_space(rng: random.Random, body: Body) -> Mutation:
+    after = copy.deepcopy(body)
+    place = rng.choice(_PLACES)
+    get, put, path = _leaf(rng, after, place)
+    text = get()
+    blanks = [at for at, one in enumerate(text) if one == " "]
+    name = rng.choice(("doubled", "line_end", "trailing", "leading", "tab", "dropped", "every_line", "carriage_return"))
+    at = rng.choice(blanks) if blanks else len(text)
+    changed = {
+        "doubled": text[:at] + " " + text[at:],
+        "line_end": text[:at] + "\n" + text[at:],
+        "trailing": text + rng.choice((" ", "\n", "\n\n")),
+        "leading": "\n" + text,
+        "tab": text[:at] + "\t" + text[at + 1 :],
+        "dropped": text[:at] + text[at + 1 :],
+        "every_line": text.replace("\n", "\n  ") if "\n" in text else text + "\n",
+        "carriage_return": text.replace("\n", "\r\n") if "\n" in text else text + "\r\n",
+    }[name]
+    if changed == text:
+        changed = text + "\n"
+    put(changed)
+    return Mutation("whitespace", f"{name} {place}", body, after, path, _apart(text, changed))
+
+
+def _keys(rng: random.Random, body: Body) -> Mutation:
+    after = copy.deepcopy(body)
+    index = rng.randrange(len(body["tools"]))
+    tool = after["tools"][index]
+    name = rng.choice(("tool", "function", "properties", "all", "required", "result"))
+    path = f"tools[{index}]"
+    parameters = tool["function"]["parameters"]
+    results = [at for at, message in enumerate(body["messages"]) if _shuffled_json(message) is not None]
+    if name == "result" and results:
+        at = rng.choice(results)
+        text = body["messages"][at]["content"]
+        changed = _shuffled_json(body["messages"][at])
+        assert changed is not None
+        # The text as the encoder writes it, so that the order is all that changes.
+        before = copy.deepcopy(body)
+        before["messages"][at]["content"] = text = json.dumps(json.loads(text))
+        after["messages"][at]["content"] = changed
+        return Mutation("reordered_keys", name, before, after, f"messages[{at}].content", _apart(text, changed))
+    if name == "required" and len(parameters.get("required", ())) > 1:
+        parameters["required"].reverse()
+        return Mutation("reordered_keys", name, body, after, path + ".function.parameters.required", None)
+    if name == "properties" and len(parameters.get("properties", {})) > 1:
+        parameters["properties"] = _reversed(parameters["properties"])
+        return Mutation("reordered_keys", name, body, after, path + ".function.parameters.properties", None)
+    if name == "function":
+        tool["function"] = _reversed(tool["function"])
+        return Mutation("reordered_keys", name, body, after, path + ".function", None)
+    if name == "all":
+        after["tools"][index] = json.loads(json.dumps(tool, sort_keys=True))
+        if json.dumps(after["tools"][index]) != json.dumps(tool):
+            changed_path = _first_order(tool, after["tools"][index], path)
+            return Mutation("reordered_keys", name, body, after, changed_path, None)
+    after["tools"][index] = _reversed(tool)
+    return Mutation("reordered_keys", "tool", body, after, path, None)
+
+
+def _tools(rng: random.Random, body: Body) -> Mutation:
+    after = copy.deepcopy(body)
+    tools = after["tools"]
+    name = rng.choice(("shuffled", "swapped", "sorted", "rotated"))
+    while tools == body["tools"]:
+        if name == "shuffled":
+            rng.shuffle(tools)
+        elif name == "sorted" and sorted(tools, key=lambda tool: tool["function"]["name"]) != tools:
+            tools.sort(key=lambda tool: tool["function"]["name"])
+        elif name == "rotated":
+            tools.append(tools.pop(0))
+        else:
+            one, other = rng.sample(range(len(tools)), 2)
+            tools[one], tools[other] = tools[other], tools[one]
+    first = next(at for at, tool in enumerate(tools) if tool != body["tools"][at])
+    return Mutation("reordered_tools", name, body, after, f"tools[{first}]", None)
+
+
+def _tool(rng: random.Random, body: Body) -> Mutation:
+    after = copy.deepcopy(body)
+    index = rng.randrange(len(after["tools"]))
+    tool = after["tools"][index]["function"]
+    path = f"tools[{index}]"
+    properties = tool["parameters"]["properties"]
+    name = rng.choice(
+        ("removed", "added", "described", "extended", "parameter", "gone", "type", "described_parameter", "renamed")
+    )
+    if name == "removed":
+        del after["tools"][index]
+        return Mutation("changed_tool", name, body, after, path, None)
+    if name == "added":
+        after["tools"].insert(index, {"type": "function", "function": {"name": "ping", "parameters": {}}})
+        return Mutation("changed_tool", name, body, after, path, None)
+    if name == "parameter":
+        properties["verbose"] = {"type": "boolean", "description": "Whether to say more."}
+        return Mutation("changed_tool", name, body, after, path + ".function.parameters.properties.verbose", None)
+    if name in {"gone", "type", "described_parameter"} and properties:
+        key = rng.choice(list(properties))
+        path += f".function.parameters.properties.{key}"
+        if name == "gone":
+            del properties[key]
+            return Mutation("changed_tool", name, body, after, path, None)
+        if name == "type":
+            before = str(properties[key].get("type", ""))
+            properties[key]["type"] = "number" if before != "number" else "string"
+            if before:
+                return Mutation("changed_tool", name, body, after, path + ".type", 0)
+            return Mutation("changed_tool", name, body, after, path + ".type", None)
+        text = properties[key].get("description")
+        if text:
+            changed = _reworded(rng, text)
+            properties[key]["description"] = changed
+            return Mutation("changed_tool", name, body, after, path + ".description", _apart(text, changed))
+        properties[key]["description"] = "What it is."
+        return Mutation("changed_tool", name, body, after, path + ".description", None)
+    if name == "renamed":
+        tool["name"], text = "call_" + tool["name"], tool["name"]
+        return Mutation("changed_tool", name, body, after, path + ".function.name", _apart(text, tool["name"]))
+    text = tool["description"]
+    tool["description"] = text + " Use it sparingly." if name == "extended" else _reworded(rng, text)
+    location = path + ".function.description"
+    return Mutation("changed_tool", name, body, after, location, _apart(text, tool["description"]))
+
+
+def _text(rng: random.Random, body: Body) -> Mutation:
+    after = copy.deepcopy(body)
+    place = rng.choice(("top", "middle", "end", "user", "result", "assistant"))
+    get, put, path = _leaf(rng, after, place)
+    text = get()
+    name = rng.choice(("reworded", "inserted", "sentence_gone", "replaced", "capitals", "punctuation"))
+    changed = text
+    at = rng.randrange(max(1, len(text)))
+    if name == "inserted":
+        changed = text[:at] + " Please be brief and friendly. " + text[at:]
+    elif name == "sentence_gone" and text.count(". ") > 4:
+        sentences = text.split(". ")
+        del sentences[rng.randrange(1, len(sentences) - 1)]
+        changed = ". ".join(sentences)
+    elif name == "replaced" and len(text) < 400:
+        changed = "Something else altogether is said here, in other words and in as many of them as before, or so."[
+            : max(40, len(text))
+        ]
+    elif name == "capitals":
+        changed = text[:at] + text[at : at + 12].swapcase() + text[at + 12 :]
+    elif name == "punctuation":
+        changed = text.replace(".", "!", 1)
+    if changed == text:
+        changed = _reworded(rng, text)
+    put(changed)
+    return Mutation("changed_text", f"{name} {place}", body, after, path, _apart(text, changed))
+
+
+def _compacted(rng: random.Random, body: Body) -> Mutation:
+    after = copy.deepcopy(body)
+    messages = after["messages"]
+    name = rng.choice(("dropped", "summary", "window", "stub", "truncated"))
+    last = len(messages) - 3
+    long = [at for at in range(2, len(messages) - 1) if len(messages[at].get("content") or "") >= 300]
+    if name in {"stub", "truncated"} and long:
+        at = rng.choice(long)
+        text = messages[at]["content"]
+        messages[at]["content"] = "[output removed]" if name == "stub" else text[: len(text) // 3] + "... [truncated]"
+        return Mutation(
+            "compacted", name, body, after, f"messages[{at}].content", _apart(text, messages[at]["content"])
+        )
+    first = 1 if name == "window" else rng.randint(1, max(1, last - 2))
+    stop = rng.randint(first + 2, max(first + 2, last))
+    summary = {"role": "user", "content": "Summary of what was said so far: the customer asked, and we looked it up."}
+    messages[first:stop] = [summary] if name == "summary" else []
+    return Mutation("compacted", name, body, after, f"messages[{first}]", None)
+
+
+MUTATORS: Mapping[str, Callable[[random.Random, Body], Mutation]] = {
+    "timestamp": _timestamp,
+    "uuid": _identifier,
+    "counter": _counter,
+    "random": _nonce,
+    "whitespace": _white_space,
+    "reordered_keys": _keys,
+    "reordered_tools": _tools,
+    "changed_tool": _tool,
+    "changed_text": _text,
+    "compacted": _compacted,
+}
+"""By the kind that ought to be named. Those of other kinds change no segment."""
+
+
+def _value(rng: random.Random, body: Body, kind: str, name: str, first: str, second: str) -> Mutation:
+    """The same place in a prompt with one value and then with another."""
+    before, after = copy.deepcopy(body), copy.deepcopy(body)
+    place = rng.choice(_PLACES)
+    state = rng.getstate()
+    get, put, path = _leaf(rng, before, place)
+    at = {"top": 0, "end": len(get())}.get(place, rng.randrange(len(get()) + 1))
+    text = get()
+    put(text[:at] + first + text[at:])
+    rng.setstate(state)
+    _, put, _ = _leaf(rng, after, place)
+    put(text[:at] + second + text[at:])
+    character = _apart(text[:at] + first + text[at:], text[:at] + second + text[at:])
+    return Mutation(kind, f"{name} {place}", before, after, path, character)
+
+
+def _leaf(rng: random.Random, body: Body, place: str) -> tuple[Callable[[], str], Callable[[str], None], str]:
+    """A text in a body: how to read it, how to write it, and its path."""
+    messages, tools = body["messages"], body["tools"]
+    index = rng.randrange(len(tools))
+    function = tools[index]["function"]
+    described = [key for key, one in function["parameters"]["properties"].items() if "description" in one]
+    role = {"user": "user", "result": "tool", "assistant": "assistant"}.get(place)
+    # Not the last message: to ask another question is no drift.
+    spoken = [at for at, one in enumerate(messages[:-1]) if one["role"] == role and one.get("content")]
+    if place == "parameter" and described:
+        key = rng.choice(described)
+        holder, member = function["parameters"]["properties"][key], "description"
+        path = f"tools[{index}].function.parameters.properties.{key}.description"
+    elif place in {"tool", "parameter"}:
+        holder, member, path = function, "description", f"tools[{index}].function.description"
+    elif spoken:
+        at = rng.choice(spoken)
+        holder, member, path = messages[at], "content", f"messages[{at}].content"
+    else:
+        holder, member, path = messages[0], "content", "messages[0].content"
+
+    def put(text: str) -> None:
+        holder[member] = text
+
+    return lambda: holder[member], put, path
+
+
+def _reworded(rng: random.Random, text: str) -> str:
+    words = text.split(" ")
+    candidates = [at for at, word in enumerate(words) if word.isalpha()] or [0]
+    at = rng.choice(candidates)
+    words[at] = rng.choice([word for word in ("perhaps", "always", "the", "customer", "kindly") if word != words[at]])
+    return " ".join(words)
+
+
+def _reversed(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: one[key] for key in reversed(list(one))}
+
+
+def _shuffled_json(message: Body) -> str | None:
+    if message["role"] != "tool" or not message["content"].startswith("{"):
+        return None
+    try:
+        value = json.loads(message["content"])
+    except ValueError:
+        return None
+    return json.dumps(_reversed(value)) if len(value) > 1 else None
+
+
+def _first_order(one: Any, other: Any, path: str) -> str:
+    """The outermost container, in reading order, whose keys are in another order."""
+    if isinstance(one, dict):
+        if list(one) != list(other):
+            # What stands in front of the first key that is another may differ inside.
+            for mine, theirs in zip(one, other, strict=True):
+                if mine != theirs:
+                    return path
+                if json.dumps(one[mine]) != json.dumps(other[mine]):
+                    return _first_order(one[mine], other[mine], f"{path}.{mine}")
+        for key in one:
+            if json.dumps(one[key]) != json.dumps(other[key]):
+                return _first_order(one[key], other[key], f"{path}.{key}")
+    if isinstance(one, list):
+        for at, (mine, theirs) in enumerate(zip(one, other, strict=True)):
+            if json.dumps(mine) != json.dumps(theirs):
+                return _first_order(mine, theirs, f"{path}[{at}]")
+    return path
+
+
+def _apart(one: str, other: str) -> int:
+    at = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        at += 1
+    return at

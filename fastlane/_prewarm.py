@@ -122,7 +122,7 @@ def _ways(
     from .prompts import Marked
 
     name = _LISTS[endpoint]
-    kept, places, was_declared = _what_stays(prompt)
+    kept, places, was_declared = what_stays(prompt)
     given = {**_beside(prompt, endpoint), **arguments}
     given = {key: value for key, value in given.items() if key not in _NOT_PASSED_ON and key != name}
     given = _with_plain_format(given) | {"model": model}
@@ -164,8 +164,11 @@ def _limit_of(facts: ProviderFacts) -> str:
     return "max_completion_tokens" if newer is not None and newer.value is True else "max_tokens"
 
 
-def _what_stays(prompt: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...], bool]:
-    """The messages of a prompt that stay, in order, how long each does, and whether the caller has declared that."""
+def what_stays(prompt: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...], bool]:
+    """Return the messages of a prompt that stay, in order, how long each does, and whether the caller declared that.
+
+    Raises ConfigurationError where none stays.
+    """
     from .prompts import arrange, unmarked
 
     if isinstance(prompt, str | Mapping):

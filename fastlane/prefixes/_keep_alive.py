@@ -66,6 +66,16 @@ class KeepAlivePlan:
     reason: str
     """Why, in one sentence."""
 
+    def next_in_s(self, silence_s: float, sent: int) -> float | None:
+        """Return in how many seconds the next request is due; None: not before the prefix has been used again.
+
+        `silence_s` have passed since the prefix was used last, by a call or by a request of these, of which `sent`
+        have been sent since the last call.
+        """
+        if not self.worth or (self.most_requests is not None and sent >= self.most_requests):
+            return None
+        return max(0.0, self.every_s - silence_s)
+
 
 def plan_keep_alive(
     *,

@@ -150,3 +150,19 @@ def test_the_reason_has_the_numbers() -> None:
 def test_what_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         plan(**given)
+
+
+def test_a_request_is_due_when_the_silence_has_been_long_enough() -> None:
+    planned = plan(gaps_s=[5.0, 500.0])
+
+    assert (planned.worth, planned.every_s, planned.most_requests) == (True, 270.0, 1)
+    assert [planned.next_in_s(silence_s, 0) for silence_s in (0.0, 200.0, 270.0, 900.0)] == [270.0, 70.0, 0.0, 0.0]
+    assert planned.next_in_s(900.0, 1) is None
+
+
+def test_what_is_not_worth_it_is_never_due() -> None:
+    assert plan(calls_per_hour=0.0).next_in_s(1e9, 0) is None
+
+
+def test_calls_at_random_are_not_given_up_on() -> None:
+    assert plan(calls_per_hour=6.0).next_in_s(270.0, 1_000) == 0.0

@@ -1,0 +1,158 @@
+"""A prompt is kept in the cache as planned: through silences, not beyond what pays, and only while the block runs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane import user_action
+from fastlane._exceptions import ConfigurationError
+from fastlane._keep_warm import AsyncKeepWarm, KeepWarm
+from fastlane.emulator import Emulator
+from fastlane.prefixes._keep_alive import KeepAlivePlan
+
+# Over 1,024 tokens, from where on the embedded provider remembers prompts.
+SYSTEM: Any = {"role": "system", "content": "Answer with care, and never without the number of the reservation. " * 120}
+QUESTION: Any = {"role": "user", "content": "When do we leave?"}
+HANG_S = 30.0
+
+
+def planned(*, worth: bool = True, every_s: float = 0.05, most_requests: int | None = None) -> KeepAlivePlan:
+    return KeepAlivePlan(
+        worth=worth, every_s=every_s, most_requests=most_requests, cost_per_hour=0, saves_per_hour=1, reason="."
+    )
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + HANG_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert condition()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what is waited for has no event
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def client(provider: Emulator, arguments: dict[str, Any]) -> fastlane.OpenAI:
+    provider.forget_prompts()
+    return fastlane.OpenAI(**arguments, max_retries=0)
+
+
+def test_in_a_silence_the_prompt_is_read_again_and_again(client: fastlane.OpenAI) -> None:
+    with KeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
+        wait_until(lambda: keeper.requests > 3)
+
+    assert keeper.error is None
+    cached = [record.usage.cached_tokens for record in client.calls]
+    assert cached[0] == 0
+    assert set(cached[1:]) == {1920}
+
+
+def test_after_the_block_nothing_more_is_sent(client: fastlane.OpenAI) -> None:
+    with KeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
+        wait_until(lambda: keeper.requests > 0)
+    keeper._thread.join(HANG_S)
+    sent = keeper.requests
+
+    time.sleep(0.15)
+    assert not keeper._thread.is_alive()
+    assert keeper.requests == sent
+
+
+def test_after_as_many_requests_as_pay_it_is_let_go_until_the_next_call(client: fastlane.OpenAI) -> None:
+    with KeepWarm(client, [SYSTEM], planned(most_requests=2), model="m") as keeper:
+        wait_until(lambda: keeper.requests == 2)
+        time.sleep(0.2)
+        assert keeper.requests == 2
+        client.chat.completions.create(model="m", messages=[SYSTEM, QUESTION])
+        wait_until(lambda: keeper.requests == 4)
+        time.sleep(0.2)
+        assert keeper.requests == 4
+
+
+def test_a_call_with_another_model_does_not_use_the_prompt(client: fastlane.OpenAI) -> None:
+    with KeepWarm(client, [SYSTEM], planned(most_requests=1), model="m") as keeper:
+        wait_until(lambda: keeper.requests == 1)
+        client.chat.completions.create(model="other", messages=[SYSTEM, QUESTION])
+        time.sleep(0.2)
+        assert keeper.requests == 1
+
+
+def test_what_is_not_worth_it_is_not_done(client: fastlane.OpenAI) -> None:
+    with KeepWarm(client, [SYSTEM], planned(worth=False, every_s=0.001), model="m") as keeper:
+        time.sleep(0.05)
+
+    assert keeper.requests == 0
+    assert client.calls == ()
+
+
+def test_a_request_that_fails_is_not_repeated_before_the_next_call(client: fastlane.OpenAI, provider: Emulator) -> None:
+    provider.set_faults("status=401")
+    with KeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
+        wait_until(lambda: keeper.error is not None)
+        time.sleep(0.2)
+        assert (keeper.requests, keeper.error) == (1, "AuthenticationError")
+        provider.set_faults()
+        client.chat.completions.create(model="m", messages=[SYSTEM, QUESTION])
+        wait_until(lambda: keeper.requests > 1 and keeper.error is None)
+
+
+def test_a_client_that_was_closed_is_no_error_of_the_application(client: fastlane.OpenAI) -> None:
+    client.close()
+    with KeepWarm(client, [SYSTEM], planned(most_requests=1), model="m") as keeper:
+        wait_until(lambda: keeper.error is not None)
+
+
+def test_an_asynchronous_client_does_the_same(provider: Emulator, arguments: dict[str, Any]) -> None:
+    provider.forget_prompts()
+
+    async def kept() -> tuple[AsyncKeepWarm, list[int | None], int]:
+        async with fastlane.AsyncOpenAI(**arguments) as client:
+            async with user_action("answer") as action, AsyncKeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
+                await until(lambda: keeper.requests > 3)
+            return keeper, [record.usage.cached_tokens for record in client.calls], action.call_count
+
+    keeper, cached, in_action = asyncio.run(asyncio.wait_for(kept(), HANG_S))
+
+    assert keeper.error is None
+    assert cached[1] == 1920
+    assert in_action == 0
+
+
+def test_an_asynchronous_request_that_fails_raises_nothing(provider: Emulator, arguments: dict[str, Any]) -> None:
+    async def kept() -> str | None:
+        async with fastlane.AsyncOpenAI(**arguments, max_retries=0) as client:
+            async with AsyncKeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
+                await until(lambda: keeper.error is not None)
+            return keeper.error
+
+    provider.set_faults("status=401")
+    try:
+        assert asyncio.run(asyncio.wait_for(kept(), HANG_S)) == "AuthenticationError"
+    finally:
+        provider.set_faults()
+
+
+def test_what_is_not_worth_it_is_not_done_by_a_task_either(arguments: dict[str, Any]) -> None:
+    async def kept() -> int:
+        async with fastlane.AsyncOpenAI(**arguments) as client:
+            async with AsyncKeepWarm(client, [SYSTEM], planned(worth=False, every_s=0.001), model="m") as keeper:
+                await asyncio.sleep(0.05)
+            return keeper.requests
+
+    assert asyncio.run(kept()) == 0
+
+
+def test_what_cannot_work_is_said_at_once(client: fastlane.OpenAI) -> None:
+    with pytest.raises(ConfigurationError, match=r"what plan_keep_alive\(\) returns, got int"):
+        KeepWarm(client, [SYSTEM], 270, model="m")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
+        KeepWarm(client, [QUESTION], planned(), model="m")

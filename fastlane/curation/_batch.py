@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._prompt_records import CutKind
-from ._parts import Part, Piece, ToolCall, pieces_of, read_part, text_of, turns_of
+from ._parts import Part, Piece, ToolCall, pieces_of, text_of, turns_of
 from ._redundant import Output, Redundant, redundant
 from ._stub import DUPLICATE, STUBBED, SUPERSEDED, stub
 
@@ -52,6 +52,7 @@ class Batch:
     def __init__(
         self,
         messages: Sequence[Mapping[str, Any]],
+        parts: Sequence[Part],
         sizes: Sequence[int],
         stable: frozenset[int],
         changes: Mapping[int, Change],
@@ -68,7 +69,7 @@ class Batch:
         self._stable = stable
         self._marks = marks
         self._count = count
-        self._parts: list[Part] = [read_part(message) for message in messages]
+        self._parts = parts
         self._pieces = pieces_of(self._parts)
         self._turns = turns_of(self._pieces)
         self._first_question = next((piece for piece in self._pieces if piece.kind == "user"), None)
@@ -92,6 +93,16 @@ class Batch:
             self._drop([step] for step in steps)
         self.dropped.sort()
         return self
+
+    @property
+    def unanswered(self) -> frozenset[str]:
+        """Calls that were left out with this batch and have no result yet."""
+        waiting: set[str] = set()
+        for index in self.dropped:
+            part = self._parts[index]
+            waiting |= {call.call_id for call in part.calls}
+            waiting.discard(part.result_of or "")
+        return frozenset(waiting)
 
     def _shorten(self, pieces: Sequence[Piece], found: Sequence[Redundant]) -> None:
         within = {index for piece in pieces for index in range(piece.start, piece.end)} - self._stable

@@ -113,12 +113,24 @@ def _chain(seed: Any, leading: Sequence[Mapping[str, Any]], rest: Sequence[Mappi
 def _digest(message: Mapping[str, Any]) -> int:
     # Python keeps a text's hash with the text: for a history that is sent again this reads no text.
     try:
-        return hash((*message, *message.values()))
-    except TypeError:
+        calls = message.get("tool_calls")
+        if not calls:
+            return hash((*message, *message.values()))
+        # What else there may be in a call moves no cut.
+        called = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
+        return hash((len(message), message["role"], message.get("content"), *called))
+    except (KeyError, TypeError):
         return hash(_frozen(message))
 
 
 def _frozen(value: Any) -> Any:
+    kind = type(value)
+    if kind is str or value is None:
+        return value
+    if kind is dict:
+        return (*value, *map(_frozen, value.values()))
+    if kind is list:
+        return tuple(map(_frozen, value))
     if isinstance(value, Mapping):
         return tuple([(key, _frozen(one)) for key, one in value.items()])
     if isinstance(value, list | tuple):
@@ -152,7 +164,7 @@ def _sent(messages: Sequence[Any], places: Sequence[int], state: State) -> list[
         if change is None:
             sent.append((message, index))
         elif change.text is not None:
-            field = read_part(message).text_field or "content"
+            field = "output" if str(message.get("type")).endswith("_output") else "content"
             sent.append(({**message, field: change.text}, index))
     if summary is not None and summary_at == len(messages):
         sent.append((summary_message(summary), None))

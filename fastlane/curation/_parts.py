@@ -130,10 +130,11 @@ def pieces_of(parts: Sequence[Part]) -> list[Piece]:
             inside = before == "answer" and (bool(pending.waiting) or parts[index - 1].kind == "answer")
         elif part.kind == "result":
             owner = piece_of_call.get(part.result_of or "")
-            if owner is not None:
+            inside = owner is not None
+            if owner is not None and owner < len(starts) - 1:
                 # A result that comes late holds all together that lies between.
                 del starts[owner + 1 :], kinds[owner + 1 :]
-                inside = True
+                piece_of_call = {call: min(piece, owner) for call, piece in piece_of_call.items()}
         if not inside:
             starts.append(index)
             # The result of a call that is not here: its call may be kept elsewhere, so that it has to stay.
@@ -141,8 +142,6 @@ def pieces_of(parts: Sequence[Part]) -> list[Piece]:
         for call in part.calls:
             piece_of_call[call.call_id] = len(starts) - 1
         pending.take(part)
-        if inside and part.kind == "result":
-            piece_of_call = {call: min(piece, len(starts) - 1) for call, piece in piece_of_call.items()}
     ends = [*starts[1:], len(parts)]
     return [Piece(start, end, kind) for start, end, kind in zip(starts, ends, kinds, strict=True)]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .._prompt_records import Cut
 from ._batch import Batch, Change, Count, Marks
-from ._parts import Pending, read_part
+from ._parts import Part, Pending, read_part
 
 Summarise = Callable[[list[Any]], str]
 """Returns what is to be kept of messages that are left out."""
@@ -55,6 +55,8 @@ class State(NamedTuple):
     changes: Mapping[int, Change] = {}
     waiting: frozenset[str] = frozenset()
     """Calls that have no result yet."""
+    orphaned: frozenset[str] = frozenset()
+    """Calls that were left out before their results came."""
     point: int = 0
     """How many messages there were at the last batch."""
     batches: int = 0
@@ -161,47 +163,69 @@ def replay(
     new = messages[len(state.sizes) :]
     if not new:
         return Replayed(state, None if known is None else len(known.sizes))
+    cutting = _Cutting(settings, messages, stable)
     sizes, total, pending = list(state.sizes), state.total, Pending(state.waiting)
     for message in new:
-        pending.take(read_part(message))
+        part = read_part(message)
+        pending.take(part)
         sizes.append(state.count(message))
-        total += sizes[-1]
+        if state.orphaned:
+            state = _without_orphan(state, part, len(sizes) - 1, sizes[-1])
+        total += sizes[-1] if len(sizes) - 1 not in state.changes else 0
         # Between a call and its result nobody sends anything, and nothing can be cut.
         if total > settings.marks.high and not pending.waiting:
-            state = _cut(settings, state, messages[: len(sizes)], sizes, stable, total, chain[len(sizes)])
+            state = cutting.cut(state, sizes, total, chain[len(sizes)])
             total = state.total
     state = state._replace(sizes=tuple(sizes), total=total, waiting=pending.waiting)
     if total > settings.marks.high and pending.waiting:
         # A history that no provider takes, but a budget is a budget. It is not remembered: the rest is yet to come.
-        state = _cut(settings, state, messages, sizes, stable, total, chain[-1])
+        state = cutting.cut(state, sizes, total, chain[-1])
     else:
         settings.memory.remember(chain[-1], state)
     return Replayed(state, None if known is None else len(known.sizes))
 
 
-def _cut(
-    settings: Replay,
-    state: State,
-    messages: Sequence[Mapping[str, Any]],
-    sizes: Sequence[int],
-    stable: frozenset[int],
-    total: int,
-    key: int,
-) -> State:
-    batch = Batch(messages, sizes, stable, state.changes, total, settings.marks, state.count).run()
-    if batch.changes == state.changes:
-        return state._replace(total=batch.total)
-    cut = state._replace(
-        sizes=tuple(sizes),
-        total=batch.total,
-        changes=batch.changes,
-        point=len(messages),
-        batches=state.batches + 1,
-        failure=None,
-    )
-    if settings.summarise is None or not batch.dropped:
-        return cut
-    return _summed_up(settings, cut, messages, batch.dropped, key)
+def _without_orphan(state: State, part: Part, index: int, size: int) -> State:
+    """A state in which a result is left out whose call was left out before it came."""
+    if part.kind == "result" and part.result_of in state.orphaned:
+        change = Change("turn", None, size, state.point)
+        return state._replace(orphaned=state.orphaned - {part.result_of}, changes={**state.changes, index: change})
+    if part.calls:
+        return state._replace(orphaned=state.orphaned - {call.call_id for call in part.calls})
+    return state
+
+
+class _Cutting:
+    """Cuts of one conversation, whose messages are read once for all of them."""
+
+    def __init__(self, settings: Replay, messages: Sequence[Mapping[str, Any]], stable: frozenset[int]) -> None:
+        self._settings = settings
+        self._messages = messages
+        self._stable = stable
+        self._parts: list[Part] = []
+
+    def cut(self, state: State, sizes: Sequence[int], total: int, key: int) -> State:
+        """Return the state after a cut of as many messages as there are sizes."""
+        parts = self._parts = self._parts or [read_part(message) for message in self._messages]
+        there = len(sizes)
+        settings, messages = self._settings, self._messages[:there]
+        batch = Batch(
+            messages, parts[:there], sizes, self._stable, state.changes, total, settings.marks, state.count
+        ).run()
+        if batch.changes == state.changes:
+            return state._replace(total=batch.total)
+        cut = state._replace(
+            sizes=tuple(sizes),
+            total=batch.total,
+            changes=batch.changes,
+            orphaned=state.orphaned | batch.unanswered,
+            point=there,
+            batches=state.batches + 1,
+            failure=None,
+        )
+        if settings.summarise is None or not batch.dropped:
+            return cut
+        return _summed_up(settings, cut, messages, batch.dropped, key)
 
 
 def _summed_up(

@@ -82,7 +82,7 @@ class Curation(Play):
             return call
         if any(call.body.get(field) is not None for field in _HELD_ELSEWHERE):
             return call
-        if not all(isinstance(message, Mapping) for message in messages):
+        if not all(type(message) is dict or isinstance(message, Mapping) for message in messages):
             return call
         from ..curation._conversation import curated
 

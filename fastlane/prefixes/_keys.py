@@ -105,10 +105,9 @@ def session_of(endpoint: str, body: Mapping[str, Any], placements: Sequence[Plac
     # A chained answer's request holds the newest message alone, which is another at every turn.
     if not body.get("previous_response_id"):
         first = next((item for item, stable in _items(endpoint, body, placements) if not stable), None)
-    content = first.get("content") if isinstance(first, Mapping) else first
-    text = content if isinstance(content, str) else "" if content is None else _dumped(content).decode()
+    text = _beginning(first.get("content") if isinstance(first, Mapping) else first)
     if len(text) >= _SESSION_CHARACTERS:
-        return _number("shared", text[:_SESSION_CHARACTERS])
+        return _number("shared", text)
     return _number(str(user) if isinstance(user, str | int) else "", text)
 
 
@@ -158,6 +157,23 @@ def _texts(item: Any) -> Iterator[str]:
             yield text if isinstance(text, str) else _dumped(part).decode()
     elif isinstance(item, Mapping):
         yield _dumped(item).decode()
+
+
+def _beginning(content: Any) -> str:
+    """The first characters of what a message says: the same for a text as for its parts, and no more of an image."""
+    if isinstance(content, list):
+        left, beginning = _SESSION_CHARACTERS, ""
+        for part in content:
+            beginning += _beginning(part)[:left]
+            left = _SESSION_CHARACTERS - len(beginning)
+            if left <= 0:
+                break
+        return beginning
+    if isinstance(content, Mapping):
+        # A mark beside the text, which is there at one turn and not at the next, makes no other conversation.
+        text = content.get("text")
+        return _beginning(text if isinstance(text, str) else list(content.values()))
+    return content[:_SESSION_CHARACTERS] if isinstance(content, str) else ""
 
 
 def _head(texts: Sequence[str], characters: int | None) -> Iterator[bytes]:

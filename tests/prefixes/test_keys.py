@@ -183,6 +183,22 @@ def test_conversations_about_one_document_have_one_session() -> None:
     assert len(sessions) == 1
 
 
+def test_a_message_is_the_same_as_a_text_and_as_a_marked_part() -> None:
+    marked = [{"type": "text", "text": "Hello", "cache_control": {"type": "ephemeral"}}]
+    parts = {**body(), "messages": [body()["messages"][0], {"role": "user", "content": marked}]}
+
+    assert session_of(CHAT, parts) == session_of(CHAT, body())
+
+
+def test_conversations_about_two_images_are_two() -> None:
+    def about(image: str) -> int:
+        content = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}]
+        return session_of(CHAT, {"messages": [{"role": "user", "content": content}]})
+
+    assert about("iVBORw0KGgo" * 9) == about("iVBORw0KGgo" * 9)
+    assert about("iVBORw0KGgo" * 9) != about("R0lGODlhAQABAIAAAAUEBA" * 9)
+
+
 def test_a_response_that_goes_on_from_another_is_known_by_its_user() -> None:
     def turn(said: str) -> dict[str, Any]:
         return {"input": said, "previous_response_id": f"resp_{said}", "safety_identifier": "mia"}

@@ -37,6 +37,25 @@ def part(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional={name: fact(value) for name, value in fields.items()})
 
 
+def cache() -> st.SearchStrategy[dict[str, Any]]:
+    single = part(
+        automatic=st.booleans(),
+        minimum_tokens=COUNT,
+        lifetime_s=SECONDS,
+        key_field=TEXT,
+        breakpoint_value=st.dictionaries(TEXT, TEXT, max_size=2),
+        explicit_models=st.lists(TEXT, max_size=2),
+    )
+    by_endpoint = st.fixed_dictionaries(
+        {},
+        optional={
+            "retention_values": st.dictionaries(ENDPOINT, fact(st.lists(TEXT, max_size=2)), max_size=2),
+            "prewarm_field": st.dictionaries(ENDPOINT, fact(TEXT), max_size=2),
+        },
+    )
+    return st.builds(lambda one, other: {**one, **other}, single, by_endpoint)
+
+
 def facts(slug: str) -> st.SearchStrategy[ProviderFacts]:
     tables = {
         "name": TEXT,
@@ -46,7 +65,7 @@ def facts(slug: str) -> st.SearchStrategy[ProviderFacts]:
         "encodings": st.dictionaries(ENDPOINT, fact(FORMS)),
         "media_types": st.dictionaries(TEXT, fact(TEXT), max_size=2),
         "binary_parts": fact(st.lists(TEXT, max_size=2)),
-        "cache": part(automatic=st.booleans(), minimum_tokens=COUNT, lifetime_s=SECONDS, key_field=TEXT),
+        "cache": cache(),
         "usage": st.dictionaries(ENDPOINT, fact(PATHS)),
         "parameters": st.dictionaries(TEXT, fact(ACCEPTED), max_size=3),
         "tiers": part(values=st.lists(TEXT, max_size=2), full_status=COUNT),

@@ -12,9 +12,9 @@ from fastlane.prefixes._outline import Outline
 from fastlane.prefixes._sketch import Sketch
 
 _TOOLS = frozenset({"tools", "functions"})
-# A message was shortened, and not edited, where it was long enough to be worth it and has become a stub of another text,
-# or has lost its end.
-_SHORTENED_CHARACTERS = 160
+# A message was shortened, and not edited, where it was long enough to be worth it and has become a stub, or has lost
+# its end.
+_SHORTENED_BYTES = 160
 _STUB_SHARE, _BEGINNING_SHARE = 0.3, 0.7
 
 
@@ -113,15 +113,12 @@ class _Comparison:
         if resumed is not None and in_middle and resumed[0] - at > resumed[1] - at:
             # Several became fewer: a summary stands in their place.
             return self._whole("compacted", index, path)
-        change = self._edited("changed_text", index, old_index)
-        if change.kind == "changed_text" and in_middle and resumed is not None:
-            before, after = self.old.sizes[old_index], self.new.sizes[index]
-            kept = change.character is not None and change.character >= after / 2
-            if before >= _SHORTENED_CHARACTERS and after <= (_BEGINNING_SHARE if kept else _STUB_SHARE) * before:
-                return change._replace(kind="compacted")
-        return change
+        shortened = in_middle and resumed is not None
+        return self._edited("changed_text", index, old_index, "compacted" if shortened else None)
 
-    def _edited(self, otherwise: DriftKind, index: int, old_index: int) -> Difference:
+    def _edited(
+        self, otherwise: DriftKind, index: int, old_index: int, shortened: DriftKind | None = None
+    ) -> Difference:
         """One segment is another than it was, and is compared by its sketch."""
         value = self.values[index]
         old = self.sketch_of(self.old.digests[old_index])
@@ -133,7 +130,7 @@ class _Comparison:
         before = min(size, change.before + (change.character or 0))
         lost = max(0, round(change.share * size) - before)
         return Difference(
-            change.kind,
+            shortened if shortened and change.kind == otherwise and _is_shortened(change) else change.kind,
             index,
             path + change.path,
             change.character,
@@ -154,6 +151,12 @@ class _Comparison:
                 left[digest] -= 1
                 total += size
         return total
+
+
+def _is_shortened(change: MemberChange) -> bool:
+    before, after = change.sizes
+    kept = change.character is not None and change.character >= after / 2
+    return before >= _SHORTENED_BYTES and after <= (_BEGINNING_SHARE if kept else _STUB_SHARE) * before
 
 
 def _reading_order(name: str) -> int:

@@ -46,6 +46,8 @@ class Change(NamedTuple):
     """Characters before it, rounded down; None for what is no text."""
     share: float
     """How much of the value is the same: 0 to 1."""
+    sizes: tuple[int, int] = (0, 0)
+    """Bytes of the text before and after, where both are known."""
 
 
 def text_change(sketched: bytes, text: str) -> Change:
@@ -53,7 +55,7 @@ def text_change(sketched: bytes, text: str) -> Change:
     alignment = align(sketched, text)
     case = _Case(sketched, text, alignment)
     kind, at = case.judge()
-    return Change(kind, at, alignment.share)
+    return Change(kind, at, alignment.share, (alignment.old.size, alignment.new.size))
 
 
 def short_change(old: int, value: Any) -> Change:
@@ -153,9 +155,10 @@ class _Case:
 
     def _counted(self, numbers: Iterable[tuple[int, int]], found: Iterable[Volatile]) -> tuple[DriftKind, int] | None:
         """The number that stood there before, where it is found by counting."""
+        grown = self.alignment.new_end - self.alignment.old_end
         for start, end in numbers:
             for guess in _numbers(self.text[start:end]):
-                if self._was(start, end, guess):
+                if len(guess) == end - start - grown and self._was(start, end, guess):
                     at = start + _common(guess, self.text[start:end])
                     inside = [one for one in found if one.start <= at <= one.end and one.kind != "counter"]
                     return (inside[0].kind if inside else self._year(start, end) or "counter"), at

@@ -30,6 +30,8 @@ class MemberChange(NamedTuple):
     """Characters of the segment before the value that changed."""
     share: float
     """How much of the segment is the same: 0 to 1."""
+    sizes: tuple[int, int] = (0, 0)
+    """Bytes of the text that changed, before and after, where both are known."""
 
 
 def member_change(old: Sketch, value: Any, otherwise: DriftKind) -> MemberChange:
@@ -60,7 +62,7 @@ def member_change(old: Sketch, value: Any, otherwise: DriftKind) -> MemberChange
             kind = otherwise
         if len(found) == 1 or _size(found[at][2]) * 2 > sum(_size(member) for _, _, member in found):
             share = max(share, change.share)
-        return MemberChange(kind, _written(ways[at]), change.character, before, share)
+        return MemberChange(kind, _written(ways[at]), change.character, before, share, change.sizes)
     return MemberChange(otherwise, _written(_added_or_gone(old, new, found, ways, at)), None, before, share)
 
 

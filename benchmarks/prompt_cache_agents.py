@@ -78,12 +78,18 @@ class _Arm:
 def _trace(count: int) -> _Trace:
     recorded, definitions = _DATA / "airline_agent_runs.jsonl", _DATA / "airline_tools.json"
     if recorded.is_file() and definitions.is_file():
-        runs = [json.loads(line)["messages"] for line in recorded.read_text().splitlines()[:count]]
+        runs: list[list[dict[str, Any]]] = [
+            json.loads(line)["messages"] for line in recorded.read_text().splitlines()[:count]
+        ]
         return _Trace(runs, json.loads(definitions.read_text()), "recorded airline agent")
     policy = conversation(1)[0]
     # The recorded runs have 6 to 52 messages, 24 on average.
     lengths = random.Random(0)
-    runs = [[policy, *conversation(lengths.randint(6, 42))[1:]] for _ in range(count)]
+    runs = []
+    for number in range(count):
+        first, *rest = conversation(lengths.randint(6, 42))[1:]
+        # No two runs begin alike.
+        runs.append([policy, {**first, "content": f"{number}: {first['content']}"}, *rest])
     return _Trace(runs, built_tools(), "built")
 
 

@@ -15,6 +15,9 @@ _LONGEST = 64
 _NOTHING = frozenset({"unavailable", "comparison_response_not_found", "previous_message_not_found", "cache_hit"})
 
 
+_NO_MODEL = object()
+
+
 class Reason(NamedTuple):
     """What a provider's word says in ours."""
 
@@ -91,4 +94,9 @@ def _word(diagnostics: Any) -> str | None:
 def _member(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
         return value.get(name)
-    return getattr(value, name, None)
+    # A pydantic object takes three microseconds to say that it has no such attribute, and every answer is asked.
+    further: Any = getattr(value, "__pydantic_extra__", _NO_MODEL)
+    if further is _NO_MODEL:
+        return getattr(value, name, None)
+    found = value.__dict__.get(name)
+    return further.get(name) if found is None and further else found

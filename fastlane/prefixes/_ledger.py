@@ -129,24 +129,22 @@ class Ledger:
         recent: list[Seen] = []
         with self._lock:
             line = None if elsewhere else self._lines.continued(seed, new.digests)
+            chain = chained(seed, new.digests, () if line is None else line.chain)
+            if line is None and not elsewhere:
+                line = self._lines.longest(chain)
             if line is not None:
                 base = seen(line)
-                chain = chained(seed, new.digests, line.chain)
-                known = len(line.chain)
-            else:
-                chain = chained(seed, new.digests)
-                known = 0 if elsewhere else self._known(chain)
-                if not elsewhere:
-                    candidates = self._sharing(new)
-                    if known < new.leading:
-                        recent = self._recent(attributes)
+            known = 0 if elsewhere else self._known(chain)
+            # What was sent before as a whole departs from nothing, and neither does what goes on from most of it.
+            if not elsewhere and known < len(chain) and (base is None or 2 * len(base.chain) < len(chain)):
+                candidates = self._sharing(new)
+                if known < new.leading:
+                    recent = self._recent(attributes)
             fresh = self._fresh(chain, known, rules, now_ns)
-            head = chain[new.leading - 1] if 0 < new.leading <= len(chain) else seed
+            head = hash((origin, model, _without_shard(key, shards), new.digests[: new.leading]))
             family = base.family if base is not None else self._families.named(head)
         departed: Departure | None = None
         if candidates or recent:
-            gone_on = [one for one, _ in candidates if _goes_on(one, chain)]
-            base = max(gone_on, key=lambda one: len(one.chain), default=None)
             # What has expired is not lost by a difference.
             candidates = [pair for pair in candidates if not rules.outlived(pair[0].used_ns, now_ns)]
             recent = [one for one in recent if not rules.outlived(one.used_ns, now_ns)]
@@ -299,7 +297,9 @@ class Ledger:
         return line
 
 
-def _goes_on(one: Seen, chain: tuple[int, ...]) -> bool:
-    """Whether a prompt begins with all of an earlier one."""
-    count = len(one.chain)
-    return 0 < count <= len(chain) and chain[count - 1] == one.chain[-1]
+def _without_shard(key: str | None, shards: int) -> str | None:
+    """The key of all of a family's calls, where the calls are spread over several: see `Governor.shard`."""
+    if key is None or shards == 1:
+        return key
+    name, _, number = key.rpartition("-")
+    return name if name and number.isdecimal() else key

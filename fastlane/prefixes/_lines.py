@@ -20,6 +20,7 @@ _MOST_OF_ONE_SEGMENT = 4
 # From the end of a prompt, how far back the end of the line that it continues is looked for at first: a turn adds the
 # answer, its tools' outputs and the next question.
 _TURN = 24
+_MOST_LOOKED = 4
 # Beyond the model, what providers keep caches apart by, as they name it: OpenAI's diagnostics (the values of
 # `PromptCacheDiagnosticsCacheMiss.reason`), vLLM's `cache_salt`, SGLang's `extra_key`, Fireworks' isolation key.
 _PARAMETERS = (
@@ -180,18 +181,33 @@ class Lines:
         return None if segment is None else segment.trace
 
     def continued(self, seed: int, digests: tuple[int, ...]) -> Line | None:
-        """The line that these segments begin with all of, where none of what follows is known from elsewhere."""
+        """The line that these segments go on from, where it is found by the last of them that are known.
+
+        That is so at every turn of a conversation, and does without a chain.
+        """
         index = self._index
         count = len(digests)
+        looked = 0
         for place in range(count - 1, max(-1, count - 1 - _TURN), -1):
             segment = index.get(digests[place])
             if segment is None:
                 continue
             for line in segment.lines:
                 known = line.outline.digests
-                if line.seed == seed and len(known) <= count and digests[: len(known)] == known:
+                if line.seed == seed and count <= 2 * len(known) <= 2 * count and digests[: len(known)] == known:
                     return line
-            return None
+            looked += 1
+            if looked == _MOST_LOOKED:
+                break
+        return None
+
+    def longest(self, chain: tuple[int, ...]) -> Line | None:
+        """The longest line that a prompt begins with all of."""
+        by_end = self._by_end
+        for number in reversed(chain):
+            line = by_end.get(number)
+            if line is not None:
+                return line
         return None
 
     def sharing(self, outline: Outline) -> dict[Line, int]:

@@ -50,11 +50,14 @@ def test_a_line_is_found_by_what_continues_it() -> None:
 
 
 def test_a_prompt_that_says_more_of_another_line_does_not_just_continue_one() -> None:
-    short, long = line(9, 2, 3), line(1, 2, 3, 4, 5)
+    short, long = line(9, 2), line(1, 2, 3, 4, 5)
     lines = lines_of(short, long)
 
-    assert lines.continued(1, (9, 2, 3, 4, 5, 6)) is None
-    shared = lines.sharing(row(9, 2, 3, 4, 5, 6))
+    prompt = (9, 2, 3, 4, 5, 6)
+
+    assert lines.continued(1, prompt) is None
+    assert lines.longest(chained(1, prompt)) is short
+    shared = lines.sharing(row(*prompt))
     assert shared[long] > shared[short]
 
 

@@ -173,7 +173,7 @@ def _achievable_share(bodies: Sequence[dict[str, Any]], skipped: int) -> float:
 
 def measure(quick: bool) -> Report:
     """Run both sides at once, against a fleet each."""
-    seconds = 36.0 if quick else 180.0
+    seconds = 30.0 if quick else 180.0
     model = replace(preset("bench"), cache_machines=_MACHINES, cache_requests_per_key_per_minute=_PER_MINUTE)
     with providers(2, model=model) as emulators, registered(_facts(emulators[1])):
         calls = asyncio.run(_run(emulators, seconds))

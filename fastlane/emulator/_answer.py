@@ -131,7 +131,8 @@ class Answer:
     ) -> None:
         record, provider, overrides = self._record, self._provider, self._overrides
         tier = provider.model.tier(tier_name)
-        record.cached_tokens, record.cache_machine = provider.recall(self._prompt, luck, tier_name)
+        recalled = provider.recall(self._prompt, luck, tier_name)
+        record.cached_tokens, record.cache_machine = recalled.cached_tokens, recalled.machine
         uncached = record.prompt_tokens - record.cached_tokens
         # Reading the body is work of the emulator, not of the provider it emulates: it counts as part of prefill.
         self._started_ns = (record.admitted_ns if waited else record.body_complete_ns) or now_ns()
@@ -141,6 +142,7 @@ class Answer:
         usage = Usage(
             prompt=record.prompt_tokens,
             cached=record.cached_tokens,
+            cache_written=recalled.written_tokens,
             output=sum(choice.tokens for choice in choices),
             reasoning=sum(len(choice.reasoning) for choice in choices),
             cached_path=self._dialect.cached_tokens_path,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
@@ -31,6 +32,14 @@ class Luck:
     pace: float
     jitter: Random
     random: Random
+
+
+class Recalled(NamedTuple):
+    """What one request found in the cache, and left there."""
+
+    cached_tokens: int
+    written_tokens: int
+    machine: int | None
 
 
 class Provider:
@@ -92,17 +101,19 @@ class Provider:
                 code="context_length_exceeded",
             )
 
-    def recall(self, prompt: Prompt, luck: Luck, tier: str) -> tuple[int, int | None]:
-        """Return how many of the prompt's tokens the cache holds, and where; hold all of them from now on."""
+    def recall(self, prompt: Prompt, luck: Luck, tier: str) -> Recalled:
+        """Look for the prompt in the cache, which holds it from now on."""
         if not self.model.prompt_cache:
-            return 0, None
+            return Recalled(0, 0, None)
         digests = _tokens.prefix_digests(prompt.text, block_tokens=self.model.cache_block_tokens)
         now = now_ns()
         machine = self.cache.machine(prompt.cache_key, luck.random, prefix=prompt.text[:ROUTED_CHARACTERS], now=now)
         lane = (prompt.model, tier, *prompt.cache_lane)
         cached = self.cache.cached_tokens(machine, lane, digests, now)
         self.cache.remember(machine, lane, digests, now, at_least_ns=round(prompt.cache_at_least_s * _NS))
-        return cached, machine
+        kept = len(digests) * self.model.cache_block_tokens
+        written = kept - cached if kept >= self.model.cache_minimum_tokens else 0
+        return Recalled(cached, written, machine)
 
     def prefill_ns(self, *, uncached_tokens: int, luck: Luck, tier: ServiceTier, overrides: Overrides) -> int:
         """Return the nanoseconds from leaving the queue to the first token."""

@@ -21,6 +21,8 @@ class Usage:
     cached: int
     output: int
     reasoning: int
+    cache_written: int = 0
+    """Tokens that were not in the cache and are from now on; only responses tell them."""
     cached_path: str = "standard"
     """Where the cached tokens are counted: see `Dialect.cached_tokens_path`."""
 
@@ -44,7 +46,7 @@ class Usage:
         """Return it as responses show it."""
         shown: dict[str, Any] = {
             "input_tokens": self.prompt,
-            "input_tokens_details": {"cached_tokens": self.cached, "cache_write_tokens": 0},
+            "input_tokens_details": {"cached_tokens": self.cached, "cache_write_tokens": self.cache_written},
             "output_tokens": self.output,
             "output_tokens_details": {"reasoning_tokens": self.reasoning},
             "total_tokens": self.prompt + self.output,

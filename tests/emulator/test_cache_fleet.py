@@ -178,6 +178,21 @@ async def test_prewarming_generates_nothing_and_the_next_call_reads_the_prompt(s
     assert server.log[1].cached_tokens >= 1_024
 
 
+@pytest.mark.asyncio
+async def test_a_response_tells_what_was_written_to_the_cache_once() -> None:
+    async with serving() as (_, client):
+        told = [
+            (await client.post("/responses", json={"model": "m", "input": text})).json()["usage"][
+                "input_tokens_details"
+            ]
+            for text in (LONG, LONG, "Too short to be kept.")
+        ]
+
+    assert told[0]["cached_tokens"] == told[1]["cache_write_tokens"] == 0
+    assert told[0]["cache_write_tokens"] == told[1]["cached_tokens"] == 1_280
+    assert told[2] == {"cached_tokens": 0, "cache_write_tokens": 0}
+
+
 TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {}}}
 FORMAT = {"type": "json_object"}
 

@@ -9,10 +9,12 @@ from ._exceptions import ConfigurationError
 from .plays.prompt_cache import PromptCache
 
 if TYPE_CHECKING:
+    from ._keep_warm import AsyncKeepWarm, KeepWarm
     from ._prewarm import Prewarmed
     from ._shell import Shell
     from .prefixes import PromptCacheReport
     from .prefixes._account import PromptMemory
+    from .prefixes._keep_alive import KeepAlivePlan
 
 
 class _View:
@@ -62,6 +64,15 @@ class PromptCacheView(_View):
 
         return prewarm(self._client, prompt, model=model, endpoint=endpoint, **arguments)
 
+    def keep_warm(self, prompt: Sequence[Any], plan: KeepAlivePlan, *, model: str, **arguments: Any) -> KeepWarm:
+        """Keep a prompt in the cache through the silence between calls, for as long as a `with` block runs.
+
+        As `plan_keep_alive` has planned it, and not at all where that is not worth its price: see `KeepWarm`.
+        """
+        from ._keep_warm import KeepWarm
+
+        return KeepWarm(self._client, prompt, plan, model=model, **arguments)
+
 
 class AsyncPromptCacheView(_View):
     """`client.prompt_cache` of an asynchronous client."""
@@ -73,3 +84,9 @@ class AsyncPromptCacheView(_View):
         from ._prewarm import async_prewarm
 
         return async_prewarm(self._client, prompt, model=model, endpoint=endpoint, **arguments)
+
+    def keep_warm(self, prompt: Sequence[Any], plan: KeepAlivePlan, *, model: str, **arguments: Any) -> AsyncKeepWarm:
+        """See `PromptCacheView.keep_warm`; for an `async with` block."""
+        from ._keep_warm import AsyncKeepWarm
+
+        return AsyncKeepWarm(self._client, prompt, plan, model=model, **arguments)

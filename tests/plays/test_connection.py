@@ -107,7 +107,7 @@ def test_http2_where_the_server_offers_it(make_caller: Any, arguments: dict[str,
     assert provider.log()[0].http_version == "HTTP/2"
     assert caller.last_call.attempts[0].http_version == "HTTP/2"
     assert caller.last_call.transport == "fastlane"
-    assert caller.last_call.plays == (repr(Connection()),)
+    assert caller.last_call.plays[0] == repr(Connection())
 
 
 def test_http2_never(make_caller: Any, arguments: dict[str, Any], provider: Emulator) -> None:

@@ -14,6 +14,7 @@ from fastlane._call import Call
 from fastlane._exceptions import ConfigurationError
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers._schema import Cache
 
 CHAT = "/chat/completions"
 POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up to 23 kg are free of charge.\n" * 150
@@ -29,14 +30,15 @@ def fact(value: Any) -> Fact[Any]:
 
 def facts(**cache: Any) -> ProviderFacts:
     said = {"automatic": True, "minimum_tokens": 1024, "block_tokens": 128, "lifetime_s": 300.0} | cache
+    made: dict[str, Any] = {name: fact(value) for name, value in said.items()}
     return ProviderFacts(
         slug="example",
-        cache={name: fact(value) for name, value in said.items()},
+        cache=Cache(**made),
         parameters={"prompt_cache_key": fact(True)} if "key_field" in cache else {},
     )
 
 
-def conversation(system: str = POLICY, *more: dict[str, Any]) -> list[dict[str, Any]]:
+def conversation(system: str = POLICY, *more: dict[str, Any]) -> Any:
     return [{"role": "system", "content": system}, {"role": "user", "content": "May I bring two bags?"}, *more]
 
 
@@ -172,13 +174,14 @@ def test_tools_are_put_in_order_only_where_that_is_asked_for() -> None:
 def test_a_record_says_what_was_expected_and_what_came(known: None, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, strict=True) as client:
         for messages in (conversation(), conversation(POLICY, {"role": "assistant", "content": "Yes."})):
-            client.chat.completions.create(model="m", messages=messages)  # type: ignore[arg-type]
+            client.chat.completions.create(model="m", messages=messages)
         first, second = (record.prompt_cache for record in client.calls)
 
         assert first is not None
         assert second is not None
         assert (first.reusable_tokens, first.expected_tokens, first.drift) == (0, 0, None)
         assert second.cached_tokens == client.calls[1].usage.cached_tokens == second.expected_tokens
+        assert second.cached_tokens is not None
         assert second.cached_tokens > 1_024
         assert second.hit_ratio == second.cached_tokens / second.prompt_tokens
         assert second.drift is None
@@ -195,11 +198,9 @@ def test_a_record_says_what_was_expected_and_what_came(known: None, arguments: d
 async def test_an_asynchronous_stream_says_what_broke_its_prefix(arguments: dict[str, Any]) -> None:
     async with fastlane.AsyncOpenAI(**arguments, strict=True) as client:
         for clock in ("10:04:11", "10:04:37"):
+            messages = conversation(f"It is {clock}. {POLICY}")
             stream = await client.chat.completions.create(
-                model="m",
-                messages=conversation(f"It is {clock}. {POLICY}"),  # type: ignore[arg-type]
-                stream=True,
-                stream_options={"include_usage": True},
+                model="m", messages=messages, stream=True, stream_options={"include_usage": True}
             )
             async for _ in stream:
                 pass
@@ -218,7 +219,7 @@ def test_what_the_provider_does_not_say_is_unknown_and_not_zero(monkeypatch: pyt
         for name, value in provider.environment.items():
             monkeypatch.setenv(name, value)
         with fastlane.OpenAI(base_url=provider.base_url, api_key="none", strict=True) as client:
-            client.chat.completions.create(model="m", messages=conversation())  # type: ignore[arg-type]
+            client.chat.completions.create(model="m", messages=conversation())
             seen = client.calls[0].prompt_cache
 
     assert seen is not None
@@ -236,7 +237,7 @@ def test_cached_tokens_are_read_where_the_facts_say(monkeypatch: pytest.MonkeyPa
             fastlane.OpenAI(base_url=provider.base_url, api_key="none", strict=True) as client,
         ):
             for _ in range(2):
-                client.chat.completions.create(model="m", messages=conversation())  # type: ignore[arg-type]
+                client.chat.completions.create(model="m", messages=conversation())
             record = client.calls[1]
 
     assert record.usage.cached_tokens is not None
@@ -307,7 +308,7 @@ def test_where_fastlane_is_disabled_the_report_is_empty(
 ) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
     with fastlane.OpenAI(**arguments) as client:
-        client.chat.completions.create(model="m", messages=conversation())  # type: ignore[arg-type]
+        client.chat.completions.create(model="m", messages=conversation())
 
         assert client.prompt_cache.report().calls == 0
 
@@ -319,7 +320,7 @@ def test_clients_that_share_the_play_share_what_it_knows(arguments: dict[str, An
         fastlane.OpenAI(**arguments, plays=[Connection(), shared]) as other,
     ):
         for client in (one, other):
-            client.chat.completions.create(model="m", messages=conversation())  # type: ignore[arg-type]
+            client.chat.completions.create(model="m", messages=conversation())
         seen = other.calls[0].prompt_cache
 
     assert seen is not None

@@ -16,6 +16,8 @@ from ._outline import Outline
 
 # Two segments of which this share is the same are one, edited.
 _SIMILAR = 0.5
+# And of which this share is the same needs no better one.
+_NEARLY = 0.9
 # A conversation of whose rest this share comes later again is the same one.
 _SHARED = 0.3
 # What is shorter is said in many conversations: "yes", "continue".
@@ -160,8 +162,8 @@ def _broken(
     telling = count > 1 or shared >= _TELLING
     if place < min(old.leading, new.leading):
         # Everything that was said is said again, or what differs is the same text edited.
-        alike = _similar(old, new, place, values, trace) >= _SIMILAR
         follows = telling and share >= _SIMILAR and (count > 1 or goes_on)
+        alike = False if follows else _similar(old, place, new, place, values, trace) >= _SIMILAR
         if not (alike or follows or telling):
             return None
         found = _difference(old, new, values, trace)
@@ -169,10 +171,12 @@ def _broken(
         if found is None or not (alike or follows or found.kind in _SAME_BUT_FOR):
             return None
         related = alike or place < _first_message(new) or found.kind not in _ANOTHER
+        if not related:
+            related = _similar(old, place, new, place, values, trace) >= _SIMILAR
         return _departed(found, one, attributes, related=related)
     is_last = place == len(new.digests) - 1
     drifts = (telling and share >= _SHARED) or (
-        goes_on and not is_last and _similar(old, new, place, values, trace) >= _SIMILAR
+        goes_on and not is_last and _similar(old, place, new, place, values, trace) >= _SIMILAR
     )
     found = _difference(old, new, values, trace) if drifts else None
     return None if found is None else _departed(found, one, attributes, related=True)
@@ -197,6 +201,8 @@ def _broken_beginning(
         alike = _beginnings_alike(old, new, place, values, trace)
         if alike > most:
             best, most = one, alike
+            if most >= _NEARLY:
+                break
     if best is None or most < _SIMILAR:
         return None
     found = _difference(best.outline, new, values, trace)
@@ -213,7 +219,7 @@ def _beginnings_alike(
         if first >= new.leading or old_first >= old.leading:
             first, old_first = start, old_start
         if new.digests[first] != old.digests[old_first]:
-            return _alike(old.digests[old_first], values[first], trace)
+            return _similar(old, old_first, new, first, values, trace)
         if place >= start:
             return 1.0
     elif start < new.leading or old_start < old.leading:
@@ -221,7 +227,7 @@ def _beginnings_alike(
     others = set(old.digests[: old.leading])
     shared = sum(size for one, size in zip(new.digests, new.sizes[: new.leading], strict=False) if one in others)
     whole = max(sum(new.sizes[: new.leading]), sum(old.sizes[: old.leading]), 1)
-    return max(shared / whole, _similar(old, new, place, values, trace))
+    return max(shared / whole, _similar(old, place, new, place, values, trace))
 
 
 def _first_message(outline: Outline) -> int:
@@ -251,16 +257,21 @@ def _later(old: Outline, new: Outline, place: int) -> tuple[int, float, int]:
 
 
 def _similar(
-    old: Outline, new: Outline, place: int, values: Sequence[Any], trace: Callable[[int], Trace | None]
+    old: Outline,
+    old_place: int,
+    new: Outline,
+    place: int,
+    values: Sequence[Any],
+    trace: Callable[[int], Trace | None],
 ) -> float:
-    if place >= len(old.digests) or place >= len(new.digests):
+    """How much of two segments is the same; 0 where it cannot be enough to matter, or one is forgotten."""
+    if old_place >= len(old.digests) or place >= len(new.digests):
         return 0.0
-    return _alike(old.digests[place], values[place], trace)
-
-
-def _alike(one: int, value: Any, trace: Callable[[int], Trace | None]) -> float:
-    kept = trace(one)
-    return 0.0 if kept is None else similarity(kept.sketch, value)
+    before, after = old.sizes[old_place], new.sizes[place]
+    if min(before, after) < _SIMILAR * max(before, after):
+        return 0.0
+    kept = trace(old.digests[old_place])
+    return 0.0 if kept is None else similarity(kept.sketch, values[place])
 
 
 def _difference(

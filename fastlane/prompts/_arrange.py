@@ -13,7 +13,7 @@ Declared: TypeAlias = Placement | tuple[Placement | None, ...] | None
 _ORDER: tuple[Placement, ...] = ("stable", "session", "volatile")
 _LEADING_ROLES = ("system", "developer")
 # A message of these is the same said in two: an assistant's is what the model wrote, and a tool's answers one call.
-_DIVISIBLE_ROLES = ("system", "developer", "user")
+DIVISIBLE_ROLES = ("system", "developer", "user")
 _RESULT_ROLES = ("tool", "function")
 
 
@@ -64,7 +64,7 @@ def _wholes(messages: Sequence[Any], places: Sequence[Declared]) -> list[Placeme
         own = declared if isinstance(declared, str) else None
         role, kind = _of(message, "role"), _of(message, "type")
         leading = leading and (own is not None or role in _LEADING_ROLES)
-        if role in _DIVISIBLE_ROLES:
+        if role in DIVISIBLE_ROLES:
             wholes.append(own or ("stable" if leading else "session"))
             if own is None:
                 last = None
@@ -118,7 +118,7 @@ def _of(message: Any, name: str) -> Any:
 
 
 def _is_divisible(message: Any, place: tuple[Placement | None, ...]) -> bool:
-    if not isinstance(message, dict) or message.get("role") not in _DIVISIBLE_ROLES:
+    if not isinstance(message, dict) or message.get("role") not in DIVISIBLE_ROLES:
         return False
     content = message.get("content")
     return isinstance(content, list | tuple) and len(content) == len(place) > 0

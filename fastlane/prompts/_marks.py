@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any
 
 from .._call import Placement
 from .._exceptions import ConfigurationError
-
-if TYPE_CHECKING:
-    from ._arrange import Declared
-
-PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
+from ._arrange import DIVISIBLE_ROLES, Declared
 
 # The system's word for what the application says, also behind the conversation: a volatile text of its own there is not
 # taken for the user's.
@@ -81,8 +77,8 @@ def marked(part: Any, placement: Placement) -> Marked:
 def unmarked(messages: Iterable[Any]) -> tuple[list[Any], tuple[Declared, ...] | None]:
     """The messages as plain dictionaries, and what was declared of each; None where nothing was of any.
 
-    Of a message with marked parts of content, what was declared of each of its parts. What is not marked is the
-    caller's own object, and nothing of it is changed.
+    Of a system, developer or user message with marked parts, what was declared of each part; marks on parts of others
+    say nothing. What is not marked is the caller's own object, and nothing of it is changed.
     """
     plain: list[Any] = []
     declared: list[Declared] = []
@@ -97,7 +93,7 @@ def unmarked(messages: Iterable[Any]) -> tuple[list[Any], tuple[Declared, ...] |
                     if taken is message:
                         taken = dict(message)
                     taken[name] = [dict(part) if isinstance(part, Marked) else part for part in parts]
-                    if name == "content":
+                    if name == "content" and taken.get("role") in DIVISIBLE_ROLES:
                         of_parts = tuple(part.placement if isinstance(part, Marked) else own for part in parts)
         plain.append(taken)
         declared.append(of_parts)

@@ -139,6 +139,13 @@ def test_a_part_without_a_mark_has_that_of_its_message() -> None:
     ]
 
 
+def test_marks_on_parts_of_what_the_model_said_do_not_divide_it() -> None:
+    said = stable(message("assistant", [volatile(text("a")), text("b")]))
+
+    assert laid(message("user", "Hi."), said) == [message("assistant", [text("a"), text("b")]), message("user", "Hi.")]
+    assert type(laid(said)[0]["content"][0]) is dict
+
+
 def test_what_a_tool_gave_stays_with_its_call_whatever_it_is_marked() -> None:
     messages = [message("user", "Hi."), calling("a", "b"), volatile(result("a")), stable(result("b"))]
 

@@ -43,6 +43,11 @@ class Alignment(NamedTuple):
         longer = max(self.old.size, self.new.size)
         return min(1.0, self.same / longer) if longer else 1.0
 
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one change, and not several."""
+        return self.same <= self.start + self.new.size - self.new_end
+
     def character(self, byte: int) -> int:
         """Characters of the new text before a byte."""
         return len(self.data[:byte].decode("utf-8", "ignore")) if byte else 0
@@ -62,14 +67,6 @@ def align(sketched: bytes, text: str) -> Alignment:
         old_end, new_end, more = _between(known, data, block, start, old_end, new_end)
         same += more
     return Alignment(data, old, new, start, old_end, new_end, block, same)
-
-
-def holds(sketched: bytes, data: bytes, start: int, end: int) -> bool:
-    """Whether an old text of which `data` is a guess can have been this in all blocks from `start` to `end`."""
-    old, known = unpack(sketched)
-    block = stride(old.size)
-    first, last = start // block, -(-min(end, old.size) // block)
-    return tags(data[first * block : last * block], block) == known[2 * first : 2 * last]
 
 
 def _from_the_front(known: bytes, data: bytes, old_size: int, block: int) -> int:

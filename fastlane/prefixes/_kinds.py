@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 from fastlane._prompt_records import DriftKind
 from fastlane.prefixes._alignment import Alignment, align
 from fastlane.prefixes._sketch import facts, leaf_hash, tags, unpack
-from fastlane.prefixes._volatile import Volatile, calendar_words, find, find_glued, looks_random, words
+from fastlane.prefixes._volatile import (
+    SEPARATORS,
+    Volatile,
+    VolatileKind,
+    calendar_words,
+    find,
+    find_glued,
+    looks_random,
+    words,
+)
 
 # So many steps up and down are tried to find the number that a counter had before.
 _STEPS = 300
@@ -20,6 +29,8 @@ _AROUND = 80
 # A new random value may begin or end like the old one, for so many characters.
 _ALIKE = 3
 _LEAST_LOOSE = 6
+# Where several sorts can be read into one place, the first that can.
+_VALUES: tuple[VolatileKind, ...] = ("uuid", "timestamp", "random")
 _NUMBER = re.compile(r"\d(?:[\d,]*\d)?")
 _UNICODE_SPACES = re.compile(r"[\u00a0\u1680\u2000-\u200d\u2028\u2029\u202f\u205f\u2060\u3000\ufeff]")
 _YEAR_BEFORE = re.compile(r"\byear\b\W*(?:is\s+)?$", re.IGNORECASE)
@@ -142,7 +153,7 @@ class _Case:
             # Digits took the places of digits.
             first = next((at for at in range(first, last) if self.text[at].isdigit()), first)
         touched = [one for one in found if one.start <= first + self._slack and one.end > first]
-        for kind in ("timestamp", "uuid", "random"):
+        for kind in _VALUES:
             if any(one.kind == kind and one.end > first for one in touched):
                 return kind, first
         digits = sum(one.isdigit() for start, end in numbers[:2] for one in self.text[start:end])
@@ -160,8 +171,9 @@ class _Case:
             for guess in _numbers(self.text[start:end]):
                 if len(guess) == end - start - grown and self._was(start, end, guess):
                     at = start + _common(guess, self.text[start:end])
-                    inside = [one for one in found if one.start <= at <= one.end and one.kind != "counter"]
-                    return (inside[0].kind if inside else self._year(start, end) or "counter"), at
+                    inside = {one.kind for one in found if one.start <= at <= one.end}
+                    kinds = (kind for kind in _VALUES if kind in inside)
+                    return next(kinds, self._year(start, end) or "counter"), at
         return None
 
     def _year(self, start: int, end: int) -> DriftKind | None:
@@ -192,7 +204,7 @@ class _Case:
         counted = self._counted(thousands, found)
         if counted:
             return counted
-        for kind in ("uuid", "timestamp", "random"):
+        for kind in _VALUES:
             for one in found:
                 if one.kind == kind and self._explains(one):
                     return kind, self.first
@@ -238,17 +250,21 @@ class _Case:
         if start >= self.first + slack or end <= self.last - slack:
             return False
         inside = self.text[max(start, self.first) : min(end, self.last)]
-        if self.last < end - _ALIKE:
-            # It goes on behind the change, and so what changed has to read like it by itself.
-            return sum(each.isdigit() for each in inside) >= 2 and len(inside) >= _LEAST_LOOSE
         if len(inside) < _LEAST_LOOSE:
             return False
-        mixed = any(each.isdigit() for each in inside) and any(each.isalpha() for each in inside)
+        # "martin_4574" is a name and a number: it takes one part that has both.
+        mixed = any(
+            len(part) >= 4 and not part.isalpha() and not part.isdigit() for part in SEPARATORS.split(inside.strip("="))
+        )
+        if self.last < end - _ALIKE:
+            # It goes on behind the change, and so what changed has to read like it by itself.
+            return mixed and sum(each.isdigit() for each in inside) >= 2
         return mixed or looks_random(self.text[start:end], _LEAST_LOOSE)
 
     def _was(self, start: int, end: int, guess: str) -> bool:
         """Whether the old text had `guess` where the new one has the characters from `start` to `end`."""
         data, block, alignment = self.alignment.data, self._slack, self.alignment
+        first_character, last_character = start, end
         if not self.ascii:
             start = len(self.text[:start].encode("utf-8", "surrogatepass"))
             end = len(self.text[:end].encode("utf-8", "surrogatepass"))
@@ -262,7 +278,141 @@ class _Case:
         guessed = b"".join((data[begin:start], encoded, data[end:stop]))
         blocks = -(-len(guessed) // block)
         first = begin // block
-        return blocks > 0 and tags(guessed, block) == self.known[2 * first : 2 * (first + blocks)]
+        if not blocks or tags(guessed, block) != self.known[2 * first : 2 * (first + blocks)]:
+            return False
+        # A block is 16 bits, and hundreds of numbers are tried: the whole text has to be met, unless it changed elsewhere
+        # as well.
+        if alignment.is_single or alignment.old_end - alignment.start <= block:
+            return leaf_hash(self.text[:first_character] + guess + self.text[last_character:]) == alignment.old.whole
+        return True
+
+
+def _numbers(self) -> list[tuple[int, int]]:
+        """Numbers that the change may touch."""
+        found = (match.span() for match in _NUMBER.finditer(self.text, max(0, self.first - 32), self.last + 32))
+        return [(start, end) for start, end in found if end >= self.first and start <= self.last]
+
+    def _counted(self, numbers: Iterable[tuple[int, int]], found: Iterable[Volatile]) -> tuple[DriftKind, int] | None:
+        """The number that stood there before, where it is found by counting."""
+        grown = self.alignment.new_end - self.alignment.old_end
+        for start, end in numbers:
+            for guess in _numbers(self.text[start:end]):
+                if len(guess) == end - start - grown and self._was(start, end, guess):
+                    at = start + _common(guess, self.text[start:end])
+                    inside = {one.kind for one in found if one.start <= at <= one.end}
+                    kinds = (kind for kind in _VALUES if kind in inside)
+                    return next(kinds, self._year(start, end) or "counter"), at
+        return None
+
+    def _year(self, start: int, end: int) -> DriftKind | None:
+        is_year = end - start == 4 and _YEAR_BEFORE.search(self.text[max(0, start - 16) : start])
+        return "timestamp" if is_year else None
+
+    @property
+    def _slack(self) -> int:
+        return self.alignment.block
+
+    def _found(self) -> list[Volatile]:
+        """Volatile values that the change may touch."""
+        start = max(0, self.first - _AROUND)
+        while 0 < start < self.first and not self.text[start - 1].isspace():
+            start += 1
+        stop = self.last + _AROUND
+        found = [*find(self.text, start, stop), *find_glued(self.text, start, stop)]
+        return [one for one in found if one.start < max(self.last, self.first + 1) and one.end > self.first]
+
+    def _letters(self) -> tuple[DriftKind, int]:
+        for start, end in self._calendar():
+            for name in _others(self.text[start:end]):
+                if self._was(start, end, name):
+                    return "timestamp", start + _common(name, self.text[start:end])
+        found = self._found()
+        # From 999 to 1,000, or back.
+        thousands = [one for one in self._numbers() if "," in self.text[slice(*one)] or one[1] - one[0] == 3]
+        counted = self._counted(thousands, found)
+        if counted:
+            return counted
+        for kind in _VALUES:
+            for one in found:
+                if one.kind == kind and self._explains(one):
+                    return kind, self.first
+        if not self.grown and any(self._is_loose(start, end) for start, end in self._words()):
+            return "random", self.first
+        # A value that was added with some words around it, or took the place of another sort.
+        core = range(self.first + self._slack, self.last - self._slack)
+        inside = {at for one in found if one.kind != "counter" for at in range(one.start, one.end) if at in core}
+        if len(core) >= self._slack and len(inside) * 2 >= len(core):
+            return found[0].kind, self.first
+        return "changed_text", self.first
+
+    def _calendar(self) -> Iterable[tuple[int, int]]:
+        start = max(0, self.first - 12)
+        return calendar_words(self.text, start, min(len(self.text), self.first + _AROUND))
+
+    def _words(self) -> Iterator[tuple[int, int]]:
+        start = self.first
+        while start and not self.text[start - 1].isspace() and self.first - start < _AROUND:
+            start -= 1
+        for one in words(self.text, start, self.last + _AROUND):
+            if one[0] < self.last and one[1] > self.first:
+                yield one
+
+    def _explains(self, one: Volatile) -> bool:
+        """Whether this value and nothing else can be what changed."""
+        slack = self._slack
+        # What certainly changed has to lie inside.
+        if one.start >= self.first + slack or one.end <= self.last - slack:
+            return False
+        inside = self.text[max(one.start, self.first) : min(one.end, self.last)]
+        if one.kind == "timestamp":
+            # Letters changed, and not alone: those of a calendar have been tried one by one.
+            return any(each.isalpha() for each in inside) and any(each.isdigit() for each in inside)
+        # A random value changes as a whole, save for what it may have by chance, or a name that it begins with.
+        if self.last < one.end - _ALIKE or (one.kind == "uuid" and self.first > one.start + _ALIKE):
+            return False
+        return self.grown == 0 or len(inside) >= 2 * _LEAST_LOOSE
+
+    def _is_loose(self, start: int, end: int) -> bool:
+        """Whether a word of both letters and digits took the place of one of the same length."""
+        slack = self._slack
+        if start >= self.first + slack or end <= self.last - slack:
+            return False
+        inside = self.text[max(start, self.first) : min(end, self.last)]
+        if len(inside) < _LEAST_LOOSE:
+            return False
+        # "martin_4574" is a name and a number: it takes one part that has both.
+        mixed = any(
+            len(part) >= 4 and not part.isalpha() and not part.isdigit() for part in SEPARATORS.split(inside.strip("="))
+        )
+        if self.last < end - _ALIKE:
+            # It goes on behind the change, and so what changed has to read like it by itself.
+            return mixed and sum(each.isdigit() for each in inside) >= 2
+        return mixed or looks_random(self.text[start:end], _LEAST_LOOSE)
+
+    def _was(self, start: int, end: int, guess: str) -> bool:
+        """Whether the old text had `guess` where the new one has the characters from `start` to `end`."""
+        data, block, alignment = self.alignment.data, self._slack, self.alignment
+        first_character, last_character = start, end
+        if not self.ascii:
+            start = len(self.text[:start].encode("utf-8", "surrogatepass"))
+            end = len(self.text[:end].encode("utf-8", "surrogatepass"))
+        encoded = guess.encode()
+        grown = end - start - len(encoded)
+        if grown != alignment.new_end - alignment.old_end:
+            return False
+        begin = min(alignment.start, start) // block * block
+        stop = max(alignment.new_end, end)
+        stop = min(stop + -(stop - grown) % block, len(data))
+        guessed = b"".join((data[begin:start], encoded, data[end:stop]))
+        blocks = -(-len(guessed) // block)
+        first = begin // block
+        if not blocks or tags(guessed, block) != self.known[2 * first : 2 * (first + blocks)]:
+            return False
+        # One block is 16 bits, and hundreds of numbers are tried: there the whole text has to be met.
+        return (
+            blocks > 1
+            or leaf_hash(self.text[:first_character] + guess + self.text[last_character:]) == alignment.old.whole
+        )
 
 
 def _numbers(written: str) -> Iterator[str]:

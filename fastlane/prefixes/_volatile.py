@@ -89,7 +89,7 @@ _COUNTER = re.compile(
     r"(?:[\s_-]?(?:id|no|nr|number|count|counter|index|num))?\.?)\s?(?:is\s|[:=#]\s?|\"\s?:\s?|of\s)?#?(\d[\d,]*)(?![\w.-]*[A-Za-z])",
     re.IGNORECASE,
 )
-_SEPARATORS = re.compile(r"[_./~-]+")
+SEPARATORS = re.compile(r"[_./~-]+")
 _DIGITS, _HEX = re.compile(r"\d"), re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _LEAST_RANDOM, _LEAST_LETTERS = 8, 12
 
@@ -145,7 +145,7 @@ def looks_random(word: str, least: int = _LEAST_RANDOM) -> bool:
     """Whether a word reads like hexadecimal, base64 or another random token, at least in one of its parts."""
     if _mixed(word.strip("=").replace("-", "").replace("_", ""), max(16, least)) and not _worded(word):
         return True
-    return any(_mixed(part, least) for part in _SEPARATORS.split(word.strip("=")))
+    return any(_mixed(part, least) for part in SEPARATORS.split(word.strip("=")))
 
 
 def _mixed(part: str, least: int) -> bool:
@@ -171,5 +171,5 @@ def _mixed(part: str, least: int) -> bool:
 
 def _worded(word: str) -> bool:
     """Whether a long word is made of short ones: "a-2-step-plan_v2"."""
-    parts = _SEPARATORS.split(word)
+    parts = SEPARATORS.split(word)
     return len(parts) > 3 or all(part.isalpha() or part.isdigit() for part in parts)

@@ -114,25 +114,30 @@ class PromptCache(Play):
             shards=shards,
         )
         account = PromptAccount(self.memory, sighting, call.origin)
-        return call.replaced(body=body, changes=changes, optional=optional, prompt=account)
+        call = call.replaced(body=body, changes=changes, optional=optional, prompt=account)
+        # Marks are no part of what the model reads: what was seen of the prompt is as it was without them.
+        return call if self.retention is None and not self.breakpoints else self._marked(call)
 
     def _ordered(self, call: Call) -> Call:
-        """The call laid out as its caller declared, with what its provider is asked to keep marked."""
+        """The call laid out as its caller declared."""
         name = _LISTS.get(call.endpoint)
-        if name is None or not (call.placements is not None or self.order_tools or self.retention or self.breakpoints):
+        if name is None or (call.placements is None and not self.order_tools):
             return call
         if call.placements is not None:
             call = _arranged(call, name)
         tools = call.body.get("tools")
         if isinstance(tools, list) and (call.placements is not None or self.order_tools):
             call = _with_tools(call, tools, ordered=self.order_tools)
-        if self.retention is None and not self.breakpoints:
-            return call
+        return call
+
+    def _marked(self, call: Call) -> Call:
+        """The call with what its provider is to be asked to keep, and for how long."""
         from ..prefixes._placing import with_breakpoints, with_retention
 
         if self.retention is not None:
             call = with_retention(call, self.retention)
-        return with_breakpoints(call, name) if self.breakpoints else call
+        name = _LISTS.get(call.endpoint)
+        return with_breakpoints(call, name) if self.breakpoints and name is not None else call
 
     def _key(self, call: Call, rules: _Rules) -> tuple[str | None, str | None, int]:
         """The field to be added for a cache key, if any; the call's key; and among how many its family is spread."""

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from fastlane.curation import _replay
+from fastlane.curation._batch import Marks
+from fastlane.curation._conversation import Result, Settings, curated
+from fastlane.curation._parts import Piece, pieces_of, read_part, turns_of
+from fastlane.curation._replay import Memory
+from fastlane.curation._stub import STUB
+
+
+def count(message: Mapping[str, Any]) -> int:
+    return len(json.dumps(message)) // 4
+
+
+def talk(name: str, turns: int) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    for number in range(turns):
+        made += [{"role": "user", "content": f"{name} {number} " * 20}, {"role": "assistant", "content": "Yes. " * 30}]
+    return [*made, {"role": "user", "content": "And now?"}]
+
+
+def settings(memory: Memory, summarise: Any = None) -> Settings:
+    return Settings(Marks(600, 300, 2, STUB), memory, summarise, lambda leading: (count, 0), "test")
+
+
+def grown(name: str, memory: Memory, summarise: Any = None) -> list[Result]:
+    return [curated("messages", talk(name, turns), settings(memory, summarise)) for turns in range(1, 25)]
+
+
+def sent(results: list[Result]) -> list[Any]:
+    return [result.messages for result in results]
+
+
+# What is remembered
+
+
+def test_what_is_remembered_is_bounded_and_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [grown(f"talk {number}", Memory()) for number in range(5)]
+    monkeypatch.setattr(_replay, "_MOST_REMEMBERED_MESSAGES", 200)
+    memory = Memory()
+
+    small = [grown(f"talk {number}", memory) for number in range(5)]
+
+    assert [sent(results) for results in small] == [sent(results) for results in whole]
+    assert sum(len(state.sizes) for state in memory._states.values()) == memory._messages <= 200
+
+
+def test_threads_that_send_the_same_conversations_at_once_send_the_same() -> None:
+    alone = {name: sent(grown(name, Memory(), lambda left_out: f"{len(left_out)} left out")) for name in "abc"}
+    memory = Memory()
+
+    def work(name: str) -> list[Any]:
+        return sent(grown(name, memory, lambda left_out: f"{len(left_out)} left out"))
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(work, "abcabcabcabc"))
+
+    assert results == [alone[name] for name in "abcabcabcabc"]
+
+
+def test_a_conversation_that_takes_another_way_is_cut_by_itself() -> None:
+    memory = Memory()
+    one = talk("one", 20)
+    other = [*one[:9], {"role": "user", "content": "Something else. " * 20}, *talk("two", 12)]
+    curated("messages", one, settings(memory))
+
+    assert (
+        curated("messages", other, settings(memory)).messages == curated("messages", other, settings(Memory())).messages
+    )
+
+
+def test_no_text_of_a_message_is_remembered() -> None:
+    memory = Memory()
+    messages = [{"role": ("user", "assistant")[number % 2], "content": "a secret " * 50} for number in range(21)]
+
+    curated("messages", messages, settings(memory))
+
+    assert memory._states
+    assert "secret" not in repr(memory._states)
+
+
+# What belongs together
+
+
+def of(*messages: dict[str, Any]) -> list[Piece]:
+    return pieces_of([read_part(message) for message in messages])
+
+
+USER: dict[str, Any] = {"role": "user", "content": "?"}
+SAYS: dict[str, Any] = {"role": "assistant", "content": "!"}
+SYSTEM: dict[str, Any] = {"role": "developer", "content": "."}
+
+
+def calls(*ids: str) -> dict[str, Any]:
+    function = {"name": "run", "arguments": "{}"}
+    return {"role": "assistant", "tool_calls": [{"id": one, "type": "function", "function": function} for one in ids]}
+
+
+def result(call_id: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": "done"}
+
+
+def spans(pieces: list[Piece]) -> list[tuple[int, int, str]]:
+    return [(piece.start, piece.end, piece.kind) for piece in pieces]
+
+
+def test_a_step_is_an_answer_with_the_results_of_all_its_calls() -> None:
+    assert spans(of(SYSTEM, USER, calls("a", "b"), result("b"), result("a"), calls("c"), result("c"), SAYS)) == [
+        (0, 1, "system"),
+        (1, 2, "user"),
+        (2, 5, "answer"),
+        (5, 7, "answer"),
+        (7, 8, "answer"),
+    ]
+
+
+def test_a_result_that_comes_late_holds_together_what_lies_between() -> None:
+    assert spans(of(USER, calls("a"), USER, SAYS, result("a"), USER)) == [
+        (0, 1, "user"),
+        (1, 5, "answer"),
+        (5, 6, "user"),
+    ]
+
+
+def test_ids_that_come_again_belong_to_the_latest_call() -> None:
+    assert spans(of(calls("a"), result("a"), calls("a"), result("a"))) == [(0, 2, "answer"), (2, 4, "answer")]
+
+
+def test_a_result_without_a_call_stands_for_itself() -> None:
+    assert spans(of(USER, result("elsewhere"), SAYS)) == [(0, 1, "user"), (1, 2, "other"), (2, 3, "answer")]
+
+
+def test_results_of_the_older_function_call_are_known_by_their_name() -> None:
+    called = {"role": "assistant", "function_call": {"name": "run", "arguments": "{}"}}
+    assert spans(of(called, {"role": "function", "name": "run", "content": "done"})) == [(0, 2, "answer")]
+
+
+@pytest.mark.parametrize("kind", ["custom_tool_call", "computer_call", "local_shell_call", "shell_call"])
+def test_other_calls_of_responses_have_results_too(kind: str) -> None:
+    call = {"type": kind, "call_id": "a"}
+    assert spans(of({"type": "reasoning"}, call, {"type": f"{kind}_output", "call_id": "a"})) == [(0, 3, "answer")]
+
+
+def test_an_approval_belongs_to_what_it_approves() -> None:
+    asked = {"type": "mcp_approval_request", "id": "a", "name": "pay", "arguments": "{}"}
+    assert spans(of(asked, {"type": "mcp_approval_response", "approval_request_id": "a"})) == [(0, 2, "answer")]
+
+
+def test_a_turn_begins_with_a_question_and_several_in_a_row_are_one() -> None:
+    pieces = of(SYSTEM, SAYS, USER, USER, SAYS, SYSTEM, USER, calls("a"), result("a"), SAYS)
+
+    assert turns_of(pieces) == [-1, 0, 1, 1, 1, 1, 2, 2, 2]

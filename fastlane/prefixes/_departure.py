@@ -82,11 +82,7 @@ def departure(
     `sharing`: earlier prompts that have segments of it, each with the characters of those; `recent`: the latest of
     several families.
     """
-    ranked = [
-        one
-        for one, _ in sorted(sharing, key=lambda pair: (pair[1], pair[0].used_ns), reverse=True)
-        if one.attributes[:2] == attributes[:2]
-    ]
+    ranked = _ranked(sharing, new, attributes)
     kept_together = attributes.but_for_the_key()
     own = next((one for one in ranked if one.attributes.but_for_the_key() == kept_together), None)
     found = None
@@ -99,13 +95,20 @@ def departure(
     reach = sum(new.sizes[:known])
     if found is not None and found.before_size + found.lost_size <= reach:
         found = None
-    for one in ranked:
-        if one.attributes != attributes:
-            apart = _kept_apart(one, new, attributes, known)
-            if apart is not None and (found is None or apart.lost_size > found.before_size + found.lost_size):
-                return apart
-            break
+    apart = _kept_apart(ranked, new, attributes, known)
+    if apart is not None and (found is None or apart.lost_size > found.before_size + found.lost_size):
+        return apart
     return found
+
+
+def _ranked(sharing: Iterable[tuple[Seen, int]], new: Outline, attributes: Attributes) -> list[Seen]:
+    """Earlier prompts, the one first that has the most of a new one, at its beginning above all; then the latest."""
+    ranks = [
+        (shared + sum(new.sizes[: in_common(one.outline, new)]), one.used_ns, number, one)
+        for number, (one, shared) in enumerate(sharing)
+        if one.attributes[:2] == attributes[:2]
+    ]
+    return [one for _, _, _, one in sorted(ranks, reverse=True)]
 
 
 def in_common(old: Outline, new: Outline) -> int:
@@ -133,10 +136,11 @@ def _says_as_much(old: Outline, new: Outline) -> bool:
     return len(shared) > 1 or sum(shared) >= _TELLING
 
 
-def _kept_apart(one: Seen, new: Outline, attributes: Attributes, known: int) -> Departure | None:
-    """The same prompt under another model or parameter than an earlier one."""
-    count = in_common(one.outline, new)
-    if count <= known or count <= new.leading:
+def _kept_apart(earlier: Sequence[Seen], new: Outline, attributes: Attributes, known: int) -> Departure | None:
+    """The same prompt under another model or parameter than the one of the earlier ones that is like it for longest."""
+    others = [(in_common(one.outline, new), one) for one in earlier if one.attributes != attributes]
+    count, one = max(others, key=lambda pair: pair[0], default=(0, None))
+    if one is None or count <= known or count <= new.leading:
         return None
     parameter = attributes.changed(one.attributes)
     if one.attributes.model != attributes.model:

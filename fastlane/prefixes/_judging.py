@@ -23,6 +23,8 @@ _USUAL_BLOCK = 128
 # Fewer cached tokens than expected mean something where more than this is missing: by so much, estimates are wrong.
 _SLACK_BLOCKS = 2
 _SLACK_SHARE = 0.1
+# Where the beginning was never counted by itself: tools and prose have as many tokens per character within this.
+_LOOSE_SHARE = 0.25
 
 
 class CacheRules(NamedTuple):
@@ -133,7 +135,8 @@ def judge(
     if departure is not None:
         drift = _broken(prospect, departure, scale, rules, reusable, cached)
     if drift is None and departure is None and keeps:
-        drift = _lost(scale.at(prospect.known_size), fresh, rules, cached)
+        share = _SLACK_SHARE if prospect.known_size == scale.known_size else _LOOSE_SHARE
+        drift = _lost(scale.at(prospect.known_size), fresh, rules, cached, share)
     return Judgement(reusable, expected, _with_reason(drift, reason, reusable, scale, cached))
 
 
@@ -161,7 +164,7 @@ def _broken(
     )
 
 
-def _lost(known: int, fresh: int, rules: CacheRules, cached: int | None) -> Drift | None:
+def _lost(known: int, fresh: int, rules: CacheRules, cached: int | None, share: float) -> Drift | None:
     """The drift of an unbroken beginning that was not read: expired, or given up early."""
     should = rules.kept(known)
     if cached is None:
@@ -169,14 +172,14 @@ def _lost(known: int, fresh: int, rules: CacheRules, cached: int | None) -> Drif
         found, is_old = rules.kept(fresh), True
     else:
         found, is_old = cached, rules.kept(fresh) < should
-    if should - found <= _slack(should, rules):
+    if should - found <= _slack(should, rules, share):
         return None
     kind: DriftKind = "expired" if is_old else "evicted"
     return Drift(kind=kind, path=None, token_offset=found, tokens_lost=should - found)
 
 
-def _slack(tokens: int, rules: CacheRules) -> float:
-    return max(_SLACK_BLOCKS * (rules.block_tokens or _USUAL_BLOCK), _SLACK_SHARE * tokens)
+def _slack(tokens: int, rules: CacheRules, share: float = _SLACK_SHARE) -> float:
+    return max(_SLACK_BLOCKS * (rules.block_tokens or _USUAL_BLOCK), share * tokens)
 
 
 def _with_reason(

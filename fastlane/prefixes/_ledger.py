@@ -73,6 +73,19 @@ class Sighting:
         self._elsewhere = elsewhere
         self._record: PromptCacheRecord | None = None
 
+    def sent_without_key(self) -> None:
+        """Take note that the prompt was sent without its cache key after all: the provider refused the field."""
+        if self.key is None:
+            return
+        self.key = None
+        attributes = self._attributes
+        kept = tuple(pair for pair in attributes.parameters if pair[0] != "prompt_cache_key")
+        self._attributes = attributes._replace(parameters=kept)
+        self._seed = hash(self._attributes)
+        self._chain = chained(self._seed, self._outline.digests)
+        self._base = None
+        self._prospect = Prospect(self._prospect.size)
+
     def settle(
         self, usage: Usage, *, answered: bool, now_ns: int, provider_reason: str | None = None
     ) -> PromptCacheRecord:

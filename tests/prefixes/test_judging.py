@@ -20,9 +20,10 @@ def departure(kind: DriftKind = "timestamp", path: str = "messages[0].content", 
 
 
 def judged(
-    prospect: Prospect, *, cached: int | None, keeps: bool = True, reason: str | None = None, rules: CacheRules = RULES
+    prospect: Prospect, *, cached: int | None, keeps: bool = True, reason: str | None = None, counted: bool = True
 ) -> Judgement:
-    return judge(prospect, Scale(10_000, 2_500), rules, keeps=keeps, cached=cached, reason=reason)
+    scale = Scale(10_000, 2_500, 8_000, 2_000) if counted else Scale(10_000, 2_500)
+    return judge(prospect, scale, RULES, keeps=keeps, cached=cached, reason=reason)
 
 
 SAME = Prospect(size=10_000, known_size=8_000, fresh_size=8_000)
@@ -51,6 +52,11 @@ def test_fewer_tokens_than_an_estimate_can_be_wrong_by_are_no_drift() -> None:
     drift = judged(SAME, cached=1_536).drift
     assert drift is not None
     assert (drift.kind, drift.path, drift.token_offset, drift.tokens_lost) == ("evicted", None, 1_536, 384)
+
+
+def test_a_beginning_that_was_never_counted_by_itself_is_estimated_and_may_be_further_off() -> None:
+    assert judged(SAME, cached=1_536, counted=False).drift is None
+    assert judged(SAME, cached=1_408, counted=False).drift is not None
 
 
 def test_what_is_too_old_has_expired_and_what_is_not_was_given_up_early() -> None:

@@ -187,6 +187,29 @@ def test_a_key_asks_for_the_prompt_to_be_kept_and_keeps_caches_apart() -> None:
     assert (other.drift.kind, other.drift.path) == ("changed_parameter", "prompt_cache_key")
 
 
+def test_a_key_that_the_provider_refused_keeps_nothing_apart() -> None:
+    provider = Provider()
+    refused = provider.sight(turns(2), key="a", rules=NOBODY_KNOWS)
+
+    refused.sent_without_key()
+    record = provider.settle(refused)
+    again = provider.call(turns(3), rules=NOBODY_KNOWS)
+
+    assert (record.key, record.expected_tokens) == (None, None)
+    assert (again.drift, again.reusable_tokens) == (None, size_of(turns(2)))
+
+
+def test_shards_of_a_key_are_one_family() -> None:
+    provider = Provider()
+    families = {
+        provider.call(turns(1, topic), key=key, shards=shards).family
+        for topic, key, shards in (("a", "fl-0a", 1), ("b", "fl-0a-7", 8), ("c", "fl-0a", 8))
+    }
+
+    assert len(families) == 1
+    assert provider.call(turns(1, "d"), key="fl-0b").family not in families
+
+
 def test_what_was_not_used_for_longer_than_its_lifetime_has_expired() -> None:
     provider = Provider()
     provider.call(turns(2), cached=0)
@@ -236,6 +259,20 @@ def test_the_same_prompt_under_something_else_says_what_else(changed: dict[str, 
     back = provider.call(turns(4))
     assert back.drift is None
     assert provider.call(turns(5), **changed).drift is None
+
+
+def test_of_earlier_prompts_the_one_that_is_alike_for_longest_is_compared_with() -> None:
+    provider = Provider()
+    provider.call(turns(4), tools=TOOLS)
+    provider.call(turns(4), tools=TOOLS[::-1])
+
+    compacted = provider.call([SYSTEM, *turns(5)[5:]], tools=TOOLS).drift
+    parameter = provider.call(turns(4), tools=TOOLS, verbosity="low").drift
+
+    assert compacted is not None
+    assert compacted.kind == "compacted"
+    assert parameter is not None
+    assert (parameter.kind, parameter.path) == ("changed_parameter", "verbosity")
 
 
 def test_another_conversation_under_another_model_is_no_drift() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._prompt_records import CutKind
-from ._parts import Part, Piece, ToolCall, pieces_of, text_of, turns_of
+from ._parts import Part, Piece, ToolCall, attachments_of, pieces_of, text_of, turns_of
 from ._redundant import Output, Redundant, redundant
 from ._stub import DUPLICATE, STUBBED, SUPERSEDED, stub
 
@@ -171,8 +171,10 @@ class Batch:
             for call in part.calls:
                 calls[call.call_id] = call
             if part.text_field is not None and index not in self.changes and index not in self._stable:
-                called = calls.get(part.result_of or "")
-                found[index] = Output(index, called, text_of(self._messages[index].get(part.text_field)))
+                output = self._messages[index].get(part.text_field)
+                # Of two pictures nobody here can say whether they are the same.
+                text = "" if attachments_of(output) else text_of(output)
+                found[index] = Output(index, calls.get(part.result_of or ""), text)
         return found
 
     def _long_texts(self) -> dict[int, str]:

@@ -170,3 +170,10 @@ def text_of(value: Any) -> str:
         ]
         return "\n".join(text for text in texts if isinstance(text, str))
     return ""
+
+
+def attachments_of(value: Any) -> int:
+    """Return how many pictures, files and the like a message's content or an output has beside its text."""
+    if not isinstance(value, list | tuple):
+        return 0
+    return sum(isinstance(part, Mapping) and not isinstance(part.get("text"), str) for part in value)

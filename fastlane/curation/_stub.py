@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from .._exceptions import ConfigurationError
-from ._parts import ToolCall, text_of
+from ._parts import ToolCall, attachments_of, text_of
 
 STUB = "[{tool}({arguments}): {lines} lines, {characters} characters, {reason}]"
 """What stands in the place of an output that is left out, unless a setting says otherwise."""
@@ -38,12 +38,13 @@ def checked_template(name: str, template: Any) -> str:
 def stub(template: str, call: ToolCall | None, output: Any, reason: str) -> str:
     """Return the line for an output. Nothing of the output itself is in it."""
     text = text_of(output)
+    attachments = attachments_of(output)
     return template.format(
         tool=_line(call.name if call is not None else "tool", _LONGEST_NAME),
         arguments=_line(_arguments(call.arguments) if call is not None else "", _LONGEST_ARGUMENTS),
         lines=text.count("\n") + 1 if text else 0,
         characters=len(text),
-        reason=reason,
+        reason=f"{attachments} pictures or files, {reason}" if attachments else reason,
     )
 
 

@@ -254,6 +254,22 @@ def test_a_stub_holds_names_and_short_values_of_arguments_and_nothing_of_the_out
     assert content == f'[fetch(url="u", body, tags): 40 lines, {len(LONG)} characters, left out to save space]'
 
 
+def test_pictures_are_counted_and_not_taken_for_copies_of_each_other() -> None:
+    def seen(call_id: str, picture: str) -> Messages:
+        call = {"type": "function_call", "call_id": call_id, "name": "draw", "arguments": f'{{"seed": {call_id}}}'}
+        parts = [{"type": "input_text", "text": LONG}, {"type": "input_image", "image_url": picture}]
+        return [call, {"type": "function_call_output", "call_id": call_id, "output": parts}]
+
+    messages = [user("?"), *seen("1", "data:a"), *seen("2", "data:b"), *END]
+
+    curated = curate(messages, size(messages) - 1, low=size(messages) - 2, count=tokens)
+
+    assert [cut.kind for cut in curated.record.cuts] == ["stubbed"]
+    assert curated[2]["output"] == (
+        f"[draw(seed=1): 40 lines, {len(LONG)} characters, 1 pictures or files, left out to save space]"
+    )
+
+
 def test_a_stub_may_be_worded_otherwise() -> None:
     messages = [user("?"), *step("1", output=LONG), *END]
 

@@ -24,6 +24,9 @@ _SHORTEST_NS = 10 * _NS
 _EPOCH_NS = 300 * _NS
 _MOST_SHARDS = 4_096
 _MOST_KEYS = 1_024
+_MOST_SESSIONS = 16_384
+# Other numbers for the same session: the first leaves it as it is. Any bits will do.
+_SALTS = (0, 0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F)
 
 
 class Shard(NamedTuple):
@@ -35,49 +38,90 @@ class Shard(NamedTuple):
     """Among how many keys the family's calls are spread."""
 
 
-class _Rate:
-    """How often one key was called in the last minute, and how many shards it had of late."""
+class _Window:
+    """How many calls came in the last minute, to 5 s."""
 
-    __slots__ = ("_counts", "_epoch", "_first_ns", "_slot", "_total", "peak", "peak_before")
+    __slots__ = ("_counts", "_slot", "_total")
 
     def __init__(self, now_ns: int) -> None:
         self._counts = [0] * _SLOTS
         self._slot = now_ns // _SLOT_NS
-        self._epoch = now_ns // _EPOCH_NS
-        self._first_ns = now_ns
         self._total = 0
-        self.peak = 1
-        self.peak_before = 1
 
-    def count(self, now_ns: int) -> None:
-        """Take note of a call."""
+    def calls(self, now_ns: int) -> int:
+        """The calls of the last minute."""
         # Threads may come in another order than that in which they read the clock.
-        slot = max(self._slot, now_ns // _SLOT_NS)
-        passed = slot - self._slot
-        if passed:
+        passed = now_ns // _SLOT_NS - self._slot
+        if passed > 0:
             for behind in range(1, min(passed, _SLOTS) + 1):
                 place = (self._slot + behind) % _SLOTS
                 self._total -= self._counts[place]
                 self._counts[place] = 0
-            self._slot = slot
-            epoch = now_ns // _EPOCH_NS
-            if epoch > self._epoch:
-                self.peak_before = self.peak if epoch == self._epoch + 1 else 1
-                self.peak = 1
-                self._epoch = epoch
-        if not self._total:
-            self._first_ns = now_ns
-        self._counts[slot % _SLOTS] += 1
-        self._total += 1
+            self._slot += passed
+        return self._total
+
+    def add(self, now_ns: int) -> int:
+        """Count a call, and return how many the last minute has had with it."""
+        total = self._total = self.calls(now_ns) + 1
+        self._counts[self._slot % _SLOTS] += 1
+        return total
+
+
+class _Family:
+    """How often one key was called in the last minute, and how many shards it had of late."""
+
+    __slots__ = ("_begun_ns", "_epoch", "_peak", "_peak_before", "_shards", "_window")
+
+    def __init__(self, now_ns: int) -> None:
+        self._window = _Window(now_ns)
+        self._shards: dict[int, _Window] = {}
+        self._begun_ns = now_ns
+        self._epoch = now_ns // _EPOCH_NS
+        self._peak = self._peak_before = 1
 
     def per_minute(self, now_ns: int, limit: float) -> float:
-        """Calls per minute: those of the last minute, or as many as they will be where a burst has just begun."""
-        if self._total <= limit:
-            return self._total
-        since_ns = now_ns - self._first_ns
-        if since_ns >= _MINUTE_NS:
-            return self._total
-        return (self._total - 1) * _MINUTE_NS / max(since_ns, _SHORTEST_NS)
+        """Count a call, and return the calls per minute: as many as they will be where a burst has just begun."""
+        total = self._window.add(now_ns)
+        if total == 1:
+            self._begun_ns = now_ns
+        since_ns = now_ns - self._begun_ns
+        if total <= limit or since_ns >= _MINUTE_NS:
+            return total
+        return (total - 1) * _MINUTE_NS / max(since_ns, _SHORTEST_NS)
+
+    def shards(self, needed: int, now_ns: int) -> int:
+        """How many shards there are: as many as are needed now, or were since the beginning of the last epoch."""
+        epoch = now_ns // _EPOCH_NS
+        if epoch > self._epoch:
+            self._peak_before = self._peak if epoch == self._epoch + 1 else 1
+            self._peak = 1
+            self._epoch = epoch
+            self._shards = {place: window for place, window in self._shards.items() if window.calls(now_ns)}
+        self._peak = min(_MOST_SHARDS, max(self._peak, needed))
+        return max(self._peak, self._peak_before)
+
+    def place(self, number: int, place: int | None, shards: int, limit: float, now_ns: int) -> int:
+        """Count a call of a session that was at `place`, and return the shard to which it goes.
+
+        It stays while its shard takes more calls; else it goes where it would be now, or to the emptier of two others.
+        """
+        if place is None or place >= shards:
+            place = jump(number, shards)
+        if self._calls(place, now_ns) >= limit and shards > 1:
+            own, *others = (jump(number ^ salt, shards) for salt in _SALTS)
+            if self._calls(own, now_ns) >= limit:
+                own = min(others, key=lambda other: self._calls(other, now_ns))
+            if self._calls(own, now_ns) < limit:
+                place = own
+        window = self._shards.get(place)
+        if window is None:
+            window = self._shards[place] = _Window(now_ns)
+        window.add(now_ns)
+        return place
+
+    def _calls(self, place: int, now_ns: int) -> int:
+        window = self._shards.get(place)
+        return window.calls(now_ns) if window is not None else 0
 
 
 class Governor:
@@ -85,9 +129,10 @@ class Governor:
 
     `limit_per_minute` is how many requests a provider sends to one machine for one key and prefix, None where it has no
     limit; `replicas` how many processes like this one share the traffic evenly. A key has one shard until its rate
-    passes the limit, grows at once and shrinks after 5 to 10 minutes. A session's shard follows from its number and the
-    count of shards alone, so that replicas agree, and growing from n to m shards moves the share 1 - n/m of the
-    sessions: jump consistent hashing, Lamping and Veach 2014, https://arxiv.org/abs/1406.2294.
+    passes the limit, grows at once and shrinks after 5 to 10 minutes. Where a session goes follows from its number and
+    the count of shards: jump consistent hashing, Lamping and Veach 2014, https://arxiv.org/abs/1406.2294. From then on
+    it stays there, even if shards are added, until it finds the shard full. With replicas it always goes where its
+    number leads, so that they agree; growing from n to m shards then moves the share 1 - n/m of the sessions.
     """
 
     def __init__(self, limit_per_minute: float | None = None, replicas: int = 1) -> None:
@@ -103,23 +148,29 @@ class Governor:
         self._limit = math.inf if limit_per_minute is None else limit_per_minute
         self._replicas = replicas
         self._lock = threading.Lock()
-        self._rates: dict[str, _Rate] = {}
+        self._families: dict[str, _Family] = {}
+        self._places: dict[tuple[str, int], int] = {}
 
     def shard(self, key: str, session: int | str, now_ns: int, limit_per_minute: float | None = None) -> Shard:
         """Count a call of this key and return where it goes; `limit_per_minute` is this call's own limit, if any."""
         limit = self._limit if limit_per_minute is None else limit_per_minute
+        number = _number(session)
         with self._lock:
-            rate = self._rates.pop(key, None) or _Rate(now_ns)
-            # Put at the end: the keys stand in the order of their last use.
-            self._rates[key] = rate
-            if len(self._rates) > _MOST_KEYS:
-                del self._rates[next(iter(self._rates))]
-            rate.count(now_ns)
-            per_minute = rate.per_minute(now_ns, limit / self._replicas) * self._replicas
+            # Taken out and put at the end: they stand in the order of their last use.
+            family = self._families.pop(key, None) or _Family(now_ns)
+            self._families[key] = family
+            per_minute = family.per_minute(now_ns, limit / self._replicas) * self._replicas
             needed = 1 if per_minute <= limit else math.ceil(per_minute / (limit * _FILL))
-            rate.peak = min(_MOST_SHARDS, max(rate.peak, needed))
-            shards = max(rate.peak, rate.peak_before)
-        place = jump(_number(session), shards) if shards > 1 else 0
+            shards = family.shards(needed, now_ns)
+            if self._replicas == 1:
+                place = family.place(number, self._places.pop((key, number), None), shards, limit, now_ns)
+                self._places[key, number] = place
+            else:
+                place = jump(number, shards)
+            if len(self._families) > _MOST_KEYS:
+                del self._families[next(iter(self._families))]
+            if len(self._places) > _MOST_SESSIONS:
+                del self._places[next(iter(self._places))]
         return Shard(f"{key}-{place}" if place else key, shards)
 
 

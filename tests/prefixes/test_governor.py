@@ -70,6 +70,44 @@ def test_a_burst_is_met_within_seconds() -> None:
     assert shards[-1].shards >= 20
 
 
+def test_a_session_stays_where_it_is_when_shards_are_added() -> None:
+    governor = Governor(15)
+    first = governor.shard("k", "mine", 0)
+    called(governor, per_minute=14, minutes=1)
+    busy = called(governor, per_minute=300, minutes=1, start_ns=2 * MINUTE)
+    again = governor.shard("k", "mine", 4 * MINUTE)
+
+    assert first.key == again.key == "k"
+    assert again.shards == busy[-1].shards > 30
+
+
+def test_of_two_busy_sessions_on_one_shard_one_moves_and_both_stay_then() -> None:
+    governor = Governor(15)
+    keys: dict[int, list[str]] = {1: [], 2: []}
+    for number in range(100):
+        for session, seen in keys.items():
+            seen.append(governor.shard("k", session, number * 6 * SECOND + session).key)
+
+    assert {keys[1][0], keys[2][0]} == {"k"}
+    assert len({*keys[1][20:], *keys[2][20:]}) == 2
+    assert all(len(set(seen[20:])) == 1 for seen in keys.values())
+
+
+def test_a_session_that_fills_shards_alone_goes_round_among_few() -> None:
+    governor = Governor(15)
+    keys = [governor.shard("k", "mine", number * SECOND).key for number in range(300)]
+
+    assert len(set(keys[60:])) <= 4
+
+
+def test_sessions_of_long_ago_are_forgotten() -> None:
+    governor = Governor()
+    for number in range(20_000):
+        governor.shard("k", number, 0)
+
+    assert len(governor._places) == 16_384
+
+
 def test_shards_are_kept_for_five_minutes_and_given_up_after_ten() -> None:
     governor = Governor(15)
     before = called(governor, per_minute=60, minutes=2)[-1].shards
@@ -105,7 +143,7 @@ def test_keys_are_counted_apart_and_the_least_used_are_forgotten() -> None:
     assert governor.shard("other", 0, 2 * MINUTE).shards == 1
     for number in range(1_024):
         governor.shard(f"key {number}", 0, 2 * MINUTE)
-    assert len(governor._rates) == 1_024
+    assert len(governor._families) == 1_024
     assert governor.shard("k", 0, 2 * MINUTE).shards == 1
 
 
@@ -122,7 +160,7 @@ def test_calls_of_several_threads_are_all_counted() -> None:
     for thread in threads:
         thread.join()
 
-    assert governor._rates["k"]._total == 4_000
+    assert governor._families["k"]._window.calls(SECOND) == 4_000
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan"), "15"])
@@ -158,7 +196,7 @@ def test_the_count_is_that_of_the_last_minute(gaps: list[int], limit: int) -> No
         now += gap
         times.append(now)
         governor.shard("k", 0, now)
-    counted = governor._rates["k"]._total
+    counted = governor._families["k"]._window.calls(now)
 
     assert sum(now - time < 55 * SECOND for time in times) <= counted
     assert counted <= sum(now - time <= MINUTE for time in times)

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-_LEADING_ROLES = frozenset({"system", "developer"})
+_LEADING_ROLES = ("system", "developer")
 # What stands in a body by itself, and not in a row.
 _SINGLE = frozenset({"response_format", "text.format", "instructions", "prompt"})
 # Beyond this, what orjson refused is not looked at: it may contain itself.

@@ -86,7 +86,8 @@ _WORD = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9+/_~.-]*[A-Za-z0-9_-])?={0,2}")
 _COUNTER = re.compile(
     r"(?:#|(?<![a-z])(?:no|nr|number|request|req|turn|step|attempt|try|call|message|msg|iteration|round|page|run|seq|sequence|count|"
     r"counter|index|version|visits?|ticket|session|revision|build|retry|conversation|query|total|remaining)(?![a-z])"
-    r"(?:[\s_-]?(?:id|no|nr|number|count|counter|index|num))?\.?)\s?(?:is\s|[:=#]\s?|\"\s?:\s?|of\s)?#?(\d[\d,]*)(?![\w.-]*[A-Za-z])",
+    r"(?:[\s_-]?(?:id|no|nr|number|count|counter|index|num))?\.?"
+    r"(?:\s?(?:is\s|[:=#]\s?|\"\s?:\s?)|\s(?:of\s)?))#?(\d[\d,]*)(?![\w.-]*[A-Za-z])",
     re.IGNORECASE,
 )
 SEPARATORS = re.compile(r"[_./~-]+")
@@ -158,8 +159,9 @@ def _mixed(part: str, least: int) -> bool:
     kinds = ["d" if one.isdigit() else "u" if one.isupper() else "l" for one in part]
     if digits:
         changes = sum(one != two for one, two in pairwise(kinds))
-        # "HAT001", "version2", "2ndAttempt" change once or twice.
-        return changes >= 3 or (changes == 2 and least < _LEAST_RANDOM)
+        borders = sum((one == "d") != (two == "d") for one, two in pairwise(kinds))
+        # "HAT001", "version2" and "2ndAttempt" do so once.
+        return (changes >= 3 or least < _LEAST_RANDOM) and borders >= 2
     changes = sum(pair == ("l", "u") for pair in pairwise(kinds))
     turns = sum(pair == ("u", "l") for pair in pairwise(kinds))
     runs = sum(pair == ("u", "u") for pair in pairwise(kinds))

@@ -67,14 +67,25 @@ class _Window:
         return total
 
 
+class _Place:
+    """One shard: how many calls it had in the last minute, and when it was last another session's."""
+
+    __slots__ = ("changed_ns", "session", "window")
+
+    def __init__(self, now_ns: int, session: int) -> None:
+        self.window = _Window(now_ns)
+        self.session = session
+        self.changed_ns = now_ns - _MINUTE_NS
+
+
 class _Family:
     """How often one key was called in the last minute, and how many shards it had of late."""
 
-    __slots__ = ("_begun_ns", "_epoch", "_peak", "_peak_before", "_shards", "_window")
+    __slots__ = ("_begun_ns", "_epoch", "_peak", "_peak_before", "_places", "_window")
 
     def __init__(self, now_ns: int) -> None:
         self._window = _Window(now_ns)
-        self._shards: dict[int, _Window] = {}
+        self._places: dict[int, _Place] = {}
         self._begun_ns = now_ns
         self._epoch = now_ns // _EPOCH_NS
         self._peak = self._peak_before = 1
@@ -96,32 +107,39 @@ class _Family:
             self._peak_before = self._peak if epoch == self._epoch + 1 else 1
             self._peak = 1
             self._epoch = epoch
-            self._shards = {place: window for place, window in self._shards.items() if window.calls(now_ns)}
+            self._places = {number: place for number, place in self._places.items() if place.window.calls(now_ns)}
         self._peak = min(_MOST_SHARDS, max(self._peak, needed))
         return max(self._peak, self._peak_before)
 
     def place(self, number: int, place: int | None, shards: int, limit: float, now_ns: int) -> int:
         """Count a call of a session that was at `place`, and return the shard to which it goes.
 
-        It stays while its shard takes more calls; else it goes where it would be now, or to the emptier of two others.
+        It stays while its shard takes more calls, or is full of its own; else it goes where it would be now, or to the
+        emptier of two others.
         """
         if place is None or place >= shards:
             place = jump(number, shards)
-        if self._calls(place, now_ns) >= limit and shards > 1:
+        if shards > 1 and self._calls(place, now_ns) >= limit and self._is_shared(place, number, now_ns):
             own, *others = (jump(number ^ salt, shards) for salt in _SALTS)
             if self._calls(own, now_ns) >= limit:
                 own = min(others, key=lambda other: self._calls(other, now_ns))
             if self._calls(own, now_ns) < limit:
                 place = own
-        window = self._shards.get(place)
-        if window is None:
-            window = self._shards[place] = _Window(now_ns)
-        window.add(now_ns)
+        taken = self._places.get(place)
+        if taken is None:
+            taken = self._places[place] = _Place(now_ns, number)
+        elif taken.session != number:
+            taken.session, taken.changed_ns = number, now_ns
+        taken.window.add(now_ns)
         return place
 
     def _calls(self, place: int, now_ns: int) -> int:
-        window = self._shards.get(place)
-        return window.calls(now_ns) if window is not None else 0
+        taken = self._places.get(place)
+        return taken.window.calls(now_ns) if taken is not None else 0
+
+    def _is_shared(self, place: int, number: int, now_ns: int) -> bool:
+        taken = self._places.get(place)
+        return taken is not None and (taken.session != number or now_ns - taken.changed_ns < _MINUTE_NS)
 
 
 class Governor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 
@@ -93,11 +94,20 @@ def test_of_two_busy_sessions_on_one_shard_one_moves_and_both_stay_then() -> Non
     assert all(len(set(seen[20:])) == 1 for seen in keys.values())
 
 
-def test_a_session_that_fills_shards_alone_goes_round_among_few() -> None:
+def test_a_session_that_calls_more_often_than_the_limit_stays_where_it_is() -> None:
     governor = Governor(15)
-    keys = [governor.shard("k", "mine", number * SECOND).key for number in range(300)]
 
-    assert len(set(keys[60:])) <= 4
+    assert {governor.shard("k", "mine", number * SECOND).key for number in range(300)} == {"k"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sessions_that_call_at_a_constant_rate_come_to_rest(seed: int) -> None:
+    drawn, governor = random.Random(seed), Governor(15)
+    rates = [drawn.randint(1, 40) for _ in range(drawn.randint(2, 8))]
+    calls = sorted((turn * MINUTE // rate, who) for who, rate in enumerate(rates) for turn in range(rate * 8))
+    taken = [(now, who, governor.shard("k", who, now).key) for now, who in calls]
+
+    assert len({(who, key) for now, who, key in taken if now > 6 * MINUTE}) == len(rates)
 
 
 def test_sessions_of_long_ago_are_forgotten() -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fastlane._prompt_records import DriftKind
 from fastlane.prefixes._kinds import Change, short_change, text_change
-from fastlane.prefixes._sketch import Leaf, Sketch, below, paths, record, walk
+from fastlane.prefixes._sketch import ARRAYS, OBJECTS, Leaf, Sketch, below, paths, record, walk
 
 # Names that are tried for a member that is gone, beside those that still stand somewhere in the segment.
 _USUAL = (
@@ -50,7 +50,7 @@ def member_change(old: Sketch, value: Any, otherwise: DriftKind) -> MemberChange
     share = _share(old, new, found)
     if len(new) == len(old.leaves) and sorted(new) == sorted(old.leaves):
         return MemberChange("reordered_keys", _written(_reordered(old, new, ways, at)), None, before, share)
-    if at < most and new[at] ^ old.leaves[at] in {1 ^ 2, 3 ^ 4}:
+    if at < most and _filled_or_emptied(old.leaves[at], new[at]):
         # A container that was empty has got a member, or has lost its only one.
         way = ways[at + 1] if found[at][2] else _gone(found, ways, at, old.leaves[at + 1])
         return MemberChange(otherwise, _written(way), None, before, share)
@@ -70,6 +70,12 @@ def segment_share(old: Sketch, value: Any) -> float:
     """How much of a segment is the same as what was sketched: 0 to 1, texts by their blocks."""
     found = walk(value)
     return _share(old, [record(*one) for one in found], found)
+
+
+def _filled_or_emptied(old: int, new: int) -> bool:
+    """Whether one is a container with members and the other the same container without any."""
+    kinds = {old & 0xFFFF_FFFF, new & 0xFFFF_FFFF}
+    return old >> 48 == new >> 48 and kinds in (OBJECTS, ARRAYS)
 
 
 def _change(old: Sketch, at: int, value: Any) -> Change:

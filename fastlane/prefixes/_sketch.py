@@ -30,6 +30,9 @@ _WEIGHTS = bytes(secrets.randbits(8) for _ in range(256))
 _BARE = b"0123456789 \t\n\r\x0b\x0c"
 _HEADER = Struct("<5I")
 _WORD = 0xFFFF_FFFF
+# What is kept of a container: whether it has members, which are kept by themselves.
+OBJECTS, ARRAYS = {1, 2}, {3, 4}
+_OBJECT, _NO_OBJECT, _ARRAY, _NO_ARRAY, _NULL = 1, 2, 3, 4, 5
 _ROOT = hash("fastlane.prefixes")
 # Deeper than any schema; what contains itself ends here.
 _MAX_DEPTH = 48
@@ -99,11 +102,11 @@ def leaf_hash(value: Any) -> int:
     if isinstance(value, str):
         return hash(value) & _WORD
     if value is None:
-        return 5
+        return _NULL
     if isinstance(value, dict | Mapping):
-        return 1 if value else 2
+        return _OBJECT if value else _NO_OBJECT
     if isinstance(value, list | tuple):
-        return 3 if value else 4
+        return _ARRAY if value else _NO_ARRAY
     return digest(value) & _WORD
 
 

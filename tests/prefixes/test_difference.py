@@ -258,9 +258,10 @@ def test_the_first_character_that_differs_is_never_before_the_one_that_is_named(
 ) -> None:
     before, after = POLICY[:at] + value + POLICY[at:], POLICY[:at] + other + POLICY[at:]
 
-    found = compared(
-        *({"messages": [{"role": "system", "content": text}, {"role": "user"}]} for text in (before, after))
-    )
+    def body(text: str) -> dict[str, Any]:
+        return {"messages": [{"role": "system", "content": text}, {"role": "user"}]}
+
+    found = compared(body(before), body(after))
 
     if before == after:
         assert found is None

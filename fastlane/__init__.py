@@ -37,6 +37,7 @@ from ._timeline import Timeline as Timeline, WireStamps as WireStamps
 from ._user_action import user_action as user_action
 from .plays import (
     Connection as Connection,
+    Curation as Curation,
     Encoding as Encoding,
     Play as Play,
     PromptCache as PromptCache,
@@ -45,6 +46,7 @@ from .plays import (
 )
 
 if TYPE_CHECKING:
+    from .curation import Curated as Curated, curate as curate
     from .prefixes._keep_alive import (
         KeepAlivePlan as KeepAlivePlan,
         Prices as Prices,
@@ -66,6 +68,8 @@ AsyncClient = AsyncOpenAI
 
 # What most applications do not use is loaded when it is first asked for.
 _LATER = {
+    "Curated": "curation",
+    "curate": "curation",
     "KeepAlivePlan": "prefixes._keep_alive",
     "Prices": "prefixes._keep_alive",
     "Prompt": "prompts",
@@ -102,6 +106,8 @@ __all__ = [
     "Client",
     "ConfigurationError",
     "Connection",
+    "Curated",
+    "Curation",
     "CurationRecord",
     "Cut",
     "Drift",
@@ -122,6 +128,7 @@ __all__ = [
     "Usage",
     "Watcher",
     "WireStamps",
+    "curate",
     "install",
     "lint",
     "plan_keep_alive",

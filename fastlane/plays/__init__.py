@@ -2,7 +2,8 @@
 
 from ._base import Play as Play, Stage as Stage, Watcher as Watcher
 from .connection import Connection as Connection
+from .curation import Curation as Curation
 from .encoding import Encoding as Encoding
 from .prompt_cache import PromptCache as PromptCache
 
-__all__ = ["Connection", "Encoding", "Play", "PromptCache", "Stage", "Watcher"]
+__all__ = ["Connection", "Curation", "Encoding", "Play", "PromptCache", "Stage", "Watcher"]

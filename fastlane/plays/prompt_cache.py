@@ -113,7 +113,7 @@ class PromptCache(Play):
             key=key,
             shards=shards,
         )
-        account = PromptAccount(self.memory, sighting, call.origin)
+        account = PromptAccount(self.memory, sighting, call.origin, name)
         call = call.replaced(body=body, changes=changes, optional=optional, prompt=account)
         # Marks are no part of what the model reads: what was seen of the prompt is as it was without them.
         return call if self.retention is None and not self.breakpoints else self._marked(call)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ._diagnostics import provider_reason
@@ -48,27 +47,25 @@ class PromptMemory:
 class PromptAccount:
     """What is to be expected of the provider's cache for one call, until the call is over."""
 
-    __slots__ = ("_learn", "_memory", "_origin", "_sighting")
+    __slots__ = ("_key_field", "_memory", "_origin", "_sighting")
 
     reason_of = staticmethod(provider_reason)
 
-    def __init__(
-        self, memory: PromptMemory, sighting: Sighting, origin: str, learn: Callable[[int], None] | None = None
-    ) -> None:
+    def __init__(self, memory: PromptMemory, sighting: Sighting, origin: str, key_field: str | None) -> None:
         self._memory = memory
         self._sighting = sighting
         self._origin = origin
-        self._learn = learn
+        self._key_field = key_field
 
     def refused(self, fields: tuple[str, ...]) -> None:
         """The provider refused these fields, which the play had added: no later call has them."""
         for field in fields:
             self._memory.refuse(self._origin, field)
+        if self._key_field in fields:
+            self._sighting.sent_without_key()
 
     def settle(
         self, usage: Usage, *, answered: bool, now_ns: int, provider_reason: str | None = None
     ) -> PromptCacheRecord:
         """The call is over, at `now_ns`; what its record says of the cache."""
-        if self._learn is not None and answered and usage.input_tokens:
-            self._learn(usage.input_tokens)
         return self._sighting.settle(usage, answered=answered, now_ns=now_ns, provider_reason=provider_reason)

@@ -281,6 +281,10 @@ async def test_a_call_whose_key_is_refused_is_sent_again_without_it_and_later_on
     assert [record.outcome for record in calls] == ["completed", "completed"]
     assert "sent again without prompt_cache_key" in calls[0].changes[-1]
     assert calls[1].changes == ()
+    seen_of = [record.prompt_cache for record in calls]
+    assert [one.key for one in seen_of if one is not None] == [None, None]
+    assert seen_of[1] is not None
+    assert seen_of[1].reusable_tokens > 1_024
 
 
 def test_an_error_that_does_not_name_the_key_is_the_applications(known: None, arguments: dict[str, Any]) -> None:

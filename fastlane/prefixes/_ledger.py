@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from .._call import Usage
     from ._report import PromptCacheReport
 
-# A segment of a line costs some 400 bytes beside its sketch, a beginning 120.
+# All together 25 MB at the very most, where conversations of messages of 500 characters were measured; a sketch takes a
+# quarter of a text's size, or less.
 _MOST_LINES = 1_000
 _MOST_SEGMENTS = 24_000
+_MOST_CHARACTERS = 30_000_000
 _MOST_USES = 24_000
 # Earlier prompts that are looked at when one departs, and families of which the latest is.
 _MOST_SHARING = 16
@@ -100,17 +102,23 @@ class Sighting:
 class Ledger:
     """What was sent of late, by hashes alone: thread-safe, bounded, and with no clock of its own.
 
-    Beyond `most_lines` conversations, or `most_segments` messages and tools in them, those that were not used for
-    longest are forgotten. With `explain_text` the texts themselves are kept too, in memory, and a drift shows them.
+    Beyond `most_lines` conversations, `most_segments` messages and tools in them, or `most_characters` of the text of
+    these, the conversations that were not used for longest are forgotten. With `explain_text` the texts themselves are
+    kept too, in memory, and a drift shows them.
     """
 
     def __init__(
-        self, *, explain_text: bool = False, most_lines: int = _MOST_LINES, most_segments: int = _MOST_SEGMENTS
+        self,
+        *,
+        explain_text: bool = False,
+        most_lines: int = _MOST_LINES,
+        most_segments: int = _MOST_SEGMENTS,
+        most_characters: int = _MOST_CHARACTERS,
     ) -> None:
         self._explain_text = explain_text
         # Held for microseconds: digests, sketches and differences are made outside.
         self._lock = threading.Lock()
-        self._lines = Lines(most_lines=most_lines, most_segments=most_segments)
+        self._lines = Lines(most_lines=most_lines, most_segments=most_segments, most_characters=most_characters)
         self._uses = Uses(_MOST_USES)
         self._families = Families()
         self._ratios = Ratios()

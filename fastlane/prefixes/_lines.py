@@ -119,10 +119,11 @@ class Trace(NamedTuple):
 class _Segment:
     """One segment that lines have, and the latest of them."""
 
-    __slots__ = ("count", "lines", "trace")
+    __slots__ = ("count", "lines", "size", "trace")
 
-    def __init__(self, trace: Trace | None) -> None:
+    def __init__(self, trace: Trace | None, size: int) -> None:
         self.count = 0
+        self.size = size
         self.lines: tuple[Line, ...] = ()
         self.trace = trace
 
@@ -155,11 +156,16 @@ class Uses:
 
 
 class Lines:
-    """The lines in the order of their last use, bounded in number and in segments, and found by their segments."""
+    """The lines in the order of their last use, bounded in every way, and found by their segments.
 
-    def __init__(self, *, most_lines: int, most_segments: int) -> None:
+    `most_characters` bounds the text that segments were sketched from, each counted once.
+    """
+
+    def __init__(self, *, most_lines: int, most_segments: int, most_characters: int) -> None:
         self._most_lines = most_lines
         self._most_segments = most_segments
+        self._most_characters = most_characters
+        self._characters_held = 0
         self._segments_held = 0
         self._by_end: OrderedDict[int, Line] = OrderedDict()
         self._index: dict[int, _Segment] = {}
@@ -227,7 +233,7 @@ class Lines:
     def add(self, line: Line, traces: Mapping[int, Trace]) -> None:
         """Remember a new line."""
         self._by_end[line.chain[-1]] = line
-        self._enter(line, line.outline.digests, traces)
+        self._enter(line, 0, traces)
         self._forget()
 
     def extend(self, line: Line, outline: Outline, chain: tuple[int, ...], traces: Mapping[int, Trace]) -> None:
@@ -243,7 +249,7 @@ class Lines:
         line.outline = outline
         line.chain = chain
         self._by_end[chain[-1]] = line
-        self._enter(line, outline.digests[before:], traces)
+        self._enter(line, before, traces)
         self._forget()
 
     def touch(self, line: Line) -> None:
@@ -256,14 +262,18 @@ class Lines:
         self._by_end.clear()
         self._index.clear()
         self._segments_held = 0
+        self._characters_held = 0
 
-    def _enter(self, line: Line, digests: tuple[int, ...], traces: Mapping[int, Trace]) -> None:
+    def _enter(self, line: Line, start: int, traces: Mapping[int, Trace]) -> None:
+        """Let a line be found by its segments from `start` on."""
         index = self._index
+        digests, sizes = line.outline.digests[start:], line.outline.sizes[start:]
         self._segments_held += len(digests)
-        for one in digests:
+        for one, size in zip(digests, sizes, strict=True):
             segment = index.get(one)
             if segment is None:
-                segment = index[one] = _Segment(traces.get(one))
+                segment = index[one] = _Segment(traces.get(one), size)
+                self._characters_held += size
             segment.count += 1
             lines = segment.lines
             if not lines:
@@ -279,12 +289,15 @@ class Lines:
             segment.count -= 1
             if not segment.count:
                 del index[one]
+                self._characters_held -= segment.size
             elif line in segment.lines:
                 segment.lines = tuple(other for other in segment.lines if other is not line)
 
     def _forget(self) -> None:
         while len(self._by_end) > 1 and (
-            len(self._by_end) > self._most_lines or self._segments_held > self._most_segments
+            len(self._by_end) > self._most_lines
+            or self._segments_held > self._most_segments
+            or self._characters_held > self._most_characters
         ):
             _, line = self._by_end.popitem(last=False)
             self._leave(line)

@@ -20,8 +20,10 @@ def line(*digests: int, seed: int = 1, used_ns: int = 0) -> Line:
     return Line(HERE, seed, row(*digests), chained(seed, digests), "family", used_ns)
 
 
-def lines_of(*all_lines: Line, most_lines: int = 10, most_segments: int = 1_000) -> Lines:
-    lines = Lines(most_lines=most_lines, most_segments=most_segments)
+def lines_of(
+    *all_lines: Line, most_lines: int = 10, most_segments: int = 1_000, most_characters: int = 1_000_000
+) -> Lines:
+    lines = Lines(most_lines=most_lines, most_segments=most_segments, most_characters=most_characters)
     for one in all_lines:
         lines.add(one, {})
     return lines
@@ -97,9 +99,23 @@ def test_lines_are_bounded_in_segments_but_the_latest_one_stays() -> None:
     assert not lines.knows(7)
 
 
+def test_lines_are_bounded_in_text_too_and_what_they_share_counts_once() -> None:
+    lines = lines_of(line(1, 2), line(1, 3), line(1, 4), most_characters=400)
+    assert len(lines) == 3
+
+    lines.add(line(1, 5), {})
+    assert len(lines) == 3
+    assert not lines.knows(2)
+
+    lines.clear()
+    for digest in range(10, 13):
+        lines.add(line(1, digest), {})
+    assert len(lines) == 3
+
+
 @given(st.lists(st.lists(st.integers(2, 9), min_size=1, max_size=6), max_size=30))
 def test_what_is_kept_of_a_segment_lives_as_long_as_a_line_that_has_it(rows: list[list[int]]) -> None:
-    lines = Lines(most_lines=4, most_segments=1_000)
+    lines = lines_of(most_lines=4)
     held: list[tuple[int, ...]] = []
     for digests in rows:
         new = line(*digests)

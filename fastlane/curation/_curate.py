@@ -88,7 +88,9 @@ def curate(
         return counts.message, overhead(counts, leading, tools)
 
     given = [_plain(index, message) for index, message in enumerate(messages)]
-    settings = Settings(marks, _memory, summarise, start, (marks, summarise, model, origin, count))
+    number_of_tools = len(tools) if tools is not None else 0
+    seed = (marks, summarise, model, origin, count, number_of_tools)
+    settings = Settings(marks, _memory, summarise, start, seed)
     result = curated("messages", given, settings)
     if result.messages is None:
         return Curated(messages, result.record)

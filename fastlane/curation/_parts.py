@@ -99,35 +99,18 @@ def _string(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-class Pending:
-    """Which calls still wait for their results, message by message."""
-
-    def __init__(self, waiting: frozenset[str] = frozenset()) -> None:
-        self.waiting = waiting
-
-    def take(self, part: Part) -> None:
-        """Take note of the next message."""
-        if part.calls:
-            self.waiting |= {call.call_id for call in part.calls}
-        elif part.kind == "result":
-            if self.waiting:
-                self.waiting -= {part.result_of or ""}
-        elif part.kind != "answer" and self.waiting:
-            # Whoever goes on talking has given up waiting.
-            self.waiting = frozenset()
-
-
 def pieces_of(parts: Sequence[Part]) -> list[Piece]:
     """Return the pieces of a conversation, in order; together they are all of it."""
     starts: list[int] = []
     kinds: list[PartKind] = []
     piece_of_call: dict[str, int] = {}
-    pending = Pending()
+    # Which calls still wait for their results.
+    waiting: set[str] = set()
     for index, part in enumerate(parts):
         before: PartKind | None = kinds[-1] if kinds else None
         inside = False
         if part.kind == "answer":
-            inside = before == "answer" and (bool(pending.waiting) or parts[index - 1].kind == "answer")
+            inside = before == "answer" and (bool(waiting) or parts[index - 1].kind == "answer")
         elif part.kind == "result":
             owner = piece_of_call.get(part.result_of or "")
             inside = owner is not None
@@ -141,7 +124,12 @@ def pieces_of(parts: Sequence[Part]) -> list[Piece]:
             kinds.append("other" if part.kind == "result" else part.kind)
         for call in part.calls:
             piece_of_call[call.call_id] = len(starts) - 1
-        pending.take(part)
+            waiting.add(call.call_id)
+        if part.kind == "result":
+            waiting.discard(part.result_of or "")
+        elif part.kind != "answer":
+            # Whoever goes on talking has given up waiting.
+            waiting.clear()
     ends = [*starts[1:], len(parts)]
     return [Piece(start, end, kind) for start, end, kind in zip(starts, ends, kinds, strict=True)]
 

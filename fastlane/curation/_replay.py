@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .._prompt_records import Cut
 from ._batch import Batch, Change, Count, Marks
-from ._parts import Part, Pending, read_part
+from ._parts import Part, read_part
 
 Summarise = Callable[[list[Any]], str]
 """Returns what is to be kept of messages that are left out."""
@@ -53,8 +53,6 @@ class State(NamedTuple):
     count: Count
     """What the conversation's tokens are counted with, to its end: another ratio would move its cuts."""
     changes: Mapping[int, Change] = {}
-    waiting: frozenset[str] = frozenset()
-    """Calls that have no result yet."""
     orphaned: frozenset[str] = frozenset()
     """Calls that were left out before their results came."""
     point: int = 0
@@ -164,24 +162,17 @@ def replay(
     if not new:
         return Replayed(state, None if known is None else len(known.sizes))
     cutting = _Cutting(settings, messages, stable)
-    sizes, total, pending = list(state.sizes), state.total, Pending(state.waiting)
+    sizes, total = list(state.sizes), state.total
     for message in new:
-        part = read_part(message)
-        pending.take(part)
         sizes.append(state.count(message))
         if state.orphaned:
-            state = _without_orphan(state, part, len(sizes) - 1, sizes[-1])
+            state = _without_orphan(state, read_part(message), len(sizes) - 1, sizes[-1])
         total += sizes[-1] if len(sizes) - 1 not in state.changes else 0
-        # Between a call and its result nobody sends anything, and nothing can be cut.
-        if total > settings.marks.high and not pending.waiting:
+        if total > settings.marks.high:
             state = cutting.cut(state, sizes, total, chain[len(sizes)])
             total = state.total
-    state = state._replace(sizes=tuple(sizes), total=total, waiting=pending.waiting)
-    if total > settings.marks.high and pending.waiting:
-        # A history that no provider takes, but a budget is a budget. It is not remembered: the rest is yet to come.
-        state = cutting.cut(state, sizes, total, chain[-1])
-    else:
-        settings.memory.remember(chain[-1], state)
+    state = state._replace(sizes=tuple(sizes), total=total)
+    settings.memory.remember(chain[-1], state)
     return Replayed(state, None if known is None else len(known.sizes))
 
 
@@ -213,7 +204,7 @@ class _Cutting:
             messages, parts[:there], sizes, self._stable, state.changes, total, settings.marks, state.count
         ).run()
         if batch.changes == state.changes:
-            return state._replace(total=batch.total)
+            return self._fitting(state._replace(total=batch.total), there)
         cut = state._replace(
             sizes=tuple(sizes),
             total=batch.total,
@@ -223,9 +214,20 @@ class _Cutting:
             batches=state.batches + 1,
             failure=None,
         )
-        if settings.summarise is None or not batch.dropped:
-            return cut
-        return _summed_up(settings, cut, messages, batch.dropped, key)
+        if settings.summarise is not None and batch.dropped:
+            cut = _summed_up(settings, cut, messages, batch.dropped, key)
+        return self._fitting(cut, there)
+
+    def _fitting(self, state: State, there: int) -> State:
+        """A state without its summary, where that is what does not fit."""
+        if state.summary is None or state.total <= self._settings.marks.high:
+            return state
+        changes = {
+            index: Change("turn", None, change.tokens, there) if change.kind == "summarised" else change
+            for index, change in state.changes.items()
+        }
+        total = state.total - state.summary.tokens
+        return state._replace(summary=None, total=total, changes=changes, point=there, failure="TooLong")
 
 
 def _summed_up(

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 from openai.types.chat import ChatCompletionMessage
 
 from fastlane import _tokens
 from fastlane._exceptions import ConfigurationError
 from fastlane.curation import curate
+from fastlane.curation._curate import overhead
 
 Messages = list[dict[str, Any]]
 LONG = "\n".join(f"line {number} of a long output" for number in range(40))
@@ -135,6 +137,14 @@ def test_the_earlier_of_two_equal_or_nearly_equal_outputs_goes(later: str) -> No
     messages = [user("?"), *step("1", name="a"), *step("2", name="b", output=later), *END]
 
     assert kinds(messages, size(messages) - 1, low=size(messages) - 2) == {"messages[2]": "duplicate"}
+
+
+def test_outputs_of_which_half_is_the_same_are_no_copies() -> None:
+    half = text(30, "the same")
+    one, other = (f"{half}\n{text(30, name)}" for name in ("this one", "that one"))
+    messages = [user("?"), *step("1", name="a", output=one), *step("2", name="b", output=other), *END]
+
+    assert kinds(messages, size(messages) - 1, low=size(messages) - 2) == {"messages[2]": "stubbed"}
 
 
 def test_one_line_of_json_is_compared_in_parts() -> None:
@@ -314,19 +324,29 @@ def test_what_is_learnt_of_a_model_moves_no_cut_of_a_conversation_that_has_begun
     assert other.record.tokens_before > 1.9 * before.record.tokens_before
 
 
-def test_a_clock_in_the_instructions_moves_no_cut() -> None:
+def test_a_clock_in_the_instructions_makes_no_other_conversation() -> None:
     messages = [user("Solve this.")]
     for number in range(8):
         messages += step(str(number), name=f"tool{number}", output=text(30, f"{number}"))
 
-    first, second = (
-        curate([{"role": "system", "content": f"It is {time}."}, *messages], 800, model="clock")
-        for time in ("9:59", "10:00")
-    )
+    try:
+        first = curate([{"role": "system", "content": "It is 9:59."}, *messages], 800, model="clock")
+        _tokens.learn("", "clock", estimated=1_000, input_tokens=2_000)
+        second = curate([{"role": "system", "content": "It is 10:00."}, *messages], 800, model="clock")
+    finally:
+        _tokens.forget()
 
     assert first.record.cuts
     assert first[1:] == second[1:]
-    assert second.record.new_cuts == 0
+    assert second.record.tokens_before == first.record.tokens_before
+
+
+@given(st.integers(0, 23), st.integers(0, 59))
+def test_a_clock_in_the_instructions_moves_no_cut_in_another_process_either(hour: int, minute: int) -> None:
+    counts = _tokens.counter(None)
+    now, then = ({"role": "system", "content": f"It is {time}."} for time in (f"{hour}:{minute}", "0:0"))
+
+    assert overhead(counts, [now], None) == overhead(counts, [then], None) >= counts.message(now)
 
 
 # Summaries
@@ -337,6 +357,16 @@ def long_talk(turns: int) -> Messages:
     for number in range(turns):
         made += [user(f"question {number} " + "x" * 100), says(f"answer {number} " + "y" * 100)]
     return [*made, user("last")]
+
+
+def test_a_summary_that_does_not_fit_is_left_out() -> None:
+    messages = [user("old " * 300), says("yes"), user("a " * 300), says("yes"), user("b " * 300)]
+    assert 250 < size(messages[2:]) < 400
+
+    curated = curate(messages, 400, count=tokens, summarise=lambda left_out: "short " * 40)
+
+    assert curated == messages[2:]
+    assert curated.summary_failure == "TooLong"
 
 
 def test_what_is_left_out_is_summed_up_once_for_each_cut() -> None:

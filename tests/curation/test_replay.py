@@ -11,7 +11,7 @@ from fastlane.curation import _replay
 from fastlane.curation._batch import Marks
 from fastlane.curation._conversation import Result, Settings, curated
 from fastlane.curation._parts import Piece, pieces_of, read_part, turns_of
-from fastlane.curation._replay import Memory
+from fastlane.curation._replay import Memory, State
 from fastlane.curation._stub import STUB
 
 
@@ -52,6 +52,16 @@ def test_what_is_remembered_is_bounded_and_forgetting_changes_nothing(monkeypatc
     assert sum(len(state.sizes) for state in memory._states.values()) == memory._messages <= 200
 
 
+def test_what_is_remembered_twice_counts_once() -> None:
+    memory = Memory()
+    state = State((1, 2, 3), 0, 6, count)
+
+    memory.remember(1, state)
+    memory.remember(1, state)
+
+    assert memory._messages == 3
+
+
 def test_threads_that_send_the_same_conversations_at_once_send_the_same() -> None:
     alone = {name: sent(grown(name, Memory(), lambda left_out: f"{len(left_out)} left out")) for name in "abc"}
     memory = Memory()
@@ -74,6 +84,52 @@ def test_a_conversation_that_takes_another_way_is_cut_by_itself() -> None:
     assert (
         curated("messages", other, settings(memory)).messages == curated("messages", other, settings(Memory())).messages
     )
+
+
+def test_a_result_whose_call_was_left_out_before_it_came_is_left_out_too() -> None:
+    memory = Memory()
+    waiting = [calls("late"), *talk("talk", 20)]
+    whole = [*waiting, SAYS, result("late"), USER]
+
+    cut = curated("messages", waiting, settings(memory))
+    after = curated("messages", whole, settings(memory))
+    again = curated("messages", [*whole, SAYS, calls("late"), result("late")], settings(memory))
+
+    assert cut.messages is not None
+    assert calls("late") not in cut.messages
+    assert after.messages == [*cut.messages, SAYS, USER]
+    assert after.record.new_cuts == 0
+    assert again.messages == [*after.messages, SAYS, calls("late"), result("late")]
+
+
+def test_what_the_caller_keeps_stable_is_not_shortened_even_where_it_comes_twice() -> None:
+    pasted = {"role": "user", "content": "pasted " * 200}
+    messages = [pasted, SAYS, pasted, SAYS, *talk("talk", 3)]
+
+    assert curated("messages", messages, settings(Memory())).messages != messages
+    assert curated("messages", messages, settings(Memory()), stable=[0]).messages[0] is pasted  # type: ignore[index]
+
+
+def test_what_is_not_known_is_kept_with_the_pair_that_it_stands_in() -> None:
+    call = {"type": "function_call", "call_id": "a", "name": "run", "arguments": "{}"}
+    unknown = {"type": "item_reference", "id": "msg_1"}
+    output = {"type": "function_call_output", "call_id": "a", "output": "done"}
+
+    sent = curated("input", [call, unknown, output, *talk("talk", 20)], settings(Memory())).messages
+
+    assert sent is not None
+    assert sent[:3] == [call, unknown, output]
+
+
+def test_a_question_that_came_while_a_tool_was_at_work_is_kept_with_its_turn() -> None:
+    long = {**result("a"), "content": "done " * 400}
+    steps = [message for number in range(9) for message in (calls(f"{number}"), {**long, "tool_call_id": f"{number}"})]
+    asked = {"role": "user", "content": "And the other one?"}
+
+    sent = curated("messages", [USER, calls("a"), asked, long, *steps], settings(Memory())).messages
+
+    assert sent is not None
+    assert sent[:3] == [USER, calls("a"), asked]
 
 
 def test_no_text_of_a_message_is_remembered() -> None:
@@ -126,6 +182,13 @@ def test_a_result_that_comes_late_holds_together_what_lies_between() -> None:
         (0, 1, "user"),
         (1, 5, "answer"),
         (5, 6, "user"),
+    ]
+
+
+def test_calls_that_are_made_while_others_wait_belong_to_the_same_step() -> None:
+    assert spans(of(calls("a", "b"), result("a"), calls("c"), result("b"), result("c"), SAYS)) == [
+        (0, 5, "answer"),
+        (5, 6, "answer"),
     ]
 
 

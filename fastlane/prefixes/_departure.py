@@ -162,9 +162,10 @@ def _broken(
     if place == min(len(old.digests), len(new.digests)):
         return None
     goes_on = len(new.digests) > len(old.digests)
-    shared, share, count = _later(old, new, place)
+    leads = place < min(old.leading, new.leading)
+    shared, share, count = _later(old, new, place, leads=leads)
     telling = count > 1 or shared >= _TELLING
-    if place < min(old.leading, new.leading):
+    if leads:
         # Everything that was said is said again, or what differs is the same text edited.
         follows = telling and share >= _SIMILAR and (count > 1 or goes_on)
         alike = False if follows else _similar(old, place, new, place, values, trace) >= _SIMILAR
@@ -180,7 +181,7 @@ def _broken(
         return _departed(found, one, attributes, related=related)
     is_last = place == len(new.digests) - 1
     drifts = (telling and share >= _SHARED) or (
-        goes_on and not is_last and _similar(old, place, new, place, values, trace) >= _SIMILAR
+        (telling or goes_on) and not is_last and _similar(old, place, new, place, values, trace) >= _SIMILAR
     )
     found = _difference(old, new, values, trace) if drifts else None
     return None if found is None else _departed(found, one, attributes, related=True)
@@ -244,8 +245,11 @@ def _first_message(outline: Outline) -> int:
     return start
 
 
-def _later(old: Outline, new: Outline, place: int) -> tuple[int, float, int]:
-    """What two prompts have in common from a place on: characters, their share of what could be, and segments."""
+def _later(old: Outline, new: Outline, place: int, *, leads: bool) -> tuple[int, float, int]:
+    """What two prompts have in common from a place on: characters, their share of what could be, and segments.
+
+    A long text before the same short question is another prompt. Instructions are longer than what is said at first.
+    """
     olds, news = set(old.digests[place:]), set(new.digests[place:])
     both = olds & news
     if not both:
@@ -256,7 +260,7 @@ def _later(old: Outline, new: Outline, place: int) -> tuple[int, float, int]:
     rests = []
     for rest in (ahead, behind):
         first, size = rest[0]
-        rests.append(sum(one for _, one in rest) - (0 if first in both else size))
+        rests.append(sum(one for _, one in rest) - (size if leads and first not in both else 0))
     return shared, min(1.0, shared / max(1, min(rests))), sum(one in both for one, _ in ahead)
 
 

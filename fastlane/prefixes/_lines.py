@@ -30,6 +30,8 @@ _PARAMETERS = (
 _NESTED = (("reasoning", "effort"), ("text", "verbosity"))
 # With one of these, most of the prompt is the provider's own record of the conversation, which nobody sees here.
 _ELSEWHERE = ("previous_response_id", "conversation")
+_NAMES = frozenset({*_PARAMETERS, *(name for name, _ in _NESTED)})
+_ABSENT = frozenset({*_ELSEWHERE, "prompt"})
 
 
 class Attributes(NamedTuple):
@@ -55,6 +57,8 @@ def attributes_of(
     origin: str, endpoint: str, model: str | None, body: Mapping[str, Any], key: str | None
 ) -> Attributes:
     """Read from a body what the provider keeps caches apart by. Never raises."""
+    if key is None and _NAMES.isdisjoint(body):
+        return Attributes(origin, endpoint, model, ())
     parameters = [(name, _plain(value)) for name in _PARAMETERS if (value := body.get(name)) is not None]
     for name, inner in _NESTED:
         value = body.get(name)
@@ -67,6 +71,8 @@ def attributes_of(
 
 def lies_elsewhere(body: Mapping[str, Any]) -> bool:
     """Whether most of the prompt is not in the body: a chained answer, a stored conversation, a stored template."""
+    if _ABSENT.isdisjoint(body):
+        return False
     return any(body.get(name) is not None for name in _ELSEWHERE) or isinstance(body.get("prompt"), Mapping)
 
 

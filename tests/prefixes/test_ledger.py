@@ -364,6 +364,30 @@ def test_a_conversation_that_branches_is_no_drift(branch: Any) -> None:
     assert provider.call(turns(4)).drift is None
 
 
+def test_another_document_before_the_same_question_is_no_drift() -> None:
+    provider = Provider()
+    question = {"role": "user", "content": "Say in three sentences what the text above is about."}
+    for letter in "abcdef":
+        document = {"role": "user", "content": " ".join(f"{letter}{word}{letter}" for word in range(300))}
+        assert provider.call([SYSTEM, document, question]).drift is None
+
+
+def test_a_clock_in_a_tools_output_is_named_though_little_was_said_after_it() -> None:
+    provider = Provider()
+    lookup = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    calling = {"role": "assistant", "content": None, "tool_calls": [lookup]}
+
+    def asked(clock: str) -> list[Any]:
+        output = "All flights of the day, " + clock + ": " + ", ".join(f"flight {number}" for number in range(200))
+        return [*turns(1), calling, {"role": "tool", "tool_call_id": "call_1", "content": output}, said("user", "so")]
+
+    provider.call(asked("10:04:33"))
+    drift = provider.call([*asked("10:07:15"), said("assistant", "yes"), said("user", "really")]).drift
+
+    assert drift is not None
+    assert (drift.kind, drift.path) == ("timestamp", "messages[3].content")
+
+
 TITLE = {"role": "system", "content": "Name this conversation in three words. Write nothing else, and no full stop."}
 
 

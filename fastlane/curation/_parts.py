@@ -104,13 +104,11 @@ def pieces_of(parts: Sequence[Part]) -> list[Piece]:
     starts: list[int] = []
     kinds: list[PartKind] = []
     piece_of_call: dict[str, int] = {}
-    # Which calls still wait for their results.
-    waiting: set[str] = set()
     for index, part in enumerate(parts):
         before: PartKind | None = kinds[-1] if kinds else None
         inside = False
         if part.kind == "answer":
-            inside = before == "answer" and (bool(waiting) or parts[index - 1].kind == "answer")
+            inside = before == "answer" and parts[index - 1].kind == "answer"
         elif part.kind == "result":
             owner = piece_of_call.get(part.result_of or "")
             inside = owner is not None
@@ -124,12 +122,6 @@ def pieces_of(parts: Sequence[Part]) -> list[Piece]:
             kinds.append("other" if part.kind == "result" else part.kind)
         for call in part.calls:
             piece_of_call[call.call_id] = len(starts) - 1
-            waiting.add(call.call_id)
-        if part.kind == "result":
-            waiting.discard(part.result_of or "")
-        elif part.kind != "answer":
-            # Whoever goes on talking has given up waiting.
-            waiting.clear()
     ends = [*starts[1:], len(parts)]
     return [Piece(start, end, kind) for start, end, kind in zip(starts, ends, kinds, strict=True)]
 

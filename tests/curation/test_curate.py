@@ -140,7 +140,7 @@ def test_the_earlier_of_two_equal_or_nearly_equal_outputs_goes(later: str) -> No
 
 
 def test_outputs_of_which_half_is_the_same_are_no_copies() -> None:
-    half = text(30, "the same")
+    half = text(30, "the very same")
     one, other = (f"{half}\n{text(30, name)}" for name in ("this one", "that one"))
     messages = [user("?"), *step("1", name="a", output=one), *step("2", name="b", output=other), *END]
 
@@ -367,6 +367,27 @@ def test_a_summary_that_does_not_fit_is_left_out() -> None:
 
     assert curated == messages[2:]
     assert curated.summary_failure == "TooLong"
+
+
+def test_a_summary_stays_until_a_better_one_or_something_that_must_stay_needs_its_place() -> None:
+    told = iter(["first " * 20, "second " * 120, "third " * 20])
+
+    def summarise(left_out: Messages) -> str:
+        return next(told)
+
+    def after(*messages: dict[str, Any]) -> Any:
+        return curate(messages, 400, keep_turns=1, count=tokens, summarise=summarise)
+
+    old = [user("old " * 300), says("yes"), user("a " * 600)]
+    more = [*old, says("yes"), user("b " * 400)]
+    most = [*more, says("yes"), user("c " * 700)]
+
+    assert [message["content"][:20] for message in after(*old)] == ["[Summary of earlier ", "a a a a a a a a a a "]
+    assert after(*more)[0]["content"].endswith("first " * 20)
+    assert after(*more).summary_failure == "TooLong"
+    assert after(*most) == [most[-1]]
+    assert after(*most).summary_failure == "TooLong"
+    assert {cut.kind for cut in after(*most).record.cuts} == {"turn"}
 
 
 def test_what_is_left_out_is_summed_up_once_for_each_cut() -> None:

@@ -154,7 +154,10 @@ class PromptCache(Play):
         key = self.key if isinstance(self.key, str) else stable_key(call.endpoint, call.body, call.placements)
         limit = self.requests_per_key_per_minute or rules.requests_per_key_per_minute or _UNLIMITED
         session = session_of(call.endpoint, call.body, call.placements)
-        return name, *self.memory.governor.shard(key, session, call.issued_ns, limit_per_minute=limit)
+        # The limit is the provider's: what goes to another with the same prompt does not count.
+        counted = f"{call.origin} {key}"
+        shard = self.memory.governor.shard(counted, session, call.issued_ns, limit_per_minute=limit)
+        return name, shard.key[len(call.origin) + 1 :], shard.shards
 
 
 def _arranged(call: Call, name: str) -> Call:

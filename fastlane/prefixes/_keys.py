@@ -27,7 +27,9 @@ _MOST_KNOWN = 8_192
 
 # A word with a digit in it: times, dates, counters, UUIDs, hexadecimal and base64 values. The look-behind keeps it
 # linear, since a word is tried from its beginning alone.
-_WITH_DIGIT = re.compile(r"(?<![A-Za-z_+/=-])[A-Za-z_+/=-]*+\d[A-Za-z_\d+/=-]*+")
+_WITH_LONG_LINE = 512
+_SENTENCES = re.compile(r"(?<=[.!?;]) ")
+_DIGIT = re.compile(r"(?<![A-Za-z_+/=-])[A-Za-z_+/=-]*+\d[A-Za-z_\d+/=-]*+")
 # What stands beside the digits of a date, as it is written, with and without what follows it. A set is several times
 # cheaper than an expression that looks for them.
 _NAMES = (
@@ -180,7 +182,7 @@ def _head(texts: Sequence[str], characters: int | None) -> Iterator[bytes]:
     """Digests of the lines of some texts, up to so many characters of those that are not volatile."""
     left = characters
     for text in texts:
-        for line in (text if characters is None else text[:_MOST_CHARACTERS]).splitlines():
+        for line in _lines_in(text if characters is None else text[:_MOST_CHARACTERS]):
             digest, size = _line(line, characters)
             if size:
                 yield digest
@@ -188,6 +190,15 @@ def _head(texts: Sequence[str], characters: int | None) -> Iterator[bytes]:
                 left -= size
                 if left <= 0:
                     return
+
+
+def _lines_in(text: str) -> Iterator[str]:
+    """The lines of a text; of a long line its sentences, of which only the one with a clock is new in each call."""
+    for line in text.splitlines():
+        if len(line) > _LONG_LINE:
+            yield from _SENTENCES.split(line)
+        else:
+            yield line
 
 
 def _line(line: str, characters: int | None) -> _Line:

@@ -27,9 +27,7 @@ _MOST_KNOWN = 8_192
 
 # A word with a digit in it: times, dates, counters, UUIDs, hexadecimal and base64 values. The look-behind keeps it
 # linear, since a word is tried from its beginning alone.
-_WITH_LONG_LINE = 512
-_SENTENCES = re.compile(r"(?<=[.!?;]) ")
-_DIGIT = re.compile(r"(?<![A-Za-z_+/=-])[A-Za-z_+/=-]*+\d[A-Za-z_\d+/=-]*+")
+_WITH_DIGIT = re.compile(r"(?<![A-Za-z_+/=-])[A-Za-z_+/=-]*+\d[A-Za-z_\d+/=-]*+")
 # What stands beside the digits of a date, as it is written, with and without what follows it. A set is several times
 # cheaper than an expression that looks for them.
 _NAMES = (
@@ -44,6 +42,8 @@ _CALENDAR = frozenset(
     for written in (name, name.lower(), name.upper())
     for behind in ("", ",", ".", ";")
 )
+_LONG_LINE = 512
+_SENTENCES = re.compile(r"(?<=[.!?;]) ")
 _DIGIT = re.compile(r"\d")
 _WORD = re.compile(r"[^\W\d_]+")
 

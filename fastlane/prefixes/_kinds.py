@@ -143,15 +143,15 @@ class _Case:
         return self.grown != spaces and abs(spaces) <= 2 and self.grown == 0
 
     def _digits(self) -> tuple[DriftKind, int]:
-        first, last = self.first, self.last
+        first = self.first
         found = self._found()
         numbers = self._numbers()
         counted = self._counted(numbers, found)
         if counted:
             return counted
-        if not self.grown:
-            # Digits took the places of digits.
-            first = next((at for at in range(first, last) if self.text[at].isdigit()), first)
+        if not numbers:
+            # A number was taken away.
+            return "changed_text", first
         touched = [one for one in found if one.start <= first + self._slack and one.end > first]
         for kind in _VALUES:
             if any(one.kind == kind and one.end > first for one in touched):
@@ -239,6 +239,9 @@ class _Case:
         if one.kind == "timestamp":
             # Letters changed, and not alone: those of a calendar have been tried one by one.
             return any(each.isalpha() for each in inside) and any(each.isdigit() for each in inside)
+        if one.kind == "uuid" and not self.grown and 2 * len(inside) >= self.last - self.first:
+            # Those of version 1 or 7 that follow each other differ in a few digits.
+            return True
         # A random value changes as a whole, save for what it may have by chance, or a name that it begins with.
         if self.last < one.end - _ALIKE or (one.kind == "uuid" and self.first > one.start + _ALIKE):
             return False

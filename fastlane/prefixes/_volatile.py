@@ -41,12 +41,12 @@ _CLOCK = (
 _ORDINAL = r"\d{1,2}(?:st|nd|rd|th|\.|er|º)?"
 _NUMERIC_DATE = (
     rf"{_YEAR}-\d\d?-\d\d?|{_YEAR}/\d\d?/\d\d?|{_YEAR}\.\d\d\.\d\d|\d\d?/\d\d?/(?:\d{{4}}|\d\d)\b|\d\d?-\d\d?-{_YEAR}"
-    rf"|\d\d?\.\s?\d\d?\.\s?{_YEAR}|{_YEAR}-W\d\d(?:-\d)?|\d{{4}}年\d\d?月\d\d?日|\d\d?/{_MONTH}/{_YEAR}"
+    rf"|\d\d?\.\s?\d\d?\.\s?{_YEAR}|[0-3]\d\.[01]\d\.\d\d(?![\d.])|{_YEAR}-W\d\d(?:-\d)?|{_YEAR}-(?:0[1-9]|1[0-2]|[0-3]\d\d)(?![\d-])|\d{{4}}年\d\d?月\d\d?日|\d\d?/{_MONTH}/{_YEAR}"
     rf"|{_YEAR}-{_MONTH}-\d\d?|\d\d?-{_MONTH}-(?:{_YEAR}|\d\d)\b"
 )
 _DATE = (
     rf"(?:{_DAY}\.?,?\s+(?:the\s)?)?(?:{_NUMERIC_DATE}"
-    rf"|{_ORDINAL}\s(?:of\s|de\s)?{_MONTH}\b\.?(?:,?\s(?:de\s)?{_YEAR})?"
+    rf"|{_ORDINAL}\s(?:of\s|de\s)?{_MONTH}\b\.?(?:,?\s(?:de\s)?{_YEAR}|\s\d\d(?=\s\d\d?:))?"
     rf"|{_MONTH}\b\.?\s{{1,2}}{_ORDINAL}\b(?!:)(?:,?\s{_YEAR})?(?:\s+at\b)?"
     rf"|{_MONTH}\b\.?,?\s{_YEAR})"
 )
@@ -69,7 +69,7 @@ _TIME = (
     rf"|(?:{_DAY},?\s(?:at\s)?)?(?:{_CLOCK})|{_AGO}|{_COMPACT}|{_EPOCH})"
 )
 _TIMESTAMP = re.compile(rf"(?<![\w.]){_TIME}(?![A-Za-z0-9])", re.IGNORECASE)
-_GLUED_TIMESTAMP = re.compile(rf"(?<!\d){_TIME}(?!\d)".replace(r"\b", ""), re.IGNORECASE)
+_GLUED_TIMESTAMP = re.compile(rf"(?<!\d)(?<!\d\.){_TIME}(?!\d)".replace(r"\b", ""), re.IGNORECASE)
 # A lone name: enough where this very word is known to have changed, too little to be called volatile by itself.
 _CALENDAR = re.compile(
     rf"(?:{_DAY}|{_MONTH}|today|yesterday|tomorrow|tonight|midnight|noon|(?:this\s)?(?:morning|afternoon|evening)"

@@ -177,7 +177,7 @@ def _broken(count: int) -> int:
     return broken
 
 
-def _cpu_us(conversation: Sequence[dict[str, Any]], rounds: int) -> tuple[float, float]:
+def _cpu_us(conversation: Sequence[dict[str, Any]], rounds: int) -> tuple[float, Figure]:
     """Median CPU microseconds of planning a call: of a history one turn longer than before, and of one that is cut."""
     grown: list[float] = []
     cut: list[float] = []
@@ -199,7 +199,7 @@ def _cpu_us(conversation: Sequence[dict[str, Any]], rounds: int) -> tuple[float,
                 cut.append(taken)
             elif abs(len(prompt) - _CPU_MESSAGES) <= 10:
                 grown.append(taken)
-    return median(grown).value, median(cut).value if cut else float("nan")
+    return median(grown).value, median(cut).value if cut else None
 
 
 def _share(lasts: Sequence[_Last]) -> float:

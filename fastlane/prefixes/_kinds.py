@@ -168,12 +168,12 @@ class _Case:
         """The number that stood there before, where it is found by counting."""
         grown = self.alignment.new_end - self.alignment.old_end
         for start, end in numbers:
+            if any(one.start <= start and end <= one.end and one.kind in _VALUES for one in found):
+                # Part of a time or an identifier, which it is whether it can be counted or not.
+                continue
             for guess in _numbers(self.text[start:end]):
                 if len(guess) == end - start - grown and self._was(start, end, guess):
-                    at = start + _common(guess, self.text[start:end])
-                    inside = {one.kind for one in found if one.start <= at <= one.end}
-                    kinds = (kind for kind in _VALUES if kind in inside)
-                    return next(kinds, self._year(start, end) or "counter"), at
+                    return self._year(start, end) or "counter", start + _common(guess, self.text[start:end])
         return None
 
     def _year(self, start: int, end: int) -> DriftKind | None:

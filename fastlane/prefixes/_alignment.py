@@ -91,12 +91,9 @@ def _from_the_end(known: bytes, data: bytes, old_size: int, block: int, start: i
         return old_size, len(data)
     placed = tags(data[first * block + shift :], block)
     count = blocks - first
-    same = 0
-    while (
-        same < count
-        and placed[2 * (count - same - 1) : 2 * (count - same)] == known[2 * (blocks - same - 1) : 2 * (blocks - same)]
-    ):
-        same += 1
+    # The highest bit that differs stands in the last block that does.
+    apart = int.from_bytes(placed, "little") ^ int.from_bytes(known[2 * first :], "little")
+    same = count - -(-apart.bit_length() // 16)
     if not same:
         return old_size, len(data)
     old_end = (blocks - same) * block

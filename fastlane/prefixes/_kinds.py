@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fastlane._prompt_records import DriftKind
 from fastlane.prefixes._alignment import Alignment, align
-from fastlane.prefixes._sketch import facts, leaf_hash, tags, unpack
+from fastlane.prefixes._sketch import facts, leaf_hash, tags, unpack, whole_hash
 from fastlane.prefixes._volatile import (
     SEPARATORS,
     Volatile,
@@ -286,7 +286,7 @@ class _Case:
         # A block is 16 bits, and hundreds of guesses are tried: the whole text has to be met, unless it changed
         # elsewhere as well.
         if alignment.is_single or alignment.old_end - alignment.start <= block:
-            return leaf_hash(self.text[:first_character] + guess + self.text[last_character:]) == alignment.old.whole
+            return whole_hash(self.text[:first_character] + guess + self.text[last_character:]) == alignment.old.whole
         return True
 
 

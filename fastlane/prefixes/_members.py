@@ -7,8 +7,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fastlane._prompt_records import DriftKind
+from fastlane.prefixes._alignment import align
 from fastlane.prefixes._kinds import Change, short_change, text_change
-from fastlane.prefixes._sketch import ARRAYS, OBJECTS, Leaf, Sketch, below, paths, record, walk
+from fastlane.prefixes._sketch import (
+    ARRAYS,
+    OBJECTS,
+    PARENT_AT,
+    PATH_AT,
+    PATH_BITS,
+    VALUE_BITS,
+    Leaf,
+    Sketch,
+    below,
+    paths,
+    record,
+    walk,
+)
 
 # Names that are tried for a member that is gone, beside those that still stand somewhere in the segment.
 _USUAL = (
@@ -45,7 +59,7 @@ def member_change(old: Sketch, value: Any, otherwise: DriftKind) -> MemberChange
         at += 1
     before = sum(_size(member) + 8 for _, _, member in found[:at])
     if at == len(new) == len(old.leaves):
-        # Alike in 32 bits of every value, and yet another digest: another type of key, or chance.
+        # Alike in 24 bits of every value, and yet another digest: another type of key, or chance.
         return MemberChange(otherwise, "", None, 0, 1.0)
     share = _share(old, new, found)
     if len(new) == len(old.leaves) and sorted(new) == sorted(old.leaves):
@@ -54,7 +68,7 @@ def member_change(old: Sketch, value: Any, otherwise: DriftKind) -> MemberChange
         # A container that was empty has got a member, or has lost its only one.
         way = ways[at + 1] if found[at][2] else _gone(found, ways, at, old.leaves[at + 1])
         return MemberChange(otherwise, _written(way), None, before, share)
-    if at < most and new[at] >> 48 == old.leaves[at] >> 48:
+    if at < most and new[at] >> PATH_AT == old.leaves[at] >> PATH_AT:
         change = _change(old, at, found[at][2])
         kind = otherwise if change.kind == "changed_text" else change.kind
         if otherwise == "changed_tool" and not isinstance(found[at][2], str):
@@ -74,8 +88,8 @@ def segment_share(old: Sketch, value: Any) -> float:
 
 def _filled_or_emptied(old: int, new: int) -> bool:
     """Whether one is a container with members and the other the same container without any."""
-    kinds = {old & 0xFFFF_FFFF, new & 0xFFFF_FFFF}
-    return old >> 48 == new >> 48 and kinds in (OBJECTS, ARRAYS)
+    kinds = {old & VALUE_BITS, new & VALUE_BITS}
+    return old >> PATH_AT == new >> PATH_AT and kinds in (OBJECTS, ARRAYS)
 
 
 def _change(old: Sketch, at: int, value: Any) -> Change:
@@ -85,13 +99,13 @@ def _change(old: Sketch, at: int, value: Any) -> Change:
                 return text_change(sketched, value)
     elif isinstance(value, Mapping | list | tuple):
         return Change("changed_text", None, 0.0)
-    return short_change(old.leaves[at] & 0xFFFF_FFFF, value)
+    return short_change(old.leaves[at] & VALUE_BITS, value)
 
 
 def _share(old: Sketch, new: list[int], found: list[tuple[int, int, Any]]) -> float:
     """The same values at the same paths, and of texts at the same path as much as is the same."""
     known = Counter(old.leaves)
-    sketched = {old.leaves[index] >> 48: text for index, text in old.texts}
+    sketched = {old.leaves[index] >> PATH_AT: text for index, text in old.texts}
     total = same = 0.0
     for mark, (_, _, member) in zip(new, found, strict=True):
         size = _size(member)
@@ -99,8 +113,8 @@ def _share(old: Sketch, new: list[int], found: list[tuple[int, int, Any]]) -> fl
         if known[mark] > 0:
             known[mark] -= 1
             same += size
-        elif isinstance(member, str) and mark >> 48 in sketched:
-            same += size * text_change(sketched[mark >> 48], member).share
+        elif isinstance(member, str) and mark >> PATH_AT in sketched:
+            same += size * align(sketched[mark >> PATH_AT], member).share
     return min(1.0, same / max(total, old.size, 1))
 
 
@@ -112,31 +126,31 @@ def _size(value: Any) -> int:
 
 def _reordered(old: Sketch, new: list[int], ways: list[Leaf], at: int) -> Leaf:
     """The innermost container that has both what stands there now and what stood there before."""
-    gone = old.leaves[at] >> 48
+    gone = old.leaves[at] >> PATH_AT
     way = ways[at]
     for length in range(len(way) - 1, -1, -1):
         container = way[:length]
         for mark, other in zip(new, ways, strict=True):
-            if mark >> 48 == gone and len(other) > length and other[:length] == container:
+            if mark >> PATH_AT == gone and len(other) > length and other[:length] == container:
                 return container
     return ()
 
 
 def _added_or_gone(old: Sketch, new: list[int], found: list[tuple[int, int, Any]], ways: list[Leaf], at: int) -> Leaf:
     """The member that is new or gone; where the name of what is gone cannot be guessed, what it was a member of."""
-    before = Counter(mark >> 48 for mark in old.leaves[at:])
-    after = Counter(mark >> 48 for mark in new[at:])
-    if at < len(new) and (at >= len(old.leaves) or before[new[at] >> 48] == 0):
-        gone = at < len(old.leaves) and after[old.leaves[at] >> 48] == 0
-        same_container = gone and (old.leaves[at] >> 32 & 0xFFFF) != (new[at] >> 32 & 0xFFFF)
+    before = Counter(mark >> PATH_AT for mark in old.leaves[at:])
+    after = Counter(mark >> PATH_AT for mark in new[at:])
+    if at < len(new) and (at >= len(old.leaves) or before[new[at] >> PATH_AT] == 0):
+        gone = at < len(old.leaves) and after[old.leaves[at] >> PATH_AT] == 0
+        same_container = gone and (old.leaves[at] >> PARENT_AT & PATH_BITS) != (new[at] >> PARENT_AT & PATH_BITS)
         if not same_container:
             return ways[at]
     if at >= len(old.leaves):
         return ways[at]
-    container = old.leaves[at] >> 32 & 0xFFFF
-    # The nearest container in front is likelier than one of the same 16 bits elsewhere.
+    container = old.leaves[at] >> PARENT_AT & PATH_BITS
+    # The nearest container in front is likelier than one of the same 20 bits elsewhere.
     for index in sorted(range(len(found)), key=lambda index: abs(index - at)):
-        if found[index][0] & 0xFFFF == container and isinstance(found[index][2], Mapping | list | tuple):
+        if found[index][0] & PATH_BITS == container and isinstance(found[index][2], Mapping | list | tuple):
             return _gone(found, ways, index, old.leaves[at])
     return ways[min(at, len(ways) - 1)][:-1]
 
@@ -146,9 +160,9 @@ def _gone(found: list[tuple[int, int, Any]], ways: list[Leaf], index: int, mark:
     path, _, member = found[index]
     if isinstance(member, Mapping):
         for name in _names(value for _, _, value in found):
-            if below(path, name) & 0xFFFF == mark >> 48:
+            if below(path, name) & PATH_BITS == mark >> PATH_AT:
                 return (*ways[index], name)
-    elif below(path, len(member)) & 0xFFFF == mark >> 48:
+    elif below(path, len(member)) & PATH_BITS == mark >> PATH_AT:
         return (*ways[index], len(member))
     return ways[index]
 

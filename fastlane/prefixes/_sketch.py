@@ -30,6 +30,8 @@ _WEIGHTS = bytes(secrets.randbits(8) for _ in range(256))
 _BARE = b"0123456789 \t\n\r\x0b\x0c"
 _HEADER = Struct("<5I")
 _WORD = 0xFFFF_FFFF
+# How 64 bits are shared between a value's path, its container's and the value itself.
+PATH_AT, PARENT_AT, PATH_BITS, VALUE_BITS = 44, 24, 0xF_FFFF, 0xFF_FFFF
 # What is kept of a container: whether it has members, which are kept by themselves.
 OBJECTS, ARRAYS = {1, 2}, {3, 4}
 _OBJECT, _NO_OBJECT, _ARRAY, _NO_ARRAY, _NULL = 1, 2, 3, 4, 5
@@ -49,7 +51,7 @@ class Sketch:
     size: int
     """Characters of the segment's texts."""
     leaves: array[int]
-    """For each value and container, in reading order: 16 bits of its path, 16 of its container's, 32 of itself."""
+    """For each value and container, in reading order: 20 bits of its path, 20 of its container's, 24 of itself."""
     texts: tuple[tuple[int, bytes], ...]
     """For longer texts, by the index of their leaf: see `text_sketch`."""
 
@@ -94,20 +96,20 @@ def sketch(value: Any) -> Sketch:
 
 def record(path: int, parent: int, value: Any) -> int:
     """What is kept of one container or value: see `Sketch.leaves`."""
-    return (path & 0xFFFF) << 48 | (parent & 0xFFFF) << 32 | leaf_hash(value)
+    return (path & PATH_BITS) << PATH_AT | (parent & PATH_BITS) << PARENT_AT | leaf_hash(value)
 
 
 def leaf_hash(value: Any) -> int:
-    """32 bits of a value; containers of one kind are alike, unless empty."""
+    """24 bits of a value; containers of one kind are alike, unless empty."""
     if isinstance(value, str):
-        return hash(value) & _WORD
+        return hash(value) & VALUE_BITS
     if value is None:
         return _NULL
     if isinstance(value, dict | Mapping):
         return _OBJECT if value else _NO_OBJECT
     if isinstance(value, list | tuple):
         return _ARRAY if value else _NO_ARRAY
-    return digest(value) & _WORD
+    return digest(value) & VALUE_BITS
 
 
 def walk(value: Any) -> list[tuple[int, int, Any]]:
@@ -161,6 +163,11 @@ def below(path: int, key: str | int) -> int:
     return hash((path, key))
 
 
+def whole_hash(text: str) -> int:
+    """`TextFacts.whole` of a text."""
+    return hash(text) & _WORD
+
+
 def text_sketch(text: str) -> bytes:
     """`TextFacts` and the hashes of the blocks of a text."""
     data = text.encode("utf-8", "surrogatepass")
@@ -177,7 +184,7 @@ def facts(text: str, data: bytes) -> TextFacts:
         letters = zlib.adler32(data) << 16 & _WORD | zlib.adler32(data.translate(_WEIGHTS)) & 0xFFFF
     return TextFacts(
         len(data) & _WORD,
-        hash(text) & _WORD,
+        whole_hash(text),
         hash(data.translate(None, _BARE)) & _WORD,
         (data.count(b" ") + 1_009 * data.count(b"\n") + 10_007 * data.count(b"\t") + 100_003 * data.count(b"\r"))
         & _WORD,

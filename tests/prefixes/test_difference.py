@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks._mutations import MUTATORS
+from fastlane.prefixes import _sketch
 from fastlane.prefixes._difference import Difference, difference, similarity
 from fastlane.prefixes._outline import outline
 from fastlane.prefixes._sketch import sketch
@@ -37,6 +38,14 @@ TOOLS = [
     }
     for name in ("look_up", "book", "cancel", "refund", "transfer")
 ]
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same keys in every run: one change in 65,536 has the same 16 bits, and would fail a test once in a while."""
+    drawn = random.Random(11)
+    for name in ("_KEY_LOW", "_KEY_HIGH", "_KEY_FIRST", "_KEY_SECOND"):
+        monkeypatch.setattr(_sketch, name, drawn.getrandbits(29) | 1 << 29 | 1)
 
 
 def conversation(turns: int = 6) -> dict[str, Any]:
@@ -247,7 +256,7 @@ def test_any_two_prompts_are_compared_and_the_difference_lies_where_they_cease_t
         assert found.path.startswith(("tools", "messages"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     value=st.text(st.sampled_from("ab1 2.:-\n"), min_size=1, max_size=40),
     other=st.text(st.sampled_from("ab1 2.:-\n"), max_size=40),

@@ -1,16 +1,26 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
+from fastlane.prefixes import _sketch
 from fastlane.prefixes._alignment import align
 from fastlane.prefixes._sketch import paths, sketch, stride, tags, text_sketch, walk
 
 TEXT = " ".join(f"Rule {number}: passengers of class {number % 7} may take {number * 3} bags." for number in range(400))
 WORDS = st.text(st.sampled_from("ab 0é\n"), max_size=30)
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same keys in every run: one change in 65,536 has the same 16 bits, and would fail a test once in a while."""
+    drawn = random.Random(11)
+    for name in ("_KEY_LOW", "_KEY_HIGH", "_KEY_FIRST", "_KEY_SECOND"):
+        monkeypatch.setattr(_sketch, name, drawn.getrandbits(29) | 1 << 29 | 1)
 
 
 def common(one: str, other: str) -> int:
@@ -34,6 +44,7 @@ def test_blocks_have_the_same_hash_wherever_they_stand_and_however_long_the_text
     assert tags(data[40_000:40_160], 16) == whole[2 * 2_500 : 2 * 2_510]
 
 
+@settings(derandomize=True)
 @given(
     size=st.sampled_from([10, 100, 1_000, 9_000, 20_000]), at=st.integers(0, 20_000), gone=st.integers(0, 40), new=WORDS
 )

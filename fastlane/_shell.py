@@ -15,6 +15,7 @@ from openai._response import BaseAPIResponse
 
 from ._body import watch_body
 from ._call import Call, Encode, Form
+from ._call_options import changed_options
 from ._observation import EXTENSION, Observation
 from ._pipeline import Pipeline
 from ._request import Requests
@@ -125,7 +126,7 @@ class Shell:
             added = {name: value for name, value in planned.headers.items() if name.lower() not in taken}
             changed["headers"] = {**added, **given}
         # Never the caller's own options: a retry, a test or the caller may look at them again.
-        return options.model_copy(update=changed) if changed else options
+        return changed_options(options, changed) if changed else options
 
     @staticmethod
     def without_refused(
@@ -144,7 +145,7 @@ class Shell:
             return None
         observation.take_back(optional)
         kept = {name: value for name, value in options.json_data.items() if name not in optional}
-        return options.model_copy(update={"json_data": kept})
+        return changed_options(options, {"json_data": kept})
 
     @staticmethod
     def attach(

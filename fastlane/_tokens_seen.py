@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from pydantic import BaseModel
+
 from ._call import Usage
 from ._timeline import TokenKind
 
@@ -123,9 +125,20 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def _read(source: Any, name: str) -> Any:
+    # pydantic takes microseconds to say that it has not got a field.
+    if isinstance(source, BaseModel):
+        fields = source.__dict__
+        if name in fields:
+            return fields[name]
+        extra = source.__pydantic_extra__
+        return extra.get(name) if extra else None
+    return getattr(source, name, None)
+
+
 def _first_int(source: Any, *names: str) -> int | None:
     for name in names:
-        value = getattr(source, name, None)
+        value = _read(source, name)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
     return None
@@ -142,7 +155,7 @@ def _at(source: Any, path: Sequence[str]) -> int | None:
 
 def _detail(usage: Any, parents: tuple[str, ...], name: str) -> int | None:
     for parent in parents:
-        details = getattr(usage, parent, None)
+        details = _read(usage, parent)
         if details is not None:
             value = _first_int(details, name)
             if value is not None:

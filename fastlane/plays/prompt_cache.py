@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import orjson
 
 from .._call import Call
 from .._exceptions import ConfigurationError
@@ -18,7 +19,6 @@ _ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
 # Endpoints whose prompts have parts. The third takes one text, and no key.
 _LISTS = {"/chat/completions": "messages", "/responses": "input"}
 _USUAL_KEY_FIELD = "prompt_cache_key"
-_UNLIMITED = math.inf
 
 
 class _Rules(NamedTuple):
@@ -98,7 +98,9 @@ class PromptCache(Play):
 
         rules = _rules_of(call.facts)
         call = self._ordered(call)
-        name, key, shards = self._key(call, rules)
+        tools = call.body.get("tools")
+        tools_written = _written(tools) if tools else None
+        name, key, shards = self._key(call, rules, tools_written)
         body, changes, optional = call.body, call.changes, call.optional
         if name is not None:
             body = {**body, name: key}
@@ -112,6 +114,8 @@ class PromptCache(Play):
             now_ns=call.issued_ns,
             key=key,
             shards=shards,
+            volatile=0 if call.placements is None else _volatile_at_the_end(call.placements),
+            tools_written=tools_written,
         )
         account = PromptAccount(self.memory, sighting, call.origin, name)
         call = call.replaced(body=body, changes=changes, optional=optional, prompt=account)
@@ -139,7 +143,7 @@ class PromptCache(Play):
         name = _LISTS.get(call.endpoint)
         return with_breakpoints(call, name) if self.breakpoints and name is not None else call
 
-    def _key(self, call: Call, rules: _Rules) -> tuple[str | None, str | None, int]:
+    def _key(self, call: Call, rules: _Rules, tools_written: bytes | None) -> tuple[str | None, str | None, int]:
         """The field to be added for a cache key, if any; the call's key; and among how many its family is spread."""
         name = rules.key_field
         given = call.body.get(_USUAL_KEY_FIELD)
@@ -151,8 +155,12 @@ class PromptCache(Play):
             return None, None, 1
         from ..prefixes._keys import session_of, stable_key
 
-        key = self.key if isinstance(self.key, str) else stable_key(call.endpoint, call.body, call.placements)
-        limit = self.requests_per_key_per_minute or rules.requests_per_key_per_minute or _UNLIMITED
+        key = self.key
+        if not isinstance(key, str):
+            key = stable_key(call.endpoint, call.body, call.placements, tools_written)
+        limit = self.requests_per_key_per_minute or rules.requests_per_key_per_minute
+        if limit is None:
+            return name, key, 1
         session = session_of(call.endpoint, call.body, call.placements)
         # The limit is the provider's: what goes to another with the same prompt does not count.
         counted = f"{call.origin} {key}"
@@ -221,6 +229,17 @@ def _rules_in(facts: Any) -> _Rules:
     if name is not None and "." in name:
         name = None
     return _Rules(rules, name, _value(cache.requests_per_key_per_minute))
+
+
+def _written(tools: Any) -> bytes | None:
+    try:
+        return orjson.dumps(tools)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _volatile_at_the_end(placements: tuple[Any, ...]) -> int:
+    return next((count for count, one in enumerate(reversed(placements)) if one != "volatile"), len(placements))
 
 
 def _value(fact: Any) -> Any:

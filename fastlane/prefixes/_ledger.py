@@ -135,13 +135,19 @@ class Ledger:
         now_ns: int,
         key: str | None = None,
         shards: int = 1,
+        volatile: int = 0,
+        tools_written: bytes | None = None,
     ) -> Sighting:
         """Look at a prompt that is about to be sent, at `now_ns` (monotonic nanoseconds).
 
         `body` is what is sent; nothing of it is kept or changed. `key` is the cache key, where one is sent, and
-        `shards` among how many keys such calls are spread.
+        `shards` among how many keys such calls are spread. `volatile` is how many messages at the end were declared to
+        be for this call alone: no later prompt is expected to have them. `tools_written`: see `outline`.
         """
-        new, values = outline(endpoint, body)
+        new, values = outline(endpoint, body, tools_written)
+        size = sum(new.sizes)
+        if volatile:
+            new, values = new.without_last(volatile), values[: max(0, len(values) - volatile)]
         attributes = attributes_of(origin, endpoint, model, body, key)
         seed = hash(attributes)
         elsewhere = lies_elsewhere(body)
@@ -172,8 +178,7 @@ class Ledger:
             departed = departure(new, values, attributes, known, candidates, recent, self._lines.trace)
             if departed is not None and departed.related:
                 family = departed.seen.family
-        size = sum(new.sizes)
-        known_size = size if known == len(chain) else sum(new.sizes[:known])
+        known_size = sum(new.sizes[:known])
         fresh_size = known_size if fresh == known else sum(new.sizes[:fresh])
         before = after = None
         if departed is not None and self._explain_text:

@@ -51,6 +51,17 @@ class Outline:
     def __len__(self) -> int:
         return len(self.digests)
 
+    def without_last(self, count: int) -> Outline:
+        """The outline without so many segments at its end."""
+        kept = max(0, len(self.digests) - count)
+        sections: list[tuple[str, int]] = []
+        start = 0
+        for name, members in self.sections:
+            sections.append((name, max(0, min(members, kept - start))))
+            start += members
+        leading = min(self.leading, kept)
+        return Outline(tuple(sections), self.digests[:kept], self.sizes[:kept], leading, self.single_input)
+
     def path(self, index: int) -> str:
         """Where a segment stands in the body: "tools[3]", "response_format", "messages[5]", "input[2]".
 
@@ -84,11 +95,17 @@ class Outline:
         return 0, 0
 
 
-def outline(endpoint: str, body: Mapping[str, Any]) -> tuple[Outline, list[Any]]:
+# Digests and sizes of lists of tools, by the hash of their bytes: an application has few, and sends them every time.
+_listed: dict[int, tuple[list[int], list[int]]] = {}
+_MOST_LISTED = 256
+
+
+def outline(endpoint: str, body: Mapping[str, Any], tools_written: bytes | None = None) -> tuple[Outline, list[Any]]:
     """The outline of a request's prompt, and its segments: the caller's own objects, not to be kept or changed.
 
     About 0.3 us for a message of role and content whose text has been hashed before, and 1 us for one with tool calls.
-    Odd bodies never raise: what is no list or mapping is one segment.
+    Odd bodies never raise: what is no list or mapping is one segment. `tools_written` are the body's tools as JSON,
+    where they were written already: tools that were seen before need not be looked at again then.
     """
     sections: list[tuple[str, int]] = []
     values: list[Any] = []
@@ -96,7 +113,9 @@ def outline(endpoint: str, body: Mapping[str, Any]) -> tuple[Outline, list[Any]]
     sizes: list[int] = []
 
     tools = body.get("tools")
-    if tools:
+    if tools and tools_written and type(tools) is list:
+        _add_listed(tools, tools_written, sections, values, digests, sizes)
+    elif tools:
         _add("tools", tools, sections, values, digests, sizes)
     if endpoint.endswith("responses") or ("messages" not in body and "input" in body):
         text = body.get("text")
@@ -159,6 +178,28 @@ def _add_single(
     sizes.append(size)
 
 
+def _add_listed(
+    tools: list[Any],
+    written: bytes,
+    sections: list[tuple[str, int]],
+    values: list[Any],
+    digests: list[int],
+    sizes: list[int],
+) -> None:
+    seen = hash(written)
+    known = _listed.get(seen)
+    if known is None:
+        known = ([], [])
+        _add("tools", tools, [], [], *known)
+        if len(_listed) >= _MOST_LISTED:
+            _listed.clear()
+        _listed[seen] = known
+    sections.append(("tools", len(tools)))
+    values += tools
+    digests += known[0]
+    sizes += known[1]
+
+
 def _add(
     name: str,
     items: Any,
@@ -174,26 +215,16 @@ def _add(
     values += items
     add_digest, add_size = digests.append, sizes.append
     for item in items:
-        # Messages whose strings keep their hashes: orjson would read every character again. The order of the values
-        # is that of the keys, and so the order counts here as well.
-        if type(item) is dict:
-            content = item.get("content")
-            if type(content) is str:
-                count = len(item)
-                if count == 2:
-                    if type(item.get("role")) is str:
-                        add_digest(hash(tuple(item.values())))
-                        add_size(len(content) + 8)
-                        continue
-                elif (
-                    count <= 4
-                    and type(item.get("tool_call_id")) is str
-                    and type(item.get("role")) is str
-                    and (count == 3 or type(item.get("name")) is str)
-                ):
-                    add_digest(hash((count, *item.values())))
-                    add_size(len(content) + 16)
-                    continue
+        # Messages whose strings keep their hashes: orjson would read every character again. The order of their keys
+        # counts here as well. Where a value has no hash, it is a list or a mapping.
+        if type(item) is dict and type(content := item.get("content")) is str:
+            try:
+                add_digest(hash((*item, *item.values())))
+            except TypeError:
+                pass
+            else:
+                add_size(len(content) + 8)
+                continue
         number, size = (hash(item), len(item)) if type(item) is str else _structured(item)
         add_digest(number)
         add_size(size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from gc import get_referents
+from itertools import islice
 from types import NoneType
 
 import orjson
@@ -66,11 +67,11 @@ def longer_bytes(written: bytes, body: dict[str, object], longer: dict[str, obje
         name == own and value is given for (own, given), (name, value) in zip(body.items(), members, strict=False)
     ):
         return None
-    added = dict(list(longer.items())[count:])
+    added = dict(islice(longer.items(), count, None))
     if not added:
         return written
     more = stock_bytes(added)
-    return None if more is None else b"%b,%b" % (written[:-1], more[1:])
+    return None if more is None else b"".join((memoryview(written)[:-1], b",", memoryview(more)[1:]))
 
 
 def has_float_beyond(value: object, bound: float) -> bool:

@@ -93,12 +93,13 @@ class Shell:
             return options
         if options.method.lower() != "post" or options.files is not None or options.content is not None:
             return options
-        merged = {name: value for name, value in {**body, **extra}.items() if not isinstance(value, openai.Omit)}
+        if extra:
+            body = {name: value for name, value in {**body, **extra}.items() if not isinstance(value, openai.Omit)}
         call = Call(
             call_id=observation.call_id,
             endpoint=observation.endpoint,
             origin=observation.origin,
-            body=MappingProxyType(merged if extra else dict(body)),
+            body=MappingProxyType(body if extra else dict(body)),
             stream=observation.stream,
             facts=_facts_of(observation.origin) if self.pipeline.needs_facts else None,
             issued_ns=observation.started_ns,

@@ -14,6 +14,7 @@ from ._base import Play, Stage
 if TYPE_CHECKING:
     from ..prefixes import CacheRules
     from ..prefixes._account import PromptMemory
+    from ..prefixes._outline import Outline
 
 _ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
 # Endpoints whose prompts have parts. The third takes one text, and no key.
@@ -95,12 +96,13 @@ class PromptCache(Play):
         if call.endpoint not in _ENDPOINTS:
             return call
         from ..prefixes._account import PromptAccount
+        from ..prefixes._outline import outline
 
         rules = _rules_of(call.facts)
         call = self._ordered(call)
         tools = call.body.get("tools")
-        tools_written = _written(tools) if tools else None
-        name, key, shards = self._key(call, rules, tools_written)
+        outlined = outline(call.endpoint, call.body, _written(tools) if tools else None)
+        name, key, shards = self._key(call, rules, outlined[0])
         body, changes, optional = call.body, call.changes, call.optional
         if name is not None:
             body = {**body, name: key}
@@ -115,7 +117,7 @@ class PromptCache(Play):
             key=key,
             shards=shards,
             volatile=0 if call.placements is None else _volatile_at_the_end(call.placements),
-            tools_written=tools_written,
+            outlined=outlined,
         )
         account = PromptAccount(self.memory, sighting, call.origin, name)
         call = call.replaced(body=body, changes=changes, optional=optional, prompt=account)
@@ -143,7 +145,7 @@ class PromptCache(Play):
         name = _LISTS.get(call.endpoint)
         return with_breakpoints(call, name) if self.breakpoints and name is not None else call
 
-    def _key(self, call: Call, rules: _Rules, tools_written: bytes | None) -> tuple[str | None, str | None, int]:
+    def _key(self, call: Call, rules: _Rules, outlined: Outline) -> tuple[str | None, str | None, int]:
         """The field to be added for a cache key, if any; the call's key; and among how many its family is spread."""
         name = rules.key_field
         given = call.body.get(_USUAL_KEY_FIELD)
@@ -153,18 +155,16 @@ class PromptCache(Play):
             return None, given if isinstance(given, str) else None, 1
         if self.memory.is_refused(call.origin, name):
             return None, None, 1
-        from ..prefixes._keys import session_of, stable_key
-
-        key = self.key
+        memory, key = self.memory, self.key
         if not isinstance(key, str):
-            key = stable_key(call.endpoint, call.body, call.placements, tools_written)
+            key = memory.key_of(call.endpoint, call.body, call.placements, outlined)
         limit = self.requests_per_key_per_minute or rules.requests_per_key_per_minute
         if limit is None:
             return name, key, 1
-        session = session_of(call.endpoint, call.body, call.placements)
+        session = memory.session_of(call.endpoint, call.body, call.placements, outlined)
         # The limit is the provider's: what goes to another with the same prompt does not count.
         counted = f"{call.origin} {key}"
-        shard = self.memory.governor.shard(counted, session, call.issued_ns, limit_per_minute=limit)
+        shard = memory.governor.shard(counted, session, call.issued_ns, limit_per_minute=limit)
         return name, shard.key[len(call.origin) + 1 :], shard.shards
 
 

@@ -59,12 +59,7 @@ _lines: dict[int, _Line] = {}
 _tools: dict[int, bytes] = {}
 
 
-def stable_key(
-    endpoint: str,
-    body: Mapping[str, Any],
-    placements: Sequence[Placement | None] | None = None,
-    tools_written: bytes | None = None,
-) -> str:
+def stable_key(endpoint: str, body: Mapping[str, Any], placements: Sequence[Placement | None] | None = None) -> str:
     """Return the cache key of a request: "fl-" and 20 hexadecimal digits, equal in every process.
 
     It is made of the model, the tools in any order, the response format and the stable segments: the messages that the
@@ -73,7 +68,7 @@ def stable_key(
     """
     tools, form, texts = _stable(endpoint, body, placements)
     declared = placements is not None and "stable" in placements
-    written = (tools_written or _dumped(tools)) if tools else b""
+    written = _dumped(tools) if tools else b""
     model = str(body.get("model"))
     seen = hash((model, declared, written, _dumped(form) if form else b"", tuple(texts)))
     key = _keys.get(seen)

@@ -136,15 +136,16 @@ class Ledger:
         key: str | None = None,
         shards: int = 1,
         volatile: int = 0,
-        tools_written: bytes | None = None,
+        outlined: tuple[Outline, list[Any]] | None = None,
     ) -> Sighting:
         """Look at a prompt that is about to be sent, at `now_ns` (monotonic nanoseconds).
 
         `body` is what is sent; nothing of it is kept or changed. `key` is the cache key, where one is sent, and
         `shards` among how many keys such calls are spread. `volatile` is how many messages at the end were declared to
-        be for this call alone: no later prompt is expected to have them. `tools_written`: see `outline`.
+        be for this call alone: no later prompt is expected to have them. `outlined` is what `outline` gives for this
+        body, where it was asked already.
         """
-        new, values = outline(endpoint, body, tools_written)
+        new, values = outline(endpoint, body) if outlined is None else outlined
         size = sum(new.sizes)
         if volatile:
             new, values = new.without_last(volatile), values[: max(0, len(values) - volatile)]

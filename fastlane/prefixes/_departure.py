@@ -21,6 +21,8 @@ _SIMILAR = 0.5
 _NEARLY = 0.9
 # A conversation of whose rest this share comes later again is the same one.
 _SHARED = 0.3
+# Prompts that have this share of what the most alike has of a conversation are of that conversation too.
+_SAME_CONVERSATION = 0.5
 # What is shorter is said in many conversations: "yes", "continue".
 _TELLING = 32
 # How many earlier prompts are looked at where none has a message in common with the new one: each takes a millisecond.
@@ -103,14 +105,24 @@ def departure(
 
 
 def _ranked(sharing: Iterable[tuple[Seen, int]], new: Outline, attributes: Attributes) -> list[Seen]:
-    """Earlier prompts, the one first that has the most of a new one, at its beginning above all; then the latest."""
+    """Earlier prompts: those of the same conversation first, the one that begins alike for longest, then the latest.
+
+    Of the same conversation are those that have about as much of what was said in it as the one that has the most.
+    Behind them, what has the most in common.
+    """
     reached = list(accumulate(new.sizes, initial=0))
-    ranks = [
-        (shared + reached[in_common(one.outline, new)], one.used_ns, number, one)
-        for number, (one, shared) in enumerate(sharing)
-        if one.attributes[:2] == attributes[:2]
-    ]
-    return [one for _, _, _, one in sorted(ranks, reverse=True)]
+    said = dict(zip(new.digests[new.leading :], new.sizes[new.leading :], strict=True))
+    ranks = []
+    for number, (one, shared) in enumerate(sharing):
+        if one.attributes[:2] == attributes[:2]:
+            own = sum(said.get(segment, 0) for segment in set(one.outline.digests[one.outline.leading :]))
+            ranks.append((own, reached[in_common(one.outline, new)], one.used_ns, shared, number, one))
+    enough = max(_TELLING, _SAME_CONVERSATION * max((rank[0] for rank in ranks), default=0))
+    same = [rank for rank in ranks if rank[0] >= enough]
+    others = [rank for rank in ranks if rank[0] < enough]
+    same.sort(key=lambda rank: rank[1:5], reverse=True)
+    others.sort(key=lambda rank: (rank[1] + rank[3], rank[2], rank[4]), reverse=True)
+    return [rank[-1] for rank in (*same, *others)]
 
 
 def in_common(old: Outline, new: Outline) -> int:

@@ -149,9 +149,10 @@ def _broken(
     lost = unbroken - max(reusable, offset)
     if lost <= 0:
         return None
-    if cached:
-        broken, whole = rules.kept(reusable), rules.kept(unbroken)
-        if whole > broken and cached >= whole - min(_slack(whole, rules), (whole - broken) / 2):
+    if cached and cached > max(reusable, offset) + (rules.block_tokens or _USUAL_BLOCK):
+        # It has read beyond the difference: as much as there was, or what another prompt had left there.
+        whole = rules.kept(unbroken)
+        if cached >= whole - min(_slack(whole, rules), (whole - rules.kept(reusable)) / 2):
             return None
     return Drift(
         kind=departure.kind,

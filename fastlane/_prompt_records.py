@@ -104,3 +104,6 @@ class CurationRecord:
     """How many of them were first made with this call, which breaks the prefix once; 0: it is the last call's."""
     batches: int = 0
     """How often this conversation has been cut from the high to the low water mark."""
+    ratio: float | None = None
+    """By what the estimates were multiplied, by what the provider had counted of earlier prompts when the conversation
+    began; None where its tokens are counted and not estimated."""

@@ -19,6 +19,7 @@ _MOST_MODELS = 256
 # In a short prompt the frames around it, which differ by model, weigh more than its text.
 _FEWEST_TOKENS = 100
 _LEAST_RATIO, _GREATEST_RATIO = 0.25, 4.0
+_RATIO_DIGITS = 1
 
 _MOST_REMEMBERED = 16_384
 _SHORT = 24
@@ -90,10 +91,6 @@ class Counter:
         listed: Sequence[Any] = (messages,) if isinstance(messages, str) else messages
         frames = math.ceil(tables()["frames"]["answer"] * self.ratio) if len(listed) else 0
         return sum(map(self.message, listed)) + self.tools(tools) + frames
-
-    def uncalibrated(self, tokens: float) -> float:
-        """Return what of its counts `learn` is to be told: the estimate before the ratio."""
-        return tokens / self.ratio
 
     def _measured(self, text: str) -> float:
         if len(text) <= _SHORT:
@@ -187,7 +184,7 @@ class Counter:
 
 
 def counter(model: str | None, *, origin: str = "", wait: bool = True) -> Counter:
-    """Return what counts tokens for a model at a provider ("https://api.example.com").
+    """Return what counts tokens for a model at a provider ("https://api.example.com:443", as records name it).
 
     It is exact where tiktoken (the extra `tokens`) is installed and the ranks of the model's encoding lie in its cache
     (`TIKTOKEN_CACHE_DIR`, `DATA_GYM_CACHE_DIR`, or `data-gym-cache` in the folder for temporary files) and are what
@@ -217,9 +214,15 @@ def learn(origin: str, model: str | None, *, estimated: float, input_tokens: int
 
 
 def ratio_of(origin: str, model: str | None) -> float:
-    """Return by what estimates for a model at a provider are multiplied; 1.0 where nothing was learnt."""
+    """Return by what estimates for a model at a provider are multiplied; 1.0 where nothing was learnt.
+
+    In steps, so that processes that have learnt from different prompts cut a conversation alike, unless the truth lies
+    between two.
+    """
     samples = _ratios.get((origin, model), ())
-    return sorted(samples)[len(samples) // 2] if samples else 1.0
+    if not samples:
+        return 1.0
+    return max(_LEAST_RATIO, round(sorted(samples)[len(samples) // 2], _RATIO_DIGITS))
 
 
 def forget() -> None:

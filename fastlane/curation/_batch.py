@@ -13,6 +13,17 @@ from ._stub import DUPLICATE, STUBBED, SUPERSEDED, stub
 Count = Callable[[Mapping[str, Any]], int]
 """Tokens of one message or input item."""
 
+
+class Counting(NamedTuple):
+    """What a conversation's tokens are counted with, to its end: another ratio would move its cuts."""
+
+    count: Count
+    overhead: int
+    """Tokens of what is sent beside the messages: instructions, tools."""
+    ratio: float | None = None
+    """By what estimates are multiplied; None where nothing is estimated."""
+
+
 # A line in the place of an output has to save more than itself, or it is worth nothing to replace it. So much that a
 # line is never replaced by another.
 _LEAST_SAVED_TOKENS = 16

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._prompt_records import CurationRecord, Cut
-from ._batch import Change, Count, Marks
+from ._batch import Change, Counting, Marks
 from ._parts import read_part, text_of
 from ._replay import Memory, Replay, State, Summarise, replay, summary_message
 
@@ -23,9 +23,8 @@ class Settings(NamedTuple):
     marks: Marks
     memory: Memory
     summarise: Summarise | None
-    start: Callable[[Sequence[Mapping[str, Any]]], tuple[Count, int]]
-    """Called once for a conversation that is not known, with its leading instructions: what counts its messages, and
-    the tokens of those instructions and of what else is sent beside it."""
+    start: Callable[[Sequence[Mapping[str, Any]]], Counting]
+    """Called once for a conversation that is not known, with its leading instructions, which are sent beside it."""
     seed: Any
     """What else tells conversations apart."""
 
@@ -69,10 +68,11 @@ def curated(
         Replay(settings.marks, settings.memory, settings.summarise, lambda: start(messages[:lead])), rest, kept, chain
     )
     state = replayed.state
-    beside = sum(map(state.count, (messages[place] for place in volatile))) if volatile else 0
-    before = state.overhead + sum(state.sizes) + beside
+    counting = state.counting
+    beside = sum(map(counting.count, (messages[place] for place in volatile))) if volatile else 0
+    before = counting.overhead + sum(state.sizes) + beside
     if not state.changes:
-        return Result(None, (), CurationRecord(tokens_before=before, tokens_after=before), None)
+        return Result(None, (), CurationRecord(tokens_before=before, tokens_after=before, ratio=counting.ratio), None)
     point = _sent_before(rest) if replayed.known is None else replayed.known
     cuts = (
         _cuts(name, places, state.changes)
@@ -85,6 +85,7 @@ def curated(
         cuts=cuts,
         new_cuts=sum(cut.point > point for cut in state.changes.values()) if state.point > point else 0,
         batches=state.batches,
+        ratio=counting.ratio,
     )
     sent = _sent(messages, places, state)
     return Result([message for message, _ in sent], [index for _, index in sent], record, state.failure)

@@ -8,7 +8,7 @@ from typing import Any
 from .._exceptions import ConfigurationError
 from .._prompt_records import CurationRecord
 from .._tokens import Counter, counter
-from ._batch import Count, Marks
+from ._batch import Count, Counting, Marks
 from ._conversation import Settings, curated
 from ._replay import Memory, Summarise
 from ._stub import STUB, checked_template
@@ -64,10 +64,11 @@ def curate(
     `keep_turns` turns are not touched; where those turns alone do not fit, their older steps go, except for the last
     `keep_turns`. A call of a tool and its result stay or go together. What has to stay may be more than the budget.
 
-    Tokens are those of `model` at `origin` ("https://api.example.com"), `tools` included, counted exactly where the
-    tokenizer is on disk and else estimated; or what `count` returns for one message. `stub` is the line in the place
-    of an output. `summarise` is called once for each cut with the messages that it leaves out (behind the summary
-    before, if there is one), and returns a text to stand for them; if it raises, they are left out without.
+    Tokens are those of `model`, `tools` included, counted exactly where the tokenizer is on disk and else estimated;
+    or what `count` returns for one message. What the `Curation` play has learnt at `origin` corrects the estimate: as
+    records have it, "https://api.example.com:443". `stub` is the line in the place of an output. `summarise` is called
+    once for each cut with the messages that it leaves out (behind the summary before, if there is one), and returns a
+    text to stand for them; if it raises, they are left out without.
 
     The messages given are never changed; those that are not cut are returned as they are. Raises ConfigurationError for
     settings that cannot work and for messages that are none.
@@ -81,11 +82,10 @@ def curate(
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise ConfigurationError(f"curate() takes a list of messages, got {type(messages).__name__}")
 
-    def start(leading: Sequence[Mapping[str, Any]]) -> tuple[Count, int]:
+    def start(leading: Sequence[Mapping[str, Any]]) -> Counting:
         if count is not None:
-            return count, sum(map(count, leading))
-        counts = counter(model, origin=origin)
-        return counts.message, overhead(counts, leading, tools)
+            return Counting(count, sum(map(count, leading)))
+        return counted_with(counter(model, origin=origin), leading, tools)
 
     given = [_plain(index, message) for index, message in enumerate(messages)]
     number_of_tools = len(tools) if tools is not None else 0
@@ -99,11 +99,11 @@ def curate(
     return Curated([own.get(id(message), message) for message in result.messages], result.record, result.failure)
 
 
-def overhead(counts: Counter, leading: Sequence[Any], tools: Any) -> int:
-    """Return the tokens of what is sent beside a conversation, the frame around its answer included, rounded up."""
+def counted_with(counts: Counter, leading: Sequence[Any], tools: Any) -> Counting:
+    """Return what a conversation is counted with: what is sent beside it, and the frame of its answer, rounded up."""
     frame = counts.messages("") - counts.message("")
     exactly = frame + sum(map(counts.message, leading)) + counts.tools(tools if isinstance(tools, list | tuple) else ())
-    return -(-exactly // _TOKENS) * _TOKENS
+    return Counting(counts.message, -(-exactly // _TOKENS) * _TOKENS, None if counts.exact else counts.ratio)
 
 
 def checked_marks(

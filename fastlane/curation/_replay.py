@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._prompt_records import Cut
-from ._batch import Batch, Change, Count, Marks
+from ._batch import Batch, Change, Counting, Marks
 from ._parts import Part, read_part
 
 Summarise = Callable[[list[Any]], str]
@@ -46,12 +46,9 @@ class State(NamedTuple):
 
     sizes: tuple[int, ...]
     """Tokens of each message as the caller gave it."""
-    overhead: int
-    """Tokens of what is sent beside them: instructions, tools."""
+    counting: Counting
     total: int
     """Tokens of all that is sent."""
-    count: Count
-    """What the conversation's tokens are counted with, to its end: another ratio would move its cuts."""
     changes: Mapping[int, Change] = {}
     orphaned: frozenset[str] = frozenset()
     """Calls that were left out before their results came."""
@@ -136,8 +133,8 @@ class Replay(NamedTuple):
     marks: Marks
     memory: Memory
     summarise: Summarise | None
-    start: Callable[[], tuple[Count, int]]
-    """Called once for a conversation that is not known: what counts its messages, and the tokens beside them."""
+    start: Callable[[], Counting]
+    """Called once for a conversation that is not known."""
 
 
 class Replayed(NamedTuple):
@@ -154,8 +151,8 @@ def replay(
     """Return what a conversation has come to. `chain[n]` is a hash of what it is and its first n messages."""
     known = settings.memory.latest(chain)
     if known is None:
-        count, overhead = settings.start()
-        state = State((), overhead, overhead, count)
+        counting = settings.start()
+        state = State((), counting, counting.overhead)
     else:
         state = known
     new = messages[len(state.sizes) :]
@@ -164,7 +161,7 @@ def replay(
     cutting = _Cutting(settings, messages, stable)
     sizes, total = list(state.sizes), state.total
     for message in new:
-        sizes.append(state.count(message))
+        sizes.append(state.counting.count(message))
         if state.orphaned:
             state = _without_orphan(state, read_part(message), len(sizes) - 1, sizes[-1])
         total += sizes[-1] if len(sizes) - 1 not in state.changes else 0
@@ -201,7 +198,7 @@ class _Cutting:
         there = len(sizes)
         settings, messages = self._settings, self._messages[:there]
         batch = Batch(
-            messages, parts[:there], sizes, self._stable, state.changes, total, settings.marks, state.count
+            messages, parts[:there], sizes, self._stable, state.changes, total, settings.marks, state.counting.count
         ).run()
         if batch.changes == state.changes:
             return self._fitting(state._replace(total=batch.total), there)
@@ -243,7 +240,7 @@ def _summed_up(
     if made.text is None:
         return state._replace(failure=made.failure)
     summary = Summary(made.text, dropped[-1] + 1, 0)
-    summary = summary._replace(tokens=state.count(summary_message(summary)))
+    summary = summary._replace(tokens=state.counting.count(summary_message(summary)))
     total = state.total + summary.tokens - (before.tokens if before is not None else 0)
     if total > settings.marks.high or summary.tokens >= sum(state.sizes[index] for index in dropped):
         return state._replace(failure="TooLong")

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .._call import Call
+from .._call import Call, CallRecord
 from .._exceptions import ConfigurationError
 from ._base import Play, Stage
 
 if TYPE_CHECKING:
-    from ..curation._batch import Marks
+    from ..curation._batch import Counting, Marks
     from ..curation._conversation import Settings
     from ..curation._replay import Memory
 
@@ -21,6 +21,8 @@ _LISTS = {"/chat/completions": "messages", "/responses": "input"}
 _BESIDE = ("instructions", "response_format", "text")
 # With these the provider holds a part of the conversation that nobody sees here.
 _HELD_ELSEWHERE = ("previous_response_id", "conversation")
+# Of a shorter prompt the estimate says less, because what is sent beside the conversation is rounded to 64 tokens.
+_LEAST_TELLING = 1_280
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,18 +108,26 @@ class Curation(Play):
             placements = tuple("session" if index is None else placements[index] for index in result.indexes)
         return replace(call.with_body(said, **{name: result.messages}), curation=record, placements=placements)
 
+    def learn(self, record: CallRecord) -> None:
+        """Correct the estimates of later conversations by what the provider counted of this one."""
+        curation, counted = record.curation, record.usage.input_tokens
+        if curation is None or curation.ratio is None or counted is None or curation.tokens_after < _LEAST_TELLING:
+            return
+        from .._tokens import learn
+
+        learn(record.origin, record.model, estimated=curation.tokens_after / curation.ratio, input_tokens=counted)
+
     def _settings(self, call: Call) -> Settings:
         from .._tokens import counter
         from ..curation._conversation import Settings
-        from ..curation._curate import overhead
+        from ..curation._curate import counted_with
 
         body = call.body
         tools = body.get("tools")
 
-        def start(leading: Sequence[Mapping[str, Any]]) -> Any:
-            counts = counter(call.model, origin=call.origin, wait=False)
+        def start(leading: Sequence[Mapping[str, Any]]) -> Counting:
             beside = [*leading, *(body[name] for name in _BESIDE if isinstance(body.get(name), str | Mapping))]
-            return counts.message, overhead(counts, beside, tools)
+            return counted_with(counter(call.model, origin=call.origin, wait=False), beside, tools)
 
         number_of_tools = len(tools) if isinstance(tools, list) else 0
         return Settings(self.marks, self.memory, self.summarise, start, (call.endpoint, number_of_tools))

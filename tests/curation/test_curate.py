@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionMessage
 from fastlane import _tokens
 from fastlane._exceptions import ConfigurationError
 from fastlane.curation import curate
-from fastlane.curation._curate import overhead
+from fastlane.curation._curate import counted_with
 
 Messages = list[dict[str, Any]]
 LONG = "\n".join(f"line {number} of a long output" for number in range(40))
@@ -346,7 +346,8 @@ def test_a_clock_in_the_instructions_moves_no_cut_in_another_process_either(hour
     counts = _tokens.counter(None)
     now, then = ({"role": "system", "content": f"It is {time}."} for time in (f"{hour}:{minute}", "0:0"))
 
-    assert overhead(counts, [now], None) == overhead(counts, [then], None) >= counts.message(now)
+    beside = [counted_with(counts, [system], None).overhead for system in (now, then)]
+    assert beside[0] == beside[1] >= counts.message(now)
 
 
 # Summaries

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastlane.curation import _replay
-from fastlane.curation._batch import Marks
+from fastlane.curation._batch import Counting, Marks
 from fastlane.curation._conversation import Result, Settings, curated
 from fastlane.curation._parts import Piece, pieces_of, read_part, turns_of
 from fastlane.curation._replay import Memory, State
@@ -27,7 +27,7 @@ def talk(name: str, turns: int) -> list[dict[str, Any]]:
 
 
 def settings(memory: Memory, summarise: Any = None) -> Settings:
-    return Settings(Marks(600, 300, 2, STUB), memory, summarise, lambda leading: (count, 0), "test")
+    return Settings(Marks(600, 300, 2, STUB), memory, summarise, lambda leading: Counting(count, 0), "test")
 
 
 def grown(name: str, memory: Memory, summarise: Any = None) -> list[Result]:
@@ -54,7 +54,7 @@ def test_what_is_remembered_is_bounded_and_forgetting_changes_nothing(monkeypatc
 
 def test_what_is_remembered_twice_counts_once() -> None:
     memory = Memory()
-    state = State((1, 2, 3), 0, 6, count)
+    state = State((1, 2, 3), Counting(count, 0), 6)
 
     memory.remember(1, state)
     memory.remember(1, state)

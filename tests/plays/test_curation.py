@@ -3,13 +3,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import fastlane
-from fastlane._call import Call
+from fastlane._call import Call, Usage
 from fastlane._exceptions import ConfigurationError
+from fastlane._prompt_records import CurationRecord
+from fastlane._tokens import ratio_of
 from fastlane.emulator import Emulator
 from fastlane.plays import Stage
 from fastlane.plays.curation import Curation
@@ -282,3 +285,46 @@ def test_an_agent_works_with_it_over_the_wire(provider: Emulator, arguments: dic
     prompts = [request.prompt_tokens for request in provider.log()]
     assert max(prompts) < 4_400
     assert record.usage.input_tokens == prompts[-1]
+
+
+def test_what_the_provider_counts_corrects_the_next_conversation_and_not_the_one_that_has_begun(
+    provider: Emulator, arguments: dict[str, Any]
+) -> None:
+    begun: Any = conversation(8)
+    another: Any = [SYSTEM, *conversation(8)]
+    play = small(high_water_tokens=20_000)
+    with fastlane.OpenAI(**arguments, plays=[fastlane.Connection(), play], strict=True) as client:
+        for messages in (begun, [*begun, *step(8)], another):
+            client.chat.completions.create(model="without a tokenizer", messages=messages)
+        looked_at = [record.curation for record in client.calls if record.curation is not None]
+        counted = [record.usage.input_tokens or 0 for record in client.calls]
+
+    off = counted[0] / looked_at[0].tokens_after
+    assert abs(off - 1) > 0.1
+    assert [each.ratio for each in looked_at] == [1.0, 1.0, pytest.approx(off, abs=0.06)]
+    assert looked_at[2].tokens_after == pytest.approx(counted[2], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("curation", "usage"),
+    [
+        (None, Usage(input_tokens=4_000)),
+        (CurationRecord(tokens_before=2_000, tokens_after=2_000, ratio=1.0), Usage()),
+        (CurationRecord(tokens_before=2_000, tokens_after=2_000, ratio=None), Usage(input_tokens=4_000)),
+        (CurationRecord(tokens_before=2_000, tokens_after=1_000, ratio=1.0), Usage(input_tokens=2_000)),
+    ],
+    ids=["nothing was looked at", "the provider does not say", "counted and not estimated", "too short to say much"],
+)
+def test_what_says_nothing_of_the_estimate_corrects_none(curation: CurationRecord | None, usage: Usage) -> None:
+    learnt = CurationRecord(tokens_before=2_000, tokens_after=2_000, ratio=1.0)
+    records = [
+        SimpleNamespace(origin=origin, model="m", curation=each, usage=counted)
+        for origin, each, counted in (
+            ("https://silent.example.com:443", curation, usage),
+            ("https://telling.example.com:443", learnt, Usage(input_tokens=4_000)),
+        )
+    ]
+    for record in records:
+        small().learn(record)  # type: ignore[arg-type]
+
+    assert [ratio_of(record.origin, "m") for record in records] == [1.0, 2.0]

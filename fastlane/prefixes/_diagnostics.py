@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 _LONGEST = 64
 # These say that the provider did not compare, and so nothing of the prompt.
 _NOTHING = frozenset({"unavailable", "comparison_response_not_found", "previous_message_not_found", "cache_hit"})
-
-
-_NO_MODEL = object()
+_NOT_PYDANTIC = object()
 
 
 class Reason(NamedTuple):
@@ -95,8 +93,8 @@ def _member(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
         return value.get(name)
     # A pydantic object takes three microseconds to say that it has no such attribute, and every answer is asked.
-    further: Any = getattr(value, "__pydantic_extra__", _NO_MODEL)
-    if further is _NO_MODEL:
+    further: Any = getattr(value, "__pydantic_extra__", _NOT_PYDANTIC)
+    if further is _NOT_PYDANTIC:
         return getattr(value, name, None)
     found = value.__dict__.get(name)
     return further.get(name) if found is None and further else found

@@ -33,13 +33,16 @@ def excerpts(
     place = departed.place
     if place is None:
         return None, None
-    inside = departed.path.removeprefix(new.path(place))
     old = departed.seen.outline
-    kept = trace(old.digests[place]) if place < len(old.digests) else None
-    before = None
-    if kept is not None and kept.text:
-        before = _around(orjson.loads(kept.text), inside, departed.character)
-    after = _around(values[place], inside, departed.character) if place < len(values) else None
+    before = after = None
+    was, now = old.path(place), new.path(place)
+    # Where a tool is new or gone, something else stands at its place in the other prompt.
+    if place < len(old.digests) and departed.path.startswith(was):
+        kept = trace(old.digests[place])
+        if kept is not None and kept.text:
+            before = _around(orjson.loads(kept.text), departed.path.removeprefix(was), departed.character)
+    if place < len(values) and departed.path.startswith(now):
+        after = _around(values[place], departed.path.removeprefix(now), departed.character)
     return before, after
 
 

@@ -77,7 +77,8 @@ class PromptCacheReport:
     """What was read from providers' prompt caches, and why not more. `str()` of it is a table."""
 
     families: tuple[FamilyReport, ...] = ()
-    """The one with the most prompt tokens first. Families that were forgotten are one row, named "others"."""
+    """The one with the most prompt tokens first. Families that were forgotten are one row for each model, named
+    "others"."""
 
     @property
     def calls(self) -> int:

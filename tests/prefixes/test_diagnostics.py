@@ -7,6 +7,7 @@ import pytest
 from openai.types.responses import Response, ResponseCompletedEvent
 from openai.types.responses.response import PromptCacheDiagnosticsCacheMiss
 
+import fastlane
 from fastlane._prompt_records import DriftKind
 from fastlane.prefixes import provider_reason
 from fastlane.prefixes._diagnostics import meaning
@@ -97,3 +98,44 @@ def test_a_word_that_nobody_knows_is_passed_on_but_means_nothing() -> None:
     assert provider_reason(response(missed("moon_phase_changed"))) == "moon_phase_changed"
     assert meaning("moon_phase_changed") is None
     assert meaning(None) is None
+
+
+# Over the wire
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.asyncio
+async def test_a_response_says_by_itself_why_it_read_nothing(
+    arguments: dict[str, Any], stream: bool, asynchronous: bool
+) -> None:
+    policy = "Two bags of up to 23 kg are free of charge. " * 150
+    asked: dict[str, Any] = {"model": "m", "instructions": policy, "input": "Two bags?"}
+    again = {**asked, "reasoning": {"effort": "high"}, "stream": stream}
+    play = fastlane.PromptCache(key=False)
+    if asynchronous:
+        async with fastlane.AsyncOpenAI(**arguments, plays=[play], strict=True) as client:
+            earlier = await client.responses.create(**asked)
+            answer = await client.responses.create(**again, extra_body=compared_with(earlier))
+            if stream:
+                async for _ in answer:
+                    pass
+            seen = client.calls[-1].prompt_cache
+    else:
+        with fastlane.OpenAI(**arguments, plays=[play], strict=True) as other:
+            earlier = other.responses.create(**asked)
+            answer = other.responses.create(**again, extra_body=compared_with(earlier))
+            if stream:
+                for _ in answer:
+                    pass
+            seen = other.calls[-1].prompt_cache
+
+    assert seen is not None
+    assert seen.cached_tokens == 0
+    assert seen.drift is not None
+    assert seen.drift.provider_reason == "reasoning_effort_changed"
+    assert (seen.drift.kind, seen.drift.path) == ("changed_parameter", "reasoning.effort")
+
+
+def compared_with(response: Any) -> dict[str, Any]:
+    return {"prompt_cache_options": {"comparison_response_id": response.id}}

@@ -74,7 +74,8 @@ def _outside(kind: str, rng: random.Random, body: Body) -> Mutation:
     before, after, path = body, copy.deepcopy(body), None
     name = ""
     if kind == "changed_model":
-        after["model"], path = "another-model", "model"
+        # One that nobody has asked before: for any other the prompt may be in its cache.
+        after["model"], path = f"model-{rng.getrandbits(32):08x}", "model"
     if kind == "changed_parameter":
         name, one, other = rng.choice(_PARAMETERS)
         before, after, path = {**body, name: one}, {**after, name: other}, name
@@ -130,8 +131,9 @@ def _verdicts(each: int, seed: int, *, forgets: bool) -> tuple[list[_Verdict], b
     rng = random.Random(seed)
     runs, listed, recorded = _conversations()
     found: list[_Verdict] = []
-    kinds = [*MUTATORS, "changed_model", "changed_parameter", "evicted"]
-    for several, lifetime_s in ((kinds, 300.0), (["expired"], _LIFETIME_S)):
+    kinds = [*MUTATORS, "changed_model", "changed_parameter"]
+    # What was emptied is truly gone, whatever is changed afterwards: the two that lose it have a provider of their own.
+    for several, lifetime_s in ((kinds, 300.0), (["evicted"], 300.0), (["expired"], _LIFETIME_S)):
         model = replace(preset("instant"), cache_expiry_s=lifetime_s)
         plays = [fastlane.Connection(), fastlane.PromptCache()]
         with (

@@ -213,6 +213,11 @@ class Lines:
                 break
         return None
 
+    def is_latest(self, line: Line, one: int) -> bool:
+        """Whether no line that has this segment was used later."""
+        segment = self._index.get(one)
+        return segment is None or all(other.used_ns <= line.used_ns for other in segment.lines)
+
     def longest(self, chain: tuple[int, ...]) -> Line | None:
         """The longest line that a prompt begins with all of."""
         by_end = self._by_end

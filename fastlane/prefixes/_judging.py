@@ -137,7 +137,7 @@ def judge(
     if drift is None and departure is None and keeps:
         share = _SLACK_SHARE if prospect.known_size == scale.known_size else _LOOSE_SHARE
         drift = _lost(scale.at(prospect.known_size), fresh, rules, cached, share)
-    return Judgement(reusable, expected, _with_reason(drift, reason, reusable, scale, cached))
+    return Judgement(reusable, expected, _with_reason(drift, reason, reusable, scale, rules, cached))
 
 
 def _broken(
@@ -184,7 +184,7 @@ def _slack(tokens: int, rules: CacheRules, share: float = _SLACK_SHARE) -> float
 
 
 def _with_reason(
-    drift: Drift | None, reason: str | None, reusable: int, scale: Scale, cached: int | None
+    drift: Drift | None, reason: str | None, reusable: int, scale: Scale, rules: CacheRules, cached: int | None
 ) -> Drift | None:
     """The drift with the provider's own word for it, which wins where it says something else."""
     if reason is None:
@@ -193,7 +193,9 @@ def _with_reason(
     kind: DriftKind
     path: str | None
     if drift is None:
-        if said is None:
+        whole = rules.kept(scale.tokens)
+        # It speaks of the earlier response that it was asked to compare with: the prompt may be known of another.
+        if said is None or (cached and cached >= whole - _slack(whole, rules)):
             return None
         kind, path, offset, lost = said.kind, said.path, cached or 0, max(0, reusable - (cached or 0))
         return Drift(

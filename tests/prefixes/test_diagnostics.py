@@ -109,7 +109,8 @@ def test_a_word_that_nobody_knows_is_passed_on_but_means_nothing() -> None:
 async def test_a_response_says_by_itself_why_it_read_nothing(
     arguments: dict[str, Any], stream: bool, asynchronous: bool
 ) -> None:
-    policy = "Two bags of up to 23 kg are free of charge. " * 150
+    # No other test's prompt, which the provider may remember.
+    policy = f"{stream} {asynchronous}. " + "Two bags of up to 23 kg are free of charge. " * 150
     asked: dict[str, Any] = {"model": "m", "instructions": policy, "input": "Two bags?"}
     again = {**asked, "reasoning": {"effort": "high"}, "stream": stream}
     play = fastlane.PromptCache(key=False)

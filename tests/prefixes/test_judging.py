@@ -143,6 +143,10 @@ def test_the_providers_word_is_a_drift_where_nothing_was_found() -> None:
     assert judged(SAME, cached=1_920, reason="moon_phase_changed").drift is None
 
 
+def test_of_a_prompt_that_was_read_whole_the_provider_only_says_how_another_differs() -> None:
+    assert judged(SAME, cached=2_432, reason="service_tier_changed").drift is None
+
+
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_a_scale_rises_from_nothing_to_the_whole_prompt(
     size: int, tokens: int, known_size: int, known_tokens: int

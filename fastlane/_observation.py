@@ -277,6 +277,8 @@ class Observation:
                 self.sending.ended(self.usage.input_tokens)
             if self.prompt is not None:
                 self._settle(self.prompt)
+        # A record is remembered for long, and hashes of the whole prompt weigh more than the record.
+        self.prompt = None
         action, self._action = self._action, None
         if action is not None:
             self.action_path = action.path
@@ -298,6 +300,8 @@ class Observation:
 
     def _settle(self, prompt: PromptAccount) -> None:
         status = self.attempts[-1].status_code if self.attempts else None
+        if status in (400, 422):
+            prompt.refused_anyway()
         try:
             self.prompt_cache = prompt.settle(
                 self.usage,

@@ -73,6 +73,10 @@ class Memory:
         self._summaries: dict[Any, Made] = {}
         self._cuts: dict[int, tuple[Any, tuple[Cut, ...]]] = {}
 
+    def __reduce__(self) -> tuple[type[Memory], tuple[()]]:
+        """A copy remembers nothing: hashes mean nothing in another process, and summaries are text."""
+        return Memory, ()
+
     def latest(self, chain: Sequence[int]) -> State | None:
         """Return the state of the longest known beginning of a conversation."""
         states = self._states

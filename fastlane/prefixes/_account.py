@@ -40,6 +40,10 @@ class PromptMemory:
         self._sessions: dict[int, int] = {}
         self._refused: dict[tuple[str, str], None] = {}
 
+    def __reduce__(self) -> tuple[Any, tuple[bool, int]]:
+        """A copy remembers nothing: what is known is known by hashes that another process does not have."""
+        return _memory, (self.ledger.explains_text, self._replicas)
+
     def key_of(
         self, endpoint: str, body: Mapping[str, Any], placements: Sequence[Any] | None, outlined: Outline
     ) -> str:
@@ -81,6 +85,14 @@ class PromptMemory:
             self._refused.clear()
         self._refused[origin, field] = None
 
+    def allow(self, origin: str, field: str) -> None:
+        """Take note that it has not, after all."""
+        self._refused.pop((origin, field), None)
+
+
+def _memory(explain_text: bool, replicas: int) -> PromptMemory:
+    return PromptMemory(explain_text=explain_text, replicas=replicas)
+
 
 def _remember(known: dict[int, _T], seen: int, value: _T) -> None:
     if len(known) >= _MOST_KNOWN:
@@ -91,7 +103,7 @@ def _remember(known: dict[int, _T], seen: int, value: _T) -> None:
 class PromptAccount:
     """What is to be expected of the provider's cache for one call, until the call is over."""
 
-    __slots__ = ("_key_field", "_memory", "_origin", "_sighting")
+    __slots__ = ("_key_field", "_memory", "_origin", "_sighting", "_taken_back")
 
     reason_of = staticmethod(provider_reason)
 
@@ -100,13 +112,20 @@ class PromptAccount:
         self._sighting = sighting
         self._origin = origin
         self._key_field = key_field
+        self._taken_back: tuple[str, ...] = ()
 
     def refused(self, fields: tuple[str, ...]) -> None:
         """The provider refused these fields, which the play had added: no later call has them."""
         for field in fields:
             self._memory.refuse(self._origin, field)
+        self._taken_back = fields
         if self._key_field in fields:
             self._sighting.sent_without_key()
+
+    def refused_anyway(self) -> None:
+        """So was the call without them: the error named them because it quotes the request, or there are two errors."""
+        for field in self._taken_back:
+            self._memory.allow(self._origin, field)
 
     def settle(
         self, usage: Usage, *, answered: bool, now_ns: int, provider_reason: str | None = None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import threading
 from hashlib import blake2b
 from typing import NamedTuple
 
 from .._exceptions import ConfigurationError
+from ._guard import Guard
 
 _NS = 1_000_000_000
 _MINUTE_NS = 60 * _NS
@@ -165,7 +165,7 @@ class Governor:
             )
         self._limit = math.inf if limit_per_minute is None else limit_per_minute
         self._replicas = replicas
-        self._lock = threading.Lock()
+        self._guard = Guard()
         self._families: dict[str, _Family] = {}
         self._places: dict[tuple[str, int], int] = {}
 
@@ -173,7 +173,7 @@ class Governor:
         """Count a call of this key and return where it goes; `limit_per_minute` is this call's own limit, if any."""
         limit = self._limit if limit_per_minute is None else limit_per_minute
         number = _number(session)
-        with self._lock:
+        with self._guard:
             # Taken out and put at the end: they stand in the order of their last use.
             family = self._families.pop(key, None) or _Family(now_ns)
             self._families[key] = family

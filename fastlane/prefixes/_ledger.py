@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from .._prompt_records import PromptCacheRecord
 from ._departure import Departure, Seen, departure, seen
 from ._excerpts import excerpts, written
 from ._families import Families
+from ._guard import Guard
 from ._judging import CacheRules, Prospect, Ratios, Scale, judge
 from ._lines import Attributes, Line, Lines, Trace, Uses, attributes_of, chained, lies_elsewhere
 from ._outline import Outline, outline
@@ -115,9 +115,10 @@ class Ledger:
         most_segments: int = _MOST_SEGMENTS,
         most_characters: int = _MOST_CHARACTERS,
     ) -> None:
-        self._explain_text = explain_text
+        self.explains_text = explain_text
+        """Whether texts are kept."""
         # Held for microseconds: digests, sketches and differences are made outside.
-        self._lock = threading.Lock()
+        self._guard = Guard()
         self._lines = Lines(most_lines=most_lines, most_segments=most_segments, most_characters=most_characters)
         self._uses = Uses(_MOST_USES)
         self._families = Families()
@@ -155,7 +156,9 @@ class Ledger:
         base: Seen | None = None
         candidates: list[tuple[Seen, int]] = []
         recent: list[Seen] = []
-        with self._lock:
+        with self._guard:
+            if self._guard.is_torn:
+                self._forget()
             line = None if elsewhere else self._lines.continued(seed, new.digests)
             chain = chained(seed, new.digests, () if line is None else line.chain)
             if line is None and not elsewhere:
@@ -182,7 +185,7 @@ class Ledger:
         known_size = sum(new.sizes[:known])
         fresh_size = known_size if fresh == known else sum(new.sizes[:fresh])
         before = after = None
-        if departed is not None and self._explain_text:
+        if departed is not None and self.explains_text:
             before, after = excerpts(departed, new, values, self._lines.trace)
         return Sighting(
             ledger=self,
@@ -203,17 +206,21 @@ class Ledger:
 
     def report(self) -> PromptCacheReport:
         """Return what was read from providers' caches so far, and why not more."""
-        with self._lock:
+        with self._guard:
             return self._families.report()
 
     def clear(self) -> None:
         """Forget all prompts and all counts."""
-        with self._lock:
-            self._lines.clear()
-            self._uses = Uses(_MOST_USES)
-            self._families.clear()
-            self._ratios.clear()
-            self._keeping.clear()
+        with self._guard:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._lines.clear()
+        self._uses = Uses(_MOST_USES)
+        self._families.clear()
+        self._ratios.clear()
+        self._keeping.clear()
+        self._guard.is_torn = False
 
     def _known(self, chain: tuple[int, ...]) -> int:
         """Segments of the longest beginning that was sent before."""
@@ -246,7 +253,7 @@ class Ledger:
         """What is to be kept of segments that are not known yet."""
         lines = self._lines
         return {
-            one: Trace(sketch(value), written(value) if self._explain_text else None)
+            one: Trace(sketch(value), written(value) if self.explains_text else None)
             for one, value in zip(new.digests[start:], values[start:], strict=True)
             if not lines.knows(one)
         }
@@ -254,10 +261,12 @@ class Ledger:
     def _settled(
         self, sighting: Sighting, usage: Usage, answered: bool, now_ns: int, reason: str | None
     ) -> PromptCacheRecord:
-        with self._lock:
+        with self._guard as is_first:
             if sighting._record is None:
                 sighting._record = self._recorded(sighting, usage, answered, now_ns, reason)
-                if answered:
+                # A finaliser that has interrupted this very thread in here enters nothing: it would break what is half
+                # done. The prompt is then as one that was never sent.
+                if answered and is_first:
                     line = None if sighting._elsewhere else self._entered(sighting, usage, now_ns)
                     self._families.count(sighting.family, sighting._head, sighting._attributes, line, sighting._record)
             return sighting._record

@@ -1,0 +1,119 @@
+"""What a client remembers of prompts, where streams are dropped, calls go wrong and objects are copied."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import pickle
+import threading
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import Connection, Curation, PromptCache
+from fastlane.emulator import Emulator
+from fastlane.prefixes._guard import Guard
+from fastlane.prefixes._ledger import Sighting
+from fastlane.providers import registered
+from tests.call_peer import CallPeer, Reply
+from tests.plays.test_prompt_cache import conversation, facts
+
+
+@pytest.mark.parametrize("kind", ["read", "raw", "helper", "responses"])
+def test_a_stream_that_is_collected_while_its_thread_is_in_the_ledger_does_not_wait_for_it(
+    kind: str, provider: Emulator, arguments: dict[str, Any]
+) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        ledger = client.prompt_cache._memory().ledger
+        kept: list[Any] = []
+        asked: dict[str, Any] = {"model": "m", "messages": conversation()}
+        if kind == "read":
+            stream: Any = client.chat.completions.create(**asked, stream=True)
+        elif kind == "raw":
+            stream = client.chat.completions.with_raw_response.create(**asked, stream=True).parse()
+        elif kind == "helper":
+            stream = client.chat.completions.stream(**asked).__enter__()
+        else:
+            stream = client.responses.create(model="m", input=conversation(), stream=True)
+        next(iter(stream))
+        kept.append(stream)
+        del stream
+
+        def collect() -> None:
+            with ledger._guard:
+                kept.clear()
+                gc.collect()
+
+        thread = threading.Thread(target=collect, daemon=True)
+        thread.start()
+        thread.join(20)
+
+        assert not thread.is_alive()
+        assert client.last_call is not None
+        assert client.last_call.outcome == "closed"
+        assert ledger.report().calls == 0
+
+
+def test_a_ledger_that_was_torn_by_a_fork_begins_anew(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, strict=True) as client:
+        client.chat.completions.create(model="m", messages=conversation())
+        guard: Guard = client.prompt_cache._memory().ledger._guard
+        guard.is_torn = True
+        client.chat.completions.create(model="m", messages=conversation())
+        (_, record) = client.calls
+
+    assert record.prompt_cache is not None
+    assert record.prompt_cache.reusable_tokens == 0
+    assert not guard.is_torn
+
+
+def test_a_call_that_is_over_keeps_nothing_of_its_prompt(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, max_retries=0) as client:
+        client.chat.completions.create(model="m", messages=conversation())
+        list(client.chat.completions.create(model="m", messages=conversation(), stream=True))
+        with pytest.raises(openai.BadRequestError):
+            client.chat.completions.create(model="m", messages=[])
+        stream = client.chat.completions.create(model="m", messages=conversation(), stream=True)
+        del stream
+        gc.collect()
+
+        assert len(client.calls) == 4
+        assert not [one for one in gc.get_objects() if type(one) is Sighting]
+
+
+def test_a_copy_of_a_play_has_its_settings_and_remembers_nothing() -> None:
+    play = PromptCache(explain="text", replicas=3)
+    play.memory.refuse("https://example.com:443", "prompt_cache_key")
+    cutting = Curation(high_water_tokens=100)
+    cutting.memory.summary("key", lambda: "a summary")
+
+    for copied in (pickle.loads(pickle.dumps(play)), copy.deepcopy(play)):
+        assert copied == play
+        assert copied.memory is not play.memory
+        assert copied.memory.ledger.explains_text
+        assert not copied.memory.is_refused("https://example.com:443", "prompt_cache_key")
+    assert b"a summary" not in pickle.dumps(cutting)
+    assert copy.deepcopy(cutting).memory is not cutting.memory
+
+
+def test_an_error_that_only_quotes_the_key_does_not_take_it_from_later_calls(one_peer: CallPeer) -> None:
+    def reply(asked: Any) -> Reply:
+        body = json.loads(asked.body)
+        if body["messages"]:
+            return Reply()
+        said = {"detail": [{"loc": ["body", "messages"], "msg": "too short", "input": body}]}
+        return Reply(status=422, body=json.dumps(said).encode())
+
+    one_peer.usually = reply
+    url = f"{one_peer.url}/v1"
+    with registered(facts(key_field="prompt_cache_key"), origins=[url]):
+        plays = [Connection(http2="never"), PromptCache()]
+        with fastlane.OpenAI(base_url=url, api_key="sk-test", plays=plays, strict=True) as client:
+            with pytest.raises(openai.UnprocessableEntityError):
+                client.chat.completions.create(model="m", messages=[])
+            client.chat.completions.create(model="m", messages=conversation())
+
+    assert ["prompt_cache_key" in json.loads(asked.body) for asked in one_peer.take()] == [True, False, True]

@@ -139,7 +139,8 @@ def place_breakpoints(
     if not places:
         return None
     where = ", ".join(f"{name}[{at}]" for at in sorted(places[:most]))
-    return Placed({name: changed}, f"put {field} at the end of {where}")
+    lifetime_said = "" if retention is None else f" for {retention}"
+    return Placed({name: changed}, f"put {field} at the end of {where}{lifetime_said}")
 
 
 def _ends(items: Sequence[Any], placements: Sequence[Placement | None] | None) -> list[int]:

@@ -283,6 +283,7 @@ def test_a_lifetime_that_each_mark_says_is_said_by_marks() -> None:
     call = with_retention(call_of(body(SYSTEM, USER, model="anthropic/claude-sonnet-5"), ROUTER), "1h")
 
     assert call.body["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+    assert call.changes == ("PromptCache put cache_control at the end of messages[0], messages[1] for 1h",)
     assert with_breakpoints(call, "messages") is call
 
 

@@ -161,7 +161,7 @@ sys.stdout.write(json.dumps([list(names), prompt.arguments(), prompt.arguments("
 def test_every_process_writes_the_same_bytes() -> None:
     seen: set[str] = set()
     orders: set[str] = set()
-    for seed in ("0", "1", "2"):
+    for seed in ("1", "2"):
         written = subprocess.run(
             [sys.executable, "-c", BUILD],
             env={**os.environ, "PYTHONHASHSEED": seed},

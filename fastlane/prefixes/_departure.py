@@ -151,11 +151,14 @@ def _says_as_much(old: Outline, new: Outline) -> bool:
 
 
 def _kept_apart(earlier: Sequence[Seen], new: Outline, attributes: Attributes, known: int) -> Departure | None:
-    """The same prompt under another model or parameter than the one of the earlier ones that is like it for longest."""
+    """The same prompt under another model or parameter than the latest one that is like it for about as long as any."""
     others = [(in_common(one.outline, new), one) for one in earlier if one.attributes != attributes]
-    count, one = max(others, key=lambda pair: pair[0], default=(0, None))
-    if one is None or count <= known or count <= new.leading:
+    longest = max((count for count, _ in others), default=0)
+    least = max(known + 1, new.leading + 1, round(_SAME_CONVERSATION * longest))
+    alike = [(one.used_ns, count, one) for count, one in others if count >= least]
+    if not alike:
         return None
+    _, count, one = max(alike, key=lambda found: found[:2])
     parameter = attributes.changed(one.attributes)
     if one.attributes.model != attributes.model:
         kind: DriftKind = "changed_model"

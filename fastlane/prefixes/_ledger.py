@@ -166,8 +166,9 @@ class Ledger:
             if line is not None:
                 base = seen(line)
             known = 0 if elsewhere else self._known(chain)
-            # What was sent before as a whole departs from nothing, and neither does what goes on from most of it.
-            if not elsewhere and known < len(chain) and (base is None or 2 * len(base.chain) < len(chain)):
+            # What was sent before as a whole departs from nothing, and neither does what goes on from most of it,
+            # unless the conversation has gone on otherwise since.
+            if not elsewhere and known < len(chain) and (line is None or not self._goes_on(line, new)):
                 candidates = self._sharing(new)
                 if known < new.leading:
                     recent = self._recent(attributes)
@@ -221,6 +222,11 @@ class Ledger:
         self._ratios.clear()
         self._keeping.clear()
         self._guard.is_torn = False
+
+    def _goes_on(self, line: Line, new: Outline) -> bool:
+        """Whether a prompt that begins with all of a line is that conversation's next turn."""
+        count = len(line.chain)
+        return 2 * count >= len(new.digests) and self._lines.is_latest(line, line.outline.digests[-1])
 
     def _known(self, chain: tuple[int, ...]) -> int:
         """Segments of the longest beginning that was sent before."""

@@ -214,9 +214,10 @@ class Lines:
         return None
 
     def is_latest(self, line: Line, one: int) -> bool:
-        """Whether no line that has this segment was used later."""
+        """Whether no line under the same model and parameters that has this segment was used later."""
         segment = self._index.get(one)
-        return segment is None or all(other.used_ns <= line.used_ns for other in segment.lines)
+        lines = () if segment is None else segment.lines
+        return all(other.used_ns <= line.used_ns or other.seed != line.seed for other in lines)
 
     def longest(self, chain: tuple[int, ...]) -> Line | None:
         """The longest line that a prompt begins with all of."""

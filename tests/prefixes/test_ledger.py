@@ -611,15 +611,15 @@ def test_no_less_is_reusable_than_what_an_earlier_prompt_begins_with(prompts: li
         sent.append(messages)
 
 
-def test_a_conversation_that_was_sent_in_part_long_ago_is_compared_with_what_it_was_last() -> None:
+def test_a_conversation_that_was_sent_in_part_before_is_compared_with_what_it_was_last() -> None:
     provider = Provider()
-    provider.call(turns(3))
-    provider.call(turns(3)[:-1])  # an older client's shorter history, which all later ones go on from
+    provider.call(turns(6))
+    provider.call(turns(4))  # once more from an earlier point: what follows goes on from all of this
     provider.call(turns(6))
 
     edited = turns(7)
-    edited[7] = {**edited[7], "content": edited[7]["content"] + "  "}
+    edited[9] = {**edited[9], "content": edited[9]["content"] + "  "}
     drift = provider.call(edited).drift
 
     assert drift is not None
-    assert (drift.kind, drift.path) == ("whitespace", "messages[7].content")
+    assert (drift.kind, drift.path) == ("whitespace", "messages[9].content")

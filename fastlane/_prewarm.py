@@ -171,9 +171,10 @@ def what_stays(prompt: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...], bool]
     """
     from .prompts import arrange, unmarked
 
-    if isinstance(prompt, str | Mapping):
+    if isinstance(prompt, str | Mapping) or not isinstance(prompt, Sequence):
         raise ConfigurationError(
-            f"prewarm() takes a fastlane.Prompt or a list of messages, got {type(prompt).__name__}: put it into a list"
+            f"prewarm() takes a fastlane.Prompt or a list of messages, got {type(prompt).__name__}"
+            + (": put it into a list" if isinstance(prompt, str | Mapping) else "")
         )
     plain, declared = unmarked(prompt)
     messages, places = arrange(plain, declared or ())

@@ -78,6 +78,8 @@ def curate(
         raise ConfigurationError(
             f"curate(count=...) takes a function that returns the tokens of one message, got {type(count).__name__}"
         )
+    if model is not None and not isinstance(model, str):
+        raise ConfigurationError(f"curate(model=...) takes the model's name, got {type(model).__name__}")
     checked_summarise("curate(summarise=...)", summarise)
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise ConfigurationError(f"curate() takes a list of messages, got {type(messages).__name__}")

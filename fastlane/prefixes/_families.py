@@ -95,7 +95,7 @@ class _Family:
             said_calls=self.said_calls,
             prompt_tokens=self.prompt_tokens,
             said_prompt_tokens=self.said_prompt_tokens,
-            cached_tokens=self.cached_tokens,
+            cached_tokens=self.cached_tokens if self.said_calls else None,
             expected_tokens=self.expected_tokens,
             drifts=tuple(sorted(counts, key=lambda count: (-count.tokens_lost, count.kind))),
         )

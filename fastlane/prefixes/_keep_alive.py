@@ -24,7 +24,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 from .._exceptions import ConfigurationError
 
@@ -162,6 +163,10 @@ def _check(
         raise ConfigurationError(
             "plan_keep_alive() takes either calls_per_hour=... or gaps_s=..., the times between calls: give one of them"
         )
+    if not isinstance(prices, Prices):
+        raise ConfigurationError(
+            f"plan_keep_alive(prices=...) takes fastlane.Prices(input=..., cached=...), got {type(prices).__name__}"
+        )
     amounts = {
         "prefix_tokens": prefix_tokens,
         "calls_per_hour": calls_per_hour or 0.0,
@@ -170,12 +175,16 @@ def _check(
         **{f"prices.{name}": value or 0.0 for name, value in prices._asdict().items()},
     }
     for name, value in amounts.items():
-        if not math.isfinite(value) or value < 0:
+        if not _is_amount(value):
             raise ConfigurationError(f"plan_keep_alive({name}=...) takes a number from 0, got {value!r:.80}")
-    if not math.isfinite(lifetime_s) or lifetime_s <= 0:
+    if not _is_amount(lifetime_s) or lifetime_s <= 0:
         raise ConfigurationError(f"plan_keep_alive(lifetime_s=...) takes seconds above 0, got {lifetime_s!r:.80}")
-    if gaps_s is not None and (not gaps_s or not all(math.isfinite(gap) and gap >= 0 for gap in gaps_s)):
+    if gaps_s is not None and (not gaps_s or not all(map(_is_amount, gaps_s))):
         raise ConfigurationError(
             "plan_keep_alive(gaps_s=...) takes at least one time between calls, in seconds from 0: got "
             + ("none" if not gaps_s else "another number")
         )
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, Real) and math.isfinite(value) and float(value) >= 0

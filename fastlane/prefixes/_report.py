@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -49,8 +50,8 @@ class FamilyReport:
     """Of all calls; as the provider counted, estimated where it did not say."""
     said_prompt_tokens: int
     """Of the calls of which the provider said how much it read from its cache."""
-    cached_tokens: int
-    """Of the same calls."""
+    cached_tokens: int | None
+    """Of the same calls; None where there are none, which is not 0."""
     expected_tokens: int
     """What should have been read, of the calls where anything was to be expected."""
     drifts: tuple[DriftCount, ...] = ()
@@ -59,7 +60,7 @@ class FamilyReport:
     @property
     def hit_ratio(self) -> float | None:
         """The share of the prompts' tokens read from the cache, of the calls that said; None where none did."""
-        return _ratio(self.cached_tokens, self.said_prompt_tokens)
+        return _ratio(self.cached_tokens or 0, self.said_prompt_tokens)
 
     @property
     def said_share(self) -> float | None:
@@ -96,9 +97,10 @@ class PromptCacheReport:
         return sum(family.prompt_tokens for family in self.families)
 
     @property
-    def cached_tokens(self) -> int:
-        """Read from the cache by the providers' own words."""
-        return sum(family.cached_tokens for family in self.families)
+    def cached_tokens(self) -> int | None:
+        """Read from the cache by the providers' own words; None where they said nothing, which is not 0."""
+        said = [family.cached_tokens for family in self.families if family.cached_tokens is not None]
+        return sum(said) if said else None
 
     @property
     def expected_tokens(self) -> int:
@@ -113,7 +115,7 @@ class PromptCacheReport:
     @property
     def hit_ratio(self) -> float | None:
         """The share of the prompts' tokens read from the cache, of the calls that said; None where none did."""
-        return _ratio(self.cached_tokens, sum(family.said_prompt_tokens for family in self.families))
+        return _ratio(self.cached_tokens or 0, sum(family.said_prompt_tokens for family in self.families))
 
     @property
     def drifts(self) -> tuple[DriftCount, ...]:
@@ -123,24 +125,27 @@ class PromptCacheReport:
     def metrics(self) -> tuple[Metric, ...]:
         """Counters since the play began: tokens by model, and calls that drifted by model and kind.
 
+        Of a model that is never said to have read anything or nothing, there is no count of what was read.
         No attribute is without bound: models beyond those of the families that are remembered count as "others".
         """
-        tokens: dict[str, list[int]] = {}
+        expected: Counter[str] = Counter()
+        read: dict[str, int] = {}
         drifts: dict[tuple[str, str], list[int]] = {}
         for family in self.families:
             model = family.model or "unknown"
-            counts = tokens.setdefault(model, [0, 0])
-            counts[0] += family.expected_tokens
-            counts[1] += family.cached_tokens
+            expected[model] += family.expected_tokens
+            if family.cached_tokens is not None:
+                read[model] = read.get(model, 0) + family.cached_tokens
             for drift in family.drifts:
                 lost = drifts.setdefault((model, drift.kind), [0, 0])
                 lost[0] += drift.calls
                 lost[1] += drift.tokens_lost
         metrics = []
-        for model, (expected, read) in tokens.items():
+        for model, count in expected.items():
             attributes = {"gen_ai.request.model": model}
-            metrics.append(Metric("fastlane.client.cache.expected_tokens", "{token}", expected, attributes))
-            metrics.append(Metric("fastlane.client.cache.read_tokens", "{token}", read, attributes))
+            metrics.append(Metric("fastlane.client.cache.expected_tokens", "{token}", count, attributes))
+            if model in read:
+                metrics.append(Metric("fastlane.client.cache.read_tokens", "{token}", read[model], attributes))
         for (model, kind), (calls, lost_tokens) in drifts.items():
             attributes = {"gen_ai.request.model": model, "fastlane.cache.mismatch_reason": kind}
             metrics.append(Metric("fastlane.client.cache.drifts", "{call}", calls, attributes))
@@ -176,8 +181,7 @@ class PromptCacheReport:
                 _percent(family.said_share),
                 f"{family.prompt_tokens:,}",
                 f"{family.expected_tokens:,}",
-                # Nothing said is not nothing read.
-                f"{family.cached_tokens:,}" if family.said_calls else "-",
+                _number(family.cached_tokens),
                 _percent(family.hit_ratio),
                 f"{family.tokens_lost:,}",
             )
@@ -186,9 +190,14 @@ class PromptCacheReport:
         lines = _table(rows, left=2)
         summary = (
             f"{self.calls:,} calls, {self.prompt_tokens:,} prompt tokens; "
-            f"expected {self.expected_tokens:,} from the cache, read {self.cached_tokens:,} "
+            f"expected {self.expected_tokens:,} from the cache, read {_number(self.cached_tokens)} "
             f"(hit ratio {_percent(self.hit_ratio)})"
         )
+        if self.said_calls < self.calls:
+            summary += (
+                f"\n{self.calls - self.said_calls:,} of these calls were not told what was read. "
+                'Most providers say it of a stream with stream_options={"include_usage": True} only'
+            )
         if self.drifts:
             found = [("drift", "calls", "tokens lost", "most costly at")]
             found += [
@@ -221,6 +230,11 @@ def merged(drifts: Iterable[DriftCount]) -> tuple[DriftCount, ...]:
 
 def _ratio(part: int, whole: int) -> float | None:
     return min(1.0, part / whole) if whole > 0 else None
+
+
+def _number(tokens: int | None) -> str:
+    """Nothing said is not nothing read."""
+    return "-" if tokens is None else f"{tokens:,}"
 
 
 def _percent(share: float | None) -> str:

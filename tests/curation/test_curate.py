@@ -467,6 +467,7 @@ async def coroutine(messages: Messages) -> str:
         ({"low": 11}, "from 1 to the 10 above which a conversation is cut, got 11"),
         ({"keep_turns": 0}, "curate(keep_turns=...) takes a whole number from 1"),
         ({"count": 3}, "curate(count=...) takes a function that returns the tokens of one message, got int"),
+        ({"model": 3}, "curate(model=...) takes the model's name, got int"),
         ({"stub": "{nothing}"}, "curate(stub=...) takes one line of text with any of {tool}, {arguments}"),
         ({"stub": "two\nlines"}, "curate(stub=...) takes one line"),
         ({"summarise": 3}, "curate(summarise=...) takes a function that returns a text"),

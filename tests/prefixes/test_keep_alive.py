@@ -145,6 +145,10 @@ def test_the_reason_has_the_numbers() -> None:
         ({"calls_per_hour": 1.0, "prefix_tokens": -5}, "prefix_tokens"),
         ({"calls_per_hour": 1.0, "prices": Prices(1.0, -0.1)}, "prices.cached"),
         ({"calls_per_hour": 1.0, "value_per_s": math.inf}, "value_per_s"),
+        ({"calls_per_hour": "4"}, "calls_per_hour=...\\) takes a number from 0, got '4'"),
+        ({"calls_per_hour": 1.0, "lifetime_s": "5m"}, "seconds above 0, got '5m'"),
+        ({"gaps_s": ["5"]}, "at least one time"),
+        ({"calls_per_hour": 1.0, "prices": (2.0, 0.5)}, "takes fastlane.Prices\\(input=..., cached=...\\), got tuple"),
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:

@@ -166,6 +166,12 @@ def test_a_body_in_which_a_member_was_replaced_moved_or_removed_is_written_anew(
         assert longer_bytes(written, body, {**rest, name: body[name]}) is None
 
 
+@pytest.mark.parametrize(("one", "equal"), [(1, 1.0), (1, True), (0.0, -0.0), ([1], [1.0])])
+def test_a_member_that_is_only_equal_is_written_anew(one: object, equal: object) -> None:
+    assert longer_bytes(b'{"a":written}', {"a": one}, {"a": one, "b": 2}) == b'{"a":written,"b":2}'
+    assert longer_bytes(b'{"a":written}', {"a": one}, {"a": equal, "b": 2}) is None
+
+
 @given(PLAIN)
 def test_what_openai_writes_of_plain_json_is_written_here_unless_orjson_cannot(value: object) -> None:
     written = stock_bytes(value)

@@ -86,6 +86,14 @@ def test_a_call_with_another_model_does_not_use_the_prompt(client: fastlane.Open
         assert keeper.requests == 1
 
 
+def test_a_call_that_begins_otherwise_does_not_use_the_prompt(client: fastlane.OpenAI) -> None:
+    with KeepWarm(client, [SYSTEM], planned(most_requests=1), model="m") as keeper:
+        wait_until(lambda: keeper.requests == 1 and bool(keeper._families))
+        client.chat.completions.create(model="m", messages=[{"role": "system", "content": "Be brief."}, QUESTION])
+        time.sleep(0.2)
+        assert keeper.requests == 1
+
+
 def test_what_is_not_worth_it_is_not_done(client: fastlane.OpenAI) -> None:
     with KeepWarm(client, [SYSTEM], planned(worth=False, every_s=0.001), model="m") as keeper:
         time.sleep(0.05)

@@ -163,6 +163,15 @@ async def test_a_prompt_is_kept_as_long_as_the_request_asks_for(options: dict[st
 
 
 @pytest.mark.asyncio
+async def test_who_asks_for_less_shortens_nothing_that_was_promised() -> None:
+    async with serving(cache_expiry_s=0) as (server, client):
+        for options in ({"ttl": "30m"}, {}, {}):
+            await client.post("/chat/completions", json=chat(LONG, prompt_cache_options=options))
+
+    assert [record.cached_tokens > 0 for record in server.log] == [False, True, True]
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("stream", [False, True])
 async def test_prewarming_generates_nothing_and_the_next_call_reads_the_prompt(stream: bool) -> None:
     asked = {"model": "m", "input": LONG}

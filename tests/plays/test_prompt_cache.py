@@ -3,15 +3,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from datetime import date
+from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import openai
 import pytest
+from openai._models import FinalRequestOptions
 
 import fastlane
 from fastlane import Connection, PromptCache
-from fastlane._call import Call
+from fastlane._call import Call, Usage
 from fastlane._exceptions import ConfigurationError
+from fastlane._shell import Shell
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.providers import Fact, ProviderFacts, registered
 from fastlane.providers._schema import Cache
@@ -156,6 +160,42 @@ def test_a_family_that_calls_too_often_gets_several_keys_and_a_session_keeps_its
     assert all(len(set(sessions)) == 1 for sessions in late)
 
 
+def test_calls_to_another_provider_do_not_count_for_the_limit_of_this_one() -> None:
+    play, known = PromptCache(requests_per_key_per_minute=20), facts(key_field="prompt_cache_key")
+    keys: set[str] = set()
+    for number in range(200):
+        messages = [{"role": "system", "content": POLICY}, {"role": "user", "content": f"I am user {number}."}]
+        body = {"model": "m", "messages": messages}
+        origin = f"https://{number % 20}.example.com:443"
+        planned = play.plan(call(body, origin=origin, facts=known, issued_ns=number * 100_000_000))
+        keys.add(planned.body["prompt_cache_key"])
+
+    assert len(keys) == 1
+
+
+def test_a_field_inside_another_takes_no_key() -> None:
+    given = call(facts=ProviderFacts(slug="example", cache=Cache(key_field=fact("options.key"))))
+
+    assert PromptCache().plan(given).body is given.body
+
+
+def test_of_what_is_for_one_call_alone_nothing_is_expected_in_the_next() -> None:
+    play, said = PromptCache(), []
+    for number in range(3):
+        now = {"role": "system", "content": f"It is 10:0{number}. " * 40}
+        asked = call({"model": "m", "messages": [*conversation(), now]}, placements=("stable", "session", "volatile"))
+        account = play.plan(asked).prompt
+        assert account is not None
+        said.append(account.settle(Usage(cached_tokens=0), answered=True, now_ns=number))
+
+    assert [record.drift for record in said] == [None, None, None]
+    assert said[1].reusable_tokens > 1_024
+    # A volatile message that is the same by chance is no part of what is kept either.
+    again = play.plan(asked).prompt
+    assert again is not None
+    assert again.settle(Usage(), answered=True, now_ns=9).reusable_tokens == said[2].reusable_tokens
+
+
 def test_tools_are_put_in_order_only_where_that_is_asked_for() -> None:
     given = call({"model": "m", "messages": conversation(), "tools": TOOLS})
     before = copy.deepcopy(TOOLS)
@@ -295,6 +335,20 @@ def test_an_error_that_does_not_name_the_key_is_the_applications(known: None, ar
 
     assert len(record.attempts) == 1
     assert record.outcome == "failed"
+
+
+@pytest.mark.parametrize(("status", "is_sent_again"), [(400, True), (422, True), (429, False), (500, False)])
+def test_only_an_answer_for_which_no_work_was_done_is_asked_for_again(status: int, is_sent_again: bool) -> None:
+    request = httpx2.Request("POST", "https://example.com")
+    error = openai.APIStatusError("prompt_cache_key", response=httpx2.Response(status, request=request), body=None)
+    body = {"model": "m", "prompt_cache_key": "fl-1"}
+    options = FinalRequestOptions(method="post", url=CHAT, json_data=body)
+    observation: Any = SimpleNamespace(optional=("prompt_cache_key",), take_back=lambda fields: None)
+
+    changed = Shell.without_refused(observation, options, error)
+
+    assert (None if changed is None else changed.json_data) == ({"model": "m"} if is_sent_again else None)
+    assert observation.optional == ()
 
 
 # client.prompt_cache

@@ -169,9 +169,9 @@ def test_items_of_a_response_stay_together() -> None:
         {"type": "reasoning", "id": "rs2", "summary": []},
         volatile({"type": "message", "role": "assistant", "content": "So."}),
     ]
-    question = message("user", "Hi.")
+    question, another = message("user", "Hi."), message("user", "And now?")
 
-    assert laid(question, *items, volatile("10:04")) == [question, *items, message("system", "10:04")]
+    assert laid(question, *items, another, volatile("10:04")) == [question, *items, another, message("system", "10:04")]
 
 
 def test_a_beginning_that_the_model_is_to_go_on_with_stays_last() -> None:

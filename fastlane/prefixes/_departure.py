@@ -107,19 +107,22 @@ def departure(
 def _ranked(sharing: Iterable[tuple[Seen, int]], new: Outline, attributes: Attributes) -> list[Seen]:
     """Earlier prompts: those of the same conversation first, the one that begins alike for longest, then the latest.
 
-    Of the same conversation are those that have about as much of what was said in it as the one that has the most.
-    Behind them, what has the most in common.
+    Of the same conversation are those that have about as much of what was said in it as the one that has the most, in
+    messages and in characters. Behind them, what has the most in common.
     """
     reached = list(accumulate(new.sizes, initial=0))
     said = dict(zip(new.digests[new.leading :], new.sizes[new.leading :], strict=True))
     ranks = []
     for number, (one, shared) in enumerate(sharing):
         if one.attributes[:2] == attributes[:2]:
-            own = sum(said.get(segment, 0) for segment in set(one.outline.digests[one.outline.leading :]))
-            ranks.append((own, reached[in_common(one.outline, new)], one.used_ns, shared, number, one))
-    enough = max(_TELLING, _SAME_CONVERSATION * max((rank[0] for rank in ranks), default=0))
-    same = [rank for rank in ranks if rank[0] >= enough]
-    others = [rank for rank in ranks if rank[0] < enough]
+            own = [said[segment] for segment in set(one.outline.digests[one.outline.leading :]) if segment in said]
+            ranks.append(((sum(own), len(own)), reached[in_common(one.outline, new)], one.used_ns, shared, number, one))
+    size, count = max((rank[0] for rank in ranks), default=(0, 0))
+    same: list[Any] = []
+    others: list[Any] = []
+    for rank in ranks:
+        enough = rank[0][0] >= max(_TELLING, _SAME_CONVERSATION * size) and rank[0][1] >= _SAME_CONVERSATION * count
+        (same if enough else others).append(rank)
     same.sort(key=lambda rank: rank[1:5], reverse=True)
     others.sort(key=lambda rank: (rank[1] + rank[3], rank[2], rank[4]), reverse=True)
     return [rank[-1] for rank in (*same, *others)]
@@ -197,8 +200,12 @@ def _broken(
             related = _similar(old, place, new, place, values, trace) >= _SIMILAR
         return _departed(found, one, attributes, related=related)
     is_last = place == len(new.digests) - 1
-    drifts = (telling and share >= _SHARED) or (
-        (telling or goes_on) and not is_last and _similar(old, place, new, place, values, trace) >= _SIMILAR
+    # What was said last is said again, among other things: however much went before it, it is this conversation.
+    ends = count > 1 and old.digests[-1] in new.digests[place:]
+    drifts = (
+        ends
+        or (telling and share >= _SHARED)
+        or ((telling or goes_on) and not is_last and _similar(old, place, new, place, values, trace) >= _SIMILAR)
     )
     found = _difference(old, new, values, trace) if drifts else None
     return None if found is None else _departed(found, one, attributes, related=True)

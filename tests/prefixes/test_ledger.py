@@ -623,3 +623,25 @@ def test_a_conversation_that_was_sent_in_part_before_is_compared_with_what_it_wa
 
     assert drift is not None
     assert (drift.kind, drift.path) == ("whitespace", "messages[9].content")
+
+
+def test_a_call_beside_the_line_that_quotes_its_longest_message_is_not_what_the_next_turn_departs_from() -> None:
+    provider, asked = Provider(), said("user", "The whole story of the lost bag, from the beginning. " * 40)
+    provider.call([SYSTEM, asked, *turns(3)[1:]], tools=TOOLS)
+    provider.call([said("system", "Name this conversation in five words."), asked])
+
+    drift = provider.call([SYSTEM, asked, *turns(4)[1:]], tools=TOOLS[::-1]).drift
+
+    assert drift is not None
+    assert drift.kind == "reordered_tools"
+
+
+def test_a_long_history_of_which_the_last_turn_is_left_was_compacted() -> None:
+    provider, long = Provider(), turns(12)
+    provider.call(long)
+    said_since = [said("assistant", "A long answer to that. " * 60), said("user", "And now?")]
+
+    drift = provider.call([SYSTEM, said("user", "A summary."), *long[-3:], *said_since]).drift
+
+    assert drift is not None
+    assert (drift.kind, drift.path) == ("compacted", "messages[1]")

@@ -51,7 +51,7 @@ class PromptCache(Play):
     explain: Literal["hashes", "text"] = "hashes"
     """"text": keep the text of prompts in memory, so that a drift can quote what it was before and after."""
     retention: str | None = None
-    """How long the provider is asked to keep prefixes, in its own words ("24h"), where it takes that."""
+    """How long the provider is asked to keep prefixes, in its own words ("30m"), where it takes that."""
     breakpoints: bool = False
     """Whether to mark the ends of stable and session parts where the provider has marks for that."""
     requests_per_key_per_minute: float | None = None
@@ -73,7 +73,7 @@ class PromptCache(Play):
             raise ConfigurationError(f'PromptCache(explain=...) takes "hashes" or "text", got {self.explain!r:.80}')
         if self.retention is not None and (not isinstance(self.retention, str) or not self.retention):
             raise ConfigurationError(
-                f'PromptCache(retention=...) takes a time in the provider\'s words ("24h"), got {self.retention!r:.80}'
+                f'PromptCache(retention=...) takes a time in the provider\'s words ("30m"), got {self.retention!r:.80}'
             )
         rate: Any = self.requests_per_key_per_minute
         if rate is not None and (not isinstance(rate, int | float) or isinstance(rate, bool) or not rate > 0):

@@ -189,14 +189,14 @@ class PromptCacheReport:
         ]
         lines = _table(rows, left=2)
         summary = (
-            f"{self.calls:,} calls, {self.prompt_tokens:,} prompt tokens; "
+            f"{self.calls:,} call{'' if self.calls == 1 else 's'}, {self.prompt_tokens:,} prompt tokens; "
             f"expected {self.expected_tokens:,} from the cache, read {_number(self.cached_tokens)} "
             f"(hit ratio {_percent(self.hit_ratio)})"
         )
         if self.said_calls < self.calls:
             summary += (
-                f"\n{self.calls - self.said_calls:,} of these calls were not told what was read. "
-                'Most providers say it of a stream with stream_options={"include_usage": True} only'
+                f"\nOf {self.calls - self.said_calls:,} of these nobody said what was read: "
+                'of a stream most providers do so only with stream_options={"include_usage": True}'
             )
         if self.drifts:
             found = [("drift", "calls", "tokens lost", "most costly at")]

@@ -78,7 +78,7 @@ def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() ->
         ({"order_tools": "yes"}, "takes True or False, got 'yes'"),
         ({"breakpoints": None}, "takes True or False, got None"),
         ({"explain": "all"}, 'takes "hashes" or "text", got \'all\''),
-        ({"retention": 24}, 'takes a time in the provider\'s words ("24h"), got 24'),
+        ({"retention": 24}, 'takes a time in the provider\'s words ("30m"), got 24'),
         ({"requests_per_key_per_minute": 0}, "takes a number above 0"),
         ({"requests_per_key_per_minute": float("nan")}, "takes a number above 0"),
         ({"replicas": 0}, "takes a whole number from 1, got 0"),

@@ -66,7 +66,8 @@ def test_a_report_is_a_table_that_one_can_read() -> None:
     assert "messages[3].content" in text
     totals, unsaid = text.splitlines()[-2:]
     assert totals == "8 calls, 16,000 prompt tokens; expected 12,000 from the cache, read 3,000 (hit ratio 75%)"
-    assert unsaid.startswith("6 of these calls were not told what was read.")
+    assert unsaid.startswith("Of 6 of these nobody said what was read: ")
+    assert str(PromptCacheReport(families=(replace(SPOKE, calls=1),))).splitlines()[-1].startswith("1 call, ")
     (silent,) = [line for line in text.splitlines() if "small" in line]
     assert silent.split()[-3:] == ["-", "-", "4,000"]
     assert str(PromptCacheReport()) == "No call has been answered yet."

@@ -344,4 +344,5 @@ def _without_shard(key: str | None, shards: int) -> str | None:
     if key is None or shards == 1:
         return key
     name, _, number = key.rpartition("-")
-    return name if name and number.isdecimal() else key
+    # A key of the application's own may end in a number too, which is a shard's where there are as many.
+    return name if name and number.isdecimal() and number[0] != "0" and int(number) < shards else key

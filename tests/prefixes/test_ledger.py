@@ -199,11 +199,12 @@ def test_a_key_that_the_provider_refused_keeps_nothing_apart() -> None:
     assert (again.drift, again.reusable_tokens) == (None, size_of(turns(2)))
 
 
-def test_shards_of_a_key_are_one_family() -> None:
+@pytest.mark.parametrize("key", ["fl-0a", "fl-01", "agent-47", "mine"])
+def test_shards_of_a_key_are_one_family(key: str) -> None:
     provider = Provider()
     families = {
-        provider.call(turns(1, topic), key=key, shards=shards).family
-        for topic, key, shards in (("a", "fl-0a", 1), ("b", "fl-0a-7", 8), ("c", "fl-0a", 8))
+        provider.call(turns(1, topic), key=one, shards=shards).family
+        for topic, one, shards in (("a", key, 1), ("b", f"{key}-7", 8), ("c", key, 8))
     }
 
     assert len(families) == 1

@@ -15,8 +15,9 @@ from fastlane.prefixes._sketch import TextFacts, facts, stride, tags, unpack
 _ONE_CHANGE_BYTES = 24
 # A row of blocks that is met again by chance: 2 ** -48, unless the text repeats itself.
 _ROW = 3
-# How many rows are looked for after a change, and how many changes are told apart.
-_TRIES, _CHANGES = 96, 12
+# How many rows are looked for behind all changes, in texts of small blocks and in longer ones, where each takes longer;
+# and how many changes are told apart.
+_TRIES, _TRIES_IN_LONG, _CHANGES = 192, 32, 12
 
 
 class Alignment(NamedTuple):
@@ -108,8 +109,10 @@ def _between(known: bytes, data: bytes, block: int, start: int, old_end: int, ne
     first: tuple[int, int] | None = None
     old_at, new_at, same = start // block, start, 0
     old_last = old_end // block
+    tries = _TRIES if block == 8 else _TRIES_IN_LONG
     for _ in range(_CHANGES):
-        met = _next(known, shifted, block, old_at, old_last, new_at - start)
+        met, tried = _next(known, shifted, block, old_at, old_last, new_at - start, tries)
+        tries -= tried
         if met is None:
             break
         old_at, phase, at = met
@@ -124,16 +127,16 @@ def _between(known: bytes, data: bytes, block: int, start: int, old_end: int, ne
 
 
 def _next(
-    known: bytes, shifted: list[bytes], block: int, old_at: int, old_last: int, new_offset: int
-) -> tuple[int, int, int] | None:
+    known: bytes, shifted: list[bytes], block: int, old_at: int, old_last: int, new_offset: int, tries: int
+) -> tuple[tuple[int, int, int] | None, int]:
     """The nearest row of old blocks that is met again: its first block, and at which phase and block of the new text.
 
-    Nearest is where the fewest bytes of both texts are passed over.
+    Nearest is where the fewest bytes of both texts are passed over. Also how many of so many tries it took.
     """
     best: tuple[int, int, int] | None = None
     least = 1 << 62
-    index = old_at
-    for tried in range(_TRIES):
+    index, tried = old_at, 0
+    while tried < tries:
         passed = (index - old_at) * block
         if index + _ROW > old_last or passed >= least:
             break
@@ -147,7 +150,8 @@ def _next(
                     best = (index, phase, at)
         # Long stretches that were replaced are passed over in growing steps.
         index += 1 + tried // 32
-    return best
+        tried += 1
+    return best, tried
 
 
 def _find(hashes: bytes, row: bytes, least: int) -> int | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from fastlane._prompt_records import DriftKind
@@ -24,8 +25,13 @@ from fastlane.prefixes._volatile import (
 _STEPS = 300
 # A number that is no small step away from the old one and has so many digits was drawn, not counted.
 _DRAWN_DIGITS = 6
+# How many numbers that one may have been are tried where several may have changed, for each and for all together.
+_LEAST_GUESSES, _MOST_GUESSES = 24, 1_200
+_LONGEST_NUMBER = 32
 # What is looked at around a change, in characters: the longest way to write a time is shorter.
 _AROUND = 80
+# And how far from its beginning on: no value is longer, and what is may be a document.
+_MOST_CHANGED = 2_048
 # A new random value may begin or end like the old one, for so many characters.
 _ALIKE = 3
 _LEAST_LOOSE = 6
@@ -115,6 +121,8 @@ class _Case:
         """The first character that may have changed."""
         self.last = max(self.first, alignment.character(alignment.new_end))
         """The one behind the last."""
+        self.looked = min(self.last, self.first + _MOST_CHANGED)
+        """The one up to which values are looked for."""
         self.grown = alignment.new.size - alignment.old.size
         """Bytes."""
         self.ascii = text.isascii()
@@ -161,17 +169,22 @@ class _Case:
 
     def _numbers(self) -> list[tuple[int, int]]:
         """Numbers that the change may touch."""
-        found = (match.span() for match in _NUMBER.finditer(self.text, max(0, self.first - 32), self.last + 32))
-        return [(start, end) for start, end in found if end >= self.first and start <= self.last]
+        # The first change lies in the first block that differs.
+        last = min(self.last, self.first + self._slack)
+        found = (match.span() for match in _NUMBER.finditer(self.text, max(0, self.first - 32), last + 32))
+        return [(start, end) for start, end in found if end >= self.first and start <= last]
 
-    def _counted(self, numbers: Iterable[tuple[int, int]], found: Iterable[Volatile]) -> tuple[DriftKind, int] | None:
+    def _counted(self, numbers: Sequence[tuple[int, int]], found: Iterable[Volatile]) -> tuple[DriftKind, int] | None:
         """The number that stood there before, where it is found by counting."""
         grown = self.alignment.new_end - self.alignment.old_end
+        most = max(_LEAST_GUESSES, _MOST_GUESSES // max(1, len(numbers)))
         for start, end in numbers:
-            if any(one.start <= start and end <= one.end and one.kind in _VALUES for one in found):
+            if end - start > _LONGEST_NUMBER or any(
+                one.start <= start and end <= one.end and one.kind in _VALUES for one in found
+            ):
                 # Part of a time or an identifier, which it is whether it can be counted or not.
                 continue
-            for guess in _numbers(self.text[start:end]):
+            for guess in islice(_numbers(self.text[start:end]), most):
                 if len(guess) == end - start - grown and self._was(start, end, guess):
                     return self._year(start, end) or "counter", start + _common(guess, self.text[start:end])
         return None
@@ -189,7 +202,7 @@ class _Case:
         start = max(0, self.first - _AROUND)
         while 0 < start < self.first and not self.text[start - 1].isspace():
             start += 1
-        stop = self.last + _AROUND
+        stop = self.looked + _AROUND
         found = [*find(self.text, start, stop), *find_glued(self.text, start, stop)]
         return [one for one in found if one.start < max(self.last, self.first + 1) and one.end > self.first]
 
@@ -225,7 +238,7 @@ class _Case:
         start = self.first
         while start and not self.text[start - 1].isspace() and self.first - start < _AROUND:
             start -= 1
-        for one in words(self.text, start, self.last + _AROUND):
+        for one in words(self.text, start, self.looked + _AROUND):
             if one[0] < self.last and one[1] > self.first:
                 yield one
 

@@ -6,7 +6,7 @@ Nothing here is thread-safe by itself: the ledger holds its lock around it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._outline import Outline, digest
@@ -178,10 +178,6 @@ class Lines:
 
     def __len__(self) -> int:
         return len(self._by_end)
-
-    def __iter__(self) -> Iterator[Line]:
-        """From the latest on."""
-        return reversed(self._by_end.values())
 
     def knows(self, one: int) -> bool:
         """Whether any line has this segment."""

@@ -76,15 +76,6 @@ class Outline:
             start += count
         return path
 
-    def section(self, index: int) -> tuple[str, int]:
-        """The section of a segment, and the index of that section's first segment; past the end ("", len)."""
-        start = 0
-        for name, count in self.sections:
-            if index < start + count:
-                return name, start
-            start += count
-        return "", start
-
     def span(self, name: str) -> tuple[int, int]:
         """The first segment of a section and the one behind its last; where there is no such section, (0, 0)."""
         start = 0

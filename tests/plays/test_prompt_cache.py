@@ -12,12 +12,12 @@ import pytest
 from openai._models import FinalRequestOptions
 
 import fastlane
-from fastlane import Connection, PromptCache
+from fastlane import Connection, Prices, PromptCache, plan_keep_alive
 from fastlane._call import Call, Usage
 from fastlane._exceptions import ConfigurationError
 from fastlane._shell import Shell
 from fastlane.emulator import Dialect, Emulator, preset
-from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers import Fact, ProviderFacts, facts_of, registered
 from fastlane.providers._schema import Cache
 
 CHAT = "/chat/completions"
@@ -158,6 +158,27 @@ def test_a_family_that_calls_too_often_gets_several_keys_and_a_session_keeps_its
     late = [sessions[-3:] for sessions in keys.values()]
     assert len({key for sessions in late for key in sessions}) > 5
     assert all(len(set(sessions)) == 1 for sessions in late)
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, "/responses"])
+def test_lifetime_and_marks_are_asked_for_where_a_setting_says_so_and_the_provider_takes_them(endpoint: str) -> None:
+    name = "messages" if endpoint == CHAT else "input"
+    given = call(
+        {"model": "gpt-5.6", name: conversation()}, endpoint=endpoint, facts=facts_of("https://api.openai.com/v1")
+    )
+
+    plain = PromptCache(key=False).plan(given)
+    planned = PromptCache(key=False, retention="30m", breakpoints=True).plan(given)
+
+    assert plain.body is given.body
+    assert planned.body["prompt_cache_options"] == {"ttl": "30m"}
+    marks = [message["content"][-1]["prompt_cache_breakpoint"] for message in planned.body[name]]
+    assert marks == [{"mode": "explicit"}] * 2
+    assert planned.changes == (
+        "PromptCache set prompt_cache_options.ttl to 30m",
+        f"PromptCache put prompt_cache_breakpoint at the end of {name}[0], {name}[1]",
+    )
+    assert [message["content"] for message in given.body[name]] == [POLICY, "May I bring two bags?"]
 
 
 def test_calls_to_another_provider_do_not_count_for_the_limit_of_this_one() -> None:
@@ -369,6 +390,33 @@ def test_where_fastlane_is_disabled_the_report_is_empty(
         client.chat.completions.create(model="m", messages=conversation())
 
         assert client.prompt_cache.report().calls == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+async def test_what_the_client_prewarms_and_keeps_warm_is_found_by_its_calls(
+    provider: Emulator, arguments: dict[str, Any], asynchronous: bool
+) -> None:
+    provider.forget_prompts()
+    prompt = fastlane.Prompt(stable=POLICY)
+    keeper: Any
+    unworthy = plan_keep_alive(prefix_tokens=1, lifetime_s=300, calls_per_hour=0, prices=Prices(input=1, cached=1))
+    if asynchronous:
+        async with fastlane.AsyncOpenAI(**arguments, strict=True) as client:
+            warmed = await client.prompt_cache.prewarm(prompt, model="m")
+            async with client.prompt_cache.keep_warm(prompt, unworthy, model="m") as keeper:
+                answer = await client.chat.completions.create(model="m", messages=conversation())
+    else:
+        with fastlane.OpenAI(**arguments, strict=True) as other:
+            warmed = other.prompt_cache.prewarm(prompt, model="m")
+            with other.prompt_cache.keep_warm(prompt, unworthy, model="m") as keeper:
+                answer = other.chat.completions.create(model="m", messages=conversation())
+
+    assert (warmed.how, warmed.cached_tokens) == ("call", 0)
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens_details is not None
+    assert (answer.usage.prompt_tokens_details.cached_tokens or 0) > 1_024
+    assert keeper.requests == 0
 
 
 def test_clients_that_share_the_play_share_what_it_knows(arguments: dict[str, Any]) -> None:

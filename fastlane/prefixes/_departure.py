@@ -166,11 +166,19 @@ def _kept_apart(earlier: Sequence[Seen], new: Outline, attributes: Attributes, k
     if one.attributes.model != attributes.model:
         kind: DriftKind = "changed_model"
         path = "model"
-    elif parameter is not None:
+    elif parameter is not None and not _got_its_key(one.attributes, attributes):
         kind, path = "changed_parameter", parameter
     else:
         return None
     return Departure(kind, path, None, 0, sum(new.sizes[:count]), one, related=False, elsewhere=True)
+
+
+def _got_its_key(old: Attributes, new: Attributes) -> bool:
+    """Whether nothing but a cache key was added or left out, which is no doing of the application's.
+
+    What is known of a provider behind another's address is known from its first answer on, and a key is added then.
+    """
+    return None in (old.key, new.key) and old.but_for_the_key() == new.but_for_the_key()
 
 
 def _broken(
@@ -200,12 +208,11 @@ def _broken(
             related = _similar(old, place, new, place, values, trace) >= _SIMILAR
         return _departed(found, one, attributes, related=related)
     is_last = place == len(new.digests) - 1
-    # What was said last is said again, among other things: however much went before it, it is this conversation.
-    ends = count > 1 and old.digests[-1] in new.digests[place:]
-    drifts = (
-        ends
-        or (telling and share >= _SHARED)
-        or ((telling or goes_on) and not is_last and _similar(old, place, new, place, values, trace) >= _SIMILAR)
+    # What was said last is said again, among other things: however much went before it, it is this conversation. Where
+    # it is not, the rest may be examples, or documents, of which each call has drawn others.
+    recalled = old.digests[-1] in new.digests[place:]
+    drifts = (recalled and (count > 1 or (telling and share >= _SHARED))) or (
+        (telling or goes_on) and not is_last and _similar(old, place, new, place, values, trace) >= _SIMILAR
     )
     found = _difference(old, new, values, trace) if drifts else None
     return None if found is None else _departed(found, one, attributes, related=True)

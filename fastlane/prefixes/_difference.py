@@ -12,6 +12,8 @@ from fastlane.prefixes._outline import Outline
 from fastlane.prefixes._sketch import Sketch
 
 _TOOLS = frozenset({"tools", "functions"})
+# What these say, they say as before.
+_WRITTEN_OTHERWISE = frozenset({"reordered_keys", "whitespace"})
 # A message was shortened, and not edited, where it was long enough to be worth it and has become a stub, or has lost
 # its end.
 _SHORTENED_BYTES = 160
@@ -128,7 +130,7 @@ class _Comparison:
         change: MemberChange = member_change(old, value, otherwise)
         size = self.new.sizes[index]
         before = min(size, change.before + (change.character or 0))
-        lost = max(0, round(change.share * size) - before)
+        lost = max(0, round(_share_of(change) * size) - before) + self._rewritten_behind(index + 1, old_index + 1)
         return Difference(
             shortened if shortened and change.kind == otherwise and _is_shortened(change) else change.kind,
             index,
@@ -142,6 +144,22 @@ class _Comparison:
         """One or more segments were moved, added or taken away as they are."""
         return Difference(kind, index, path, None, sum(self.new.sizes[:index]), self._common_behind(index, index))
 
+    def _rewritten_behind(self, index: int, old_index: int) -> int:
+        """Characters of the tools behind one that are what they were but for how they are written.
+
+        Where the keys of one tool are in another order, those of the others mostly are too.
+        """
+        behind = slice(self.new.span("tools")[1]), slice(self.old.span("tools")[1])
+        total = 0
+        pairs = zip(self.new.digests[behind[0]][index:], self.old.digests[behind[1]][old_index:], strict=False)
+        for place, (mine, theirs) in enumerate(pairs, index):
+            old = None if mine == theirs else self.sketch_of(theirs)
+            if old is not None:
+                change = member_change(old, self.values[place], "changed_tool")
+                if change.kind in _WRITTEN_OTHERWISE:
+                    total += self.new.sizes[place]
+        return total
+
     def _common_behind(self, index: int, old_index: int) -> int:
         """Characters of the new prompt's segments from one on that the old one had as well."""
         left = Counter(self.old.digests[min(index, old_index) :])
@@ -151,6 +169,11 @@ class _Comparison:
                 left[digest] -= 1
                 total += size
         return total
+
+
+def _share_of(change: MemberChange) -> float:
+    """How much of a segment could have been read from the cache if it had been left as it was."""
+    return 1.0 if change.kind in _WRITTEN_OTHERWISE else change.share
 
 
 def _is_shortened(change: MemberChange) -> bool:

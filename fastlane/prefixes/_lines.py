@@ -33,6 +33,8 @@ _ELSEWHERE = ("previous_response_id", "conversation")
 _NAMES = frozenset({*_PARAMETERS, *(name for name, _ in _NESTED)})
 _ABSENT = frozenset({*_ELSEWHERE, "prompt"})
 
+_KEY = "prompt_cache_key"
+
 
 class Attributes(NamedTuple):
     """What a provider keeps caches apart by, beside the prompt."""
@@ -48,9 +50,14 @@ class Attributes(NamedTuple):
         own, others = dict(self.parameters), dict(other.parameters)
         return next((path for path in {**own, **others} if own.get(path) != others.get(path)), None)
 
+    @property
+    def key(self) -> Any:
+        """The cache key; None where none is sent."""
+        return dict(self.parameters).get(_KEY)
+
     def but_for_the_key(self) -> tuple[Any, ...]:
         """The same without the cache key, which may follow from what the prompt begins with."""
-        return self[:3] + tuple(pair for pair in self.parameters if pair[0] != "prompt_cache_key")
+        return self[:3] + tuple(pair for pair in self.parameters if pair[0] != _KEY)
 
 
 def attributes_of(

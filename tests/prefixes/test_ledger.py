@@ -646,3 +646,30 @@ def test_a_long_history_of_which_the_last_turn_is_left_was_compacted() -> None:
 
     assert drift is not None
     assert (drift.kind, drift.path) == ("compacted", "messages[1]")
+
+
+def test_where_the_keys_of_all_tools_are_in_another_order_all_of_them_are_lost() -> None:
+    def tool(name: str, *, backwards: bool) -> dict[str, Any]:
+        properties = {f"{name} {number}": {"description": "What it is. " * 20} for number in range(4)}
+        if backwards:
+            properties = dict(reversed(properties.items()))
+        parameters = {"type": "object", "properties": properties}
+        return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+    names = ["find", "book", "cancel"]
+    provider = Provider()
+    provider.call(turns(3), tools=[tool(name, backwards=False) for name in names])
+
+    record = provider.call(turns(3), cached=0, tools=[tool(name, backwards=True) for name in names])
+
+    assert record.drift is not None
+    assert record.drift.kind == "reordered_keys"
+    assert record.drift.tokens_lost > 0.9 * record.prompt_tokens
+
+
+def test_a_key_that_is_added_once_the_provider_is_known_is_no_drift() -> None:
+    provider = Provider()
+    provider.call(turns(3))
+
+    assert provider.call(turns(4), key="fl-1").drift is None
+    assert provider.call(turns(4), cached=0, key="fl-2").drift is not None

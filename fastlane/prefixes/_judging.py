@@ -147,13 +147,19 @@ def _broken(
     offset = scale.at(departure.before_size)
     unbroken = scale.at(departure.before_size + departure.lost_size)
     lost = unbroken - max(reusable, offset)
-    if lost <= 0:
+    broken, whole = rules.kept(max(reusable, offset)), rules.kept(unbroken)
+    if lost <= 0 or 0 < whole <= broken:
         return None
-    if cached and cached > max(reusable, offset) + (rules.block_tokens or _USUAL_BLOCK):
+    if departure.elsewhere and broken and lost <= _slack(unbroken, rules):
+        # Where two models are asked the same, turn by turn, each keeps all but what the other was asked just now.
+        return None
+    if (
+        cached
+        and cached > max(reusable, offset) + (rules.block_tokens or _USUAL_BLOCK)
+        and cached >= whole - min(_slack(whole, rules), (whole - rules.kept(reusable)) / 2)
+    ):
         # It has read beyond the difference: as much as there was, or what another prompt had left there.
-        whole = rules.kept(unbroken)
-        if cached >= whole - min(_slack(whole, rules), (whole - rules.kept(reusable)) / 2):
-            return None
+        return None
     return Drift(
         kind=departure.kind,
         path=departure.path,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._exceptions import ConfigurationError
 from ._arrange import placed
+from ._checks import format_of, messages_of, tools_of
 from ._marks import unmarked
 from ._prompt import Prompt
 
@@ -55,12 +55,11 @@ def lint(
     Stable are tools, the response format, leading system and developer messages, and what is marked stable; of a
     `Prompt`, its own tools and format unless others are given. Messages are named by their place in the list as it was
     given. By patterns: a finding may be a constant, and a name that changes is not found. Raises ConfigurationError
-    where `messages` is no list.
+    where `messages` or `tools` is no list of such, and for a `response_format` that cannot be one.
     """
-    if isinstance(messages, str | Mapping) or not isinstance(messages, Iterable):
-        raise ConfigurationError(
-            f"fastlane.lint() takes a list of messages, got {type(messages).__name__}: put it into a list"
-        )
+    messages = messages_of("fastlane.lint()", messages)
+    tools = tools_of("fastlane.lint(tools=...)", tools)
+    response_format = format_of("fastlane.lint(response_format=...)", response_format)
     if isinstance(messages, Prompt):
         tools = messages.tools if tools is None else tools
         response_format = messages.response_format if response_format is None else response_format

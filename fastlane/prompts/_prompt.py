@@ -9,6 +9,7 @@ from .._call import Placement
 from .._exceptions import ConfigurationError
 from ._arrange import arrange
 from ._canonical import canonical
+from ._checks import format_of, messages_of, tools_of
 from ._marks import Marked, marked, unmarked
 
 _ENDPOINTS = ("/chat/completions", "/responses")
@@ -42,20 +43,18 @@ class Prompt(list[Any]):
 
         Models write the fields of structured output in that order.
         """
-        parts: list[Any] = [marked(part, "stable") for part in _several(stable, "stable")]
+        parts: list[Any] = [_placed(part, "stable") for part in _several(stable)]
         # An answer's own message is none of our dictionaries, and what is not marked belongs to the session anyway.
-        parts += [_of_session(part) for part in _several(session, "session")]
-        parts += [marked(part, "volatile") for part in _several(volatile, "volatile")]
+        parts += [_of_session(part) for part in _several(session)]
+        parts += [_placed(part, "volatile") for part in _several(volatile)]
         super().__init__(_laid_out(parts))
         self.tools: list[Any] | None = None
         """The tools in the order given, each with its keys sorted; None where there are none."""
-        if tools is not None:
-            if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
-                raise ConfigurationError(
-                    f"fastlane.Prompt(tools=...) takes a list of tools, got {type(tools).__name__}: put it into a list"
-                )
-            self.tools = [canonical(tool, keep_property_order=keep_property_order) for tool in tools]
-        self.response_format: Any = canonical(response_format, keep_property_order=keep_property_order)
+        given = tools_of("fastlane.Prompt(tools=...)", tools)
+        if given is not None:
+            self.tools = [canonical(tool, keep_property_order=keep_property_order) for tool in given]
+        form = format_of("fastlane.Prompt(response_format=...)", response_format)
+        self.response_format: Any = canonical(form, keep_property_order=keep_property_order)
         """The format of the answer, with its keys sorted; None where there is none."""
 
     @classmethod
@@ -70,13 +69,11 @@ class Prompt(list[Any]):
         """Lay out ordinary messages by the marks on them: see `fastlane.stable`.
 
         Of those without a mark, leading system and developer messages are stable, and all others of the session.
+        Raises ConfigurationError for what is no list of messages.
         """
-        if isinstance(messages, str | Mapping) or not isinstance(messages, Iterable):
-            raise ConfigurationError(
-                f"fastlane.Prompt.of() takes a list of messages, got {type(messages).__name__}: put it into a list"
-            )
+        given = messages_of("fastlane.Prompt.of()", messages)
         prompt = cls(tools=tools, response_format=response_format, keep_property_order=keep_property_order)
-        prompt.extend(_laid_out(messages))
+        prompt.extend(_laid_out(given))
         return prompt
 
     @property
@@ -106,24 +103,34 @@ class Prompt(list[Any]):
         return {name: value for name, value in arguments.items() if value is not None}
 
 
-def _several(given: Any, name: str) -> list[Any]:
+def _several(given: Any) -> list[Any]:
     """What one of the three places was given, as a list."""
     if given is None:
         return []
     if isinstance(given, str | Mapping):
         return [given]
-    if isinstance(given, Iterable) and not hasattr(given, "model_dump"):
+    # Bytes would be a list of numbers.
+    if isinstance(given, Iterable) and not isinstance(given, bytes | bytearray) and not hasattr(given, "model_dump"):
         return list(given)
-    if name == "session":
-        return [given]
-    raise ConfigurationError(
-        f"fastlane.Prompt({name}=...) takes texts and messages as dictionaries, or a list of them, got "
-        f"{type(given).__name__}"
-    )
+    return [given]
 
 
 def _of_session(part: Any) -> Any:
-    return part if hasattr(part, "model_dump") else marked(part, "session")
+    return part if hasattr(part, "model_dump") else _placed(part, "session")
+
+
+def _placed(part: Any, placement: Placement) -> Marked:
+    if isinstance(part, str | Mapping):
+        return marked(part, placement)
+    remedy = "write it as a text or as a message's dictionary"
+    if hasattr(part, "model_dump"):
+        remedy = "convert it first, such as by its model_dump(exclude_unset=True)"
+    elif isinstance(part, bytes | bytearray):
+        remedy = "decode it first"
+    raise ConfigurationError(
+        f"fastlane.Prompt({placement}=...) takes texts and messages as dictionaries, or a list of them, got "
+        f"{type(part).__name__}: {remedy}"
+    )
 
 
 def _laid_out(messages: Iterable[Any]) -> list[Any]:

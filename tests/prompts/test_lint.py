@@ -114,6 +114,27 @@ def test_what_is_no_list_is_refused(messages: Any) -> None:
         lint(messages)
 
 
-@pytest.mark.parametrize("odd", [[None], [3, "a"], [{"role": "system"}], [system(None)], [system(3)]], ids=repr)
-def test_what_is_no_message_holds_no_findings(odd: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"messages": [1]}, r"lint\(\) takes a list of messages, .* got int for messages\[0\]: write a text"),
+        ({"messages": [system("a"), None]}, r"got NoneType for messages\[1\]"),
+        ({"messages": b"secret"}, r"got bytes: put it into a list"),
+        (
+            {"messages": [], "tools": "secret"},
+            r"lint\(tools=\.\.\.\) takes a list of tools, got str: put it into a list",
+        ),
+        ({"messages": [], "tools": ["secret"]}, r"lint\(tools=.* got str for tools\[0\]: write it as"),
+        ({"messages": [], "response_format": "secret"}, r"lint\(response_format=.* got str: write it as"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_by_its_name_and_type(given: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as refused:
+        lint(**given)
+
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("odd", [[{"role": "system"}], [system(None)], [system(3)]], ids=repr)
+def test_what_is_no_text_holds_no_findings(odd: list[Any]) -> None:
     assert lint(odd) == []

@@ -7,6 +7,7 @@ import json
 import pickle
 from typing import Any, cast
 
+import openai
 import pytest
 from openai.types.chat import ChatCompletionMessage
 from pydantic import BaseModel
@@ -157,12 +158,22 @@ def test_a_format_that_is_a_class_stays_one() -> None:
     ("make", "message"),
     [
         (lambda: Prompt(stable=3), r"Prompt\(stable=.*got int"),
-        (lambda: Prompt(stable=[3]), r"fastlane.stable\(\) takes a text.*got int"),
-        (lambda: Prompt(session=[b"a"]), r"fastlane.session\(\) takes a text.*got bytes"),
+        (lambda: Prompt(stable=[3]), r"Prompt\(stable=...\) takes texts and messages .* got int: write it as"),
+        (lambda: Prompt(stable=b"secret"), r"Prompt\(stable=.*got bytes: decode it first$"),
+        (lambda: Prompt(session=[b"secret"]), r"Prompt\(session=.*got bytes: decode it first$"),
+        (lambda: Prompt(session=3), r"Prompt\(session=.*got int"),
         (lambda: Prompt(volatile=[ChatCompletionMessage(role="assistant")]), r"model_dump"),
         (lambda: Prompt(volatile=ChatCompletionMessage(role="assistant")), r"Prompt\(volatile=.*ChatCompletionMessage"),
         (lambda: Prompt(tools={"type": "function"}), r"Prompt\(tools=.*got dict"),
         (lambda: Prompt(tools=cast("Any", 3)), r"Prompt\(tools=.*got int"),
+        (lambda: Prompt(tools=[TOOLS[0], 1]), r"Prompt\(tools=.*got int for tools\[1\]: write it as"),
+        (lambda: Prompt(tools=["secret"]), r"Prompt\(tools=.*got str for tools\[0\]: write it as"),
+        (lambda: Prompt(tools=cast("Any", b"secret")), r"Prompt\(tools=.*got bytes: put it into a list$"),
+        (lambda: Prompt(response_format=3), r"Prompt\(response_format=.*got int: write it as"),
+        (lambda: Prompt(response_format="secret"), r"Prompt\(response_format=.*got str: write it as"),
+        (lambda: Prompt.of([1]), r"Prompt.of\(\) takes a list of messages.*got int for messages\[0\]: write a text"),
+        (lambda: Prompt.of(iter([{}, "secret"])), r"Prompt.of\(\) takes .*got str for messages\[1\]: write a text"),
+        (lambda: Prompt.of([], tools=[1]), r"Prompt\(tools=.*got int for tools\[0\]"),
         (lambda: Prompt.of("Hi."), r"Prompt.of\(\) takes a list of messages, got str"),
         (lambda: Prompt.of(cast("Any", 3)), r"Prompt.of\(\) takes a list of messages, got int"),
         (lambda: Prompt().arguments("/embeddings"), r'takes "/chat/completions" or "/responses", got \'/embeddings\''),
@@ -170,8 +181,19 @@ def test_a_format_that_is_a_class_stays_one() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_prompt_is_refused(make: Any, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(ConfigurationError, match=message) as refused:
         make()
+
+    assert "secret" not in str(refused.value)
+
+
+def test_what_openai_takes_as_an_object_is_taken() -> None:
+    answer, ticket = ChatCompletionMessage(role="assistant", content="b"), Ticket.model_construct()
+
+    assert list(Prompt.of(iter([{"role": "user", "content": "a"}, answer])))[1] is answer
+    assert Prompt(tools=(ticket,)).tools == [ticket]
+    assert Prompt(response_format=ticket).response_format is ticket
+    assert Prompt(response_format=openai.NOT_GIVEN).response_format is openai.NOT_GIVEN
 
 
 @pytest.mark.parametrize("mark", [stable, session, volatile])

@@ -11,7 +11,7 @@ import openai
 
 from ._clock import now_ns
 from ._exceptions import ConfigurationError
-from ._prewarm import async_prewarm, prewarm, what_stays
+from ._prewarm import async_prewarm, is_disabled, prewarm, what_stays
 from ._user_action import _current, user_action
 from .prefixes._keep_alive import KeepAlivePlan
 
@@ -50,6 +50,22 @@ class _Keeper:
         self._own: set[str] = set()
         self._families: set[str] = set()
 
+    def __repr__(self) -> str:
+        # Of the arguments only what cannot be text of a prompt.
+        said = {
+            "model": self._arguments["model"],
+            "worth": self.plan.worth,
+            "every_s": self.plan.every_s,
+            "most_requests": self.plan.most_requests,
+            "requests": self.requests,
+            "error": self.error,
+        }
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+
+    def _may_send(self) -> bool:
+        """Whether there is anything to do: the plan is worth it, and FASTLANE_DISABLED does not forbid it."""
+        return self.plan.worth and not is_disabled(self._client)
+
     def _due_in_s(self) -> float | None:
         """Seconds until the next request; None while there is nothing to keep."""
         used = [record for record in self._client.calls if self._is_use(record)]
@@ -83,7 +99,8 @@ class KeepWarm(_Keeper):
     """Keeps a prompt in the cache, from a thread of its own, for as long as the block runs.
 
     `with KeepWarm(client, prompt, plan, model=...):` sends what `client.prompt_cache.prewarm(prompt, ...)` sends after
-    each `plan.every_s` of silence, `plan.most_requests` times at most, and nothing where the plan is not worth it.
+    each `plan.every_s` of silence, `plan.most_requests` times at most, and nothing where the plan is not worth it or
+    FASTLANE_DISABLED is set.
     Calls of the client with this model that begin like the prompt end the silence. A request that fails is not repeated
     before the next call, and raises nothing: see `error`. One that is under way when the block ends is not waited for.
     """
@@ -91,7 +108,7 @@ class KeepWarm(_Keeper):
     def __enter__(self) -> Self:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fastlane keep warm", daemon=True)
-        if self.plan.worth:
+        if self._may_send():
             self._thread.start()
         return self
 
@@ -125,7 +142,7 @@ class AsyncKeepWarm(_Keeper):
     _tasks: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
-        if self.plan.worth:
+        if self._may_send():
             import anyio
 
             self._tasks = anyio.create_task_group()

@@ -37,8 +37,13 @@ class Prewarmed(NamedTuple):
     """Of these, what was in the cache already; None where the provider did not say, which is not 0."""
     cache_write_tokens: int | None
     """Of these, what was written to the cache, where that is counted."""
-    how: Literal["provider", "call"]
-    """"provider": by the provider's own means, and nothing was generated; "call": by a call of one short answer."""
+    how: Literal["provider", "call", "disabled"]
+    """"provider": by the provider's own means, and nothing was generated; "call": by a call of one short answer;
+    "disabled": not at all, because FASTLANE_DISABLED is set, and nothing was sent."""
+
+
+# What there is to say where fastlane is switched off.
+_NOTHING_SENT = Prewarmed(None, None, None, "disabled")
 
 
 class _Way(NamedTuple):
@@ -56,9 +61,11 @@ def prewarm(
     was declared, the leading system and developer messages. `arguments` are those of the calls that are to come, such
     as `tools` and `response_format`: they are part of what is kept. Where facts say that the provider has means of its
     own for this model, it generates nothing; else, or where it refuses them, it generates one token (16 at /responses),
-    which is billed as any call is. Raises ConfigurationError where nothing of the prompt stays, or for another
-    endpoint, and what the call raises.
+    which is billed as any call is. With FASTLANE_DISABLED nothing is sent. Raises ConfigurationError where nothing of
+    the prompt stays, or for another endpoint, and what the call raises.
     """
+    if is_disabled(client):
+        return _NOTHING_SENT
     create, facts = _create_of(client, endpoint), _facts_of(client)
     for way in _ways(facts, prompt, model, endpoint, arguments):
         try:
@@ -75,6 +82,8 @@ async def async_prewarm(
     client: Any, prompt: Sequence[Any], *, model: str, endpoint: str = "/chat/completions", **arguments: Any
 ) -> Prewarmed:
     """See `prewarm`; for an asynchronous client."""
+    if is_disabled(client):
+        return _NOTHING_SENT
     create, facts = _create_of(client, endpoint), _facts_of(client)
     for way in _ways(facts, prompt, model, endpoint, arguments):
         try:
@@ -85,6 +94,11 @@ async def async_prewarm(
             if not _may_go_on(way, error):
                 raise
     raise AssertionError("the last way returns or raises")
+
+
+def is_disabled(client: Any) -> bool:
+    """Whether it is a client of ours that was made with FASTLANE_DISABLED, and so does what the stock one does."""
+    return getattr(client, "_fastlane", True) is None
 
 
 def _was_read(error: openai.APIStatusError) -> bool:

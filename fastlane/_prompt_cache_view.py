@@ -58,7 +58,8 @@ class PromptCacheView(_View):
         """Have the provider read the stable part of a prompt into its cache before the first call needs it.
 
         By the provider's own means where it is known to have some, else by one call that generates one token, which is
-        billed. `arguments` are those of the calls that are to come (`tools`, `response_format`).
+        billed. `arguments` are those of the calls that are to come (`tools`, `response_format`). With FASTLANE_DISABLED
+        nothing is sent, and `how` is "disabled".
         """
         from ._prewarm import prewarm
 
@@ -67,7 +68,8 @@ class PromptCacheView(_View):
     def keep_warm(self, prompt: Sequence[Any], plan: KeepAlivePlan, *, model: str, **arguments: Any) -> KeepWarm:
         """Keep a prompt in the cache through the silence between calls, for as long as a `with` block runs.
 
-        As `plan_keep_alive` has planned it, and not at all where that is not worth its price: see `KeepWarm`.
+        As `plan_keep_alive` has planned it, and not at all where that is not worth its price or FASTLANE_DISABLED is
+        set: see `KeepWarm`.
         """
         from ._keep_warm import KeepWarm
 

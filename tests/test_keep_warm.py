@@ -164,3 +164,33 @@ def test_what_cannot_work_is_said_at_once(client: fastlane.OpenAI) -> None:
         KeepWarm(client, [SYSTEM], 270, model="m")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
         KeepWarm(client, [QUESTION], planned(), model="m")
+
+
+def test_with_the_kill_switch_nothing_is_sent(
+    provider: Emulator, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTLANE_DISABLED", "1")
+    before = len(provider.log())
+
+    async def kept() -> int:
+        async with fastlane.AsyncOpenAI(**arguments) as client:
+            async with client.prompt_cache.keep_warm([SYSTEM], planned(every_s=0.001), model="m") as keeper:
+                await asyncio.sleep(0.05)
+            return keeper.requests
+
+    with fastlane.OpenAI(**arguments) as client:
+        with client.prompt_cache.keep_warm([SYSTEM], planned(every_s=0.001), model="m") as keeper:
+            time.sleep(0.05)
+        assert keeper.requests == 0
+        assert not keeper._thread.is_alive()
+    assert asyncio.run(kept()) == 0
+    assert len(provider.log()) == before
+
+
+@pytest.mark.parametrize("kind", [KeepWarm, AsyncKeepWarm])
+def test_it_says_what_it_does_and_nothing_of_the_prompt(client: fastlane.OpenAI, kind: Any) -> None:
+    keeper = kind(client, [SYSTEM], planned(most_requests=2), model="m", user="a passenger")
+
+    assert repr(keeper) == (
+        f"{kind.__name__}(model='m', worth=True, every_s=0.05, most_requests=2, requests=0, error=None)"
+    )

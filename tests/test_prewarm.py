@@ -288,3 +288,17 @@ def test_a_prompt_of_which_nothing_stays_cannot_be_read(client: fastlane.OpenAI,
 def test_an_endpoint_without_parts_cannot_be_read(client: fastlane.OpenAI) -> None:
     with pytest.raises(ConfigurationError, match='takes "/chat/completions" or "/responses"'):
         prewarm(client, [SYSTEM], model="m", endpoint="/completions")
+
+
+def test_with_the_kill_switch_nothing_is_sent(one_peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTLANE_DISABLED", "1")
+    nothing = Prewarmed(tokens=None, cached_tokens=None, cache_write_tokens=None, how="disabled")
+
+    async def asked() -> Prewarmed:
+        async with fastlane.AsyncOpenAI(base_url=one_peer.url, api_key="k") as client:
+            return await client.prompt_cache.prewarm([SYSTEM], model="m")
+
+    with fastlane.OpenAI(base_url=one_peer.url, api_key="k") as client:
+        assert client.prompt_cache.prewarm([SYSTEM], model="m") == nothing
+    assert asyncio.run(asked()) == nothing
+    assert sent(one_peer) == []

@@ -43,7 +43,7 @@ class _Family:
 
     __slots__ = (
         "cached_tokens", "calls", "drifts", "expected_tokens", "key", "line", "model", "origin", "prompt_tokens",
-        "said_calls", "said_prompt_tokens",
+        "said_calls", "said_expected_tokens", "said_prompt_tokens",
     )  # fmt: skip
 
     def __init__(self, origin: str, model: str | None) -> None:
@@ -52,7 +52,7 @@ class _Family:
         self.key: str | None = None
         self.line: Line | None = None
         self.calls = self.said_calls = self.prompt_tokens = self.said_prompt_tokens = 0
-        self.cached_tokens = self.expected_tokens = 0
+        self.cached_tokens = self.expected_tokens = self.said_expected_tokens = 0
         self.drifts: dict[DriftKind, _Drifts] = {}
 
     def count(self, record: PromptCacheRecord) -> None:
@@ -63,6 +63,7 @@ class _Family:
             self.said_calls += 1
             self.said_prompt_tokens += record.prompt_tokens
             self.cached_tokens += record.cached_tokens
+            self.said_expected_tokens += record.expected_tokens or 0
         if record.expected_tokens is not None:
             self.expected_tokens += record.expected_tokens
         drift: Drift | None = record.drift
@@ -78,6 +79,7 @@ class _Family:
         self.said_prompt_tokens += other.said_prompt_tokens
         self.cached_tokens += other.cached_tokens
         self.expected_tokens += other.expected_tokens
+        self.said_expected_tokens += other.said_expected_tokens
         for kind, drifts in other.drifts.items():
             self.drifts.setdefault(kind, _Drifts()).add(drifts.calls, drifts.tokens_lost, drifts.most, drifts.path)
 
@@ -97,6 +99,7 @@ class _Family:
             said_prompt_tokens=self.said_prompt_tokens,
             cached_tokens=self.cached_tokens if self.said_calls else None,
             expected_tokens=self.expected_tokens,
+            said_expected_tokens=self.said_expected_tokens if self.said_calls else None,
             drifts=tuple(sorted(counts, key=lambda count: (-count.tokens_lost, count.kind))),
         )
 

@@ -11,6 +11,10 @@ from .._prompt_records import DriftKind
 
 _PATH_WIDTH = 60
 _MODEL_WIDTH = 32
+_COLUMNS = (
+    "said: calls of which the provider said what it read; of these alone: expected, cached, hit ratio (cached / their",
+    "prompt tokens). Of all calls: prompt tokens, lost (to drift, estimated).",
+)
 
 
 class Metric(NamedTuple):
@@ -53,7 +57,10 @@ class FamilyReport:
     cached_tokens: int | None
     """Of the same calls; None where there are none, which is not 0."""
     expected_tokens: int
-    """What should have been read, of the calls where anything was to be expected."""
+    """What should have been read, of all calls where anything was to be expected."""
+    said_expected_tokens: int | None
+    """What should have been read of the calls of which the provider said what it read: what `cached_tokens` compares
+    with. None where there are none."""
     drifts: tuple[DriftCount, ...] = ()
     """The most costly first."""
 
@@ -104,8 +111,14 @@ class PromptCacheReport:
 
     @property
     def expected_tokens(self) -> int:
-        """What should have been read, of the calls where anything was to be expected."""
+        """What should have been read, of all calls where anything was to be expected."""
         return sum(family.expected_tokens for family in self.families)
+
+    @property
+    def said_expected_tokens(self) -> int | None:
+        """What should have been read of the calls that `cached_tokens` is of; None where there are none."""
+        said = [family.said_expected_tokens for family in self.families if family.said_expected_tokens is not None]
+        return sum(said) if said else None
 
     @property
     def tokens_lost(self) -> int:
@@ -125,17 +138,18 @@ class PromptCacheReport:
     def metrics(self) -> tuple[Metric, ...]:
         """Counters since the play began: tokens by model, and calls that drifted by model and kind.
 
-        Of a model that is never said to have read anything or nothing, there is no count of what was read.
+        What was expected and what was read is counted of the same calls, those of which the provider said what it read:
+        their quotient is no lower for streams that say nothing. Of a model of which it never said so, there is neither.
         No attribute is without bound: models beyond those of the families that are remembered count as "others".
         """
         expected: Counter[str] = Counter()
-        read: dict[str, int] = {}
+        read: Counter[str] = Counter()
         drifts: dict[tuple[str, str], list[int]] = {}
         for family in self.families:
             model = family.model or "unknown"
-            expected[model] += family.expected_tokens
             if family.cached_tokens is not None:
-                read[model] = read.get(model, 0) + family.cached_tokens
+                expected[model] += family.said_expected_tokens or 0
+                read[model] += family.cached_tokens
             for drift in family.drifts:
                 lost = drifts.setdefault((model, drift.kind), [0, 0])
                 lost[0] += drift.calls
@@ -144,8 +158,7 @@ class PromptCacheReport:
         for model, count in expected.items():
             attributes = {"gen_ai.request.model": model}
             metrics.append(Metric("fastlane.client.cache.expected_tokens", "{token}", count, attributes))
-            if model in read:
-                metrics.append(Metric("fastlane.client.cache.read_tokens", "{token}", read[model], attributes))
+            metrics.append(Metric("fastlane.client.cache.read_tokens", "{token}", read[model], attributes))
         for (model, kind), (calls, lost_tokens) in drifts.items():
             attributes = {"gen_ai.request.model": model, "fastlane.cache.mismatch_reason": kind}
             metrics.append(Metric("fastlane.client.cache.drifts", "{call}", calls, attributes))
@@ -159,6 +172,7 @@ class PromptCacheReport:
             "said_calls": self.said_calls,
             "prompt_tokens": self.prompt_tokens,
             "expected_tokens": self.expected_tokens,
+            "said_expected_tokens": self.said_expected_tokens,
             "cached_tokens": self.cached_tokens,
             "hit_ratio": self.hit_ratio,
             "tokens_lost": self.tokens_lost,
@@ -180,17 +194,17 @@ class PromptCacheReport:
                 f"{family.calls:,}",
                 _percent(family.said_share),
                 f"{family.prompt_tokens:,}",
-                f"{family.expected_tokens:,}",
+                _number(family.said_expected_tokens),
                 _number(family.cached_tokens),
                 _percent(family.hit_ratio),
                 f"{family.tokens_lost:,}",
             )
             for family in self.families
         ]
-        lines = _table(rows, left=2)
+        lines = [*_table(rows, left=2), *_COLUMNS]
         summary = (
             f"{self.calls:,} call{'' if self.calls == 1 else 's'}, {self.prompt_tokens:,} prompt tokens; "
-            f"expected {self.expected_tokens:,} from the cache, read {_number(self.cached_tokens)} "
+            f"expected {_number(self.said_expected_tokens)} from the cache, read {_number(self.cached_tokens)} "
             f"(hit ratio {_percent(self.hit_ratio)})"
         )
         if self.said_calls < self.calls:

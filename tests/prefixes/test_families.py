@@ -34,6 +34,13 @@ def test_families_that_are_forgotten_are_one_row_for_each_model_and_lose_no_coun
     assert sum(family.calls for family in others) == CALLS - 256
     assert (report.calls, report.said_calls) == (CALLS, CALLS // 2)
     assert (report.prompt_tokens, report.expected_tokens) == (CALLS * 2_000, CALLS * 1_408)
+    # Of half the calls nobody said what was read: what is compared is of the other half.
+    assert report.said_expected_tokens == CALLS // 2 * 1_408
+    expected, read = (
+        sum(metric.value for metric in report.metrics() if metric.name == f"fastlane.client.cache.{name}_tokens")
+        for name in ("expected", "read")
+    )
+    assert read / expected == 1_280 / 1_408
     assert report.cached_tokens == CALLS // 2 * 1_280
     assert report.hit_ratio == 1_280 / 2_000
     (drift,) = report.drifts

@@ -20,6 +20,7 @@ SPOKE = FamilyReport(
     said_prompt_tokens=4_000,
     cached_tokens=3_000,
     expected_tokens=6_000,
+    said_expected_tokens=3_200,
     drifts=(
         DriftCount(kind="timestamp", calls=2, tokens_lost=2_500, path="messages[0].content"),
         DriftCount(kind="evicted", calls=1, tokens_lost=500, path=None),
@@ -32,6 +33,7 @@ SILENT = replace(
     said_calls=0,
     said_prompt_tokens=0,
     cached_tokens=None,
+    said_expected_tokens=None,
     drifts=(DriftCount(kind="timestamp", calls=1, tokens_lost=4_000, path="messages[3].content"),),
 )
 REPORT = PromptCacheReport(families=(SPOKE, SILENT))
@@ -48,6 +50,8 @@ def test_calls_that_say_nothing_of_the_cache_are_no_misses() -> None:
 def test_totals_are_those_of_all_families() -> None:
     assert (REPORT.prompt_tokens, REPORT.expected_tokens, REPORT.cached_tokens) == (16_000, 12_000, 3_000)
     assert REPORT.tokens_lost == 7_000
+    assert REPORT.said_expected_tokens == 3_200
+    assert PromptCacheReport(families=(SILENT,)).said_expected_tokens is None
 
 
 def test_the_most_costly_drift_stands_first_with_the_path_of_its_most_costly_call() -> None:
@@ -65,11 +69,12 @@ def test_a_report_is_a_table_that_one_can_read() -> None:
     assert "75%" in text
     assert "messages[3].content" in text
     totals, unsaid = text.splitlines()[-2:]
-    assert totals == "8 calls, 16,000 prompt tokens; expected 12,000 from the cache, read 3,000 (hit ratio 75%)"
+    assert totals == "8 calls, 16,000 prompt tokens; expected 3,200 from the cache, read 3,000 (hit ratio 75%)"
     assert unsaid.startswith("Of 6 of these nobody said what was read: ")
     assert str(PromptCacheReport(families=(replace(SPOKE, calls=1),))).splitlines()[-1].startswith("1 call, ")
     (silent,) = [line for line in text.splitlines() if "small" in line]
-    assert silent.split()[-3:] == ["-", "-", "4,000"]
+    assert silent.split()[-4:] == ["-", "-", "-", "4,000"]
+    assert "of these alone: expected, cached, hit ratio" in text
     assert str(PromptCacheReport()) == "No call has been answered yet."
 
 
@@ -81,6 +86,7 @@ def test_a_report_is_json() -> None:
         "kind": "timestamp", "calls": 2, "tokens_lost": 2_500, "path": "messages[0].content",
     }  # fmt: skip
     assert data["families"][0]["hit_ratio"] == 0.75
+    assert (data["expected_tokens"], data["said_expected_tokens"]) == (12_000, 3_200)
     assert data["families"][1]["hit_ratio"] is None
 
 
@@ -91,10 +97,9 @@ def test_metrics_count_tokens_by_model_and_drifts_by_kind() -> None:
     }
 
     assert counters == {
-        ("expected_tokens", "large"): 6_000,
+        # Of the same calls, those of which it was said what was read: of "small" there are none, which is not 0.
+        ("expected_tokens", "large"): 3_200,
         ("read_tokens", "large"): 3_000,
-        ("expected_tokens", "small"): 6_000,
-        # Of "small" nobody said what was read, which is not 0.
         ("drifts", "large", "timestamp"): 2,
         ("lost_tokens", "large", "timestamp"): 2_500,
         ("drifts", "large", "evicted"): 1,

@@ -42,11 +42,15 @@ def takes_marks(model: str | None, facts: ProviderFacts) -> bool:
 def with_retention(call: Call, retention: str) -> Call:
     """Return the call that asks its provider to keep the prompt for `retention` ("12h"), where it takes that.
 
-    Where each breakpoint says its own lifetime, breakpoints are placed for it.
+    Where each breakpoint says its own lifetime, breakpoints are placed for it. Where the provider is not known to take
+    it, the body stays as it is, and `changes` say so.
     """
     facts = call.facts
-    if facts is None:
-        return call
+    if facts is None or not _takes_retention(call, facts, retention):
+        said = (
+            f"PromptCache did not ask for a retention of {retention!r:.80}: the provider is not known to take it here"
+        )
+        return call.replaced(changes=(*call.changes, said))
     placed = place_retention(call.endpoint, call.body, facts, retention)
     if placed is not None:
         added = tuple(name for name in placed.fields if name not in call.body)
@@ -211,6 +215,14 @@ def _model(body: Mapping[str, Any]) -> str | None:
 def _model_may(body: Mapping[str, Any], facts: ProviderFacts) -> bool:
     """Whether the model takes the provider's field for retention: where nobody says which do, the caller has asked."""
     return _value(facts.cache.explicit_models) is None or takes_marks(_model(body), facts)
+
+
+def _takes_retention(call: Call, facts: ProviderFacts, retention: str) -> bool:
+    """Whether facts say that this model takes this retention at this endpoint, whatever the caller has set."""
+    field = _value(facts.cache.retention_field)
+    if field is None or not _may_be(call.endpoint, facts, field, retention) or not _model_may(call.body, facts):
+        return False
+    return field.partition(".")[0] != _value(facts.cache.breakpoints) or call.endpoint in _TEXT_PART
 
 
 def _may_be(endpoint: str, facts: ProviderFacts, field: str, value: str) -> bool:

@@ -279,6 +279,10 @@ def test_a_lifetime_is_asked_for_as_the_provider_takes_it(
     assert (None if placed is None else placed.fields) == fields
 
 
+def not_asked(retention: str) -> str:
+    return f"PromptCache did not ask for a retention of {retention!r}: the provider is not known to take it here"
+
+
 def test_a_lifetime_that_each_mark_says_is_said_by_marks() -> None:
     call = with_retention(call_of(body(SYSTEM, USER, model="anthropic/claude-sonnet-5"), ROUTER), "1h")
 
@@ -290,7 +294,38 @@ def test_a_lifetime_that_each_mark_says_is_said_by_marks() -> None:
 def test_a_lifetime_that_marks_cannot_have_places_none() -> None:
     call = call_of(body(SYSTEM, USER, model="anthropic/claude-sonnet-5"), ROUTER)
 
-    assert with_retention(call, "12h") is call
+    asked = with_retention(call, "12h")
+
+    assert asked.body is call.body
+    assert asked.changes == (not_asked("12h"),)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "facts", "model", "retention"),
+    [
+        (RESPONSES, OPENAI, "gpt-5.6", "12 hours"),
+        (CHAT, OPENAI, "gpt-5.6", "12h"),
+        (RESPONSES, OPENAI, "gpt-5.5", "12h"),
+        ("/completions", ROUTER, "anthropic/claude-sonnet-5", "1h"),
+        (CHAT, NOTHING, "m", "24h"),
+        (CHAT, None, "m", "24h"),
+    ],
+)
+def test_a_lifetime_that_is_not_asked_for_is_said(
+    endpoint: str, facts: ProviderFacts | None, model: str, retention: str
+) -> None:
+    call = replace(call_of(body(SYSTEM, USER, model=model), facts), endpoint=endpoint)
+    asked = with_retention(call, retention)
+
+    assert asked.body is call.body
+    assert asked.optional == ()
+    assert asked.changes == (not_asked(retention),)
+
+
+def test_a_lifetime_that_the_caller_has_set_himself_needs_no_word() -> None:
+    call = call_of(body(SYSTEM, USER, prompt_cache_options={"ttl": "30m"}), OPENAI)
+
+    assert with_retention(call, "30m") is call
 
 
 def test_what_was_added_is_said_and_can_be_taken_back() -> None:
@@ -317,6 +352,6 @@ def test_marks_are_said() -> None:
 def test_without_facts_nothing_is_placed() -> None:
     call = call_of(body(SYSTEM, USER), None)
 
-    assert with_retention(call, "24h") is call
+    assert with_retention(call, "24h").body is call.body
     assert with_breakpoints(call, "messages") is call
     assert with_breakpoints(call_of({"model": "gpt-5.6"}, OPENAI), "messages").changes == ()

@@ -69,7 +69,7 @@ class Batch:
         changes: Mapping[int, Change],
         total: int,
         marks: Marks,
-        count: Count,
+        counting: Counting,
     ) -> None:
         self.changes = dict(changes)
         self.total = total
@@ -79,7 +79,8 @@ class Batch:
         self._sizes = sizes
         self._stable = stable
         self._marks = marks
-        self._count = count
+        self._count = counting.count
+        self._overhead = counting.overhead
         self._parts = parts
         self._pieces = pieces_of(self._parts)
         self._turns = turns_of(self._pieces)
@@ -90,20 +91,46 @@ class Batch:
         """Cut down to the low-water mark, or as far as that goes."""
         kept_from = self._turns[-1] - self._marks.keep_turns + 1 if self._turns else 0
         old = [piece for piece, turn in zip(self._pieces, self._turns, strict=True) if turn < kept_from]
+        # Where so many turns do not fit, their older steps go with this very cut, and not only once nothing else is
+        # left: a cut that ends just below the high-water mark breaks the prefix, and the next turn breaks it again.
+        steps = [] if self._turns_fit() else self._older_steps(old)
         found = redundant(list(self._outputs.values()), self._long_texts())
-        self._shorten(old, found)
+        # What is redundant is of no use to anybody, and goes even where less would do: the next batch comes later.
+        self._leave_redundant([*old, *steps], found)
+        self._shorten(old)
         self._drop(self._old_turns(old))
+        self._shorten(steps)
+        self._drop(iter([[step] for step in steps]))
         # The first question often says what all of it is about: it goes only where it has to.
         if self.total > self._marks.high and self._first_question in old:
             self._drop(iter([[self._first_question]]))
-        if self.total > self._marks.high:
-            # The turns that are to be kept are too much by themselves. Of these, older steps go; questions never do.
-            steps = [piece for piece in self._pieces if piece.kind == "answer"][: -self._marks.keep_turns]
-            steps = [piece for piece in steps if piece not in old and not self._has_question(piece)]
-            self._shorten(steps, found)
-            self._drop([step] for step in steps)
         self.dropped.sort()
         return self
+
+    def _turns_fit(self) -> bool:
+        """Whether at every time so far the last turns, as they were given, fitted with all else that has to stay.
+
+        Turns of a conversation are much alike: where those before did not fit, these will not when they are complete.
+        """
+        stays = self._overhead
+        of_turns: dict[int, int] = {}
+        for piece, turn in zip(self._pieces, self._turns, strict=True):
+            may_go = self._may_go(piece)
+            for index in range(piece.start, piece.end):
+                if may_go and self._parts[index].kind != "system":
+                    of_turns[turn] = of_turns.get(turn, 0) + self._sizes[index]
+                else:
+                    stays += self._sizes[index]
+            last = sum(of_turns.get(turn - before, 0) for before in range(self._marks.keep_turns))
+            if stays + last > self._marks.high:
+                return False
+        return True
+
+    def _older_steps(self, old: Sequence[Piece]) -> list[Piece]:
+        """The steps of the last turns that are not the last steps; questions are none."""
+        steps = [piece for piece in self._pieces if piece.kind == "answer"][: -self._marks.keep_turns]
+        before = set(old)
+        return [piece for piece in steps if piece not in before and not self._has_question(piece)]
 
     @property
     def unanswered(self) -> frozenset[str]:
@@ -115,17 +142,22 @@ class Batch:
             waiting.discard(part.result_of or "")
         return frozenset(waiting)
 
-    def _shorten(self, pieces: Sequence[Piece], found: Sequence[Redundant]) -> None:
-        within = {index for piece in pieces for index in range(piece.start, piece.end)} - self._stable
-        # What is redundant is of no use to anybody, and goes even where less would do: the next batch comes later.
+    def _leave_redundant(self, pieces: Sequence[Piece], found: Sequence[Redundant]) -> None:
+        within = self._within(pieces)
         for index, kind in found:
             if index in within:
                 self._replace(index, kind)
+
+    def _shorten(self, pieces: Sequence[Piece]) -> None:
+        within = self._within(pieces)
         for index in self._outputs:
             if self.total <= self._marks.low:
                 return
             if index in within:
                 self._replace(index, "stubbed")
+
+    def _within(self, pieces: Sequence[Piece]) -> set[int]:
+        return {index for piece in pieces for index in range(piece.start, piece.end)} - self._stable
 
     def _replace(self, index: int, kind: CutKind) -> None:
         if index in self.changes:
@@ -159,10 +191,9 @@ class Batch:
                 self._leave_out(piece)
 
     def _leave_out(self, piece: Piece) -> None:
-        indexes = range(piece.start, piece.end)
-        if any(index in self._stable or self._parts[index].kind == "other" for index in indexes):
+        if not self._may_go(piece):
             return
-        for index in indexes:
+        for index in range(piece.start, piece.end):
             before = self.changes.get(index)
             if self._parts[index].kind == "system" or (before is not None and before.text is None):
                 continue
@@ -170,6 +201,10 @@ class Batch:
             self.total -= size - (before.tokens if before is not None else 0)
             self.changes[index] = Change("turn", None, size, len(self._messages))
             self.dropped.append(index)
+
+    def _may_go(self, piece: Piece) -> bool:
+        indexes = range(piece.start, piece.end)
+        return not any(index in self._stable or self._parts[index].kind == "other" for index in indexes)
 
     def _has_question(self, piece: Piece) -> bool:
         return any(self._parts[index].kind == "user" for index in range(piece.start, piece.end))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import index
 from typing import Any
 
 from .._exceptions import ConfigurationError
@@ -71,7 +72,7 @@ def curate(
     text to stand for them; if it raises, they are left out without.
 
     The messages given are never changed; those that are not cut are returned as they are. Raises ConfigurationError for
-    settings that cannot work and for messages that are none.
+    settings that cannot work, for a `count` that returns no whole number from 0, and for messages that are none.
     """
     marks = checked_marks("curate(budget=...)", budget, "curate(low=...)", low, "curate", keep_turns, stub)
     if count is not None and not callable(count):
@@ -86,10 +87,11 @@ def curate(
 
     def start(leading: Sequence[Mapping[str, Any]]) -> Counting:
         if count is not None:
-            return Counting(count, sum(map(count, leading)))
+            counts = _checked_count(count)
+            return Counting(counts, sum(map(counts, leading)))
         return counted_with(counter(model, origin=origin), leading, tools)
 
-    given = [_plain(index, message) for index, message in enumerate(messages)]
+    given = [_plain(at, message) for at, message in enumerate(messages)]
     number_of_tools = len(tools) if tools is not None else 0
     seed = (marks, summarise, model, origin, count, number_of_tools)
     settings = Settings(marks, _memory, summarise, start, seed)
@@ -147,11 +149,29 @@ def checked_summarise(name: str, summarise: Any) -> None:
         raise ConfigurationError(f"{name} takes a function that can be told from others: it has no hash") from None
 
 
+def _checked_count(count: Count) -> Count:
+    def counted(message: Mapping[str, Any]) -> int:
+        tokens: Any = count(message)
+        try:
+            whole = index(tokens)
+        except TypeError:
+            whole = -1
+        if whole < 0 or isinstance(tokens, bool):
+            got = tokens if _is_whole(tokens) else type(tokens).__name__
+            raise ConfigurationError(
+                "curate(count=...) takes a function that returns the tokens of one message as a whole number from 0, "
+                f"and it returned {got}: round an estimate with math.ceil()"
+            )
+        return whole
+
+    return counted
+
+
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _plain(index: int, message: Any) -> Mapping[str, Any]:
+def _plain(at: int, message: Any) -> Mapping[str, Any]:
     if isinstance(message, Mapping):
         return message
     # openai's own objects are messages too: an answer's message is often sent back as it came.
@@ -159,7 +179,7 @@ def _plain(index: int, message: Any) -> Mapping[str, Any]:
     plain = dump(exclude_unset=True) if callable(dump) else None
     if not isinstance(plain, Mapping):
         raise ConfigurationError(
-            f"messages[{index}] must be a mapping such as {{'role': 'user', 'content': '...'}}, got "
+            f"messages[{at}] must be a mapping such as {{'role': 'user', 'content': '...'}}, got "
             f"{type(message).__name__}"
         )
     return plain

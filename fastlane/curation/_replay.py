@@ -202,7 +202,7 @@ class _Cutting:
         there = len(sizes)
         settings, messages = self._settings, self._messages[:there]
         batch = Batch(
-            messages, parts[:there], sizes, self._stable, state.changes, total, settings.marks, state.counting.count
+            messages, parts[:there], sizes, self._stable, state.changes, total, settings.marks, state.counting
         ).run()
         if batch.changes == state.changes:
             return self._fitting(state._replace(total=batch.total), there)

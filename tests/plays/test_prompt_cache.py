@@ -53,7 +53,8 @@ def call(body: dict[str, Any] | None = None, **changed: Any) -> Call:
 
 @pytest.fixture
 def known(provider: Emulator) -> Iterator[None]:
-    """The embedded provider is known to keep prompts and to take a key."""
+    """The embedded provider is known to keep prompts and to take a key, and has kept none of another test's."""
+    provider.forget_prompts()
     with registered(facts(key_field="prompt_cache_key"), origins=[provider.base_url]):
         yield
 

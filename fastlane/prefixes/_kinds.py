@@ -27,7 +27,8 @@ _STEPS = 300
 _DRAWN_DIGITS = 6
 # How many numbers that one may have been are tried where several may have changed, for each and for all together.
 _LEAST_GUESSES, _MOST_GUESSES = 24, 1_200
-_LONGEST_NUMBER = 32
+# No number, and nothing that took the place of a short text, is longer and still a value.
+_LONGEST_NUMBER, _LONGEST_SHORT = 32, 64
 # What is looked at around a change, in characters: the longest way to write a time is shorter.
 _AROUND = 80
 # And how far from its beginning on: no value is longer, and what is may be a document.
@@ -79,6 +80,8 @@ def short_change(old: int, value: Any) -> Change:
     """What changed in a short text or another value, of which no more than `leaf_hash` is known."""
     if not isinstance(value, str):
         return Change(_number_change(old, value), None, 0.0)
+    if len(value) > _LONGEST_SHORT:
+        return Change("changed_text", 0, 0.0)
     for match in _NUMBER.finditer(value):
         for guess in _numbers(match.group()):
             if leaf_hash(value[: match.start()] + guess + value[match.end() :]) == old:

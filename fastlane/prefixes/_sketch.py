@@ -20,6 +20,8 @@ from fastlane.prefixes._outline import digest
 
 # Below this a text's whole hash says as much as blocks would.
 _LEAST_TEXT = 9
+# A longer one is a file, as "data:" is a picture: where in it something changed is of no use to anybody.
+_MOST_TEXT = 1_000_000
 _FINE_BYTES, _MIDDLE_BYTES = 8_192, 65_536
 _PIECE_BYTES = 32_768
 _LOW = int.from_bytes(b"\xff\xff\xff\xff\0\0\0\0" * (_PIECE_BYTES // 8), "little")
@@ -89,7 +91,7 @@ def sketch(value: Any) -> Sketch:
         leaves.append(record(path, parent, member))
         if isinstance(member, str):
             size += len(member)
-            if len(member) >= _LEAST_TEXT:
+            if _LEAST_TEXT <= len(member) <= _MOST_TEXT and not member.startswith("data:"):
                 texts.append((len(leaves) - 1, text_sketch(member)))
     return Sketch(size, leaves, tuple(texts))
 

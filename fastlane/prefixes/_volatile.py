@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -103,12 +104,15 @@ def find(text: str, start: int = 0, end: int | None = None) -> Iterator[Volatile
     """
     end = len(text) if end is None else min(end, len(text))
     found: list[Volatile] = []
+    # In order and apart from each other, so that only two can be in the way.
     taken: list[tuple[int, int]] = []
 
     def take(kind: VolatileKind, first: int, last: int) -> None:
-        if all(last <= begin or first >= stop for begin, stop in taken):
-            taken.append((first, last))
-            found.append(Volatile(kind, first, last))
+        at = bisect(taken, (first, last))
+        if (at and taken[at - 1][1] > first) or (at < len(taken) and taken[at][0] < last):
+            return
+        taken.insert(at, (first, last))
+        found.append(Volatile(kind, first, last))
 
     for match in _UUID.finditer(text, start, end):
         take("uuid", *match.span())

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies
 
 from fastlane.prefixes import _alignment, _kinds
 from fastlane.prefixes._kinds import text_change
-from fastlane.prefixes._sketch import text_sketch
+from fastlane.prefixes._members import member_change
+from fastlane.prefixes._sketch import sketch, text_sketch
+from fastlane.prefixes._volatile import find
 
 SIZE = 40_000
 
@@ -85,3 +89,38 @@ def test_a_number_among_many_is_still_found_by_counting(step: int) -> None:
     change = text_change(text_sketch(text.format(4_711)), text.format(4_711 + step))
 
     assert change.kind == "counter"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_document_in_the_place_of_a_short_text_is_no_value_and_not_guessed_at(
+    document: Callable[[Random], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guessed = counted(monkeypatch, _kinds, "leaf_hash", lambda _: 1)
+
+    change = member_change(
+        sketch({"role": "user", "content": "ok"}), {"role": "user", "content": document(Random(4))}, "changed_text"
+    )
+
+    assert (change.kind, change.path) == ("changed_text", ".content")
+    assert not guessed
+
+
+@pytest.mark.parametrize(
+    "picture", ["data:image/png;base64," + "QUJD" * 1_000, "word " * 250_000], ids=["data", "file"]
+)
+def test_of_a_picture_or_a_file_it_is_known_that_it_changed_and_no_more(picture: str) -> None:
+    part: dict[str, Any] = {"type": "image_url", "image_url": {"url": picture}}
+    kept = sketch(part)
+
+    change = member_change(kept, {"type": "image_url", "image_url": {"url": picture + "s"}}, "changed_text")
+
+    assert not [text for _, text in kept.texts if len(text) > 200]
+    assert (change.kind, change.path, change.character) == ("changed_text", ".image_url.url", 0)
+
+
+@given(strategies.text("0123456789:-T #abcdef./ Mayt", max_size=200))
+def test_values_that_are_found_are_in_order_and_apart(text: str) -> None:
+    found = list(find(text))
+
+    assert all(one.start < one.end for one in found)
+    assert all(one.end <= other.start for one, other in pairwise(found))

@@ -199,6 +199,52 @@ def test_a_turn_of_many_steps_loses_its_older_steps_and_never_its_question() -> 
     assert size(curated) <= 1_000
 
 
+def test_where_turns_do_not_fit_their_older_steps_go_with_the_same_cut_and_not_with_one_soon_after() -> None:
+    # Two of these turns are more than the high-water mark. Once a third has begun, the last two are just below it.
+    messages = [SYSTEM]
+    cuts: list[tuple[int, int]] = []
+    grown = 0
+    for number in range(60):
+        asked = [user(f"Now look at part {number}")] if number % 12 == 0 else []
+        new = [*asked, *step(str(number), path=f"{number}.py", output=text(80, f"{number}"))]
+        messages += new
+        grown += size(new)
+        record = curate(messages, 3_000, low=1_500, count=tokens).record
+        if record.new_cuts:
+            cuts.append((grown, record.tokens_after))
+            grown = 0
+
+    assert len(cuts) > 3
+    # A cut may come with the call of a tool, and the tool's output right behind it.
+    assert all(after <= 1_500 + size(new) for _, after in cuts)
+    assert all(between >= 1_500 for between, _ in cuts)
+
+
+def test_the_last_turns_are_kept_whole_as_long_as_so_many_have_always_fitted() -> None:
+    messages = [SYSTEM]
+    for number in range(24):
+        messages += [user(f"Part {number}")] if number % 8 == 0 else []
+        messages += step(str(number), path=f"{number}.py", output=text(80, f"{number}"))
+    last = next(index for index, message in enumerate(messages) if message["content"] == "Part 8")
+
+    curated = curate(messages, size(messages[last:]) + 200, low=500, count=tokens)
+
+    assert curated.record.cuts
+    assert curated[-len(messages[last:]) :] == messages[last:]
+
+
+def test_the_first_question_goes_only_where_the_older_steps_of_the_last_turns_do_not_make_room() -> None:
+    messages = [SYSTEM, user("Solve this. " + "z" * 400), says("I will.")]
+    for number in range(24):
+        messages += [user(f"Part {number}")] if number % 12 == 0 else []
+        messages += step(str(number), path=f"{number}.py", output=text(80, f"{number}"))
+
+    curated = curate(messages, 2_000, low=1_000, count=tokens)
+
+    assert curated[:2] == messages[:2]
+    assert size(curated) <= 2_000
+
+
 def test_parallel_calls_go_together() -> None:
     calls = [
         {"id": f"c{number}", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
@@ -479,3 +525,17 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: 
         curate([], 10, **settings)
 
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("returned", "got"), [("x", "str"), (None, "NoneType"), (1.5, "float"), (True, "bool"), (-1, "-1")]
+)
+@pytest.mark.parametrize("messages", [[SYSTEM], [user("Hello")]])
+def test_a_count_that_is_no_whole_number_is_refused(messages: Messages, returned: Any, got: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        curate(messages, 10, count=lambda message: returned)
+
+    assert str(raised.value) == (
+        "curate(count=...) takes a function that returns the tokens of one message as a whole number from 0, and it "
+        f"returned {got}: round an estimate with math.ceil()"
+    )

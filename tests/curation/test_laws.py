@@ -137,6 +137,52 @@ def test_between_two_cuts_a_conversation_only_grows(messages: list[dict[str, Any
         before = curated
 
 
+def stays(messages: list[dict[str, Any]], keep_turns: int, budget: int) -> int:
+    """Tokens that no cut of these messages can do without, unless they do not fit at all."""
+    kept = set(protected(messages, keep_turns))
+    if not all(fits(messages[:end], keep_turns, budget) for end in range(1, len(messages) + 1)):
+        # Of last turns that are too long: their questions, and the last steps.
+        steps = [index for index, message in enumerate(messages) if message["role"] == "assistant"][-keep_turns:]
+        kept = {
+            index for index in kept if messages[index]["role"] in ("system", "user") or index >= min(steps, default=0)
+        }
+    first_question = next(index for index, message in enumerate(messages) if message["role"] == "user")
+    return size([messages[index] for index in kept | {first_question}])
+
+
+STEPS_OF_TURNS = st.lists(st.integers(1, 14), min_size=2, max_size=5)
+
+
+@settings(max_examples=25)
+@given(STEPS_OF_TURNS, st.sampled_from((200, 700, 1_500)), st.integers(800, 3_000), st.integers(1, 9), KEPT)
+def test_one_cut_follows_another_only_after_the_growth_between_the_marks_unless_what_has_to_stay_takes_it(
+    turns: list[int], characters: int, budget: int, tenths: int, keep_turns: int
+) -> None:
+    low = budget * tenths // 10
+    messages: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}]
+    for turn, steps in enumerate(turns):
+        messages.append({"role": "user", "content": f"And part {turn}?"})
+        for number in range(steps):
+            call_id = f"{turn}.{number}"
+            function = {"name": "read_file", "arguments": json.dumps({"path": call_id if number % 3 else "same"})}
+            call = {"id": call_id, "type": "function", "function": function}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            messages.append({"role": "tool", "tool_call_id": call_id, "content": f"{call_id} " * (characters // 5)})
+        messages.append({"role": "assistant", "content": f"That was part {turn}."})
+
+    count = counting()
+    batches = 0
+    grown = room = 0
+    for end in range(1, len(messages) + 1):
+        record = curate(messages[:end], budget, low=low, keep_turns=keep_turns, count=count).record
+        grown += size([messages[end - 1]])
+        if record.batches == batches:
+            continue
+        assert grown > room
+        batches, grown = record.batches, 0
+        room = budget - max(low, stays(messages[:end], keep_turns, budget))
+
+
 @settings(max_examples=40)
 @given(histories(), BUDGETS, KEPT)
 def test_what_was_cut_is_not_cut_again(messages: list[dict[str, Any]], budget: int, keep_turns: int) -> None:

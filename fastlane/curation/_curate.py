@@ -62,8 +62,9 @@ def curate(
     (half of the budget unless given), and then only grows until it is longer than the budget again: in between, what
     it begins with stays as it is, and the provider can read it from its cache. First go outputs of tools that a later
     one makes redundant, then the oldest outputs, then the oldest turns. System and developer messages and the last
-    `keep_turns` turns are not touched; where those turns alone do not fit, their older steps go, except for the last
-    `keep_turns`. A call of a tool and its result stay or go together. What has to stay may be more than the budget.
+    `keep_turns` turns are not touched; once so many turns did not fit by themselves, older steps go of the last ones
+    too, except for the last `keep_turns` steps. A call of a tool and its result stay or go together. What has to stay
+    may be more than the budget.
 
     Tokens are those of `model`, `tools` included, counted exactly where the tokenizer is on disk and else estimated;
     or what `count` returns for one message. What the `Curation` play has learnt at `origin` corrects the estimate: as

@@ -41,7 +41,7 @@ class Curation(Play):
     low_water_tokens: int | None = None
     """Tokens to which it is cut; None for half of the high-water mark."""
     keep_turns: int = 2
-    """The last turns, which are not touched; where they alone are too much, so many of their last steps."""
+    """The last turns, which are not touched; where so many turns did not fit by themselves, so many last steps."""
     stub: str | None = None
     """The line in the place of an output, with any of {tool}, {arguments}, {lines}, {characters} and {reason}; None for
     `fastlane.curation`'s own."""

@@ -148,7 +148,7 @@ def _broken(
     unbroken = scale.at(departure.before_size + departure.lost_size)
     lost = unbroken - max(reusable, offset)
     broken, whole = rules.kept(max(reusable, offset)), rules.kept(unbroken)
-    if lost <= 0 or 0 < whole <= broken:
+    if lost <= 0:
         return None
     if departure.elsewhere and broken and lost <= _slack(unbroken, rules):
         # Where two models are asked the same, turn by turn, each keeps all but what the other was asked just now.

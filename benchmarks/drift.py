@@ -7,6 +7,8 @@ stands between the two, as apps make them. Right is a place where the path is th
 true one, rounded down by less than 16. What the provider's cache holds is real: it is emptied (evicted), or older than
 its lifetime (expired). Nothing is remembered from one change to the next. Then all of it once more (`together_…`) with
 one client and one provider that forget nothing: the same conversations come again and again, changed otherwise.
+
+Inside: what records of real calls say. Outside: any time; nothing is timed here.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ def test_a_stream_that_is_collected_while_its_thread_is_in_the_ledger_does_not_w
 
         assert not thread.is_alive()
         assert client.last_call is not None
-        assert client.last_call.outcome == "closed"
+        # Which of the two finalisers comes first is the collector's to say.
+        assert client.last_call.outcome in {"abandoned", "closed"}
         assert ledger.report().calls == 0
 
 

@@ -166,9 +166,7 @@ class Ledger:
             if line is not None:
                 base = seen(line)
             known = 0 if elsewhere else self._known(chain)
-            # What was sent before as a whole departs from nothing, and neither does what goes on from most of it,
-            # unless the conversation has gone on otherwise since.
-            if not elsewhere and known < len(chain) and (line is None or not self._goes_on(line, new)):
+            if not elsewhere and known < len(chain) and self._may_depart(line, new, known):
                 candidates = self._sharing(new)
                 if known < new.leading:
                     recent = self._recent(attributes)
@@ -223,10 +221,13 @@ class Ledger:
         self._keeping.clear()
         self._guard.is_torn = False
 
-    def _goes_on(self, line: Line, new: Outline) -> bool:
-        """Whether a prompt that begins with all of a line is that conversation's next turn."""
-        count = len(line.chain)
-        return 2 * count >= len(new.digests) and self._lines.is_latest(line, line.outline.digests[-1])
+    def _may_depart(self, line: Line | None, new: Outline, known: int) -> bool:
+        """Whether a prompt may depart from any; `line` is what it begins with all of, and mostly goes on from."""
+        lines = self._lines
+        most = line is not None and 2 * len(line.chain) >= len(new.digests)
+        if line is not None and most and lines.is_latest(line, line.outline.digests[-1]):
+            return False
+        return known < new.leading or lines.knows_any(new.digests[new.leading :])
 
     def _known(self, chain: tuple[int, ...]) -> int:
         """Segments of the longest beginning that was sent before."""

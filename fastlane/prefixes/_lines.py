@@ -34,6 +34,8 @@ _NAMES = frozenset({*_PARAMETERS, *(name for name, _ in _NESTED)})
 _ABSENT = frozenset({*_ELSEWHERE, "prompt"})
 
 _KEY = "prompt_cache_key"
+# Lines that have one segment: of more, the segment says nothing.
+_MOST_ALIKE = 64
 
 
 class Attributes(NamedTuple):
@@ -186,6 +188,10 @@ class Lines:
     def __len__(self) -> int:
         return len(self._by_end)
 
+    def knows_any(self, segments: tuple[int, ...]) -> bool:
+        """Whether any line has any of these segments."""
+        return any(one in self._index for one in segments)
+
     def knows(self, one: int) -> bool:
         """Whether any line has this segment."""
         return one in self._index
@@ -232,11 +238,14 @@ class Lines:
         return None
 
     def sharing(self, outline: Outline) -> dict[Line, int]:
-        """Lines that have segments of this prompt, wherever they stand in it, with the characters of those."""
+        """Lines that have segments of this prompt, wherever they stand in it, with the characters of those.
+
+        What very many lines have, such as the tools of an application, tells none of them from the others.
+        """
         shared: dict[Line, int] = {}
         for one, size in zip(outline.digests, outline.sizes, strict=True):
             segment = self._index.get(one)
-            if segment is not None:
+            if segment is not None and len(segment.lines) <= _MOST_ALIKE:
                 for line in segment.lines:
                     shared[line] = shared.get(line, 0) + size + 1
         return shared

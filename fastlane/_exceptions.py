@@ -3,6 +3,8 @@
 FastlaneError (openai.OpenAIError)
  ├── ConfigurationError (ValueError)   a setting, a play or an argument of fastlane's own that cannot work
  ├── MissingExtraError (ImportError)   a part was used whose optional dependencies are not installed
+ ├── CallRefusedError (ValueError)     a play was asked to refuse such calls: nothing was sent
+ ├── InvalidOutputError (ValueError)   no answer to the call was valid for its schema; it carries all of them
  └── PlayError                         with strict=True only: a play or a hook raised
 
 Errors of a call (time-outs, status codes, broken connections) are always openai's own types.
@@ -10,6 +12,7 @@ Errors of a call (time-outs, status codes, broken connections) are always openai
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import openai
@@ -35,6 +38,44 @@ class MissingExtraError(FastlaneError, ImportError):
 
     def __reduce__(self) -> tuple[Any, tuple[str, str]]:
         return type(self), self._given
+
+
+class CallRefusedError(FastlaneError, ValueError):
+    """A call that is not sent, because a play was asked to refuse it: the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputAttempt:
+    """One answer that was not valid."""
+
+    text: str
+    """The answer as it came; up to where it was stopped, if it was."""
+    problem: str
+    """What was wrong, by place and rule: no text of the answer."""
+    finish_reason: str | None = None
+    """By the provider's own word; None where the stream was stopped."""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    estimated: bool = False
+    """Whether the counts are estimates, because the provider's were cut off."""
+
+
+class InvalidOutputError(FastlaneError, ValueError):
+    """No answer to a call was valid, those to its repairs included.
+
+    The message says what was wrong by place and rule, and holds no text of the answers: `attempts` does. Where an error
+    of pydantic's or jsonschema's said so, it is the `__cause__`, and quotes the answer.
+    """
+
+    attempts: tuple[OutputAttempt, ...]
+    """Every answer, the last one last."""
+
+    def __init__(self, message: str, attempts: tuple[OutputAttempt, ...] = ()) -> None:
+        super().__init__(message)
+        self.attempts = attempts
+
+    def __reduce__(self) -> tuple[Any, tuple[str, tuple[OutputAttempt, ...]]]:
+        return type(self), (str(self), self.attempts)
 
 
 class PlayError(FastlaneError):

@@ -1,0 +1,71 @@
+"""What a call's record says of its output: how long it could be, why it was stopped, whether it was valid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+StopReason = Literal["complete", "whitespace", "prose", "fence", "invalid", "stop_sequence", "stop_when"]
+"""Why a stream was closed before the model had ended it.
+
+- complete: the JSON value has its last brace
+- whitespace: a run of white space, behind the value or inside of it
+- prose: text behind the value, or another value
+- fence: a Markdown fence behind the value
+- invalid: the answer can no longer become valid for its schema
+- stop_sequence, stop_when: what `BoundedOutput(stop=...)` or `(stop_when=...)` asked for
+"""
+
+OutputVerdict = Literal["valid", "invalid", "truncated", "refused"]
+"""What became of a structured answer: valid for its schema; not; cut off at the limit of tokens; or the model refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRepair:
+    """One answer that was paid for, was not valid, and was asked for again."""
+
+    verdict: OutputVerdict
+    problem: str
+    """What was wrong with it, by place and rule: no text of the answer."""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    estimated: bool = False
+    """The provider's count was cut off with the stream."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundedOutputRecord:
+    """How a call's output was bounded, and how it ended."""
+
+    bound_characters: int | None = None
+    """Of the longest answer that the schema allows, indented; None where it allows any length, or there is none."""
+    bound_tokens: int | None = None
+    """The same in tokens of the model, at worst."""
+    likely_tokens: int | None = None
+    """What an answer of usual texts comes to, estimated."""
+    unbounded: tuple[str, ...] = ()
+    """Fields without a bound: "Ticket.notes: string without maxLength or pattern"."""
+    ceiling_field: str | None = None
+    """The request's field in which the bound was sent; None where none was."""
+    ceiling_tokens: int | None = None
+    headroom_tokens: int = 0
+    """Tokens of the ceiling that are there for reasoning."""
+    dropped_keywords: tuple[str, ...] = ()
+    """Keywords of the schema that the provider refuses: not sent, and still enforced here."""
+    notes: tuple[str, ...] = ()
+    """What was left as it was, and why."""
+    compact_saved_tokens: int | None = None
+    """Tokens that short names on the wire saved in this answer, estimated; None without them."""
+    stop_reason: StopReason | None = None
+    """Why the stream was closed before its end; None where it was not."""
+    received_tokens: int | None = None
+    """Tokens of the answer that had come when it was stopped, estimated."""
+    tokens_not_generated: int | None = None
+    """Tokens between those and the request's limit, which a model that runs on would have generated; None where the
+    request has no limit."""
+    verdict: OutputVerdict | None = None
+    """None where nothing says what would be valid."""
+    problem: str | None = None
+    """What was wrong, by place and rule: no text of the answer."""
+    repairs: tuple[OutputRepair, ...] = ()
+    """The answers before the last: what else was paid for."""

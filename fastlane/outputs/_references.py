@@ -1,0 +1,30 @@
+"""Follow a `$ref` inside of a JSON schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+Schema = Mapping[str, Any] | bool
+
+
+def resolve(root: Schema, reference: str) -> Schema | None:
+    """Return what a reference such as "#/$defs/Node" leads to; None where it leads out of the document or nowhere.
+
+    Anchors and identifiers are not followed: what they lead to counts as unknown.
+    """
+    if reference == "#":
+        return root
+    if not reference.startswith("#/"):
+        return None
+    at: Any = root
+    for step in reference[2:].split("/"):
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(at, Mapping) and name in at:
+            at = at[name]
+        elif isinstance(at, list) and name.isdecimal() and int(name) < len(at):
+            at = at[int(name)]
+        else:
+            return None
+    return at if isinstance(at, Mapping | bool) else None

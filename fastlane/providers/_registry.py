@@ -15,10 +15,11 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from .._exceptions import ConfigurationError
+from ._fact import Address, Table, Texts, frozen
 from ._frozen import FrozenMapping
 from ._load import checked, packaged, parsed, read_file, read_packaged, resolved
 from ._matching import Pattern, origin_of, pattern_of
-from ._schema import Address, ProviderFacts, Table, Texts, frozen
+from ._schema import ProviderFacts
 
 UNKNOWN = "unknown"
 

@@ -4,49 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Iterator, Mapping
-from datetime import date
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from .._call import Form
+from ._fact import (
+    Accepted,
+    Address,
+    ByEndpoint,
+    ByTokens,
+    Count,
+    Endpoint,
+    Evidence as Evidence,
+    Fact as Fact,
+    Part,
+    Seconds,
+    Table,
+    Text,
+    Texts,
+    Unit,
+    frozen,
+)
 from ._frozen import FrozenMapping
-
-T = TypeVar("T")
-V = TypeVar("V")
-
-Evidence = Literal["documented", "source code", "reported", "measured", "not found"]
-
-
-def frozen(value: Any) -> Any:
-    """Return `value` with tuples where it has lists: TOML has no other sequence, and a fact does not change."""
-    return tuple(frozen(one) for one in value) if isinstance(value, list | tuple) else value
-
-
-def _readable(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value
-
-
-def _text(value: str) -> str:
-    if not value.strip():
-        raise ValueError("expected a text that is not empty")
-    return value
-
-
-def _address(value: str) -> str:
-    if not value.startswith(("https://", "http://")) or any(letter.isspace() for letter in value):
-        raise ValueError('expected one address that begins with "https://"')
-    return value
-
-
-def _endpoint(value: str) -> str:
-    if not value.startswith("/") or value.endswith("/"):
-        raise ValueError('expected a path below the base URL, such as "/chat/completions"')
-    if re.match(r"/v\d+/", value):
-        raise ValueError('expected a path below the base URL, such as "/chat/completions": leave the version out')
-    return value
 
 
 def _forms(value: tuple[Form, ...]) -> tuple[Form, ...]:
@@ -55,95 +36,7 @@ def _forms(value: tuple[Form, ...]) -> tuple[Form, ...]:
     return value
 
 
-def _accepted(value: Any) -> Any:
-    value = frozen(value)
-    if isinstance(value, bool) or value == "ignored":
-        return value
-    if isinstance(value, tuple) and value and all(isinstance(one, bool | str | int) for one in value):
-        return value
-    raise ValueError(
-        'expected true (accepted), false (refused), "ignored" (accepted without effect), or a list of what it may be'
-    )
-
-
-Text = Annotated[str, AfterValidator(_text)]
-Address = Annotated[str, AfterValidator(_address)]
-Endpoint = Annotated[str, AfterValidator(_endpoint)]
-Texts = tuple[Text, ...]
-Count = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Unit = Literal["ms", "s"]
-Tokens = Literal[
-    "input",
-    "cached",
-    "cache_write",
-    "cache_miss",
-    "output",
-    "reasoning",
-    "accepted_prediction",
-    "rejected_prediction",
-    "total",
-]
-Table = Annotated[Mapping[str, V], BeforeValidator(_readable), AfterValidator(FrozenMapping)]
-# mypy cannot say that a mapping's keys are texts of a kind; pydantic checks them.
-ByEndpoint = Annotated[Mapping[Endpoint, V], BeforeValidator(_readable), AfterValidator(FrozenMapping)]
-ByTokens = Annotated[Mapping[Tokens, Text], BeforeValidator(_readable), AfterValidator(FrozenMapping)]
-Accepted = Annotated[bool | Literal["ignored"] | tuple[bool | str | int, ...], PlainValidator(_accepted)]
-
-
-class _Part(BaseModel):
-    # Strict: a file in which a number is written as a text has a mistake, and the next reader may not be as lenient.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Fact(_Part, Generic[T]):
-    """One thing that is known of a provider, where that stands, and when somebody looked.
-
-    `evidence` is "documented" (by the provider), "source code" (of its SDK or server), "reported" (by a user or a third
-    party), "measured" (by fastlane, against the real server) or "not found": looked for in vain, and then there is no
-    `value`.
-    """
-
-    value: T | None = None
-    source: Address | None = None
-    checked: date
-    evidence: Evidence
-    note: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _plain(cls, data: Any) -> Any:
-        # A fact made as `Fact(...)`, without saying of what, is checked where it is put.
-        if isinstance(data, Fact):
-            return data if isinstance(data, cls) else data.written()
-        return {**data, "value": frozen(data["value"])} if isinstance(data, dict) and "value" in data else data
-
-    @model_validator(mode="after")
-    def _supported(self) -> Fact[T]:
-        if self.evidence == "not found":
-            if self.value is not None:
-                raise ValueError('expected no value, because evidence = "not found" says that there is none')
-            if not self.note:
-                raise ValueError("expected a note that says what was looked for and not found")
-        elif self.value is None:
-            raise ValueError('expected a value, or evidence = "not found"')
-        elif self.source is None:
-            raise ValueError("expected a source: the address of the page that says so")
-        return self
-
-    def __repr_name__(self) -> str:
-        return "Fact"
-
-    def __reduce__(self) -> tuple[Any, tuple[dict[str, Any]]]:
-        # `Fact[bool]` is a class without a name in any module, and cannot be pickled; `Fact` can.
-        return Fact.model_validate, (self.written(),)
-
-    def written(self) -> dict[str, Any]:
-        """Return what it was made of: its fields without those that say nothing."""
-        return {name: value for name in Fact.model_fields if (value := getattr(self, name)) not in (None, "")}
-
-
-class Cache(_Part):
+class Cache(Part):
     """How the provider keeps the beginnings of prompts."""
 
     automatic: Fact[bool] | None = None
@@ -174,7 +67,7 @@ class Cache(_Part):
     requests_per_key_per_minute: Fact[Seconds] | None = None
 
 
-class Tiers(_Part):
+class Tiers(Part):
     """Which grades of service a request may ask for."""
 
     field: Fact[Text] | None = None
@@ -185,7 +78,7 @@ class Tiers(_Part):
     """The HTTP status of an answer that says that the tier has no capacity."""
 
 
-class Timing(_Part):
+class Timing(Part):
     """What answers say of the time that the provider spent: header or dotted path to its unit.
 
     A header's value is the number, or has it after `dur=` where it is `server-timing`.
@@ -195,22 +88,57 @@ class Timing(_Part):
     fields: Fact[Table[Unit]] | None = None
 
 
-class RateLimits(_Part):
+class RateLimits(Part):
     """Which headers of an answer say what the limits are, and what is left."""
 
     headers: Fact[Texts] | None = None
 
 
-class Structured(_Part):
+class Structured(Part):
     """Which bounds on an answer's form the provider takes."""
 
     formats: Fact[tuple[Literal["json_object", "json_schema"], ...]] | None = None
     strict: Fact[bool] | None = None
+    """Whether an answer can be bound to a schema for sure."""
+    unasked: Fact[bool] | None = None
+    """Whether a schema binds, and what is refused in it is refused, where the request does not say `strict` as well."""
+    object_root: Fact[bool] | None = None
+    """Whether what stands at the top of a strict schema has to be an object, and no anyOf."""
+    all_required: Fact[bool] | None = None
+    """Whether every property of a strict schema has to be required."""
+    closed_objects: Fact[bool] | None = None
+    """Whether `additionalProperties` has to be false everywhere in a strict schema."""
+    bare_references: Fact[bool] | None = None
+    """Whether nothing may stand beside a `$ref` in a strict schema."""
     refused_keywords: Fact[Texts] | None = None
     limits: Fact[Table[Count]] | None = None
 
 
-class Batch(_Part):
+class Output(Part):
+    """How long an answer may be."""
+
+    most_tokens: Table[Fact[Count]] = FrozenMapping({})
+    """By model, `*` for any text: the largest limit that a request may name; a larger one is refused."""
+    beyond_context: Fact[Literal["refused", "lowered"]] | None = None
+    """What becomes of a limit which, with the prompt, is more than the model's context holds."""
+
+
+class Reasoning(Part):
+    """Which models think before they answer, and how much a request may say about it. Models: `*` for any text."""
+
+    models: Fact[Texts] | None = None
+    """Models that think, unless the request says that they should not, if it can."""
+    never: Fact[Texts] | None = None
+    """Models that do not. Of a pattern here and one in `models`, the longer one counts."""
+    counted: Fact[bool] | None = None
+    """Whether the limit of an answer's length counts what is thought as well."""
+    efforts: Table[Fact[Texts]] = FrozenMapping({})
+    """By model: what `reasoning_effort`, or `reasoning.effort`, may be. Of several patterns the longest counts."""
+    verbosities: Table[Fact[Texts]] = FrozenMapping({})
+    """By model: what `verbosity`, or `text.verbosity`, may be."""
+
+
+class Batch(Part):
     """How requests are left with the provider to be answered later."""
 
     path: Fact[Endpoint] | None = None
@@ -219,7 +147,7 @@ class Batch(_Part):
     window_s: Fact[Seconds] | None = None
 
 
-class ProviderFacts(_Part):
+class ProviderFacts(Part):
     """What is known of one provider or kind of server. What is absent, nobody has looked for."""
 
     slug: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
@@ -243,6 +171,8 @@ class ProviderFacts(_Part):
     timing: Timing = Timing()
     rate_limits: RateLimits = RateLimits()
     structured: Structured = Structured()
+    output: Output = Output()
+    reasoning: Reasoning = Reasoning()
     batch: Batch = Batch()
 
     def forms(self, endpoint: str) -> tuple[Form, ...] | None:
@@ -299,7 +229,7 @@ def _laid_over(part: BaseModel, base: BaseModel) -> dict[str, Any]:
         below = getattr(base, name)
         if isinstance(value, FrozenMapping):
             changes[name] = FrozenMapping({**below, **value})
-        elif isinstance(value, _Part) and not isinstance(value, Fact):
+        elif isinstance(value, Part) and not isinstance(value, Fact):
             changes[name] = type(below)(**{**dict(below), **_laid_over(value, below)})
         else:
             changes[name] = value

@@ -92,6 +92,7 @@ class Answer:
         record.service_tier = tier.name
         luck = provider.luck(record.sequence_number, prompt, self._overrides)
         choices = generate(prompt, self._overrides, provider.model, seed=provider.seed)
+        record.manner = ",".join(dict.fromkeys(kind for choice in choices for kind in choice.manner)) or None
         with contextlib.suppress(AnswerEnded):
             await strike_before_answer(
                 self._exchange, [fault for fault in self._faults.values() if not fault.strikes_unread]

@@ -71,6 +71,9 @@ def emulator(
     refuse_fields: Annotated[
         str | None, typer.Option(help="Fields of a body that are refused with 400, with commas between.")
     ] = None,
+    manner: Annotated[
+        str, typer.Option(help="How structured answers are written, e.g. 'whitespace;share=0.2'.")
+    ] = "exact",
     log: Annotated[Path | None, typer.Option(help="At the end write one JSON line per request here.")] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the presets and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
@@ -81,7 +84,8 @@ def emulator(
         return
     with _naming("--preset"):
         model = preset(preset_name)
-    model = dataclasses.replace(model, models=_listed(models), prompt_cache=not no_prompt_cache)
+    with _naming("--manner"):
+        model = dataclasses.replace(model, models=_listed(models), prompt_cache=not no_prompt_cache, manner=manner)
     with _naming("--header, --timing or --cached-tokens"):
         dialect = Dialect(
             headers=[_header(line) for line in header or ()],
@@ -145,6 +149,7 @@ def emulator(
             "initial_window_bytes": initial_window,
             "max_concurrent_streams": max_streams,
             "prompt_cache": model.prompt_cache,
+            "manner": model.manner,
             "dialect": dialect.to_json(),
         }
         _print_running(running, preset_name, differs, as_json=as_json)

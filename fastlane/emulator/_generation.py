@@ -10,6 +10,7 @@ from typing import Literal
 
 from fastlane.emulator import _text, _tokens
 from fastlane.emulator._errors import ApiError
+from fastlane.emulator._manner import Habits, Written, asks_again, parse_manners
 from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import Prompt, Schema
@@ -27,6 +28,8 @@ class Choice:
     pieces: tuple[str, ...]
     tool: str | None
     finish_reason: FinishReason
+    manner: tuple[str, ...] = ()
+    """The habits that the answer has; none of an exact one."""
 
     @property
     def tokens(self) -> int:
@@ -40,40 +43,68 @@ def generate(prompt: Prompt, overrides: Overrides, model: ProviderModel, *, seed
         return (Choice(index=0, reasoning=(), pieces=(), tool=None, finish_reason="stop"),)
     digest = _tokens.fingerprint(prompt.text)
     return tuple(
-        _choice(index, prompt, overrides, model, Random(f"{seed}:text:{digest}:{index}"))
+        _choice(index, prompt, overrides, model, seed=seed, random=Random(f"{seed}:text:{digest}:{index}"))
         for index in range(prompt.choices)
     )
 
 
-def _choice(index: int, prompt: Prompt, overrides: Overrides, model: ProviderModel, random: Random) -> Choice:
+def _choice(
+    index: int, prompt: Prompt, overrides: Overrides, model: ProviderModel, *, seed: int, random: Random
+) -> Choice:
     thinking = overrides.reasoning_tokens
     if thinking is None:
         thinking = model.reasoning_tokens if prompt.reasoning else 0
     tool = prompt.forced_tool
     if tool is None and overrides.tool_call in prompt.tools:
         tool = overrides.tool_call
-    natural = _natural_text(prompt, overrides, model, tool, random)
-    stopped = _cut_at_stop(natural, prompt.stop) if tool is None else natural
+    limit = prompt.output_limit
+    habits = _habits(index, prompt, overrides, model, seed=seed)
+    most = min(model.run_on_tokens if limit is None else limit, model.context_window_tokens)
+    written = _natural(prompt, overrides, model, tool, random, habits, tokens=max(1, most - thinking))
+    stopped = _cut_at_stop(written.text, prompt.stop) if tool is None else written.text
     reasoning = _tokens.split(_text.review(random, tokens=thinking))
     pieces = _tokens.split(stopped)
     finish: FinishReason = "stop" if tool is None else "tool_calls"
-    limit = prompt.output_limit
+    if written.cut and stopped == written.text:
+        finish = "length"
     if limit is not None and limit < len(reasoning) + len(pieces):
         reasoning = reasoning[:limit]
         pieces = pieces[: limit - len(reasoning)]
         finish = "length"
-    return Choice(index=index, reasoning=reasoning, pieces=pieces, tool=tool, finish_reason=finish)
+    return Choice(index=index, reasoning=reasoning, pieces=pieces, tool=tool, finish_reason=finish, manner=habits.shown)
 
 
-def _natural_text(prompt: Prompt, overrides: Overrides, model: ProviderModel, tool: str | None, random: Random) -> str:
+def _habits(index: int, prompt: Prompt, overrides: Overrides, model: ProviderModel, *, seed: int) -> Habits:
+    manners = parse_manners(model.manner) if overrides.manners is None else overrides.manners
+    # Drawn apart from the text, so that an answer in any manner begins as the exact one does.
+    drawn_by = _tokens.fingerprint(prompt.text) if overrides.draw is None else f"draw:{overrides.draw}"
+    return Habits(manners, Random(f"{seed}:manner:{drawn_by}:{index}"), asked_again=asks_again(prompt.body))
+
+
+def _natural(
+    prompt: Prompt,
+    overrides: Overrides,
+    model: ProviderModel,
+    tool: str | None,
+    random: Random,
+    habits: Habits,
+    *,
+    tokens: int,
+) -> Written:
+    """Return what the model says of itself; `tokens` is how many it has where it runs on."""
+    schema: Schema | None = None
     if tool is not None:
-        return _filled(_drawn(prompt.tools[tool], random), overrides.output_tokens)
-    if overrides.output_text is not None:
-        return overrides.output_text
-    if prompt.schema is not None:
-        return _filled(_drawn(_object_at_least(prompt.schema), random), overrides.output_tokens)
-    wanted = model.default_output_tokens if overrides.output_tokens is None else overrides.output_tokens
-    return _text.review(random, tokens=wanted)
+        schema = prompt.tools[tool]
+    elif overrides.output_text is not None:
+        given = overrides.output_text
+        return habits.write(given, lambda: given, bound=prompt.schema is not None, tokens=tokens)
+    elif prompt.schema is not None:
+        schema = _object_at_least(prompt.schema)
+    if schema is None:
+        wanted = model.default_output_tokens if overrides.output_tokens is None else overrides.output_tokens
+        return habits.write(_text.review(random, tokens=wanted), str, bound=False, tokens=tokens)
+    text = _filled(_drawn(habits.drawn_for(schema), random), overrides.output_tokens)
+    return habits.write(text, lambda: _drawn(schema, random), bound=True, tokens=tokens)
 
 
 def _object_at_least(schema: Mapping[str, object] | bool) -> Mapping[str, object]:

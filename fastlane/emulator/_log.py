@@ -49,6 +49,8 @@ class RequestLog:
     cache_machine: int | None
     output_tokens: int
     reasoning_tokens: int
+    manner: str | None = None
+    """How the answer misbehaved, e.g. `whitespace`; None where it was exact."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> RequestLog:
@@ -97,6 +99,7 @@ class OpenRecord:
     cache_machine: int | None = None
     output_tokens: int = 0
     reasoning_tokens: int = 0
+    manner: str | None = None
 
     def stamp_headers(self, now: int) -> None:
         """Note that the answer's headers were handed to the socket."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._distribution import Quantiles
+from fastlane.emulator._manner import parse_manners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,10 @@ class ProviderModel:
     role_chunk_early: bool = False
     models: tuple[str, ...] = ()
     """The model names served; others get a 404. Empty: every name is served."""
+    manner: str = "exact"
+    """How it writes structured answers: `kind[;share=…]`, several separated by commas."""
+    run_on_tokens: int = 4_096
+    """Where an answer that runs on ends if the request sets no limit."""
 
     def __post_init__(self) -> None:
         for name in ("prefill_base_s", "inter_token_s"):
@@ -89,9 +94,11 @@ class ProviderModel:
             "cache_machines",
             "default_output_tokens",
             "context_window_tokens",
+            "run_on_tokens",
         ):
             self._at_least(name, getattr(self, name), 1)
         self._at_least("reasoning_tokens", self.reasoning_tokens, 0)
+        parse_manners(self.manner)
         if "default" not in (tier.name for tier in self.service_tiers):
             names = ", ".join(tier.name for tier in self.service_tiers)
             raise ConfigurationError(f"service_tiers must hold one named 'default', got {names or 'none'}: add it")

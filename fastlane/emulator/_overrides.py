@@ -9,6 +9,7 @@ from typing import TypeVar
 from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._faults import Fault, parse_all
+from fastlane.emulator._manner import Manner, parse_manners
 
 _Value = TypeVar("_Value", int, float)
 
@@ -29,6 +30,7 @@ class Overrides:
     prefill_ms: float | None = None
     token_ms: float | None = None
     draw: int | None = None
+    manners: tuple[Manner, ...] | None = None
 
 
 def read_overrides(headers: Mapping[str, str]) -> Overrides:
@@ -37,6 +39,11 @@ def read_overrides(headers: Mapping[str, str]) -> Overrides:
         faults = parse_all(headers.get("x-emulator-fault", ""))
     except ConfigurationError as error:
         raise ApiError(400, str(error), param="x-emulator-fault", code="invalid_fault") from error
+    manner = headers.get("x-emulator-manner")
+    try:
+        manners = None if manner is None else parse_manners(manner)
+    except ConfigurationError as error:
+        raise ApiError(400, str(error), param="x-emulator-manner", code="invalid_manner") from error
     return Overrides(
         tag=headers.get("x-emulator-tag"),
         faults=faults,
@@ -47,6 +54,7 @@ def read_overrides(headers: Mapping[str, str]) -> Overrides:
         prefill_ms=_number(headers, "x-emulator-prefill-ms", float, 3_600_000.0),
         token_ms=_number(headers, "x-emulator-token-ms", float, 3_600_000.0),
         draw=_number(headers, "x-emulator-draw", int, 2**63),
+        manners=manners,
     )
 
 

@@ -19,6 +19,12 @@ _OBJECTS = (
     "a second writer", "the first failure", "the happy path", "an unused import", "the order of arguments",
     "a race", "the exit code", "the previous release",
 )  # fmt: skip
+_THOUGHTS = (
+    "Let me think about this step by step", "I have read the message twice to be sure",
+    "There are several ways to read this message", "On the one hand it could be taken for something else",
+    "On the other hand the wording points in one direction", "Taken as a whole, the evidence is fairly strong",
+    "I would like to add that context matters here", "It is worth noting that reasonable people could disagree",
+)  # fmt: skip
 _ENDS = (".", ".", "; rename it.", ", so add a test.", " when the queue is full.", "; see the comment above.")
 
 
@@ -34,3 +40,11 @@ def review(random: Random, *, tokens: int) -> str:
         sentences.append(sentence)
         length += len(sentence)
     return "".join(sentences)[:wanted]
+
+
+def thinking_aloud(random: Random, *, tokens: int) -> str:
+    """Return sentences of at least `tokens` tokens that say nothing, as a talkative model begins."""
+    sentences = ["After carefully considering the details, I will now give my answer."]
+    while sum(map(len, sentences)) < tokens * _tokens.CHARACTERS_PER_TOKEN:
+        sentences.append(f"{random.choice(_THOUGHTS)}.")
+    return " ".join(sentences)

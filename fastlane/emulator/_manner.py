@@ -1,0 +1,244 @@
+"""How a model writes the answers that it was asked to give in a structure: exactly, or as models go wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from fastlane._exceptions import ConfigurationError
+from fastlane.emulator import _text, _tokens
+
+KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        "exact": "the answer and nothing else, valid for its schema",
+        "whitespace": "runs on in white space behind the answer",
+        "whitespace_inside": "runs on in white space before the last brace, which never comes",
+        "prose": "chats on behind the answer",
+        "second": "writes one object more behind the answer, and another",
+        "fence": "puts the answer into a Markdown fence",
+        "talkative": "thinks aloud before an answer that no schema binds",
+        "wrong_enum": "gives a value that the schema's enum does not hold",
+        "overlong": "gives a string or an array that is longer than the schema allows",
+        "truncated": "ends in the middle, as at a limit",
+    }
+)
+_RUNNING_ON = ("whitespace_inside", "whitespace", "prose", "second")
+_TALKATIVE_TOKENS = 60
+_OVER = 40
+# The drawing refuses to draw longer ones.
+_LONGEST_DRAWN = 9_000
+_BRACES = ("{", "[")
+_HOLDS_SCHEMAS_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+_HOLDS_SCHEMAS = frozenset({"items", "prefixItems", "additionalProperties", "anyOf", "oneOf", "allOf"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """One habit of a model. Raises ConfigurationError for an unknown kind or a setting that cannot work.
+
+    `share` (0 to 1) of the answers have it, and `repairs` (0 to 1) of those that answer a conversation in which the
+    model has just spoken, as one that asks again does. `tokens` is how far it runs on or thinks aloud: without a
+    number to the limit of the request or of the model, or for as many sentences as are usual.
+    """
+
+    kind: str
+    share: float = 1.0
+    repairs: float = 0.0
+    tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigurationError(f"unknown manner {self.kind!r}: the known ones are {', '.join(KINDS)}")
+        for name in ("share", "repairs"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigurationError(
+                    f"{name} of manner {self.kind!r} must be from 0 to 1, got {getattr(self, name)}"
+                )
+        if self.tokens is not None and not 1 <= self.tokens <= 1_000_000:
+            raise ConfigurationError(f"tokens of manner {self.kind!r} must be from 1 to 1000000, got {self.tokens}")
+
+    @classmethod
+    def parse(cls, text: str) -> Manner:
+        """Read `kind[;setting=value…]`, e.g. `whitespace;share=0.2`."""
+        kind, *rest = (part.strip() for part in text.split(";"))
+        settings: dict[str, Any] = {"kind": kind}
+        for part in rest:
+            name, _, given = (piece.strip() for piece in part.partition("="))
+            if name not in ("share", "repairs", "tokens"):
+                raise ConfigurationError(
+                    f"unknown setting {name!r} of manner {kind!r}: the known ones are repairs, share, tokens"
+                )
+            try:
+                settings[name] = int(given) if name == "tokens" else float(given)
+            except ValueError as error:
+                raise ConfigurationError(f"{name} of manner {kind!r} must be a number, got {given!r}") from error
+        return cls(**settings)
+
+    def __str__(self) -> str:
+        settings = (
+            f"{field.name}={getattr(self, field.name)}"
+            for field in dataclasses.fields(self)[1:]
+            if getattr(self, field.name) != field.default
+        )
+        return ";".join((self.kind, *settings))
+
+
+@lru_cache(maxsize=256)
+def parse_manners(text: str) -> tuple[Manner, ...]:
+    """Read a comma-separated list of manners; none is exact. Raises ConfigurationError."""
+    manners = tuple(Manner.parse(part) for part in text.split(",") if part.strip())
+    running_on = [manner.kind for manner in manners if manner.kind in _RUNNING_ON and manner.share == 1]
+    if len(running_on) > 1:
+        raise ConfigurationError(
+            f"a model can run on in one way only, got {' and '.join(running_on)}: give each a share below 1"
+        )
+    return manners
+
+
+class Written(NamedTuple):
+    """What the model says in the end."""
+
+    text: str
+    cut: bool
+    """Whether a limit ended it, and not the model."""
+
+
+class Habits:
+    """The manners that one answer has, drawn by seed."""
+
+    def __init__(self, manners: Collection[Manner], random: Random, *, asked_again: bool) -> None:
+        self._random = random
+        # Drawn for every kind, so that a habit does not depend on which others the model has.
+        luck = {kind: random.random() for kind in KINDS}
+        self._of = {
+            manner.kind: manner
+            for manner in manners
+            if manner.kind != "exact" and luck[manner.kind] < (manner.repairs if asked_again else manner.share)
+        }
+        self._shown: dict[str, None] = {}
+
+    def _has(self, kind: str) -> Manner | None:
+        manner = self._of.get(kind)
+        if manner is not None:
+            self._shown[kind] = None
+        return manner
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Those that the answer shows: a schema without an enum has no wrong value."""
+        return tuple(self._shown)
+
+    def drawn_for(self, schema: Any) -> Any:
+        """Return the schema that the answer will be valid for: the given one, or one that is misunderstood."""
+        for kind, misunderstand in (("wrong_enum", _other_values), ("overlong", _longer)):
+            if kind in self._of:
+                misunderstood = _everywhere(schema, misunderstand)
+                if misunderstood != schema:
+                    self._shown[kind] = None
+                schema = misunderstood
+        return schema
+
+    def write(self, text: str, again: Callable[[], str], *, bound: bool, tokens: int) -> Written:
+        """Return the answer in its manner, of at most `tokens` tokens where it runs on.
+
+        `bound` says whether a schema binds it; `again` draws another answer. Free text knows no manner but talkative.
+        """
+        cut = False
+        if bound or text.startswith(_BRACES):
+            text, cut = self._structured(text, again, tokens * _tokens.CHARACTERS_PER_TOKEN)
+        talkative = None if bound else self._has("talkative")
+        if talkative:
+            wanted = talkative.tokens or _TALKATIVE_TOKENS
+            text = f"{_text.thinking_aloud(self._random, tokens=wanted)}\n\n{text}"
+        return Written(text, cut)
+
+    def _structured(self, text: str, again: Callable[[], str], most: int) -> Written:
+        if self._has("truncated"):
+            # In whole tokens; at least one is said, and at least one is not.
+            half = max(1, _tokens.count(text) // 2) * _tokens.CHARACTERS_PER_TOKEN
+            return Written(text[:half], True)
+        running_on = next((self._has(kind) for kind in _RUNNING_ON if kind in self._of), None)
+        inside = running_on is not None and running_on.kind == "whitespace_inside"
+        last = text[-1:] if inside else ""
+        text = text.removesuffix(last)
+        if self._has("fence"):
+            text = f"```json\n{text}" if inside else f"```json\n{text}\n```"
+        if running_on is None:
+            return Written(text, False)
+        more = most - len(text)
+        if running_on.tokens is not None:
+            more = min(more, running_on.tokens * _tokens.CHARACTERS_PER_TOKEN)
+        text += self._more(running_on.kind, max(0, more), again)
+        if running_on.tokens is not None:
+            text += last
+        return Written(text, running_on.tokens is None)
+
+    def _more(self, kind: str, characters: int, again: Callable[[], str]) -> str:
+        if kind == "second":
+            said: list[str] = []
+            length = 0
+            while length < characters:
+                said.append(f"\n{again()}")
+                length += len(said[-1])
+            return "".join(said)[:characters]
+        if kind == "prose":
+            tokens = -(-characters // _tokens.CHARACTERS_PER_TOKEN)
+            return f"\n\n{_text.review(self._random, tokens=tokens)}"[:characters]
+        return ("\n" * characters)[:characters]
+
+
+def asks_again(body: Mapping[str, Any]) -> bool:
+    """Whether the model has just spoken: the one before the last message is its own, or the one before the results."""
+    items = body.get("messages") or body.get("input")
+    if not isinstance(items, list):
+        return False
+    return any(
+        isinstance(item, dict) and (item.get("role") == "assistant" or item.get("type") == "function_call")
+        for item in items[-3:-1]
+    )
+
+
+def _everywhere(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Change a schema and all that are in it; what is only called like a keyword stays."""
+    if isinstance(schema, list):
+        return [_everywhere(each, change) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    changed: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in _HOLDS_SCHEMAS_BY_NAME and isinstance(value, Mapping):
+            changed[keyword] = {name: _everywhere(each, change) for name, each in value.items()}
+        else:
+            changed[keyword] = _everywhere(value, change) if keyword in _HOLDS_SCHEMAS else value
+    return change(changed)
+
+
+def _other_values(schema: dict[str, Any]) -> dict[str, Any]:
+    allowed = schema.get("enum")
+    if not isinstance(allowed, list):
+        return schema
+    texts = [value for value in allowed if isinstance(value, str)]
+    return {**schema, "enum": [_unlike(text, texts) for text in texts]} if texts else schema
+
+
+def _unlike(text: str, texts: Collection[str]) -> str:
+    while text in texts:
+        text += "_other"
+    return text
+
+
+def _longer(schema: dict[str, Any]) -> dict[str, Any]:
+    longer = dict(schema)
+    for most, least in (("maxLength", "minLength"), ("maxItems", "minItems")):
+        limit = schema.get(most)
+        if isinstance(limit, int) and limit < _LONGEST_DRAWN:
+            del longer[most]
+            longer[least] = limit + _OVER
+            longer.pop("format", None)
+            longer.pop("uniqueItems", None)
+    return longer

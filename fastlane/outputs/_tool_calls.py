@@ -1,0 +1,127 @@
+"""Put the tool calls of a chat message together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ._cut import Cut
+from ._deltas import Channel, Delta
+from ._merge import merge_delta, own
+
+# Where a call has its name and what the tool is given, by the kind of the tool.
+_INNER = (("function", "arguments"), ("custom", "input"))
+
+
+class _Call:
+    __slots__ = ("channel", "fields", "named", "pieces", "sent_as")
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.sent_as: Any = None
+        self.fields: dict[str, Any] = {}
+        self.named = False
+        self.pieces: dict[str, list[str]] = {}
+        """The texts of what the tool is given, under the kind of the tool."""
+
+    @property
+    def text(self) -> str:
+        return "".join(piece for pieces in self.pieces.values() for piece in pieces)
+
+
+class ToolCalls:
+    """All calls of one choice, in the order in which they began."""
+
+    __slots__ = ("_calls", "_choice", "_last")
+
+    def __init__(self, choice: int) -> None:
+        self._choice = choice
+        self._calls: dict[int, _Call] = {}
+        self._last: _Call | None = None
+
+    def take(self, pieces: Sequence[Any], deltas: list[Delta]) -> None:
+        """Add the pieces of one chunk."""
+        for piece in pieces:
+            if isinstance(piece, Mapping):
+                call = self._last = self._call_of(piece)
+                self._add(call, piece, deltas)
+
+    def _call_of(self, piece: Mapping[str, Any]) -> _Call:
+        """Find the call that a piece belongs to.
+
+        By its index; but there are providers that leave it out, or send 0 with every call. Another id and a name begin
+        another call.
+        """
+        index, id_ = piece.get("index"), piece.get("id")
+        named = any(isinstance(piece.get(kind), Mapping) and piece[kind].get("name") for kind, _ in _INNER)
+        if not isinstance(index, int) or isinstance(index, bool):
+            same = next((call for call in self._calls.values() if id_ and call.fields.get("id") == id_), None)
+            if same is not None or (self._last is not None and not named):
+                return same or self._last  # type: ignore[return-value]
+            return self._begin(None)
+        found = [call for call in self._calls.values() if call.sent_as == index]
+        if not found:
+            return self._begin(index)
+        call = found[-1]
+        known = call.fields.get("id")
+        if id_ and known and id_ != known and named and call.named:
+            return next((one for one in found if one.fields.get("id") == id_), None) or self._begin(index)
+        return call
+
+    def _begin(self, index: int | None) -> _Call:
+        position = index
+        if position is None or position in self._calls or position < 0:
+            position = max(self._calls, default=-1) + 1
+        call = self._calls[position] = _Call((self._choice, position))
+        call.sent_as = index
+        return call
+
+    def _add(self, call: _Call, piece: Mapping[str, Any], deltas: list[Delta]) -> None:
+        for field, value in piece.items():
+            if field == "index":
+                continue
+            inner = next((inner for kind, inner in _INNER if kind == field), None)
+            if inner is not None and isinstance(value, Mapping):
+                self._add_inner(call, field, inner, value, deltas)
+            elif value is not None:
+                merge_delta(call.fields, {field: value})
+
+    @staticmethod
+    def _add_inner(call: _Call, kind: str, inner: str, value: Mapping[str, Any], deltas: list[Delta]) -> None:
+        held = call.fields.setdefault(kind, {})
+        if not isinstance(held, dict):
+            return
+        name = None
+        for field, said in value.items():
+            if field == inner and isinstance(said, str):
+                call.pieces.setdefault(kind, []).append(said)
+            elif field == "name" and isinstance(said, str) and said:
+                if not call.named:
+                    name, call.named = said, True
+                    held["name"] = said
+                elif said != held.get("name"):
+                    held["name"] += said
+            else:
+                merge_delta(held, {field: said})
+        text = value.get(inner)
+        text = text if isinstance(text, str) else ""
+        if text or name is not None:
+            deltas.append(Delta(call.channel, "tool_call", text, name))
+
+    def text(self, position: int) -> str:
+        """Return what the tool of one call is given."""
+        call = self._calls.get(position)
+        return "" if call is None else call.text
+
+    def body(self, cut: Cut | None) -> list[dict[str, Any]]:
+        """Return the calls as they stand in a message."""
+        found = []
+        for position in sorted(self._calls):
+            call = self._calls[position]
+            fields = own(call.fields)
+            for kind, inner in _INNER:
+                if kind in call.pieces:
+                    text = "".join(call.pieces[kind])
+                    fields[kind][inner] = text if cut is None else cut.of(call.channel, text)
+            found.append(fields)
+        return found

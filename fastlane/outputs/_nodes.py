@@ -1,0 +1,279 @@
+"""What a JSON schema allows at each place of a value, compiled while an answer is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+
+import orjson
+
+from ._alternatives import Alternatives, Together, TooManyError
+from ._json_numbers import NumberRule
+from ._leaves import (
+    ANY,
+    ARRAY,
+    NUMBER,
+    OBJECT,
+    STRING,
+    Leaf,
+    StringRule,
+    is_mentioned,
+    item_schemas,
+    kinds_of,
+    least_of,
+    most_of,
+    names_of,
+    number_rule,
+    property_schemas,
+    required_of,
+    string_rule,
+    tuple_length,
+)
+from ._references import Schema
+
+# A schema with more places than this is watched by its syntax alone from there on.
+_MOST_NODES = 10_000
+_COMPILED = 256
+
+
+class Node:
+    """What is allowed at one place: at least all that the schema allows there, and as little more as is easily said.
+
+    Of alternatives (`anyOf`) what one of them allows is allowed, as long as none is chosen by the text of a property.
+    Keywords that are not looked at allow anything.
+    """
+
+    __slots__ = (
+        "_arrays",
+        "_choices",
+        "_document",
+        "_items",
+        "_members",
+        "_objects",
+        "anything",
+        "kinds",
+        "least_items",
+        "least_length",
+        "least_properties",
+        "most_items",
+        "most_length",
+        "most_properties",
+        "names",
+        "numbers",
+        "required",
+        "values",
+    )
+
+    kinds: int
+    """Which kinds of value, as bits of `_leaves`; none: no value at all."""
+    values: tuple[str, ...] | None
+    """The only strings, sorted; None: any."""
+    names: tuple[str, ...] | None
+    """The only names of properties, sorted; None: see `member`."""
+    required: int
+    """Bits of the properties that an object must have."""
+
+    def __init__(self, document: Document, alternatives: Iterable[tuple[Leaf, ...]]) -> None:
+        self._document = document
+        allowed = [(leaves, kinds) for leaves in alternatives if (kinds := _kinds(leaves))]
+        self.kinds = 0
+        for _, kinds in allowed:
+            self.kinds |= kinds
+        self.anything = any(not leaves for leaves, _ in allowed)
+        self._set_strings([string_rule(leaves) for leaves, kinds in allowed if kinds & STRING])
+        numbers = [number_rule(leaves, kinds) for leaves, kinds in allowed if kinds & NUMBER]
+        self.numbers: tuple[NumberRule, ...] | None = None if NumberRule() in numbers else tuple(numbers)
+        self._set_objects([leaves for leaves, kinds in allowed if kinds & OBJECT])
+        self._set_arrays([leaves for leaves, kinds in allowed if kinds & ARRAY])
+
+    def _set_strings(self, rules: list[StringRule]) -> None:
+        rules = [rule for rule in rules if rule.values is None or rule.values]
+        if not rules:
+            self.kinds &= ~STRING
+        free = [rule for rule in rules if rule.values is None]
+        values = [value for rule in rules for value in rule.values or ()]
+        lengths = [len(value) for value in values]
+        self.values = None if free else tuple(sorted(set(values)))
+        self.least_length = min([*lengths, *[rule.least for rule in free]], default=0)
+        self.most_length = _most([*lengths, *[rule.most for rule in free]])
+
+    def _set_objects(self, objects: list[tuple[Leaf, ...]]) -> None:
+        document = self._document
+        self._objects = objects
+        self._members: dict[str, tuple[Node, int]] = {}
+        self._choices: dict[tuple[str, str], Node] = {}
+        self.least_properties = min([least_of(leaves, "minProperties") for leaves in objects], default=0)
+        self.most_properties = _most([most_of(leaves, "maxProperties") for leaves in objects])
+        required = [frozenset[str]().union(*map(required_of, leaves)) for leaves in objects]
+        # Every name gets its bit now: what is required of an object may only turn out once its class is chosen.
+        document.bits(frozenset[str]().union(*required))
+        self.required = document.bits(frozenset.intersection(*required)) if required else 0
+        names: set[str] = set()
+        for leaves in objects:
+            closed = [only for leaf in leaves if (only := names_of(leaf)) is not None]
+            if not closed:
+                self.names = None
+                return
+            names |= {name for name in frozenset.intersection(*closed) if document.member(leaves, name) is not None}
+        self.names = tuple(sorted(names))
+
+    def _set_arrays(self, arrays: list[tuple[Leaf, ...]]) -> None:
+        self._arrays = arrays
+        self._items: dict[int, Node] = {}
+        self.least_items = min([least_of(leaves, "minItems") for leaves in arrays], default=0)
+        self.most_items = _most([self._document.most_items(leaves) for leaves in arrays])
+
+    def member(self, name: str) -> tuple[Node, int] | None:
+        """Return what is allowed as the value of a property, and the property's bit; None: there may be none."""
+        found = self._members.get(name)
+        if found is not None:
+            return found
+        if self.anything:
+            return self, 0
+        document = self._document
+        children = [child for leaves in self._objects if (child := document.member(leaves, name)) is not None]
+        if not children:
+            return None
+        found = document.node(children), document.bit(name)
+        # Names that no schema mentions are the answer's: they are not kept.
+        if self.mentions(name):
+            self._members[name] = found
+        return found
+
+    def mentions(self, name: str) -> bool:
+        """Whether the schema itself names a property."""
+        return any(is_mentioned(leaf, name) for leaves in self._objects for leaf in leaves)
+
+    def name_of(self, bits: int) -> str:
+        """Return the name of one property that the bits stand for."""
+        return self._document.name(bits & -bits)
+
+    def item(self, index: int) -> Node:
+        """Return what is allowed as an item of an array; `most_items` says whether there may be one."""
+        if self.anything:
+            return self
+        # Behind the longest tuple of all alternatives every item is like the next.
+        index = min(index, max([tuple_length(leaf) for leaves in self._arrays for leaf in leaves], default=0))
+        found = self._items.get(index)
+        if found is None:
+            document = self._document
+            children = [child for leaves in self._arrays if (child := document.item(leaves, index)) is not None]
+            found = self._items[index] = document.node(children)
+        return found
+
+    def chosen(self, name: str, text: str) -> Node:
+        """Return what is allowed of an object in which one property is a certain text, say its class's name."""
+        if len(self._objects) < 2 or self.anything:
+            return self
+        found = self._choices.get((name, text))
+        if found is None:
+            document = self._document
+            left = [leaves for leaves in self._objects if document.takes(leaves, name, text)]
+            found = self if len(left) == len(self._objects) else Node(document, left)
+            self._choices[name, text] = found
+        return found
+
+
+class Document:
+    """A schema with all of its places, those that were looked at so far."""
+
+    def __init__(self, root: Schema) -> None:
+        self._alternatives = Alternatives(root)
+        self._nodes: dict[frozenset[Together], Node] = {}
+        self._bits: dict[str, int] = {}
+        self._anything = Node(self, [()])
+        together = self._alternatives.together([root])
+        self.root = self.node([] if together is None else [together])
+
+    def node(self, choices: Iterable[Together]) -> Node:
+        """Return what is allowed where one of the choices holds."""
+        key = frozenset(choices)
+        found = self._nodes.get(key)
+        if found is None:
+            found = self._nodes[key] = self._made(key)
+        return found
+
+    def _made(self, key: frozenset[Together]) -> Node:
+        if frozenset() in key or len(self._nodes) > _MOST_NODES:
+            return self._anything
+        try:
+            return Node(self, [leaves for together in key for leaves in self._alternatives.leaves(together)])
+        except TooManyError:
+            return self._anything
+
+    def member(self, leaves: Iterable[Leaf], name: str) -> Together | None:
+        """Return what the value of a property has to be valid for; None where it can be nothing."""
+        return self._alternatives.together([schema for leaf in leaves for schema in property_schemas(leaf, name)])
+
+    def item(self, leaves: Iterable[Leaf], index: int) -> Together | None:
+        """Return what an item has to be valid for; None where it can be nothing."""
+        return self._alternatives.together([schema for leaf in leaves for schema in item_schemas(leaf, index)])
+
+    def most_items(self, leaves: tuple[Leaf, ...]) -> int | None:
+        """Return how many items an array can have: as many as are said, and not where none is valid."""
+        most = most_of(leaves, "maxItems")
+        for index in range(max(map(tuple_length, leaves), default=0) + 1):
+            if most is not None and index >= most:
+                break
+            if self.item(leaves, index) is None:
+                return index
+        return most
+
+    def takes(self, leaves: Iterable[Leaf], name: str, text: str) -> bool:
+        """Whether a property can be a text."""
+        member = self.member(leaves, name)
+        if member is None:
+            return False
+        node = self.node([member])
+        return bool(node.kinds & STRING) and (node.values is None or text in node.values)
+
+    def bit(self, name: str) -> int:
+        """Return the bit of a property that some object must have; 0 for any other."""
+        return self._bits.get(name, 0)
+
+    def bits(self, names: Iterable[str]) -> int:
+        """Return the bits of properties that an object must have."""
+        bits = 0
+        for name in names:
+            bits |= self._bits.setdefault(name, 1 << len(self._bits))
+        return bits
+
+    def name(self, bit: int) -> str:
+        """Return the name of the property that a bit stands for."""
+        return next(name for name, own in self._bits.items() if own == bit)
+
+
+def compile_schema(schema: Schema | None) -> Node:
+    """Return what a schema allows; None stands for any JSON. A second schema of the same content costs little."""
+    if schema is None or isinstance(schema, bool):
+        return _ANYTHING if schema is not False else _NOTHING
+    try:
+        written = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        # Whole numbers beyond 64 bits and halves of surrogate pairs are JSON too.
+        written = json.dumps(schema, sort_keys=True).encode()
+    return _compiled(written)
+
+
+@lru_cache(maxsize=_COMPILED)
+def _compiled(written: bytes) -> Node:
+    # A copy: the application may go on to change its own.
+    return Document(json.loads(written)).root
+
+
+def _kinds(leaves: Iterable[Leaf]) -> int:
+    kinds = ANY
+    for leaf in leaves:
+        kinds &= kinds_of(leaf)
+    return kinds
+
+
+def _most(given: list[int | None]) -> int | None:
+    """Return the largest; None where one of them is any, or there is none."""
+    numbers = [number for number in given if number is not None]
+    return max(numbers) if numbers and len(numbers) == len(given) else None
+
+
+_ANYTHING = Document(True).root
+_NOTHING = Document(False).root

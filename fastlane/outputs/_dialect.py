@@ -1,0 +1,83 @@
+"""What a provider's strict mode takes of a JSON schema, as its facts say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from ..providers import Fact
+from ..providers._schema import Structured
+from ._limits import over_limits as over_limits
+from ._rewriting import Rewriting, Rules
+
+_MOST_KEPT = 256
+_written: dict[tuple[bytes, Rules], Wire | None] = {}
+
+
+class Wire(NamedTuple):
+    """A schema as it goes out."""
+
+    schema: Mapping[str, Any]
+    """Not to be changed: it is kept for the next call."""
+    dropped: tuple[str, ...]
+    """Keywords that are not in it any more."""
+    changed: tuple[str, ...]
+    """Sentences that say what else is not as it was given, or could not be made as the provider wants it."""
+
+
+def wire_schema(schema: Mapping[str, Any], structured: Structured | None, *, strict: bool) -> Wire:
+    """Return what a provider takes of a schema, and what was done to it; the schema itself where that is nothing.
+
+    `strict`: whether the request asks for it to be kept to (`strict: true`). Nothing is done for a request that does
+    not, unless facts say that the provider goes by the schema anyway. `schema` is never changed.
+
+    Every answer that is valid for what goes out but for the dropped keywords is valid for the schema, so that these are
+    to be enforced by whoever reads the answer. A property that is optional is made required where the provider takes no
+    others, and keeps its own schema: it comes back as null only where that allows null. It stays optional where no
+    answer would come to an end otherwise. What no wording of it makes acceptable is left as it is, and said: the
+    provider's own error is clearer than a schema that means something else.
+
+    A second call with equal content takes microseconds. Schemas that are no JSON are written anew each time.
+    """
+    rules = _rules(structured, strict=strict)
+    if rules is None:
+        return Wire(schema, (), ())
+    try:
+        key = orjson.dumps(schema), rules
+    except TypeError:
+        return _wire(schema, rules) or Wire(schema, (), ())
+    if key not in _written:
+        if len(_written) >= _MOST_KEPT:
+            _written.clear()
+        _written[key] = _wire(schema, rules)
+    return _written[key] or Wire(schema, (), ())
+
+
+def _wire(schema: Mapping[str, Any], rules: Rules) -> Wire | None:
+    """None where the schema can go as it is."""
+    rewriting = Rewriting(schema, rules)
+    written = rewriting.run()
+    is_same = written == schema
+    if is_same and not rewriting.sentences:
+        return None
+    return Wire(schema if is_same else written, tuple(rewriting.dropped), rewriting.sentences)
+
+
+def _rules(structured: Structured | None, *, strict: bool) -> Rules | None:
+    if structured is None or not (strict or _holds(structured.unasked)):
+        return None
+    refused = structured.refused_keywords
+    rules = Rules(
+        refused=frozenset(refused.value or ()) if refused is not None else frozenset(),
+        closed=_holds(structured.closed_objects),
+        all_required=_holds(structured.all_required),
+        object_root=_holds(structured.object_root),
+        bare=_holds(structured.bare_references),
+    )
+    return rules if any(rules) else None
+
+
+def _holds(fact: Fact[bool] | None) -> bool:
+    return fact is not None and fact.value is True

@@ -1,0 +1,249 @@
+"""Say whether an answer is valid: for a JSON schema, or by the error of whoever decoded it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import orjson
+
+from .._exceptions import ConfigurationError
+from . import _linear_patterns
+from ._json_text import problem_of_syntax, read_json
+from ._problems import (
+    EMPTY as EMPTY,
+    TRUNCATED as TRUNCATED,
+    Problem as Problem,
+    advice_of,
+    names_in,
+    shown_path,
+    stopped as stopped,
+    whole,
+    written,
+)
+from ._references import Schema
+from ._schema_rules import expected, rule_of
+
+Validator = Callable[[str], Problem | None]
+"""Takes the text of an answer, and says what is wrong with it; None where nothing is. Never raises."""
+
+# An answer may break a rule at each of many thousand items. The first say what kind of mistake it is.
+_MOST_ERRORS = 100
+
+# Where a rule that cannot be judged must not count as kept: what stands below these says what an answer must not be.
+_TURNED_ROUND = frozenset(("not", "oneOf", "if", "contains", "unevaluatedProperties", "unevaluatedItems"))
+
+# Values, where other keywords hold schemas.
+_VALUES = frozenset(("const", "enum", "default", "examples"))
+
+
+class _CannotSayError(Exception):
+    """Whether an answer is valid hangs on a pattern that nothing here can look for."""
+
+
+def validator(schema: Schema) -> Validator:
+    """Return what says whether a text is valid for a JSON schema, of the draft that it names or the newest.
+
+    It is kept by content. Formats are asserted where jsonschema knows them without other packages, except "regex".
+    Nothing is ever fetched. An answer counts as valid where its validity cannot be told: by a pattern that no engine
+    here can read, or deeper down than Python's stack goes. Raises ConfigurationError for what is no JSON schema, or has
+    a reference that leads nowhere in it.
+    """
+    try:
+        key = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, ValueError, RecursionError):  # orjson takes no integers of more than 64 bits, and fewer levels
+        try:
+            key = json.dumps(schema, sort_keys=True).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigurationError(
+                "a JSON schema was expected, got something that cannot be written as JSON"
+            ) from error
+    return _compiled(key)
+
+
+@lru_cache(maxsize=256)
+def _compiled(written_schema: bytes) -> Validator:
+    import jsonschema  # type: ignore[import-untyped]
+    import referencing
+
+    schema = json.loads(written_schema)
+    if not isinstance(schema, dict | bool):
+        raise ConfigurationError(f"a JSON schema is an object or a boolean, got {type(schema).__name__}")
+    known = names_in(schema)
+    stock = _draft(schema)
+    try:
+        stock.check_schema(schema, format_checker=None)
+    except jsonschema.SchemaError as error:
+        at = shown_path(error.absolute_path)
+        raise ConfigurationError(f"no valid JSON schema: at {at}: {error.message:.200}") from None
+    except RecursionError:
+        raise ConfigurationError("the JSON schema is nested too deeply to be checked") from None
+    if isinstance(schema, dict):
+        # A validator that comes back to the root by a reference would look up the draft's own class by it.
+        schema.pop("$schema", None)
+    _check_references(schema, stock)
+    formats = jsonschema.FormatChecker([name for name in stock.FORMAT_CHECKER.checkers if name != "regex"])
+    formats.checkers = {name: stock.FORMAT_CHECKER.checkers[name] for name in formats.checkers}
+    judge = _judging(stock, turned_round=not _TURNED_ROUND.isdisjoint(_keywords(schema)))(
+        schema, format_checker=formats, registry=referencing.Registry()
+    )
+
+    def validate(text: str) -> Problem | None:
+        value, problem = read_json(text)
+        if problem is not None:
+            return problem
+        try:
+            errors = list(islice(judge.iter_errors(value), _MOST_ERRORS + 1))
+            return _problem(errors, known) if errors else None
+        except Exception:  # noqa: BLE001 - a schema that cannot be applied must not make an answer invalid
+            return None
+
+    return validate
+
+
+def _draft(schema: Any) -> Any:
+    import jsonschema
+
+    named = schema.get("$schema") if isinstance(schema, dict) else None
+    latest = jsonschema.Draft202012Validator
+    return jsonschema.validators.validator_for(schema, default=latest) if isinstance(named, str) else latest
+
+
+def _keywords(schema: Any) -> Iterator[str]:
+    for part in _parts(schema):
+        yield from part
+
+
+def _parts(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a schema that is not a mere value."""
+    waiting = [schema]
+    while waiting:
+        at = waiting.pop()
+        if isinstance(at, dict):
+            yield at
+            waiting.extend(value for keyword, value in at.items() if keyword not in _VALUES or isinstance(value, dict))
+        elif isinstance(at, list):
+            waiting.extend(at)
+
+
+def _check_references(schema: Any, stock: Any) -> None:
+    """Refuse a schema with a reference that leads nowhere. One with identifiers inside is looked at when it is used."""
+    import referencing
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012, specification_with
+
+    parts = list(_parts(schema))
+    references = {part["$ref"] for part in parts if isinstance(part.get("$ref"), str)}
+    if any(isinstance(part.get(name), str) for part in parts[1:] for name in ("$id", "id")):
+        return
+    specification = specification_with(stock.META_SCHEMA.get("$schema", ""), default=DRAFT202012)
+    resolver = REGISTRY.combine(referencing.Registry()).resolver_with_root(
+        referencing.Resource.from_contents(schema, default_specification=specification)
+        if isinstance(schema, dict)
+        else specification.create_resource(schema)
+    )
+    for reference in sorted(references):
+        try:
+            resolver.lookup(reference)
+        except (Unresolvable, ValueError, LookupError, TypeError, AttributeError):
+            raise ConfigurationError(
+                f"the JSON schema's reference {reference!r:.200} leads nowhere inside of it, and nothing is fetched: "
+                "put what it means under $defs"
+            ) from None
+
+
+@lru_cache(maxsize=32)
+def _judging(stock: Any, *, turned_round: bool) -> Any:
+    """A draft's class with patterns that take linear time, and that let through what nobody can look for."""
+    import jsonschema
+
+    def matches(pattern: str, text: str) -> bool:
+        find = _linear_patterns.search(pattern)
+        found = None if find is None else find(text)
+        if found is None and turned_round:
+            raise _CannotSayError
+        return found is not False
+
+    def pattern(judge: Any, asked: str, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001
+        if judge.is_type(instance, "string") and not matches(asked, instance):
+            yield jsonschema.ValidationError("does not match its pattern")
+
+    def pattern_properties(judge: Any, asked: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001
+        for each, below in asked.items() if judge.is_type(instance, "object") else ():
+            find = _linear_patterns.search(each)
+            for name, value in instance.items():
+                found = find(name) if find is not None else None
+                if found is None and turned_round:
+                    raise _CannotSayError
+                if found:
+                    yield from judge.descend(value, below, path=name, schema_path=each)
+
+    def additional_properties(judge: Any, asked: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        if not judge.is_type(instance, "object"):
+            return
+        patterns = schema.get("patternProperties", ())
+        named = schema.get("properties", ())
+        extras = [name for name in instance if name not in named and not any(matches(each, name) for each in patterns)]
+        if judge.is_type(asked, "object"):
+            for name in extras:
+                yield from judge.descend(instance[name], asked, path=name)
+        elif not asked and extras:
+            error = jsonschema.ValidationError("properties that are not allowed")
+            error.extras = extras
+            yield error
+
+    ours = {
+        "pattern": pattern, "patternProperties": pattern_properties, "additionalProperties": additional_properties,
+    }  # fmt: skip
+    return jsonschema.validators.extend(stock, {name: ours[name] for name in ours if name in stock.VALIDATORS})
+
+
+def _problem(errors: list[Any], known: frozenset[str]) -> Problem:
+    from jsonschema.exceptions import best_match  # type: ignore[import-untyped]
+
+    best = best_match(errors)
+    others = sorted((best_match([error]) for error in errors), key=_order)
+    lines = [_line(error) for error in (best, *others)]
+    path = shown_path(best.absolute_path, known)
+    more, at_least = max(0, len(errors) - _MOST_ERRORS), len(errors) > _MOST_ERRORS
+    return Problem(path, _rule(best), advice_of(lines, more=more, at_least=at_least), best)
+
+
+def _order(error: Any) -> tuple[Any, ...]:
+    steps = [(0, step, "") if isinstance(step, int) else (1, 0, str(step)) for step in error.absolute_path]
+    return steps, str(error.validator), written(error.validator_value)
+
+
+def _rule(error: Any) -> str:
+    rule = rule_of(error.validator, error.validator_value, error.instance)
+    return f"the name of a property: {rule}" if "propertyNames" in error.absolute_schema_path else rule
+
+
+def _line(error: Any) -> str:
+    extras = getattr(error, "extras", [])
+    more = expected(error.validator, error.validator_value, error.instance, extras)
+    return f"{shown_path(error.absolute_path)}: {_rule(error)}. {more}".rstrip()
+
+
+def problem_of(error: BaseException, schema: Schema | None = None) -> Problem | None:
+    """Return what pydantic or Python's JSON decoder found wrong with an answer; None for any other error.
+
+    Raises nothing. `schema` is the one that the model follows: the path shows the names that stand in it, and "*" for
+    any other, because the error alone does not tell a field's name from a key that the model made up.
+    """
+    if isinstance(error, json.JSONDecodeError):
+        return problem_of_syntax(error)
+    from pydantic_core import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return None
+    from ._pydantic_problem import problem_of_pydantic
+
+    try:
+        return problem_of_pydantic(error, names_in(schema))
+    except Exception:  # noqa: BLE001 - a custom error's own message may fail
+        return whole("refused by the model class", "The answer was refused by the class that reads it.", error)

@@ -21,12 +21,51 @@ class AnswerText(NamedTuple):
     where: tuple[int, ...]
     """Chat and completions: (choice,), or (choice, position) for a call of a tool; Responses: (output_index,
     content_index), or (output_index,) for a call. For chat the choice's own index, as in a stream."""
-    finish: str | None = None
+    finish_reason: str | None = None
     """The choice's finish reason, or the status of a Responses answer."""
     name: str | None = None
     """The tool that is called."""
     call_id: str | None = None
     form: CallForm = "function"
+
+    def replaced(self, body: Mapping[str, Any], text: str) -> dict[str, Any]:
+        """Return the answer with another text in this one's place. The answer that is given stays as it is."""
+        if "choices" in body:
+            choices = [
+                self._in_choice(choice, text)
+                if isinstance(choice, Mapping) and _index(choice, position) == self.where[0]
+                else choice
+                for position, choice in enumerate(_list(body["choices"]))
+            ]
+            return {**body, "choices": choices}
+        at = self.where[0]
+        output = [
+            self._in_item(item, text) if position == at else item for position, item in enumerate(_list(body["output"]))
+        ]
+        return {**body, "output": output}
+
+    def _in_choice(self, choice: Mapping[str, Any], text: str) -> dict[str, Any]:
+        message = choice.get("message")
+        if not isinstance(message, Mapping):
+            return {**choice, "text": text}
+        if self.kind != "tool_call":
+            return {**choice, "message": {**message, self.kind: text}}
+        if self.form == "older":
+            return {**choice, "message": {**message, "function_call": {**message["function_call"], "arguments": text}}}
+        calls = list(_list(message["tool_calls"]))
+        call = calls[self.where[1]]
+        field = "input" if self.form == "custom" else "arguments"
+        calls[self.where[1]] = {**call, self.form: {**call[self.form], field: text}}
+        return {**choice, "message": {**message, "tool_calls": calls}}
+
+    def _in_item(self, item: Mapping[str, Any], text: str) -> dict[str, Any]:
+        if self.kind == "tool_call":
+            return {**item, "input" if self.form == "custom" else "arguments": text}
+        if not isinstance(item["content"], list | tuple):
+            return {**item, "content": text}
+        parts = list(item["content"])
+        parts[self.where[1]] = {**parts[self.where[1]], "refusal" if self.kind == "refusal" else "text": text}
+        return {**item, "content": parts}
 
 
 # Beside "length" what providers whose API is like this one's have been seen to say of an answer that met a limit.
@@ -103,11 +142,14 @@ def estimated_usage(endpoint: str, *, input_tokens: int, output_tokens: int) -> 
 
 
 def _choices(body: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], int]]:
-    choices = body.get("choices")
-    for position, choice in enumerate(choices if isinstance(choices, list | tuple) else ()):
+    for position, choice in enumerate(_list(body.get("choices"))):
         if isinstance(choice, Mapping):
-            index = choice.get("index")
-            yield choice, index if type(index) is int else position
+            yield choice, _index(choice, position)
+
+
+def _index(choice: Mapping[str, Any], position: int) -> int:
+    index = choice.get("index")
+    return index if type(index) is int else position
 
 
 def _chat(choice: Mapping[str, Any], index: int) -> Iterator[AnswerText]:
@@ -125,8 +167,7 @@ def _chat(choice: Mapping[str, Any], index: int) -> Iterator[AnswerText]:
 
 
 def _calls(message: Mapping[str, Any], index: int, finish: str | None) -> Iterator[AnswerText]:
-    calls = message.get("tool_calls")
-    for position, call in enumerate(calls if isinstance(calls, list | tuple) else ()):
+    for position, call in enumerate(_list(message.get("tool_calls"))):
         if not isinstance(call, Mapping):
             continue
         form: CallForm = "custom" if isinstance(call.get("custom"), Mapping) else "function"
@@ -144,9 +185,9 @@ def _calls(message: Mapping[str, Any], index: int, finish: str | None) -> Iterat
 
 def _responses(body: Mapping[str, Any]) -> Iterator[AnswerText]:
     status = _name(body.get("status"))
-    output = body.get("output")
     silent = True
-    for at, item in enumerate(output if isinstance(output, list | tuple) else ()):
+    output = _list(body.get("output"))
+    for at, item in enumerate(output):
         if not isinstance(item, Mapping):
             continue
         kind, name, call_id = item.get("type"), _name(item.get("name")), _name(item.get("call_id"))
@@ -161,7 +202,7 @@ def _responses(body: Mapping[str, Any]) -> Iterator[AnswerText]:
         # What is neither text nor thought does something of its own: a call of a tool of the provider's.
         silent = silent and not texts and kind in {"message", "reasoning"}
     if silent:
-        yield AnswerText("content", "", (0, 0), status)
+        yield AnswerText("content", "", (len(output), 0), status)
 
 
 def _message(item: Mapping[str, Any], at: int, status: str | None) -> Iterator[AnswerText]:
@@ -170,7 +211,7 @@ def _message(item: Mapping[str, Any], at: int, status: str | None) -> Iterator[A
         return
     content = item.get("content")
     parts = [{"type": "output_text", "text": content}] if isinstance(content, str) else content
-    for position, part in enumerate(parts if isinstance(parts, list | tuple) else ()):
+    for position, part in enumerate(_list(parts)):
         if not isinstance(part, Mapping):
             continue
         if part.get("type") == "output_text":
@@ -186,6 +227,10 @@ def _incomplete(body: Mapping[str, Any]) -> str | None:
     reason = _name(details.get("reason")) if isinstance(details, Mapping) else None
     # Without a reason it is still no whole answer.
     return reason or "max_output_tokens"
+
+
+def _list(value: object) -> list[Any] | tuple[Any, ...]:
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _name(value: object) -> str | None:

@@ -134,9 +134,6 @@ def written(value: Any, most: int = _MOST_IN_A_LINE // 2) -> str:
         return shown(value)
 
 
-TRUNCATED = whole("cut off at the limit of tokens", "The answer was cut off, because it was too long. Be shorter.")
-"""The answer ended where the request's limit is."""
-
 EMPTY = whole("empty", "The answer was empty. A JSON value was expected.")
 
 _STOPPED: Mapping[StopReason, tuple[str, str]] = {

@@ -46,15 +46,15 @@ def repaired_body(
 ) -> dict[str, Any] | None:
     """Return the request that asks again; None where it cannot be asked again. `body` is never changed.
 
-    `answer` is the content that was not valid, or, for an answer that calls tools, all texts of one choice, each with
-    what is wrong with it; `problem` is what to say where none of the texts has one. `temperature` and `most_tokens` are
-    put in the place of the body's own (None leaves them). `cut`: the answer's stream was closed before its end.
+    `answer` is the content that was not valid, or all texts of the answer, each with what is wrong with it, which is
+    the way for one that calls tools or has several choices: of these the first that is not valid is shown. `problem` is
+    what to say where none of the texts has one. `temperature` and `most_tokens` are put in the place of the body's own
+    (None leaves them). `cut`: the answer's stream was closed before its end.
 
-    It asks for one answer (`n` becomes 1). None is returned for a body whose messages, input or prompt cannot be
-    appended to, such as a prompt of token ids, and for a `conversation` whose answer was cut: nobody knows whether the
-    provider has put the question into the conversation already.
+    None is returned for a body whose messages, input or prompt cannot be appended to, such as a prompt of token ids,
+    and for a `conversation` whose answer was cut: nobody knows whether the question stands in it already.
     """
-    texts = _judged(answer, problem)
+    texts = _judged(answer, problem, endpoint)
     changed: dict[str, Any] | None
     if endpoint == "/chat/completions":
         appended = _appended(body.get("messages"), _chat_turn(texts))
@@ -69,8 +69,6 @@ def repaired_body(
     if changed is None:
         return None
     repaired = {**body, **changed}
-    if type(repaired.get("n")) is int and repaired["n"] > 1:
-        repaired["n"] = 1
     if temperature is not None:
         repaired["temperature"] = temperature
     if most_tokens is not None:
@@ -79,25 +77,14 @@ def repaired_body(
     return repaired
 
 
-def with_choice(answer: Mapping[str, Any], repaired: Mapping[str, Any], choice: int) -> dict[str, Any]:
-    """Return a chat or completions answer in which the choice of this index is the first one of another answer.
-
-    Everything else is the first answer's, `usage` too. An answer without such a choice comes back as it was.
-    """
-    given, others = answer.get("choices"), repaired.get("choices")
-    if not isinstance(given, list) or not isinstance(others, list) or not others or not isinstance(others[0], Mapping):
-        return dict(answer)
-    choices = [
-        {**others[0], "index": choice} if isinstance(each, Mapping) and each.get("index", position) == choice else each
-        for position, each in enumerate(given)
-    ]
-    return {**answer, "choices": choices}
-
-
-def _judged(answer: str | Sequence[Judged], problem: Problem) -> list[Judged]:
+def _judged(answer: str | Sequence[Judged], problem: Problem, endpoint: str) -> list[Judged]:
+    """The texts of one choice, of which at least one has something wrong with it."""
     if isinstance(answer, str):
         return [(AnswerText("content", answer, (0,)), problem)]
     texts = sorted(answer, key=lambda judged: judged[0].where)
+    if endpoint != "/responses" and texts:
+        choice = next((text.where[0] for text, wrong in texts if wrong is not None), texts[0][0].where[0])
+        texts = [judged for judged in texts if judged[0].where[0] == choice]
     if any(wrong is not None for _, wrong in texts):
         return texts
     if not any(text.kind == "content" for text, _ in texts):

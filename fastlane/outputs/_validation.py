@@ -11,11 +11,9 @@ from typing import Any
 import orjson
 
 from .._exceptions import ConfigurationError
-from . import _linear_patterns
 from ._json_text import problem_of_syntax, read_json
 from ._problems import (
     EMPTY as EMPTY,
-    TRUNCATED as TRUNCATED,
     Problem as Problem,
     advice_of,
     names_in,
@@ -25,23 +23,17 @@ from ._problems import (
     written,
 )
 from ._references import Schema
+from ._schema_keywords import TURNED_ROUND, judging
 from ._schema_rules import expected, rule_of
 
 Validator = Callable[[str], Problem | None]
-"""Takes the text of an answer, and says what is wrong with it; None where nothing is. Never raises."""
+"""Takes the text of an answer, and says what is wrong with it; None where nothing is. Raises nothing."""
 
 # An answer may break a rule at each of many thousand items. The first say what kind of mistake it is.
 _MOST_ERRORS = 100
 
-# Where a rule that cannot be judged must not count as kept: what stands below these says what an answer must not be.
-_TURNED_ROUND = frozenset(("not", "oneOf", "if", "contains", "unevaluatedProperties", "unevaluatedItems"))
-
 # Values, where other keywords hold schemas.
 _VALUES = frozenset(("const", "enum", "default", "examples"))
-
-
-class _CannotSayError(Exception):
-    """Whether an answer is valid hangs on a pattern that nothing here can look for."""
 
 
 def validator(schema: Schema) -> Validator:
@@ -87,7 +79,8 @@ def _compiled(written_schema: bytes) -> Validator:
     _check_references(schema, stock)
     formats = jsonschema.FormatChecker([name for name in stock.FORMAT_CHECKER.checkers if name != "regex"])
     formats.checkers = {name: stock.FORMAT_CHECKER.checkers[name] for name in formats.checkers}
-    judge = _judging(stock, turned_round=not _TURNED_ROUND.isdisjoint(_keywords(schema)))(
+    keywords = frozenset(keyword for part in _parts(schema) for keyword in part)
+    judge = judging(stock, strictly=not TURNED_ROUND.isdisjoint(keywords))(
         schema, format_checker=formats, registry=referencing.Registry()
     )
 
@@ -110,11 +103,6 @@ def _draft(schema: Any) -> Any:
     named = schema.get("$schema") if isinstance(schema, dict) else None
     latest = jsonschema.Draft202012Validator
     return jsonschema.validators.validator_for(schema, default=latest) if isinstance(named, str) else latest
-
-
-def _keywords(schema: Any) -> Iterator[str]:
-    for part in _parts(schema):
-        yield from part
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
@@ -154,52 +142,6 @@ def _check_references(schema: Any, stock: Any) -> None:
                 f"the JSON schema's reference {reference!r:.200} leads nowhere inside of it, and nothing is fetched: "
                 "put what it means under $defs"
             ) from None
-
-
-@lru_cache(maxsize=32)
-def _judging(stock: Any, *, turned_round: bool) -> Any:
-    """A draft's class with patterns that take linear time, and that let through what nobody can look for."""
-    import jsonschema
-
-    def matches(pattern: str, text: str) -> bool:
-        find = _linear_patterns.search(pattern)
-        found = None if find is None else find(text)
-        if found is None and turned_round:
-            raise _CannotSayError
-        return found is not False
-
-    def pattern(judge: Any, asked: str, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001
-        if judge.is_type(instance, "string") and not matches(asked, instance):
-            yield jsonschema.ValidationError("does not match its pattern")
-
-    def pattern_properties(judge: Any, asked: Any, instance: Any, schema: Any) -> Iterator[Any]:  # noqa: ARG001
-        for each, below in asked.items() if judge.is_type(instance, "object") else ():
-            find = _linear_patterns.search(each)
-            for name, value in instance.items():
-                found = find(name) if find is not None else None
-                if found is None and turned_round:
-                    raise _CannotSayError
-                if found:
-                    yield from judge.descend(value, below, path=name, schema_path=each)
-
-    def additional_properties(judge: Any, asked: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        if not judge.is_type(instance, "object"):
-            return
-        patterns = schema.get("patternProperties", ())
-        named = schema.get("properties", ())
-        extras = [name for name in instance if name not in named and not any(matches(each, name) for each in patterns)]
-        if judge.is_type(asked, "object"):
-            for name in extras:
-                yield from judge.descend(instance[name], asked, path=name)
-        elif not asked and extras:
-            error = jsonschema.ValidationError("properties that are not allowed")
-            error.extras = extras
-            yield error
-
-    ours = {
-        "pattern": pattern, "patternProperties": pattern_properties, "additionalProperties": additional_properties,
-    }  # fmt: skip
-    return jsonschema.validators.extend(stock, {name: ours[name] for name in ours if name in stock.VALIDATORS})
 
 
 def _problem(errors: list[Any], known: frozenset[str]) -> Problem:

@@ -39,8 +39,14 @@ _LOOKED_AT = frozenset(
     )
 )
 _OLD = ("/draft-03/", "/draft-04/", "/draft-06/", "/draft-07/")
-_WITHOUT_CONST = ("/draft-03/", "/draft-04/")
+_OLDEST = ("/draft-03/", "/draft-04/")
 _WITHOUT_PREFIX_ITEMS = (*_OLD, "/draft/2019-09/")
+
+
+class _Choice(tuple[Any, ...]):
+    """Schemas of which one holds."""
+
+    __slots__ = ()
 
 
 class TooManyError(Exception):
@@ -58,14 +64,13 @@ class Alternatives:
         draft = root.get("$schema") if isinstance(root, Mapping) else None
         draft = draft if isinstance(draft, str) else ""
         self._reference_stands_alone = any(old in draft for old in _OLD)
-        self._ignored = frozenset(
-            [
-                *(["const"] if any(old in draft for old in _WITHOUT_CONST) else []),
-                *(["prefixItems"] if any(old in draft for old in _WITHOUT_PREFIX_ITEMS) else []),
-            ]
-        )
+        self._excludes_limits = any(oldest in draft for oldest in _OLDEST)
+        ignored = ["const"] if self._excludes_limits else []
+        if any(old in draft for old in _WITHOUT_PREFIX_ITEMS):
+            ignored.append("prefixItems")
+        self._ignored = frozenset(ignored)
         # What lies in a part with a name of its own is found from there, and not from the document's root.
-        named = "id" if any(old in draft for old in _WITHOUT_CONST) else "$id"
+        named = "id" if self._excludes_limits else "$id"
         self._follows = not any(named in part for part in _parts(root) if part is not root)
 
     def together(self, schemas: Iterable[Any]) -> Together | None:
@@ -85,7 +90,8 @@ class Alternatives:
         """
         done: list[tuple[Leaf, ...]] = []
         # Of each: schemas and choices that are still to be looked at; those that were; the leaves.
-        open_: list[tuple[tuple[Any, ...], Together, tuple[Leaf, ...]]] = [(tuple(sorted(together)), frozenset(), ())]
+        first = tuple([self._schemas[number] for number in sorted(together)])
+        open_: list[tuple[tuple[Any, ...], Together, tuple[Leaf, ...]]] = [(first, frozenset(), ())]
         while open_:
             pending, seen, leaves = open_.pop()
             if not pending:
@@ -93,24 +99,22 @@ class Alternatives:
                 if len(done) > _MOST:
                     raise TooManyError
                 continue
-            first, pending = pending[0], pending[1:]
-            if isinstance(first, list):
-                open_ += [((option, *pending), seen, leaves) for option in first]
+            schema, pending = pending[0], pending[1:]
+            if isinstance(schema, _Choice):
+                open_ += [((option, *pending), seen, leaves) for option in schema]
                 if len(open_) > 2 * _MOST:
                     raise TooManyError
                 continue
-            if isinstance(first, int):
-                first = self._schemas[first]
-            if not isinstance(first, Mapping):
+            if not isinstance(schema, Mapping):
                 # What is no schema at all allows anything.
-                if first is not False:
+                if schema is not False:
                     open_.append((pending, seen, leaves))
                 continue
-            number = self._number(first)
+            number = self._number(schema)
             if number in seen:
                 open_.append((pending, seen, leaves))
                 continue
-            leaf, more = self._split(number, first)
+            leaf, more = self._split(number, schema)
             open_.append(((*more, *pending), seen | {number}, (*leaves, leaf) if leaf else leaves))
         return done
 
@@ -137,13 +141,20 @@ class Alternatives:
                 return {}, tuple(more)
         if isinstance(all_of := schema.get("allOf"), list):
             more += all_of
-        more += [any_of for name in ("anyOf", "oneOf") if isinstance(any_of := schema.get(name), list)]
+        more += [_Choice(any_of) for name in ("anyOf", "oneOf") if isinstance(any_of := schema.get(name), list)]
         leaf = {name: value for name, value in schema.items() if name in _LOOKED_AT and name not in self._ignored}
+        for name, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+            # Draft 4 says whether the limit itself is excluded, later ones give one.
+            excluded = leaf.get(name)
+            if self._excludes_limits and excluded is True and limit in leaf:
+                leaf[name] = leaf.pop(limit)
+            elif self._excludes_limits or isinstance(excluded, bool):
+                leaf.pop(name, None)
         values = values_of(leaf)
         if values is not None and any(isinstance(value, Mapping | list) for value in values):
             leaf.pop("const", None)
             leaf.pop("enum", None)
-            more.append([_schema_of(value) for value in values])
+            more.append(_Choice([_schema_of(value) for value in values]))
         return leaf, tuple(more)
 
 

@@ -185,7 +185,7 @@ class Reading:
         found = container.node.member(name)
         if found is None:
             raise self.invalid("a property that the schema does not have", inside=False)
-        self.node, bit = found
+        self.node, bit, container.node = found
         container.seen |= bit
         container.name = name
         if container.names is not None:
@@ -206,9 +206,9 @@ class Reading:
         assert container is not None
         node = container.node
         if container.is_object:
-            missing = node.required & ~container.seen
-            if missing:
-                raise self.invalid(f"{node.name_of(missing)} is missing", inside=False)
+            missing = [names for required in node.required if (names := required & ~container.seen)]
+            if missing and len(missing) == len(node.required):
+                raise self.invalid(f"{node.name_of(missing[0])} is missing", inside=False)
             if container.names is not None and len(container.names) < node.least_properties:
                 raise self.invalid(f"fewer than {node.least_properties} properties", inside=False)
         elif container.count < node.least_items:

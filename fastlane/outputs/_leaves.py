@@ -128,11 +128,6 @@ def number_rule(leaves: Iterable[Leaf], kinds: int) -> NumberRule:
     for leaf in leaves:
         low, high = _limit(leaf, "minimum"), _limit(leaf, "maximum")
         above, below = _limit(leaf, "exclusiveMinimum"), _limit(leaf, "exclusiveMaximum")
-        # Draft 4 says whether the limit itself is excluded.
-        if leaf.get("exclusiveMinimum") is True:
-            low, above = None, low
-        if leaf.get("exclusiveMaximum") is True:
-            high, below = None, high
         values = values_of(leaf)
         only = rule.values if values is None else _numbers(values)
         rule = NumberRule(

@@ -46,10 +46,10 @@ class Node:
 
     __slots__ = (
         "_arrays",
-        "_choices",
         "_document",
         "_items",
         "_members",
+        "_narrower",
         "_objects",
         "anything",
         "kinds",
@@ -71,8 +71,8 @@ class Node:
     """The only strings, sorted; None: any."""
     names: tuple[str, ...] | None
     """The only names of properties, sorted; None: see `member`."""
-    required: int
-    """Bits of the properties that an object must have."""
+    required: tuple[int, ...]
+    """Of every alternative, the bits of the properties that an object must have."""
 
     def __init__(self, document: Document, alternatives: Iterable[tuple[Leaf, ...]]) -> None:
         self._document = document
@@ -101,14 +101,12 @@ class Node:
     def _set_objects(self, objects: list[tuple[Leaf, ...]]) -> None:
         document = self._document
         self._objects = objects
-        self._members: dict[str, tuple[Node, int]] = {}
-        self._choices: dict[tuple[str, str], Node] = {}
+        self._members: dict[str, tuple[Node, int, Node]] = {}
+        self._narrower: dict[tuple[bool, ...], Node] = {}
         self.least_properties = min([least_of(leaves, "minProperties") for leaves in objects], default=0)
         self.most_properties = _most([most_of(leaves, "maxProperties") for leaves in objects])
         required = [frozenset[str]().union(*map(required_of, leaves)) for leaves in objects]
-        # Every name gets its bit now: what is required of an object may only turn out once its class is chosen.
-        document.bits(frozenset[str]().union(*required))
-        self.required = document.bits(frozenset.intersection(*required)) if required else 0
+        self.required = tuple({document.bits(names): None for names in required})
         names: set[str] = set()
         for leaves in objects:
             closed = [only for leaf in leaves if (only := names_of(leaf)) is not None]
@@ -124,21 +122,42 @@ class Node:
         self.least_items = min([least_of(leaves, "minItems") for leaves in arrays], default=0)
         self.most_items = _most([self._document.most_items(leaves) for leaves in arrays])
 
-    def member(self, name: str) -> tuple[Node, int] | None:
-        """Return what is allowed as the value of a property, and the property's bit; None: there may be none."""
+    def member(self, name: str) -> tuple[Node, int, Node] | None:
+        """Return what is allowed as the value of a property, its bit, and what is allowed of an object that has it.
+
+        None where there may be no such property.
+        """
         found = self._members.get(name)
         if found is not None:
             return found
         if self.anything:
-            return self, 0
+            return self, 0, self
         document = self._document
-        children = [child for leaves in self._objects if (child := document.member(leaves, name)) is not None]
-        if not children:
+        children = [document.member(leaves, name) for leaves in self._objects]
+        having = tuple([child is not None for child in children])
+        if not any(having):
             return None
-        found = document.node(children), document.bit(name)
+        node = document.node([child for child in children if child is not None])
+        found = node, document.bit(name), self._narrowed(having)
         # Names that no schema mentions are the answer's: they are not kept.
         if self.mentions(name):
             self._members[name] = found
+        return found
+
+    def chosen(self, name: str, text: str) -> Node:
+        """Return what is allowed of an object in which one property is a certain text, say its class's name."""
+        if len(self._objects) < 2 or self.anything:
+            return self
+        return self._narrowed(tuple([self._document.takes(leaves, name, text) for leaves in self._objects]))
+
+    def _narrowed(self, left: tuple[bool, ...]) -> Node:
+        """Return what is allowed of an object for which only some of the alternatives are left."""
+        if all(left):
+            return self
+        found = self._narrower.get(left)
+        if found is None:
+            alternatives = [leaves for leaves, is_left in zip(self._objects, left, strict=True) if is_left]
+            found = self._narrower[left] = Node(self._document, alternatives)
         return found
 
     def mentions(self, name: str) -> bool:
@@ -160,18 +179,6 @@ class Node:
             document = self._document
             children = [child for leaves in self._arrays if (child := document.item(leaves, index)) is not None]
             found = self._items[index] = document.node(children)
-        return found
-
-    def chosen(self, name: str, text: str) -> Node:
-        """Return what is allowed of an object in which one property is a certain text, say its class's name."""
-        if len(self._objects) < 2 or self.anything:
-            return self
-        found = self._choices.get((name, text))
-        if found is None:
-            document = self._document
-            left = [leaves for leaves in self._objects if document.takes(leaves, name, text)]
-            found = self if len(left) == len(self._objects) else Node(document, left)
-            self._choices[name, text] = found
         return found
 
 

@@ -1,0 +1,131 @@
+"""Which keywords a JSON schema's own draft knows, and how one is read that is malformed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ._sizes import JSON_TYPES, JsonType
+
+NEWEST = 2020
+_DRAFTS = {
+    "json-schema.org/schema": NEWEST,
+    "json-schema.org/draft-03/schema": 3,
+    "json-schema.org/draft-04/schema": 4,
+    "json-schema.org/draft-06/schema": 6,
+    "json-schema.org/draft-07/schema": 7,
+    "json-schema.org/draft/2019-09/schema": 2019,
+    "json-schema.org/draft/2020-12/schema": NEWEST,
+}
+# The first draft that has a keyword; those that are not named are in all of them.
+_SINCE = {
+    "allOf": 4, "anyOf": 4, "oneOf": 4, "not": 4, "maxProperties": 4, "minProperties": 4,
+    "const": 6, "contains": 6, "propertyNames": 6, "exclusiveMinimum": 6, "exclusiveMaximum": 6,
+    "if": 7, "then": 7, "else": 7,
+    "dependentSchemas": 2019, "unevaluatedItems": 2019, "unevaluatedProperties": 2019, "$recursiveRef": 2019,
+    "prefixItems": 2020, "$dynamicRef": 2020,
+}  # fmt: skip
+# The last draft that has it.
+_UNTIL = {"additionalItems": 2019, "$recursiveRef": 2019}
+# What says something of a value of one type alone.
+_OF_TYPE: dict[JsonType, tuple[str, ...]] = {
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+    "string": ("maxLength", "pattern", "format"),
+    "array": ("items", "prefixItems", "additionalItems", "unevaluatedItems", "maxItems", "uniqueItems"),
+    "object": (
+        "properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames",
+        "maxProperties",
+    ),
+}  # fmt: skip
+
+
+class Dialect:
+    """One draft of JSON schema."""
+
+    __slots__ = ("_unknown", "draft")
+
+    def __init__(self, draft: int) -> None:
+        self.draft = draft
+        unknown = {name for name, since in _SINCE.items() if since > draft}
+        self._unknown = frozenset(unknown | {name for name, until in _UNTIL.items() if until < draft})
+
+    @property
+    def reference_alone(self) -> bool:
+        """Whether what stands beside a `$ref` counts for nothing."""
+        return self.draft <= 7
+
+    def knows(self, name: str) -> bool:
+        """Whether there is such a keyword in this draft."""
+        return name not in self._unknown
+
+    def get(self, schema: Mapping[Any, Any], name: str) -> Any:
+        """Return what a keyword says; None where it is not there, or not in this draft."""
+        return None if name in self._unknown else schema.get(name)
+
+    def speaks_of(self, schema: Mapping[Any, Any], kind: JsonType) -> bool:
+        """Whether there is a keyword that says something of values of this type alone."""
+        return any(self.get(schema, name) is not None for name in _OF_TYPE.get(kind, ()))
+
+
+def dialect_of(schema: Any) -> Dialect | None:
+    """Return the dialect that a schema says it is written in: the newest where it says nothing, None where unknown."""
+    named = schema.get("$schema") if isinstance(schema, Mapping) else None
+    if not isinstance(named, str):
+        return Dialect(NEWEST)
+    draft = _DRAFTS.get(named.rstrip("#").removeprefix("https://").removeprefix("http://"))
+    return None if draft is None else Dialect(draft)
+
+
+def types_of(schema: Mapping[Any, Any]) -> tuple[tuple[JsonType, ...], bool]:
+    """Return the types that `type` allows, all of them where it says nothing known; and whether only integers."""
+    named = schema.get("type")
+    names = named if isinstance(named, list | tuple) else [named]
+    if not names or not all(isinstance(name, str) and (name in JSON_TYPES or name == "integer") for name in names):
+        return JSON_TYPES, False
+    integer = "integer" in names and "number" not in names
+    return tuple(kind for kind in JSON_TYPES if kind in names or (kind == "number" and integer)), integer
+
+
+def type_of(value: Any) -> JsonType:
+    """Return the type of a JSON value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, Mapping):
+        return "object"
+    return "array" if isinstance(value, list | tuple) else "string"
+
+
+def count_of(value: Any) -> int | None:
+    """Return a limit such as `maxItems`; None where it is none. 5.0 is 5."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        return None
+    return int(value)
+
+
+def number_of(value: Any) -> float | None:
+    """Return a limit such as `minimum`; None where it is none."""
+    return None if isinstance(value, bool) or not isinstance(value, int | float) else value
+
+
+def has_identifiers(document: Any, dialect: Dialect) -> bool:
+    """Whether a part of a document has a name of its own, from which the references in it start."""
+    name = "$id" if dialect.draft > 4 else "id"
+    seen: set[int] = set()
+    waiting = list(document.values()) if isinstance(document, Mapping) else []
+    while waiting:
+        one = waiting.pop()
+        if not isinstance(one, Mapping | list | tuple) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, Mapping):
+            if isinstance(one.get(name), str):
+                return True
+            waiting.extend(one.values())
+        else:
+            waiting.extend(one)
+    return False

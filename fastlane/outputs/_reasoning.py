@@ -43,9 +43,10 @@ class Reasoning:
     def headroom(self, origin: str, model: str | None, effort: str | None, facts: ProviderFacts | None) -> int:
         """Return the tokens that the limit of a request's output has to leave beside the visible answer.
 
-        0 for a model of which facts or three answers say that it does not think, for an effort of "none" that the
-        provider acts on, and where the limit does not count what is thought; else four times the most that was seen,
-        and no less than 4,096; and 25,000 until three answers were.
+        0 for a model of which facts say that it does not think, for an effort of "none" that it is known to act on, and
+        where the limit does not count what is thought. Else four times the most that was seen, no less than 4,096, and
+        no less than 25,000 until three answers were. 0 also where three answers showed no thought, unless facts say
+        that the model thinks: it may have had no reason to.
         """
         if facts is not None and facts.reasoning.counted is not None and facts.reasoning.counted.value is False:
             return 0
@@ -53,9 +54,11 @@ class Reasoning:
         if seen.largest:
             learnt = max(seen.largest * _TIMES, _LEAST_TOKENS)
             return learnt if seen.answers >= _ENOUGH else max(learnt, UNKNOWN_TOKENS)
-        if seen.answers >= _ENOUGH or _is_switched_off(model, effort, facts):
+        if _is_switched_off(model, effort, facts):
             return 0
-        return UNKNOWN_TOKENS
+        if seen.answers < _ENOUGH:
+            return UNKNOWN_TOKENS
+        return _LEAST_TOKENS if reasons(facts, model) else 0
 
     def is_known(self, origin: str, model: str | None, effort: str | None, facts: ProviderFacts | None) -> bool:
         """Whether `headroom` stands on what facts or answers say, and not on nobody's knowing anything."""
@@ -111,7 +114,10 @@ def _is_switched_off(model: str | None, effort: str | None, facts: ProviderFacts
         return True
     if effort != "none":
         return False
+    own = efforts_of(facts, model)
+    if own is not None:
+        return "none" in own
     known = facts.parameters.get("reasoning_effort") if facts is not None else None
-    values = efforts_of(facts, model)
-    is_ignored = known is not None and known.value in (False, "ignored")
-    return not is_ignored and (values is None or "none" in values)
+    taken = known.value if known is not None else None
+    # A server of which nobody knows whether it heeds the word may pass over it, and think.
+    return "none" in taken if isinstance(taken, tuple) else taken is True

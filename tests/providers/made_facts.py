@@ -16,6 +16,7 @@ FORMS = st.lists(st.sampled_from(["json+gzip", "msgpack", "msgpack+gzip"]), uniq
     lambda more: ["json", *more]
 )
 ENDPOINT = st.sampled_from(["/chat/completions", "/completions", "/responses"])
+MODEL = st.sampled_from(["gpt-5*", "gpt-5.1-2*", "a/b", "*:thinking"])
 PATHS = st.dictionaries(st.sampled_from(["input", "cached", "output"]), TEXT)
 ACCEPTED = st.booleans() | st.just("ignored") | st.lists(TEXT | st.booleans() | st.integers(-9, 9), min_size=1)
 
@@ -35,6 +36,11 @@ def fact(value: st.SearchStrategy[Any]) -> st.SearchStrategy[Fact[Any]]:
 
 def part(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional={name: fact(value) for name, value in fields.items()})
+
+
+def by_model(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    tables = {name: st.dictionaries(MODEL, fact(value), max_size=2) for name, value in fields.items()}
+    return st.fixed_dictionaries({}, optional=tables)
 
 
 def cache() -> st.SearchStrategy[dict[str, Any]]:
@@ -71,6 +77,12 @@ def facts(slug: str) -> st.SearchStrategy[ProviderFacts]:
         "tiers": part(values=st.lists(TEXT, max_size=2), full_status=COUNT),
         "timing": part(headers=st.dictionaries(TEXT, st.sampled_from(["ms", "s"]), max_size=2)),
         "structured": part(limits=st.dictionaries(TEXT, COUNT, max_size=2), strict=st.booleans()),
+        "output": by_model(most_tokens=COUNT),
+        "reasoning": st.builds(
+            lambda one, other: {**one, **other},
+            part(models=st.lists(TEXT, max_size=2), counted=st.booleans()),
+            by_model(efforts=st.lists(TEXT, max_size=2)),
+        ),
         "batch": part(path=ENDPOINT, window_s=SECONDS),
     }
     return st.fixed_dictionaries({}, optional=tables).map(

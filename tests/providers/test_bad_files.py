@@ -27,6 +27,14 @@ BAD = {
         f'[encodings."/responses"]\nvalue = ["json"]\nunit = 2\n{WHERE}',
         'encodings."/responses".unit: unknown key; expected one of checked, evidence, note, source, value',
     ),
+    "unknown key of a model": (
+        f'[reasoning.efforts."some-model-5.1*"]\nvalue = ["none"]\nunit = 2\n{WHERE}',
+        'reasoning.efforts."some-model-5.1\\*".unit: unknown key; expected one of checked, .*, value',
+    ),
+    "neither refused nor lowered": (
+        f'[output.beyond_context]\nvalue = "cut"\n{WHERE}',
+        "output.beyond_context.value: expected 'refused' or 'lowered', got 'cut'",
+    ),
     "missing source": (
         '[http2]\nvalue = true\nchecked = 2026-11-22\nevidence = "documented"',
         "http2: expected a source: .*, got {",

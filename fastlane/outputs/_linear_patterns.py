@@ -18,6 +18,11 @@ Search = Callable[[str], bool | None]
 # What the two engines read in another way than JSON schema means it: set operations in classes, boundaries of words.
 _OTHERWISE = re.compile(r"&&|--|~~|\[\[|\\[<>]|\\b\{|\(\?[a-zA-Z-]+[:)]")
 
+# Classes that are larger in JSON schema's dialect than in the engine's. The smaller ones (`\d`) stay as they are: an
+# answer is not to be invalid by one reading of a pattern if it is valid by another.
+_LARGER = {"D": "[^0-9]", "W": "[^0-9A-Za-z_]", "s": r"[\s\x{FEFF}]"}
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+
 # On longer texts, a pattern for which only `re` will do is not tried: 10,000 characters squared take it about a second.
 _LONGEST_FOR_BACKTRACKING = 10_000
 
@@ -55,6 +60,8 @@ def _encodes(text: str) -> bool:
 def _linear(pattern: str) -> Callable[[str], bool] | None:
     from pydantic_core import SchemaError, SchemaValidator, core_schema
 
+    if "[^" not in pattern:  # in a class that is turned round, what is larger makes it smaller
+        pattern = _ESCAPE.sub(lambda escape: _LARGER.get(escape[1], escape[0]), pattern)
     try:
         return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")).isinstance_python
     except (SchemaError, UnicodeEncodeError):

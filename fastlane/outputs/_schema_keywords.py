@@ -9,8 +9,8 @@ from typing import Any
 from . import _linear_patterns
 
 TURNED_ROUND = frozenset(("not", "oneOf", "if", "contains", "unevaluatedProperties", "unevaluatedItems"))
-"""Where these stand in a schema, a rule that cannot be judged must not count as kept: below them it may say what an answer
-must not be."""
+"""Where these stand in a schema, a rule that cannot be judged must not count as kept: below them it may say what an
+answer must not be."""
 
 
 class CannotSayError(Exception):
@@ -25,7 +25,7 @@ def judging(stock: Any, *, strictly: bool) -> Any:
     """
     import jsonschema  # type: ignore[import-untyped]
 
-    def matches(pattern: str, text: str, unknown: bool) -> bool:  # noqa: FBT001
+    def matches(pattern: str, text: str, unknown: bool) -> bool:
         find = _linear_patterns.search(pattern)
         found = None if find is None else find(text)
         if found is None and strictly:

@@ -77,8 +77,8 @@ def _compiled(written_schema: bytes) -> Validator:
         # A validator that comes back to the root by a reference would look up the draft's own class by it.
         schema.pop("$schema", None)
     _check_references(schema, stock)
-    formats = jsonschema.FormatChecker([name for name in stock.FORMAT_CHECKER.checkers if name != "regex"])
-    formats.checkers = {name: stock.FORMAT_CHECKER.checkers[name] for name in formats.checkers}
+    formats = jsonschema.FormatChecker(())
+    formats.checkers = {name: check for name, check in stock.FORMAT_CHECKER.checkers.items() if name != "regex"}
     keywords = frozenset(keyword for part in _parts(schema) for keyword in part)
     judge = judging(stock, strictly=not TURNED_ROUND.isdisjoint(keywords))(
         schema, format_checker=formats, registry=referencing.Registry()
@@ -90,9 +90,12 @@ def _compiled(written_schema: bytes) -> Validator:
             return problem
         try:
             errors = list(islice(judge.iter_errors(value), _MOST_ERRORS + 1))
-            return _problem(errors, known) if errors else None
         except Exception:  # noqa: BLE001 - a schema that cannot be applied must not make an answer invalid
             return None
+        try:
+            return _problem(errors, known) if errors else None
+        except Exception:  # noqa: BLE001 - of what an old draft's keywords may hold not all can be put into words
+            return whole("not valid for its schema", "The answer is not valid for its schema.", errors[0])
 
     return validate
 

@@ -49,7 +49,7 @@ class Closing:
                 self._see_chunk(event)
             else:
                 self._see_response(event, self._assembly)
-        except (AttributeError, TypeError, ValueError):
+        except (AttributeError, LookupError, TypeError, ValueError):
             pass  # an odd event ends nothing
 
     def _see_chunk(self, event: Any) -> None:

@@ -52,20 +52,18 @@ class Head:
         found = {**own(self._fields), "object": self._object, "choices": choices}
         for name in _STREAMED - {"choices"}:
             found.pop(name, None)
+        # Streams show a null until there is one; an answer that is not streamed either has one or lacks the field.
+        usage = _lifted(found, found.pop("usage", None))
         if cut is not None and cut.usage is not None:
-            found["usage"] = own(cut.usage)
-        elif found.get("usage") is None:
-            # Streams show a null until there is one; an answer that is not streamed either has one or lacks the field.
-            found.pop("usage", None)
-            usage = _usage_within(found)
-            if usage is not None:
-                found["usage"] = usage
+            usage = own(cut.usage)
+        if usage is not None:
+            found["usage"] = usage
         return found
 
 
-def _usage_within(fields: Mapping[str, Any]) -> Any:
-    """Take the usage out of a provider's own field of a stream, where it stands beside other fields."""
+def _lifted(fields: Mapping[str, Any], usage: Any) -> Any:
+    """Return the usage; in streams it may stand in a field of the provider's own, alone or again."""
     for value in fields.values():
-        if isinstance(value, dict) and isinstance(value.get("usage"), dict):
-            return value.pop("usage")
-    return None
+        if isinstance(value, dict) and isinstance(value.get("usage"), dict) and usage in (None, value["usage"]):
+            usage = value.pop("usage")
+    return usage

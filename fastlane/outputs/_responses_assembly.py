@@ -71,18 +71,17 @@ class ResponsesAssembly:
         return item
 
     def _delta(self, place: Place, event: Mapping[str, Any]) -> Sequence[Delta]:
-        text = event.get("delta")
-        if not isinstance(text, str) or not text:
+        text, logprobs = event.get("delta"), event.get("logprobs")
+        if not isinstance(text, str) or not (text or logprobs):
             return ()
         item, index = self._item(event), as_position(event.get(place.numbered_by))
         part = item.part(place, index)
         part.pieces.append(text)
-        logprobs = event.get("logprobs")
         if isinstance(logprobs, list | tuple):
             if part.logprobs is None:
                 part.logprobs = []
             part.logprobs += logprobs
-        return (Delta(channel_of(place.parts, item.index, index), place.kind, text),)
+        return (Delta(channel_of(place.parts, item.index, index), place.kind, text),) if text else ()
 
     def _text_done(self, place: Place, event: Mapping[str, Any]) -> Sequence[Delta]:
         text = event.get(place.field)
@@ -178,9 +177,9 @@ class ResponsesAssembly:
 
     def _indexes_of(self, output: list[Any]) -> list[int]:
         """Say under which index the events named each item of the whole output: there may be gaps between them."""
-        by_id = {item.fields.get("id"): item.index for item in self._items.values() if item.fields.get("id")}
+        by_id = {str(item.fields["id"]): item.index for item in self._items.values() if item.fields.get("id")}
         return [
-            by_id.get(item.get("id"), position) if isinstance(item, dict) else position
+            by_id.get(str(item.get("id")), position) if isinstance(item, dict) else position
             for position, item in enumerate(output)
         ]
 

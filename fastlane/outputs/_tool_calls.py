@@ -96,11 +96,12 @@ class ToolCalls:
             if field == inner and isinstance(said, str):
                 call.pieces.setdefault(kind, []).append(said)
             elif field == "name" and isinstance(said, str) and said:
-                if not call.named:
+                known = held.get("name")
+                if not call.named or not isinstance(known, str):
                     name, call.named = said, True
                     held["name"] = said
-                elif said != held.get("name"):
-                    held["name"] += said
+                elif said != known:  # some send the name again with every piece
+                    held["name"] = known + said
             else:
                 merge_delta(held, {field: said})
         text = value.get(inner)
@@ -120,7 +121,7 @@ class ToolCalls:
             call = self._calls[position]
             fields = own(call.fields)
             for kind, inner in _INNER:
-                if kind in call.pieces:
+                if kind in call.pieces and isinstance(fields.get(kind), dict):
                     text = "".join(call.pieces[kind])
                     fields[kind][inner] = text if cut is None else cut.of(call.channel, text)
             found.append(fields)

@@ -26,7 +26,7 @@ def deltas_of(event: Any, endpoint: str) -> Sequence[Delta]:
         return _NOTHING
     try:
         return read(event)
-    except (AttributeError, TypeError):
+    except (AttributeError, LookupError, TypeError):
         return _NOTHING
 
 
@@ -37,10 +37,16 @@ def _chat(event: Any) -> Sequence[Delta]:
     if len(choices) == 1:
         choice = choices[0]
         delta = choice.delta
-        text = delta.content
+        text, index = delta.content, choice.index
         # The path of nearly every event of a stream: more content of the only choice, and nothing else.
-        if text.__class__ is str and text and delta.tool_calls is None and not delta.__pydantic_extra__:
-            return (Delta((choice.index,), "content", text),)
+        if (
+            text.__class__ is str
+            and text
+            and index.__class__ is int
+            and delta.tool_calls is None
+            and not delta.__pydantic_extra__
+        ):
+            return (Delta((index,), "content", text),)
     deltas: list[Delta] = []
     for choice in choices:
         if choice is not None and choice.delta is not None:
@@ -97,8 +103,8 @@ def _responses(event: Any) -> Sequence[Delta]:
         text = event.delta
         if text.__class__ is not str or not text:
             return _NOTHING
-        index = getattr(event, place.numbered_by) if place.numbered_by else 0
-        return (Delta(channel_of(place.parts, event.output_index, index), place.kind, text),)
+        index = as_position(getattr(event, place.numbered_by)) if place.numbered_by else 0
+        return (Delta(channel_of(place.parts, as_position(event.output_index), index), place.kind, text),)
     if kind == "response.output_item.added":
         item = event.item
         text = getattr(item, "arguments", None) or getattr(item, "input", None)

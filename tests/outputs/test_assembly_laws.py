@@ -1,0 +1,234 @@
+"""What holds of every answer and of every way in which it may be streamed, and of events that are none."""
+
+from __future__ import annotations
+
+import copy
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from openai import omit
+from openai._models import construct_type
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.lib.streaming.responses._responses import ResponseStreamState
+from openai.types import Completion
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
+
+from fastlane.outputs._assembly import Cut, deltas_of
+from fastlane.outputs._closing import Closing
+from fastlane.outputs._deltas import Channel, Delta
+from tests.outputs.drawn import Drawn, chat_answers, completions, responses
+from tests.outputs.streams import CHAT, COMPLETIONS, RESPONSES, assembled, body
+
+
+def typed(model: Any, value: Any) -> Any:
+    return construct_type(type_=model, value=copy.deepcopy(value))
+
+
+@given(chat_answers())
+@settings(max_examples=60)
+def test_the_chunks_of_a_completion_come_to_the_completion(drawn: Drawn) -> None:
+    asked = len(drawn.whole["choices"])
+    before = copy.deepcopy(drawn.events)
+    assembly = assembled(CHAT, drawn.events, choices=asked)
+    assert assembly.finished
+    assert assembly.body() == drawn.whole
+    assert drawn.events == before, "events are read, not changed"
+
+
+@given(completions())
+@settings(max_examples=60)
+def test_the_events_of_a_legacy_completion_come_to_the_completion(drawn: Drawn) -> None:
+    assembly = assembled(COMPLETIONS, drawn.events)
+    assert assembly.finished
+    assert assembly.body() == drawn.whole
+    shortened = assembly.body(Cut(ends={(0,): 3}, usage={}))["choices"]
+    assert shortened[0]["text"] == drawn.whole["choices"][0]["text"][:3]
+    assert shortened[0]["finish_reason"] == "stop"
+    assert shortened[1:] == drawn.whole["choices"][1:]
+
+
+@given(responses())
+@settings(max_examples=60)
+def test_the_events_of_a_response_come_to_the_response(drawn: Drawn) -> None:
+    assembly = assembled(RESPONSES, drawn.events)
+    assert assembly.finished
+    assert assembly.body() == drawn.whole
+
+
+@given(responses())
+@settings(max_examples=60)
+def test_a_response_without_its_last_event_has_all_of_its_output(drawn: Drawn) -> None:
+    assembly = assembled(RESPONSES, drawn.events[:-1])
+    assert not assembly.finished
+    found = assembly.body(Cut(usage=drawn.whole["usage"]))
+    assert found == {**drawn.whole, "status": "completed", "incomplete_details": None}
+
+
+@given(responses())
+@settings(max_examples=30)
+def test_the_deltas_alone_come_to_the_output_too(drawn: Drawn) -> None:
+    begun = [event for event in drawn.events if not event["type"].endswith((".done", "completed", "incomplete"))]
+    found = assembled(RESPONSES, begun).body(Cut())["output"]
+    for item, expected in zip(found, drawn.whole["output"], strict=True):
+        if expected["type"] != "web_search_call":
+            assert item == expected
+
+
+@given(chat_answers())
+@settings(max_examples=30)
+def test_openai_s_own_helper_puts_chunks_together_alike(drawn: Drawn) -> None:
+    state: Any = ChatCompletionStreamState()
+    for event in drawn.events:
+        if event.get("choices") or event["id"]:
+            state.handle_chunk(typed(ChatCompletionChunk, event))
+    theirs, ours = state.current_completion_snapshot, typed(ChatCompletion, body(CHAT, drawn.events))
+    for expected, found in zip(theirs.choices, ours.choices, strict=True):
+        assert found.finish_reason == expected.finish_reason
+        assert (found.message.content or "") == (expected.message.content or "")
+        assert found.message.refusal == expected.message.refusal
+        told = found.logprobs and [entry.to_dict() for entry in found.logprobs.content]
+        assert told == (expected.logprobs and [entry.to_dict() for entry in expected.logprobs.content])
+        calls = [(call.id, call.function.name, call.function.arguments) for call in found.message.tool_calls or ()]
+        assert calls == [(c.id, c.function.name, c.function.arguments) for c in expected.message.tool_calls or ()]
+
+
+@given(responses())
+@settings(max_examples=30)
+def test_openai_s_own_helper_puts_responses_together_alike(drawn: Drawn) -> None:
+    state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
+    assembly = assembled(RESPONSES, ())
+    for event in drawn.events:
+        assembly.take(event)
+        for seen in state.handle_event(typed(ResponseStreamEvent, event)):
+            if seen.type == "response.output_text.delta":
+                assert assembly.text((seen.output_index, seen.content_index)) == seen.snapshot
+            elif seen.type == "response.function_call_arguments.delta":
+                assert assembly.text((seen.output_index,)) == seen.snapshot
+    if drawn.whole["status"] == "completed":
+        ours = typed(Response, assembly.body())
+        assert state._completed_response.output_text == ours.output_text
+
+
+def texts_of(deltas: list[Delta]) -> dict[tuple[Channel, str], str]:
+    found: dict[tuple[Channel, str], str] = {}
+    for delta in deltas:
+        key = delta.channel, delta.kind
+        found[key] = found.get(key, "") + delta.text
+    return found
+
+
+@given(st.tuples(st.just(CHAT), chat_answers()) | st.tuples(st.just(RESPONSES), responses()))
+@settings(max_examples=60)
+def test_the_deltas_of_typed_events_are_those_of_the_json(pair: tuple[str, Drawn]) -> None:
+    endpoint, drawn = pair
+    assembly = assembled(endpoint, ())
+    from_json: list[Delta] = []
+    for event in drawn.events:
+        deltas = list(assembly.take(event))
+        assert sorted(deltas_of(typed(MODELS[endpoint], event), endpoint)) == sorted(deltas)
+        from_json += deltas
+    for (channel, kind), text in texts_of(from_json).items():
+        if kind in ("content", "tool_call", "refusal"):
+            assert assembly.text(channel) == text
+
+
+@given(chat_answers(), st.integers(0, 30), st.integers(0, 5))
+@settings(max_examples=30)
+def test_a_cut_keeps_what_lies_between_its_ends_and_changes_nothing_else(drawn: Drawn, end: int, start: int) -> None:
+    whole = drawn.whole
+    ends: dict[Channel, int] = {}
+    for choice in whole["choices"]:
+        ends[choice["index"],] = end
+        for position, _ in enumerate(choice["message"].get("tool_calls") or ()):
+            ends[choice["index"], position] = end
+    cut = Cut(ends=ends, starts=dict.fromkeys(ends, start), usage={"estimated": True})
+    found = assembled(CHAT, drawn.events).body(cut)
+    expected = copy.deepcopy(whole) | {"usage": {"estimated": True}}
+    for choice in expected["choices"]:
+        message = choice["message"]
+        if message["content"]:
+            message["content"] = message["content"][start:end]
+        for call in message.get("tool_calls") or ():
+            call["function"]["arguments"] = call["function"]["arguments"][start:end]
+        if choice["finish_reason"] == "length":
+            choice["finish_reason"] = "tool_calls" if "tool_calls" in message else "stop"
+        if choice["logprobs"]:
+            # A token of no text belongs to what comes before it.
+            tokens = zip(choice["logprobs"]["content"], beginnings(choice["logprobs"]["content"]), strict=True)
+            kept = [entry for entry, at in tokens if start <= at < end and start < end and entry["token"]]
+            mine = next(one for one in found["choices"] if one["index"] == choice["index"])["logprobs"]
+            mine["content"] = [entry for entry in mine["content"] if entry["token"]]
+            choice["logprobs"]["content"] = kept
+    assert found == expected
+
+
+def beginnings(tokens: list[dict[str, Any]]) -> list[int]:
+    return [sum(len(token["token"]) for token in tokens[:number]) for number in range(len(tokens))]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "0", "function_call", "text"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["index", "id", "type", "a"]), inner),
+    max_leaves=5,
+)
+
+
+def mutated(value: Any, random: Random, drawn: list[Any], share: float) -> Any:
+    """A value in which some places are something else altogether, or are not there."""
+    if random.random() < share:
+        return random.choice(drawn)
+    if isinstance(value, dict):
+        return {
+            name: mutated(inner, random, drawn, share)
+            for name, inner in value.items()
+            if name == "type" or random.random() > share
+        }
+    if isinstance(value, list):
+        return [mutated(inner, random, drawn, share) for inner in value]
+    return value
+
+
+MODELS: dict[str, Any] = {CHAT: ChatCompletionChunk, COMPLETIONS: Completion, RESPONSES: ResponseStreamEvent}
+
+
+@given(
+    st.tuples(st.just(CHAT), chat_answers())
+    | st.tuples(st.just(RESPONSES), responses())
+    | st.tuples(st.just(COMPLETIONS), completions()),
+    st.lists(JSON, min_size=1, max_size=4),
+    st.integers(0, 2**32),
+)
+@settings(max_examples=60)
+def test_odd_events_are_passed_over(pair: tuple[str, Drawn], values: list[Any], seed: int) -> None:
+    endpoint, drawn = pair
+    random = Random(seed)
+    cut = Cut(ends={(0,): 3, (0, 0): 2}, starts={(0,): 1, (0, 0): 1}, usage={})
+    assembly, closing = assembled(endpoint, ()), Closing(endpoint, include_usage=True)
+    for event in drawn.events:
+        odd = mutated(event, random, values, random.choice((0.02, 0.1, 0.2)))
+        deltas = list(assembly.take(odd))
+        if isinstance(odd, dict):
+            of_its_type = typed(MODELS[endpoint], odd)
+            closing.see(of_its_type)
+            deltas += deltas_of(of_its_type, endpoint)
+        for delta in deltas:
+            assert isinstance(delta.text, str)
+            assert all(isinstance(number, int) for number in delta.channel)
+            assert isinstance(assembly.text(delta.channel), str)
+    for one in (None, cut):
+        assert json.dumps(assembly.body(one)) == json.dumps(assembly.body(one))
+    json.dumps(closing.events(cut))
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
+@pytest.mark.parametrize("event", [None, [], "x", 1, {}, {"choices": None}, {"choices": ["x", None, {}]}, {"type": 3}])
+def test_what_is_no_event_at_all_is_passed_over(endpoint: str, event: Any) -> None:
+    assembly = assembled(endpoint, [event])
+    assert list(assembly.take(event)) == []
+    assert not assembly.finished or endpoint != RESPONSES
+    assert list(deltas_of(event, endpoint)) == []
+    json.dumps(assembly.body())

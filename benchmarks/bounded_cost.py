@@ -1,0 +1,209 @@
+"""What watching a structured answer costs: CPU for each piece that is streamed, of `BoundedOutput`'s parser of JSON.
+
+Answers for three schemas: a support ticket with enums, numbers within a range, lists and a limited note (`ticket`), one
+long text (`long_text`), and a tree of small objects, which refers to itself (`nested`). Each is cut into pieces of 3 to
+5 characters at random, the size of a usual token; a ticket also where a tokenizer cuts, at words and punctuation
+(`ticket_words`), and written with line feeds and indents (`ticket_indented`). `without_schema` is what tickets cost
+where only the syntax is known. Compared with: parsing all there is of an answer anew with every piece by
+`pydantic_core.from_json`, which tells whether it is whole and not whether it is valid (`parsing_anew`).
+
+Inside: all CPU time of the process from the first piece to the last, the parser's construction too; each figure is the
+median of its rounds. Outside: compiling the schema, which happens once (`compile_us`, and `compile_again_us` when the
+same schema comes again), receiving events, and garbage collection.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+import pydantic_core
+
+from benchmarks._paired import median
+from benchmarks._report import Figure, Reach, Report, main
+from fastlane._clock import cpu_ns
+from fastlane.outputs._json_progress import JsonProgress
+from fastlane.outputs._nodes import Node, compile_schema
+
+_ANSWERS = 40
+_ROUNDS = 40
+_QUICK_ROUNDS = 10
+_CATEGORIES = ("billing", "bug", "feature_request", "account_access", "shipping", "other")
+_TEAMS = ("payments", "platform", "customer_success", "logistics")
+_SENTENCE = (
+    "the customer was charged twice for one order and asks that the second payment is sent back as soon as possible, "
+    "which the shop's own page says takes three days; there was no answer to an earlier message"
+)
+_WORDS = _SENTENCE.split()
+
+_TICKET: dict[str, Any] = {
+    "title": "Ticket",
+    "type": "object",
+    "properties": {
+        "category": {"$ref": "#/$defs/Category"},
+        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+        "priority": {"type": "integer", "minimum": 1, "maximum": 5},
+        "summary": {"type": "string", "maxLength": 400},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 30}, "maxItems": 8},
+        "steps": {"type": "array", "items": {"$ref": "#/$defs/Step"}, "maxItems": 6},
+        "assignee": {"anyOf": [{"type": "string", "maxLength": 60}, {"type": "null"}]},
+        "refund": {"type": "boolean"},
+    },
+    "required": ["category", "confidence", "priority", "summary", "tags", "steps", "assignee", "refund"],
+    "additionalProperties": False,
+    "$defs": {
+        "Category": {"title": "Category", "type": "string", "enum": list(_CATEGORIES)},
+        "Step": {
+            "type": "object",
+            "properties": {"team": {"enum": list(_TEAMS)}, "action": {"type": "string", "maxLength": 120}},
+            "required": ["team", "action"],
+            "additionalProperties": False,
+        },
+    },
+}
+_LONG_TEXT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"text": {"type": "string", "maxLength": 20_000}},
+    "required": ["text"],
+    "additionalProperties": False,
+}
+_NESTED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "weight": {"type": "integer", "minimum": 0, "maximum": 100},
+        "children": {"type": "array", "items": {"$ref": "#"}},
+    },
+    "required": ["name", "weight", "children"],
+    "additionalProperties": False,
+}
+
+
+def _text(random: Random, words: int) -> str:
+    return " ".join(random.choices(_WORDS, k=words))
+
+
+def _ticket(random: Random) -> Any:
+    return {
+        "category": random.choice(_CATEGORIES),
+        "confidence": round(random.random(), 2),
+        "priority": random.randint(1, 5),
+        "summary": _text(random, 30)[:400],
+        "tags": random.choices(_WORDS, k=random.randint(0, 5)),
+        "steps": [
+            {"team": random.choice(_TEAMS), "action": _text(random, 10)[:120]} for _ in range(random.randint(1, 4))
+        ],
+        "assignee": random.choice((None, "Maria Schmidt")),
+        "refund": random.random() < 0.5,
+    }
+
+
+def _long_text(random: Random) -> Any:
+    return {"text": ".\n\n".join(_text(random, 60) for _ in range(10))[:20_000]}
+
+
+def _nested(random: Random, depth: int = 0) -> Any:
+    children = [_nested(random, depth + 1) for _ in range(random.randint(1, 3))] if depth < 4 else []
+    return {"name": random.choice(_WORDS), "weight": random.randint(0, 100), "children": children}
+
+
+def _pieces(text: str, random: Random) -> list[str]:
+    pieces: list[str] = []
+    at = 0
+    while at < len(text):
+        size = random.randint(3, 5)
+        pieces.append(text[at : at + size])
+        at += size
+    return pieces
+
+
+def _words(text: str, _random: Random) -> list[str]:
+    """Words with the space before them, at most three digits, and runs of anything else."""
+    return re.findall(r" ?[A-Za-z]+|[0-9]{1,3}|[^A-Za-z0-9]{1,4}?(?= ?[A-Za-z0-9]|$)|[^A-Za-z0-9]", text)
+
+
+def _watch(node: Node, answers: Sequence[Sequence[str]]) -> None:
+    for answer in answers:
+        feed = JsonProgress(node).feed
+        for piece in answer:
+            said = feed(piece)
+        assert said == "complete"
+
+
+def _parse_anew(answers: Sequence[Sequence[str]]) -> None:
+    for answer in answers:
+        text = ""
+        for piece in answer:
+            text += piece
+            try:
+                pydantic_core.from_json(text)
+            except ValueError:
+                continue
+
+
+def _per_piece_us(
+    answers: Sequence[Sequence[str]], rounds: int, run: Callable[[Sequence[Sequence[str]]], None]
+) -> float:
+    """Median CPU microseconds for each piece."""
+    pieces = sum(map(len, answers))
+    run(answers)
+    taken: list[float] = []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            started = cpu_ns()
+            run(answers)
+            taken.append((cpu_ns() - started) / 1e3 / pieces)
+    finally:
+        gc.enable()
+    return median(taken).value
+
+
+def _compile_us(rounds: int, *, again: bool) -> float:
+    taken: list[float] = []
+    for number in range(10 * rounds):
+        schema = _TICKET if again else {**_TICKET, "description": str(number)}
+        started = cpu_ns()
+        compile_schema(schema)
+        taken.append((cpu_ns() - started) / 1e3)
+    return median(taken).value
+
+
+def measure(quick: bool) -> Report:
+    """Feed the answers of every schema."""
+    rounds = _QUICK_ROUNDS if quick else _ROUNDS
+    random = Random(7)
+    tickets = [_ticket(random) for _ in range(_ANSWERS)]
+    texts = {
+        "ticket": (_TICKET, [json.dumps(ticket, separators=(",", ":")) for ticket in tickets], _pieces),
+        "ticket_words": (_TICKET, [json.dumps(ticket, separators=(",", ":")) for ticket in tickets], _words),
+        "ticket_indented": (_TICKET, [json.dumps(ticket, indent=2) for ticket in tickets], _pieces),
+        "long_text": (_LONG_TEXT, [json.dumps(_long_text(random)) for _ in range(_ANSWERS)], _pieces),
+        "nested": (_NESTED, [json.dumps(_nested(random)) for _ in range(_ANSWERS)], _pieces),
+        "without_schema": (None, [json.dumps(ticket) for ticket in tickets], _pieces),
+    }
+    figures: dict[str, Figure] = {}
+    sizes: list[float] = []
+    for name, (schema, answers, cut) in texts.items():
+        cuts = [cut(answer, random) for answer in answers]
+        assert all("".join(pieces) == answer for pieces, answer in zip(cuts, answers, strict=True))
+        figures[f"{name}_us"] = _per_piece_us(cuts, rounds, partial(_watch, compile_schema(schema)))
+        if name in ("ticket", "long_text"):
+            figures[f"{name}_parsing_anew_us"] = _per_piece_us(cuts, 2, _parse_anew)
+        sizes += [len(piece) for pieces in cuts for piece in pieces]
+    figures |= {"compile_us": _compile_us(rounds, again=False), "compile_again_us": _compile_us(rounds, again=True)}
+    return Report(
+        figures=figures,
+        reach=tuple([Reach(figure=f"{name}_us", op="<=", target=3.0) for name in texts]),
+        conditions={"answers": _ANSWERS, "rounds": rounds, "mean_piece_characters": round(sum(sizes) / len(sizes), 2)},
+    )
+
+
+if __name__ == "__main__":
+    main("bounded_cost", __doc__, measure)

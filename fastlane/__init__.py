@@ -21,12 +21,16 @@ from ._client import (
     OpenAI as OpenAI,
 )
 from ._exceptions import (
+    CallRefusedError as CallRefusedError,
     ConfigurationError as ConfigurationError,
     FastlaneError as FastlaneError,
+    InvalidOutputError as InvalidOutputError,
     MissingExtraError as MissingExtraError,
+    OutputAttempt as OutputAttempt,
     PlayError as PlayError,
 )
 from ._install import install as install, uninstall as uninstall
+from ._output_records import BoundedOutputRecord as BoundedOutputRecord, OutputRepair as OutputRepair
 from ._prompt_records import (
     CurationRecord as CurationRecord,
     Cut as Cut,
@@ -36,6 +40,7 @@ from ._prompt_records import (
 from ._timeline import Timeline as Timeline, WireStamps as WireStamps
 from ._user_action import user_action as user_action
 from .plays import (
+    BoundedOutput as BoundedOutput,
     Connection as Connection,
     Curation as Curation,
     Encoding as Encoding,
@@ -47,6 +52,7 @@ from .plays import (
 
 if TYPE_CHECKING:
     from .curation import Curated as Curated, curate as curate
+    from .outputs._bound import Bound as Bound, Gap as Gap, bound as bound
     from .prefixes._keep_alive import (
         KeepAlivePlan as KeepAlivePlan,
         Prices as Prices,
@@ -68,6 +74,9 @@ AsyncClient = AsyncOpenAI
 
 # What most applications do not use is loaded when it is first asked for.
 _LATER = {
+    "Bound": "outputs._bound",
+    "Gap": "outputs._bound",
+    "bound": "outputs._bound",
     "Curated": "curation",
     "curate": "curation",
     "KeepAlivePlan": "prefixes._keep_alive",
@@ -101,8 +110,12 @@ __all__ = [
     "AsyncOpenAI",
     "Attempt",
     "AzureOpenAI",
+    "Bound",
+    "BoundedOutput",
+    "BoundedOutputRecord",
     "Call",
     "CallRecord",
+    "CallRefusedError",
     "Client",
     "ConfigurationError",
     "Connection",
@@ -114,9 +127,13 @@ __all__ = [
     "Encoding",
     "EncodingRecord",
     "FastlaneError",
+    "Gap",
+    "InvalidOutputError",
     "KeepAlivePlan",
     "MissingExtraError",
     "OpenAI",
+    "OutputAttempt",
+    "OutputRepair",
     "Play",
     "PlayError",
     "Prices",
@@ -128,6 +145,7 @@ __all__ = [
     "Usage",
     "Watcher",
     "WireStamps",
+    "bound",
     "curate",
     "install",
     "lint",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import _tokens_seen
@@ -94,6 +94,21 @@ class AnswerSeen:
             self._response_event(event, arrived_ns)
         else:
             self._chat_event(event, arrived_ns)
+
+    def begin_again(self) -> None:
+        """The answer so far counts no more: another one is on its way in its place."""
+        self.events = self.arrived_ns = 0
+        self.first_event_ns = self.first_token_ns = self.first_token_kind = self.first_content_ns = None
+        self.token_ns = array("q")
+
+    def piece(self, kinds: Iterable[TokenKind]) -> None:
+        """Look at one event of a stream that is put together for an application that does not stream."""
+        self.events += 1
+        if self.first_event_ns is None:
+            self.first_event_ns = self.arrived_ns
+        for kind in kinds:
+            self._token(kind, self.arrived_ns)
+            break  # an event is not a token, and counts once
 
     def _chat_event(self, event: Any, arrived_ns: int) -> None:
         choices = getattr(event, "choices", None)

@@ -56,11 +56,11 @@ class AttemptStamps:
         number: int,
         request_body_bytes: int | None,
         *,
-        kind: Literal["first", "plain", "retry"] = "first",
+        kind: Literal["first", "plain", "retry", "repair"] = "first",
         form: Form = "json",
     ) -> None:
         self.number = number
-        self.kind: Literal["first", "plain", "retry"] = kind
+        self.kind: Literal["first", "plain", "retry", "repair"] = kind
         self.form: Form = form
         self.request_body_bytes = request_body_bytes
         self.phases = Phases()

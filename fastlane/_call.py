@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ._output_records import BoundedOutputRecord
 from ._prompt_records import CurationRecord, PromptCacheRecord
 from ._timeline import Timeline, WireStamps
 from .transport._phases import Loser
 
 if TYPE_CHECKING:
+    from .outputs._plan import OutputPlan
     from .prefixes._account import PromptAccount
     from .providers import ProviderFacts
 
@@ -87,6 +89,10 @@ class Call:
     """Fields of the body that a play added: where the provider refuses one, the call is sent again without them."""
     curation: CurationRecord | None = None
     """What was cut from the conversation."""
+    unread: bool = False
+    """The application reads the bytes of the answer itself (`with_streaming_response`): nobody else may."""
+    output: OutputPlan | None = None
+    """How the answer is to be watched, checked and repaired."""
 
     @property
     def model(self) -> str | None:
@@ -123,6 +129,8 @@ class Usage:
     """All tokens generated, reasoning included."""
     reasoning_tokens: int | None = None
     """Tokens generated as reasoning."""
+    estimated: bool = False
+    """The provider's own counts were cut off when the stream was stopped, and these are estimates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +174,9 @@ class Attempt:
 
     number: int
     """1 for the first."""
-    kind: Literal["first", "plain", "retry"]
+    kind: Literal["first", "plain", "retry", "repair"]
     """"plain": once more at once, because the provider had refused what a play made of it: as JSON where it was
-    encoded, without a field that was added."""
+    encoded, without a field that was added. "repair": asked again, because the answer before was not valid."""
     wire: WireStamps
     form: Form = "json"
     """In which form the body was sent."""
@@ -244,6 +252,9 @@ class CallRecord:
     """What should have been and what was read from the provider's cache; None without the `PromptCache` play."""
     curation: CurationRecord | None = None
     """What was cut from the conversation; None without the `Curation` play."""
+    output: BoundedOutputRecord | None = None
+    """How the answer was bounded, stopped and checked; None without the `BoundedOutput` play, or where it had nothing
+    to do."""
     user_actions: tuple[str, ...] = ()
     """Names of the user actions around the call, the outermost first."""
     transport: str | None = None

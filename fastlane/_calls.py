@@ -13,7 +13,7 @@ from ._call_options import post_options
 from ._context import current_observation, restore
 from ._own_methods import OwnMethods
 from ._request import may_be_a_form
-from ._send import async_send, layers_to_pass, send
+from ._send import layers_to_pass, send
 from ._shell import Shell
 from ._stream import observing
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 _AROUND = ("request", "_send_request", "_send_with_auth_retry", "_process_response", "_build_request")
 _SYNC_CLASSES = (openai.OpenAI, openai._base_client.SyncAPIClient)
 _ASYNC_CLASSES = (openai.AsyncOpenAI, openai._base_client.AsyncAPIClient)
-_SYNC_AROUND, _ASYNC_AROUND = OwnMethods(_AROUND, *_SYNC_CLASSES), OwnMethods(_AROUND, *_ASYNC_CLASSES)
-_SYNC_POST, _ASYNC_POST = OwnMethods(("post",), *_SYNC_CLASSES), OwnMethods(("post",), *_ASYNC_CLASSES)
+_SYNC_AROUND, ASYNC_AROUND = OwnMethods(_AROUND, *_SYNC_CLASSES), OwnMethods(_AROUND, *_ASYNC_CLASSES)
+_POST = OwnMethods(("post",), *_SYNC_CLASSES)
 
 _POST_ARGUMENTS = frozenset({"body", "cast_to", "options", "stream", "stream_cls"})
 _POST_NEEDS = frozenset({"body", "cast_to"})
 
-_THE_LONG_WAY = object()
+THE_LONG_WAY = object()
 
 
-def _is_plain_post(arguments: dict[str, Any]) -> bool:
+def is_plain_post(arguments: dict[str, Any]) -> bool:
     """Whether it posts JSON in the way of openai's resources."""
     names = arguments.keys()
     return _POST_NEEDS <= names <= _POST_ARGUMENTS and type(arguments["body"]) is dict
 
 
-class _Calls:
+class CommonCalls:
     """What the synchronous and the asynchronous form have in common."""
 
     _asynchronous: ClassVar[bool]
@@ -59,7 +59,7 @@ class _Calls:
             return observation.first_attempt[0]
         requests = self._fastlane.requests
         body = None
-        around = _ASYNC_AROUND if self._asynchronous else _SYNC_AROUND
+        around = ASYNC_AROUND if self._asynchronous else _SYNC_AROUND
         if around.are_own and requests.are_wanted(self) and not may_be_a_form(self, options):
             body = observation.body(options)
         if body is None:
@@ -68,16 +68,16 @@ class _Calls:
         def build(client: Any) -> Any:
             # The stock client's own way need not write the body once more.
             encoded = options.model_copy(update={"json_data": body, "extra_json": None})
-            return super(_Calls, client)._build_request(encoded, retries_taken=retries_taken)  # type: ignore[misc] # noqa: UP008
+            return super(CommonCalls, client)._build_request(encoded, retries_taken=retries_taken)  # type: ignore[misc] # noqa: UP008
 
         return requests.build(self, options, retries_taken, body, build)
 
 
-class Calls(_Calls):
+class Calls(CommonCalls):
     """The calls of a synchronous client."""
 
     def post(self, path: str, **arguments: Any) -> Any:
-        if not self._passes_nobody_by() or not _SYNC_POST.are_own or not _is_plain_post(arguments):
+        if not self._passes_nobody_by() or not _POST.are_own or not is_plain_post(arguments):
             return super().post(path, **arguments)  # type: ignore[misc]
         options = post_options(path, arguments["body"], arguments.get("options", {}))
         stream, stream_cls = arguments.get("stream", False), arguments.get("stream_cls")
@@ -93,19 +93,13 @@ class Calls(_Calls):
             options = shell.plan(observation, options, self._custom_headers)  # type: ignore[attr-defined]
             if stream and stream_cls is not None:
                 stream_cls = observing(stream_cls)
-            result = self._first_attempt(observation, cast_to, options, stream=stream, stream_cls=stream_cls)
-            if result is _THE_LONG_WAY:
-                try:
-                    result = super().request(  # type: ignore[misc]
-                        cast_to, options, stream=stream, stream_cls=stream_cls
-                    )
-                except openai.APIStatusError as error:
-                    options = shell.without_refused(observation, options, error)
-                    if options is None:
-                        raise
-                    result = _THE_LONG_WAY
-            if result is _THE_LONG_WAY:
-                result = super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
+            if observation.guard is None:
+                result = self._run(observation, cast_to, stream, stream_cls, options)
+            else:
+                from ._guarding import guarded
+
+                run = partial(self._run, observation, cast_to, stream, stream_cls)
+                result = guarded(observation, options, run, observation.guard)
         except BaseException as error:
             observation.failed(error)
             observation.finish()
@@ -113,6 +107,23 @@ class Calls(_Calls):
         finally:
             restore(current_observation, token)
         shell.returned(observation, result)
+        return result
+
+    def _run(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:
+        """The result of a planned call: by a first attempt that succeeds, or by openai's own loop."""
+        result = self._first_attempt(observation, cast_to, options, stream=stream, stream_cls=stream_cls)
+        if result is THE_LONG_WAY:
+            try:
+                result = super().request(  # type: ignore[misc]
+                    cast_to, options, stream=stream, stream_cls=stream_cls
+                )
+            except openai.APIStatusError as error:
+                options = Shell.without_refused(observation, options, error)
+                if options is None:
+                    raise
+                result = THE_LONG_WAY
+        if result is THE_LONG_WAY:
+            result = super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
         return result
 
     def _first_attempt(
@@ -127,15 +138,15 @@ class Calls(_Calls):
         if _SYNC_AROUND.are_own:
             request = self._fastlane.requests.first(self, options, observation)  # type: ignore[union-attr]
         if request is None:
-            return _THE_LONG_WAY
+            return THE_LONG_WAY
         try:
             response = self._send_request(request, stream=stream)
         except Exception as error:  # noqa: BLE001 - raised again where openai's loop sends its first attempt
             observation.attempted(request, None, error)
-            return _THE_LONG_WAY
+            return THE_LONG_WAY
         if not 200 <= response.status_code < 300:
             observation.attempted(request, response, None)
-            return _THE_LONG_WAY
+            return THE_LONG_WAY
         return self._process_response(
             cast_to=cast_to, options=options, response=response, stream=stream, stream_cls=stream_cls, retries_taken=0
         )
@@ -146,21 +157,27 @@ class Calls(_Calls):
             return super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
         if observation.first_attempt is not None:
             return observation.take_first_attempt()
+        guard = None if stream else observation.guard
+        unread = stream or (guard is not None and guard.collects)
         if observation.sending is None:
-            response = self._attempt(observation, request, stream=stream, **kwargs)
+            response = self._attempt(observation, request, stream=unread, **kwargs)
         else:
             from .encoding import run
 
-            unread = {**kwargs, "stream": True, "follow_redirects": False}
+            probing = {**kwargs, "stream": True, "follow_redirects": False}
             response = run(
                 observation.sending,
                 request,
                 self._client,  # type: ignore[attr-defined]
                 lambda step: self._attempt(
-                    observation, step.request, stream=stream, form=step.form, plain=step.kind == "plain", **kwargs
+                    observation, step.request, stream=unread, form=step.form, plain=step.kind == "plain", **kwargs
                 ),
-                partial(super()._send_request, **unread),  # type: ignore[misc]
+                partial(super()._send_request, **probing),  # type: ignore[misc]
             )
+        if guard is not None:
+            from ._collecting import collected
+
+            return collected(guard, observation, response)
         if stream and not response.is_closed and response.status_code < 400:
             watch_body(response, observation, asynchronous=False)
         return response
@@ -202,136 +219,5 @@ class Calls(_Calls):
             if result is not UNDECODED:
                 return result
         return super()._process_response(  # type: ignore[misc]
-            cast_to=cast_to, options=options, response=response, stream=stream, stream_cls=stream_cls, **more
-        )
-
-
-class AsyncCalls(_Calls):
-    """The calls of an asynchronous client."""
-
-    async def post(self, path: str, **arguments: Any) -> Any:
-        if not self._passes_nobody_by() or not _ASYNC_POST.are_own or not _is_plain_post(arguments):
-            return await super().post(path, **arguments)  # type: ignore[misc]
-        options = post_options(path, arguments["body"], arguments.get("options", {}))
-        stream, stream_cls = arguments.get("stream", False), arguments.get("stream_cls")
-        return await self.request(arguments["cast_to"], options, stream=stream, stream_cls=stream_cls)
-
-    async def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        shell = self._fastlane
-        if shell is None:
-            return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
-        observation = shell.begin(self._base_url, options, stream=stream)  # type: ignore[attr-defined]
-        token = current_observation.set(observation)
-        try:
-            options = shell.plan(observation, options, self._custom_headers)  # type: ignore[attr-defined]
-            if stream and stream_cls is not None:
-                stream_cls = observing(stream_cls)
-            result = await self._first_attempt(observation, cast_to, options, stream=stream, stream_cls=stream_cls)
-            if result is _THE_LONG_WAY:
-                try:
-                    result = await super().request(  # type: ignore[misc]
-                        cast_to, options, stream=stream, stream_cls=stream_cls
-                    )
-                except openai.APIStatusError as error:
-                    options = shell.without_refused(observation, options, error)
-                    if options is None:
-                        raise
-                    result = _THE_LONG_WAY
-            if result is _THE_LONG_WAY:
-                result = await super().request(  # type: ignore[misc]
-                    cast_to, options, stream=stream, stream_cls=stream_cls
-                )
-        except BaseException as error:
-            observation.failed(error)
-            observation.finish()
-            raise
-        finally:
-            restore(current_observation, token)
-        shell.returned(observation, result)
-        return result
-
-    async def _first_attempt(
-        self, observation: Observation, cast_to: Any, options: Any, *, stream: bool, stream_cls: Any
-    ) -> Any:
-        """See `Calls._first_attempt`."""
-        request = None
-        if _ASYNC_AROUND.are_own:
-            request = self._fastlane.requests.first(self, options, observation)  # type: ignore[union-attr]
-        if request is None:
-            return _THE_LONG_WAY
-        try:
-            response = await self._send_request(request, stream=stream)
-        except Exception as error:  # noqa: BLE001 - raised again where openai's loop sends its first attempt
-            observation.attempted(request, None, error)
-            return _THE_LONG_WAY
-        if not 200 <= response.status_code < 300:
-            observation.attempted(request, response, None)
-            return _THE_LONG_WAY
-        return await self._process_response(
-            cast_to=cast_to, options=options, response=response, stream=stream, stream_cls=stream_cls, retries_taken=0
-        )
-
-    async def _send_request(self, request: Any, *, stream: bool, **kwargs: Any) -> Any:
-        observation = current_observation.get()
-        if observation is None:
-            return await super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
-        if observation.first_attempt is not None:
-            return observation.take_first_attempt()
-        if observation.sending is None:
-            response = await self._attempt(observation, request, stream=stream, **kwargs)
-        else:
-            from .encoding import async_run
-
-            unread = {**kwargs, "stream": True, "follow_redirects": False}
-            response = await async_run(
-                observation.sending,
-                request,
-                self._client,  # type: ignore[attr-defined]
-                lambda step: self._attempt(
-                    observation, step.request, stream=stream, form=step.form, plain=step.kind == "plain", **kwargs
-                ),
-                partial(super()._send_request, **unread),  # type: ignore[misc]
-            )
-        if stream and not response.is_closed and response.status_code < 400:
-            watch_body(response, observation, asynchronous=True)
-        return response
-
-    async def _attempt(
-        self,
-        observation: Observation,
-        request: Any,
-        *,
-        stream: bool,
-        form: Form = "json",
-        plain: bool = False,
-        **kwargs: Any,
-    ) -> Any:
-        """See `Calls._attempt`."""
-        Shell.attach(observation, request, asynchronous=True, form=form, plain=plain)
-        try:
-            layers = None
-            if _ASYNC_AROUND.are_own and self._passes_nobody_by():
-                layers = layers_to_pass(self, self._client, request, kwargs)  # type: ignore[attr-defined]
-            if layers is None:
-                response = await super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
-            else:
-                response = await async_send(layers, self._client, request, stream=stream)  # type: ignore[attr-defined]
-        except BaseException as error:
-            observation.attempt_failed(error)
-            raise
-        observation.attempt_answered(response)
-        return response
-
-    async def _process_response(
-        self, *, cast_to: Any, options: Any, response: Any, stream: bool, stream_cls: Any, **more: Any
-    ) -> Any:
-        if current_observation.get() is not None and _ASYNC_AROUND.are_own and self._passes_nobody_by():
-            if stream:
-                result = open_stream(cast_to, self, stream_cls, options, response)
-            else:
-                result = decode(self, cast_to, options, response)
-            if result is not UNDECODED:
-                return result
-        return await super()._process_response(  # type: ignore[misc]
             cast_to=cast_to, options=options, response=response, stream=stream, stream_cls=stream_cls, **more
         )

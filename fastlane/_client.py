@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 import openai
 
 from . import _resources, _warmth
+from ._async_calls import AsyncCalls
 from ._call import CallRecord
-from ._calls import AsyncCalls, Calls
+from ._calls import Calls
 from ._configuration import (
     http_client_for_copy,
     is_disabled,

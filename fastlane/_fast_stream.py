@@ -11,6 +11,7 @@ from ._body import AsyncObservedBody, SyncObservedBody
 from ._clock import now_ns
 from ._events import EventSplitter
 from ._observation import Observation
+from ._stopped_stream import closing_events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +26,12 @@ class FastWay:
     """openai's own iterator over what these bytes are."""
 
 
-def events(observation: Observation, response: Any, way: FastWay | None, source: Any) -> Generator[Any, None, None]:
+def events(
+    observation: Observation, response: Any, way: FastWay | None, source: Any, cast_to: Any
+) -> Generator[Any, None, None]:
     """All events of a stream, shown to its observation: by the fast way, or out of openai's own iterator `source`.
+
+    `cast_to` is the type of the events.
 
     A generator, as openai's own is, because instrumentations look at what kind of iterator a stream has; it knows
     nothing of the stream that it belongs to, so that a dropped one is gone at once.
@@ -75,6 +80,8 @@ def events(observation: Observation, response: Any, way: FastWay | None, source:
                         see(event)
                         if watched and observation.shown(event):
                             yield event
+                            for closing in closing_events(observation, cast_to):
+                                yield closing
                             return
                         yield event
                     index += 1  # noqa: SIM113 - nearly every piece brings one event, for which enumerate() is the dearer
@@ -92,6 +99,8 @@ def events(observation: Observation, response: Any, way: FastWay | None, source:
             yield event
             observation.pulling = True
             if stop:
+                for closing in closing_events(observation, cast_to):
+                    yield closing
                 break
         else:
             if not observation.exhausted:
@@ -112,7 +121,7 @@ def events(observation: Observation, response: Any, way: FastWay | None, source:
 
 
 async def async_events(
-    observation: Observation, response: Any, way: FastWay | None, source: Any
+    observation: Observation, response: Any, way: FastWay | None, source: Any, cast_to: Any
 ) -> AsyncGenerator[Any, None]:
     """`events` of an asynchronous stream."""
     observation.decoded = True
@@ -161,6 +170,8 @@ async def async_events(
                         see(event)
                         if watched and observation.shown(event):
                             yield event
+                            for closing in closing_events(observation, cast_to):
+                                yield closing
                             return
                         yield event
                     index += 1  # noqa: SIM113 - nearly every piece brings one event, for which enumerate() is the dearer
@@ -176,6 +187,8 @@ async def async_events(
             yield event
             observation.pulling = True
             if stop:
+                for closing in closing_events(observation, cast_to):
+                    yield closing
                 break
         else:
             if not observation.exhausted:

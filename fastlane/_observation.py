@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._answer_seen import AnswerSeen
 from ._attempt_stamps import AttemptStamps
@@ -15,7 +15,7 @@ from ._context import take_issued
 from ._json_body import longer_bytes
 from ._pipeline import Pipeline
 from ._prompt_records import CurationRecord, PromptCacheRecord
-from ._recording import record_of
+from ._recording import record_of, settled
 from ._request import body_of
 from ._tokens_seen import usage_of
 from ._user_action import current_user_action
@@ -23,6 +23,7 @@ from .plays._base import Watcher
 
 if TYPE_CHECKING:
     from .encoding import Sending
+    from .outputs._guard import Guard
     from .prefixes._account import PromptAccount
 
 EXTENSION = "fastlane.observation"
@@ -42,9 +43,9 @@ class Observation:
     __slots__ = (
         "_action", "_body_error", "_encoded", "_headers", "_issued", "_lock", "_made", "_number", "_over",
         "action_path", "answer", "attempts", "cached_path", "changes", "curation", "decoded", "ended_ns", "endpoint",
-        "error", "exhausted", "first_attempt", "is_done", "method", "model", "optional", "origin", "outcome",
-        "pipeline", "prompt", "prompt_cache", "pulling", "received_bytes", "sending", "started_ns", "started_wall_ns",
-        "stream", "streaming", "taken_back", "transport", "watchers",
+        "error", "exhausted", "first_attempt", "guard", "is_done", "method", "model", "next_kind", "optional", "origin",
+        "outcome", "pipeline", "prompt", "prompt_cache", "pulling", "received_bytes", "refused", "sending",
+        "started_ns", "started_wall_ns", "stream", "streaming", "transport", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +66,8 @@ class Observation:
         self.model: str | None = None
         self.changes: tuple[str, ...] = ()
         self.watchers: tuple[Watcher, ...] = ()
+        self.guard: Guard | None = None
+        """Bounds the output; None where no play asks for that."""
         self.sending: Sending | None = None
         """Sends the body in another form than JSON where that pays; None where no play asks for that."""
         self.prompt: PromptAccount | None = None
@@ -73,8 +76,10 @@ class Observation:
         self.curation: CurationRecord | None = None
         self.optional: tuple[str, ...] = ()
         """Fields of the body that a play added, and that the call goes without where the provider refuses them."""
-        self.taken_back = False
-        """The next attempt is the call without them."""
+        self.refused: tuple[str, ...] = ()
+        """Those that were."""
+        self.next_kind: Literal["plain", "repair"] | None = None
+        """Why the next attempt is made, if not because the one before it failed."""
         self.cached_path: tuple[str, ...] = ()
         """Where the provider's usage counts cached tokens, if elsewhere than OpenAI's."""
         self.attempts: list[AttemptStamps] = []
@@ -146,18 +151,27 @@ class Observation:
     ) -> AttemptStamps:
         """An attempt is handed to the HTTP client; `plain`: because the one before it was refused for its form."""
         number = len(self.attempts) + 1
-        kind: Any = "first" if number == 1 else "plain" if plain or self.taken_back else "retry"
-        self.taken_back = False
+        kind: Any = "first" if number == 1 else "plain" if plain else self.next_kind or "retry"
+        self.next_kind = None
         attempt = AttemptStamps(number, request_body_bytes, kind=kind, form=form)
         self.attempts.append(attempt)
         return attempt
 
     def take_back(self, optional: tuple[str, ...]) -> None:
         """The next attempt is the call without these fields, and none of later calls has them."""
-        self.taken_back = True
+        self.next_kind, self.refused = "plain", optional
         self.changes = (*self.changes, f"sent again without {', '.join(optional)}, which the provider refused")
         if self.prompt is not None:
             self.prompt.refused(optional)
+        if self.guard is not None:
+            self.guard.refused(optional)
+
+    def asking_again(self) -> None:
+        """The next attempt asks for another answer in the place of one that was not valid."""
+        self.next_kind = "repair"
+        self.outcome = None
+        self.is_done = False
+        self.received_bytes = 0
 
     def attempt_failed(self, error: BaseException) -> None:
         """The attempt ended without an answer."""
@@ -273,10 +287,10 @@ class Observation:
             self._lock.release()
         self._close_account()
         if not abandoned:
-            if self.sending is not None and self.answer.usage is not None:
+            if self.sending is not None and self.answer.usage is not None and not self.usage.estimated:
                 self.sending.ended(self.usage.input_tokens)
             if self.prompt is not None:
-                self._settle(self.prompt)
+                self.prompt_cache = settled(self, self.prompt)
         # A record is remembered for long, and hashes of the whole prompt weigh more than the record.
         self.prompt = None
         action, self._action = self._action, None
@@ -297,20 +311,6 @@ class Observation:
     def placements(self) -> Any:
         """What the caller declared of each message of the prompt."""
         return self._issued.placements if self._issued is not None else None
-
-    def _settle(self, prompt: PromptAccount) -> None:
-        status = self.attempts[-1].status_code if self.attempts else None
-        if status in (400, 422):
-            prompt.refused_anyway()
-        try:
-            self.prompt_cache = prompt.settle(
-                self.usage,
-                answered=status is not None and status < 300,
-                now_ns=self.ended_ns,
-                provider_reason=self.answer.cache_reason,
-            )
-        except Exception as error:  # noqa: BLE001 - a play must not break a call
-            self.pipeline.went_wrong("PromptCache", "settle", error)
 
     def _how_it_ended(self) -> Outcome:
         if self.outcome is not None:

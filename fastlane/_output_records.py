@@ -17,7 +17,8 @@ StopReason = Literal["complete", "whitespace", "prose", "fence", "invalid", "sto
 """
 
 OutputVerdict = Literal["valid", "invalid", "truncated", "refused"]
-"""What became of a structured answer: valid for its schema; not; cut off at the limit of tokens; or the model refused."""
+"""What became of a structured answer: valid for its schema, not valid, cut off at the limit of tokens, or refused
+by the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,8 @@ class BoundedOutputRecord:
     ceiling_tokens: int | None = None
     headroom_tokens: int = 0
     """Tokens of the ceiling that are there for reasoning."""
+    ceiling_refused: bool = False
+    """The provider refused that field, and the call was sent again without it."""
     dropped_keywords: tuple[str, ...] = ()
     """Keywords of the schema that the provider refuses: not sent, and still enforced here."""
     notes: tuple[str, ...] = ()
@@ -58,8 +61,12 @@ class BoundedOutputRecord:
     """Tokens that short names on the wire saved in this answer, estimated; None without them."""
     stop_reason: StopReason | None = None
     """Why the stream was closed before its end; None where it was not."""
+    effort: str | None = None
+    """The reasoning effort that was asked for."""
+    visible_tokens: int | None = None
+    """Of the answer without its reasoning, estimated."""
     received_tokens: int | None = None
-    """Tokens of the answer that had come when it was stopped, estimated."""
+    """Tokens that had come when the stream was stopped, reasoning included, estimated; None where it was not."""
     tokens_not_generated: int | None = None
     """Tokens between those and the request's limit, which a model that runs on would have generated; None where the
     request has no limit."""

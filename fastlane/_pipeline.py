@@ -10,7 +10,7 @@ from inspect import iscoroutinefunction
 from typing import Any, Protocol
 
 from ._call import Call, CallRecord
-from ._exceptions import ConfigurationError, PlayError
+from ._exceptions import CallRefusedError, ConfigurationError, PlayError
 from .plays._base import Play, Stage, Watcher
 
 Hook = Callable[[CallRecord], Any]
@@ -93,6 +93,8 @@ class Pipeline:
         for play in self._planners:
             try:
                 call = _checked(play, call, play.plan(call))
+            except CallRefusedError:
+                raise  # which the play was asked for
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self.went_wrong(play, "plan", error)
         return call

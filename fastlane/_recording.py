@@ -5,12 +5,31 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ._call import CallRecord
+from ._call import CallRecord, Usage
 from ._timeline import Timeline
 
 if TYPE_CHECKING:
     from ._attempt_stamps import AttemptStamps
     from ._observation import Observation
+    from ._prompt_records import PromptCacheRecord
+    from .prefixes._account import PromptAccount
+
+
+def settled(call: Observation, prompt: PromptAccount) -> PromptCacheRecord | None:
+    """What came of what was expected of the provider's prompt cache."""
+    status = call.attempts[-1].status_code if call.attempts else None
+    if status in (400, 422):
+        prompt.refused_anyway()
+    try:
+        return prompt.settle(
+            Usage() if call.usage.estimated else call.usage,
+            answered=status is not None and status < 300,
+            now_ns=call.ended_ns,
+            provider_reason=call.answer.cache_reason,
+        )
+    except Exception as error:  # noqa: BLE001 - a play must not break a call
+        call.pipeline.went_wrong("PromptCache", "settle", error)
+        return None
 
 
 def record_of(call: Observation) -> CallRecord:
@@ -22,8 +41,8 @@ def record_of(call: Observation) -> CallRecord:
     if last is not None and (whole or call.is_done):
         answer_ended_ns = last.answer_ended_ns(call.ended_ns)
     if answer_ended_ns is None:
-        if call.is_done:
-            answer_ended_ns = call.answer.arrived_ns
+        if call.is_done or outcome == "stopped":
+            answer_ended_ns = call.answer.arrived_ns or None
         elif whole and last is not None:
             answer_ended_ns = last.ended_ns
     attempts = [attempt.record(following.started_ns) for attempt, following in pairwise(call.attempts)]
@@ -62,6 +81,7 @@ def record_of(call: Observation) -> CallRecord:
         encoding=call.sending.record(last) if call.sending is not None else None,
         prompt_cache=call.prompt_cache,
         curation=call.curation,
+        output=call.guard.record() if call.guard is not None else None,
         user_actions=call.action_path,
         transport=_carrier(call, last),
     )

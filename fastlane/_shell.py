@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import openai
+from openai._constants import RAW_RESPONSE_HEADER
 from openai._legacy_response import LegacyAPIResponse
 from openai._models import FinalRequestOptions
 from openai._response import BaseAPIResponse
+from openai._types import NotGiven
 
 from ._body import watch_body
 from ._call import Call, Encode, Form
@@ -21,6 +23,9 @@ from ._pipeline import Pipeline
 from ._request import Requests
 from .plays._base import Stage
 from .transport._phases import FALLBACK_TRACE, PHASES
+
+if TYPE_CHECKING:
+    from .outputs._plan import OutputPlan
 
 # Endpoints whose JSON bodies plays may rewrite. Embeddings and uploads carry mappings too, which are not prompts.
 PLANNED_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
@@ -104,9 +109,12 @@ class Shell:
             facts=_facts_of(observation.origin) if self.pipeline.needs_facts else None,
             issued_ns=observation.started_ns,
             placements=observation.placements,
+            unread=isinstance(options.headers, Mapping) and options.headers.get(RAW_RESPONSE_HEADER) == "stream",
         )
         planned = self.pipeline.plan(call)
         observation.watchers = self.pipeline.watchers(planned)
+        if planned.output is not None:
+            self._guard(observation, planned.output, parses=not isinstance(options.post_parser, NotGiven))
         observation.changes = planned.changes
         observation.curation = planned.curation
         if planned.prompt is not None:
@@ -128,6 +136,15 @@ class Shell:
             changed["headers"] = {**added, **given}
         # Never the caller's own options: a retry, a test or the caller may look at them again.
         return changed_options(options, changed) if changed else options
+
+    @staticmethod
+    def _guard(observation: Observation, plan: OutputPlan, *, parses: bool) -> None:
+        from .outputs._guard import Guard
+        from .outputs._stream_watch import StreamWatch
+
+        observation.guard = Guard(plan, observation.pipeline.went_wrong, parses=parses)
+        if observation.stream:
+            observation.watchers = (*observation.watchers, StreamWatch(observation.guard))
 
     @staticmethod
     def without_refused(

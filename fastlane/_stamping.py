@@ -11,7 +11,8 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-from ._calls import AsyncCalls, Calls
+from ._async_calls import AsyncCalls
+from ._calls import Calls
 from ._clock import now_ns
 from ._context import Issued, issued, restore
 from ._quick_build import Quick, quick

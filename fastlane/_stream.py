@@ -37,7 +37,8 @@ def _observing_sync(stream_cls: Any) -> Any:
             if observation is None:
                 return super().__stream__()  # type: ignore[no-any-return]
             way = fast_way(self, stream_cls, observation)
-            return events(observation, self.response, way, super().__stream__() if way is None else None)
+            source = super().__stream__() if way is None else None
+            return events(observation, self.response, way, source, self._cast_to)
 
     return ObservedStream
 
@@ -49,6 +50,7 @@ def _observing_async(stream_cls: Any) -> Any:
             if observation is None:
                 return super().__stream__()  # type: ignore[no-any-return]
             way = fast_way(self, stream_cls, observation)
-            return async_events(observation, self.response, way, super().__stream__() if way is None else None)
+            source = super().__stream__() if way is None else None
+            return async_events(observation, self.response, way, source, self._cast_to)
 
     return ObservedAsyncStream

@@ -102,6 +102,7 @@ def usage_of(usage: Any, cached_path: Sequence[str] = ()) -> Usage:
         cached_tokens=cached,
         cache_write_tokens=_detail(usage, _INPUT_DETAILS, "cache_write_tokens"),
         reasoning_tokens=_detail(usage, ("completion_tokens_details", "output_tokens_details"), "reasoning_tokens"),
+        estimated=_read(usage, "estimated") is True,
     )
 
 

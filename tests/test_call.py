@@ -174,6 +174,7 @@ def test_the_json_of_a_record_holds_its_metrics_and_its_stamps() -> None:
         "cache_write_tokens": None,
         "output_tokens": 3,
         "reasoning_tokens": None,
+        "estimated": False,
     }
 
 

@@ -1,9 +1,10 @@
 """The playbook: one module per play, none knows another."""
 
 from ._base import Play as Play, Stage as Stage, Watcher as Watcher
+from .bounded_output import BoundedOutput as BoundedOutput
 from .connection import Connection as Connection
 from .curation import Curation as Curation
 from .encoding import Encoding as Encoding
 from .prompt_cache import PromptCache as PromptCache
 
-__all__ = ["Connection", "Curation", "Encoding", "Play", "PromptCache", "Stage", "Watcher"]
+__all__ = ["BoundedOutput", "Connection", "Curation", "Encoding", "Play", "PromptCache", "Stage", "Watcher"]

@@ -1,0 +1,172 @@
+"""The calls of an asynchronous client: see `_calls`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import openai
+
+from ._answers import UNDECODED, decode, open_stream
+from ._body import watch_body
+from ._call_options import post_options
+from ._calls import ASYNC_AROUND, THE_LONG_WAY, CommonCalls, is_plain_post
+from ._context import current_observation, restore
+from ._own_methods import OwnMethods
+from ._send import async_send, layers_to_pass
+from ._shell import Shell
+from ._stream import observing
+
+if TYPE_CHECKING:
+    from ._call import Form
+    from ._observation import Observation
+
+_POST = OwnMethods(("post",), openai.AsyncOpenAI, openai._base_client.AsyncAPIClient)
+
+
+class AsyncCalls(CommonCalls):
+    """The calls of an asynchronous client."""
+
+    async def post(self, path: str, **arguments: Any) -> Any:
+        if not self._passes_nobody_by() or not _POST.are_own or not is_plain_post(arguments):
+            return await super().post(path, **arguments)  # type: ignore[misc]
+        options = post_options(path, arguments["body"], arguments.get("options", {}))
+        stream, stream_cls = arguments.get("stream", False), arguments.get("stream_cls")
+        return await self.request(arguments["cast_to"], options, stream=stream, stream_cls=stream_cls)
+
+    async def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
+        shell = self._fastlane
+        if shell is None:
+            return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
+        observation = shell.begin(self._base_url, options, stream=stream)  # type: ignore[attr-defined]
+        token = current_observation.set(observation)
+        try:
+            options = shell.plan(observation, options, self._custom_headers)  # type: ignore[attr-defined]
+            if stream and stream_cls is not None:
+                stream_cls = observing(stream_cls)
+            if observation.guard is None:
+                result = await self._run(observation, cast_to, stream, stream_cls, options)
+            else:
+                from ._guarding import async_guarded
+
+                run = partial(self._run, observation, cast_to, stream, stream_cls)
+                result = await async_guarded(observation, options, run, observation.guard)
+        except BaseException as error:
+            observation.failed(error)
+            observation.finish()
+            raise
+        finally:
+            restore(current_observation, token)
+        shell.returned(observation, result)
+        return result
+
+    async def _run(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:
+        """The result of a planned call: by a first attempt that succeeds, or by openai's own loop."""
+        result = await self._first_attempt(observation, cast_to, options, stream=stream, stream_cls=stream_cls)
+        if result is THE_LONG_WAY:
+            try:
+                result = await super().request(  # type: ignore[misc]
+                    cast_to, options, stream=stream, stream_cls=stream_cls
+                )
+            except openai.APIStatusError as error:
+                options = Shell.without_refused(observation, options, error)
+                if options is None:
+                    raise
+                result = THE_LONG_WAY
+        if result is THE_LONG_WAY:
+            result = await super().request(  # type: ignore[misc]
+                cast_to, options, stream=stream, stream_cls=stream_cls
+            )
+        return result
+
+    async def _first_attempt(
+        self, observation: Observation, cast_to: Any, options: Any, *, stream: bool, stream_cls: Any
+    ) -> Any:
+        """See `Calls._first_attempt`."""
+        request = None
+        if ASYNC_AROUND.are_own:
+            request = self._fastlane.requests.first(self, options, observation)  # type: ignore[union-attr]
+        if request is None:
+            return THE_LONG_WAY
+        try:
+            response = await self._send_request(request, stream=stream)
+        except Exception as error:  # noqa: BLE001 - raised again where openai's loop sends its first attempt
+            observation.attempted(request, None, error)
+            return THE_LONG_WAY
+        if not 200 <= response.status_code < 300:
+            observation.attempted(request, response, None)
+            return THE_LONG_WAY
+        return await self._process_response(
+            cast_to=cast_to, options=options, response=response, stream=stream, stream_cls=stream_cls, retries_taken=0
+        )
+
+    async def _send_request(self, request: Any, *, stream: bool, **kwargs: Any) -> Any:
+        observation = current_observation.get()
+        if observation is None:
+            return await super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
+        if observation.first_attempt is not None:
+            return observation.take_first_attempt()
+        guard = None if stream else observation.guard
+        unread = stream or (guard is not None and guard.collects)
+        if observation.sending is None:
+            response = await self._attempt(observation, request, stream=unread, **kwargs)
+        else:
+            from .encoding import async_run
+
+            probing = {**kwargs, "stream": True, "follow_redirects": False}
+            response = await async_run(
+                observation.sending,
+                request,
+                self._client,  # type: ignore[attr-defined]
+                lambda step: self._attempt(
+                    observation, step.request, stream=unread, form=step.form, plain=step.kind == "plain", **kwargs
+                ),
+                partial(super()._send_request, **probing),  # type: ignore[misc]
+            )
+        if guard is not None:
+            from ._collecting import async_collected
+
+            return await async_collected(guard, observation, response)
+        if stream and not response.is_closed and response.status_code < 400:
+            watch_body(response, observation, asynchronous=True)
+        return response
+
+    async def _attempt(
+        self,
+        observation: Observation,
+        request: Any,
+        *,
+        stream: bool,
+        form: Form = "json",
+        plain: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """See `Calls._attempt`."""
+        Shell.attach(observation, request, asynchronous=True, form=form, plain=plain)
+        try:
+            layers = None
+            if ASYNC_AROUND.are_own and self._passes_nobody_by():
+                layers = layers_to_pass(self, self._client, request, kwargs)  # type: ignore[attr-defined]
+            if layers is None:
+                response = await super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
+            else:
+                response = await async_send(layers, self._client, request, stream=stream)  # type: ignore[attr-defined]
+        except BaseException as error:
+            observation.attempt_failed(error)
+            raise
+        observation.attempt_answered(response)
+        return response
+
+    async def _process_response(
+        self, *, cast_to: Any, options: Any, response: Any, stream: bool, stream_cls: Any, **more: Any
+    ) -> Any:
+        if current_observation.get() is not None and ASYNC_AROUND.are_own and self._passes_nobody_by():
+            if stream:
+                result = open_stream(cast_to, self, stream_cls, options, response)
+            else:
+                result = decode(self, cast_to, options, response)
+            if result is not UNDECODED:
+                return result
+        return await super()._process_response(  # type: ignore[misc]
+            cast_to=cast_to, options=options, response=response, stream=stream, stream_cls=stream_cls, **more
+        )

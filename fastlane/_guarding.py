@@ -1,0 +1,107 @@
+"""Hand out an answer that is as it was to be, or ask again: the only module that repeats a call of its own accord."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import openai
+
+from ._call_options import changed_options
+
+if TYPE_CHECKING:
+    from ._observation import Observation
+    from .outputs._guard import Guard
+
+
+class _AskAgain(Exception):  # noqa: N818  (no error of anybody's)
+    """The answer is not handed out: `options` are those of the call that asks again."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+
+def _tries(guard: Guard) -> dict[str, Any]:
+    """What tenacity is to keep to. How many answers there may be, the guard knows as well, and says so by an error."""
+    from tenacity import retry_if_exception_type, stop_after_attempt
+
+    return {
+        "retry": retry_if_exception_type(_AskAgain),
+        "stop": stop_after_attempt(guard.plan.repairs + 1),
+        "reraise": True,
+    }
+
+
+def guarded(observation: Observation, options: Any, run: Callable[[Any], Any], guard: Guard) -> Any:
+    """The result of a call, asked for again while its answer is not valid and repairs are left.
+
+    Raises InvalidOutputError if none of the answers was valid, and whatever a call raises.
+    """
+    if not guard.plan.repairs:
+        return _outcome(observation, guard, options, *_answer(run, options))
+    from tenacity import Retrying
+
+    for attempt in Retrying(**_tries(guard)):
+        with attempt:
+            return _outcome(observation, guard, options, *_answer(run, options))
+        options = _options_after(attempt, options)
+    raise AssertionError("tenacity raises what it does not repeat")
+
+
+async def async_guarded(
+    observation: Observation, options: Any, run: Callable[[Any], Awaitable[Any]], guard: Guard
+) -> Any:
+    """See `guarded`."""
+    if not guard.plan.repairs:
+        return _outcome(observation, guard, options, *await _async_answer(run, options))
+    from tenacity import Retrying
+
+    # Between two of them nobody waits, so that the synchronous form serves any event loop.
+    for attempt in Retrying(**_tries(guard)):
+        with attempt:
+            return _outcome(observation, guard, options, *await _async_answer(run, options))
+        options = _options_after(attempt, options)
+    raise AssertionError("tenacity raises what it does not repeat")
+
+
+def _answer(run: Callable[[Any], Any], options: Any) -> tuple[Any, Exception | None]:
+    try:
+        return run(options), None
+    except Exception as error:  # noqa: BLE001 - looked at, and raised again if it is not about the answer
+        return None, error
+
+
+async def _async_answer(run: Callable[[Any], Awaitable[Any]], options: Any) -> tuple[Any, Exception | None]:
+    try:
+        return await run(options), None
+    except Exception as error:  # noqa: BLE001 - looked at, and raised again if it is not about the answer
+        return None, error
+
+
+def _outcome(observation: Observation, guard: Guard, options: Any, result: Any, error: Exception | None) -> Any:
+    """The result, if it is to be handed out. Raises the error, or `_AskAgain`."""
+    try:
+        is_truncated = isinstance(error, openai.LengthFinishReasonError)
+        if error is not None and isinstance(error, openai.OpenAIError) and not is_truncated:
+            raise error
+        body = None
+        if not observation.stream:
+            body = guard.next_body(options.json_data, error, is_truncated=is_truncated)
+        if body is None:
+            if error is not None:
+                raise error
+            return result
+        body = {name: value for name, value in body.items() if name not in observation.refused}
+        guard.begin()
+        observation.asking_again()
+        raise _AskAgain(changed_options(options, {"json_data": body}))
+    finally:
+        # Its traceback leads here, and would keep it until a garbage collection.
+        del error
+
+
+def _options_after(attempt: Any, options: Any) -> Any:
+    """The options of the call that asks again; any other error tenacity raises by itself."""
+    error = attempt.retry_state.outcome.exception()
+    return error.options if isinstance(error, _AskAgain) else options

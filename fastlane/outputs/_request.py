@@ -1,0 +1,130 @@
+"""Read out of a request what form its answer is to have, and where in its body that is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ._plan import Tool
+from ._references import Schema
+
+CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
+
+
+class Wanted(NamedTuple):
+    """The form of an answer's content."""
+
+    is_json: bool
+    name: str | None = None
+    schema: Mapping[str, Any] | None = None
+    strict: bool = False
+
+
+FREE_TEXT = Wanted(is_json=False)
+_ANY_JSON = Wanted(is_json=True)
+
+
+def wanted_of(body: Mapping[str, Any], endpoint: str) -> Wanted:
+    """Return what form the body asks for; `FREE_TEXT` where it asks for none."""
+    if endpoint == CHAT:
+        form = body.get("response_format")
+        described = form.get("json_schema") if isinstance(form, Mapping) else None
+    elif endpoint == RESPONSES:
+        text = body.get("text")
+        form = described = text.get("format") if isinstance(text, Mapping) else None
+    else:
+        return FREE_TEXT
+    if not isinstance(form, Mapping):
+        return FREE_TEXT
+    if form.get("type") == "json_object":
+        return _ANY_JSON
+    if form.get("type") != "json_schema" or not isinstance(described, Mapping):
+        return FREE_TEXT
+    name, schema = described.get("name"), described.get("schema")
+    return Wanted(
+        is_json=True,
+        name=name if isinstance(name, str) else None,
+        schema=schema if isinstance(schema, Mapping) else None,
+        strict=described.get("strict") is True,
+    )
+
+
+def with_schema(body: Mapping[str, Any], endpoint: str, schema: Mapping[str, Any], *, name: str) -> dict[str, Any]:
+    """Return the fields of the body that ask for a schema, with this one in the place of the one there, or of none."""
+    if endpoint == CHAT:
+        form = body.get("response_format")
+        described = form["json_schema"] if isinstance(form, Mapping) and "json_schema" in form else None
+        inner = {**described, "schema": schema} if described is not None else _described(name, schema)
+        return {"response_format": {"type": "json_schema", "json_schema": inner}}
+    text = body.get("text")
+    text = dict(text) if isinstance(text, Mapping) else {}
+    form = text.get("format")
+    form = form if isinstance(form, Mapping) and form.get("type") == "json_schema" else _described(name, schema)
+    return {"text": {**text, "format": {**form, "type": "json_schema", "schema": schema}}}
+
+
+def _described(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "schema": schema, "strict": True}
+
+
+def tools_of(body: Mapping[str, Any], endpoint: str) -> dict[str, Tool]:
+    """Return the functions that the model may call, by name."""
+    listed = body.get("tools")
+    found: dict[str, Tool] = {}
+    for tool in listed if isinstance(listed, list) else ():
+        if not isinstance(tool, Mapping) or tool.get("type") != "function":
+            continue
+        function = tool.get("function") if endpoint == CHAT else tool
+        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+            parameters: Any = function.get("parameters")
+            schema: Schema = parameters if isinstance(parameters, Mapping) else True
+            found[function["name"]] = Tool(schema=schema, strict=function.get("strict") is True)
+    return found
+
+
+def may_call_tools(body: Mapping[str, Any]) -> bool:
+    """Whether the model was given tools that it may call."""
+    return bool(body.get("tools")) and body.get("tool_choice") != "none"
+
+
+def only_tool(body: Mapping[str, Any], endpoint: str) -> str | None:
+    """Return the name of the function that the answer is one call of; None where it may be anything else."""
+    choice = body.get("tool_choice")
+    if (
+        not isinstance(choice, Mapping)
+        or choice.get("type") != "function"
+        or body.get("parallel_tool_calls") is not False
+    ):
+        return None
+    inner = choice.get("function") if endpoint == CHAT else choice
+    name = inner.get("name") if isinstance(inner, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def effort_in(body: Mapping[str, Any]) -> str | None:
+    """Return the reasoning effort that a body asks for."""
+    inner = body.get("reasoning")
+    effort = body.get("reasoning_effort", inner.get("effort") if isinstance(inner, Mapping) else None)
+    return effort if isinstance(effort, str) else None
+
+
+def with_effort(body: Mapping[str, Any], endpoint: str, effort: str) -> dict[str, Any]:
+    """Return the fields of the body that ask for a reasoning effort."""
+    if endpoint == CHAT:
+        return {"reasoning_effort": effort}
+    inner = body.get("reasoning")
+    return {"reasoning": {**(inner if isinstance(inner, Mapping) else {}), "effort": effort}}
+
+
+def verbosity_in(body: Mapping[str, Any]) -> Any:
+    """Return the verbosity that a body asks for; None where it asks for none."""
+    text = body.get("text")
+    return body.get("verbosity", text.get("verbosity") if isinstance(text, Mapping) else None)
+
+
+def with_verbosity(body: Mapping[str, Any], endpoint: str, verbosity: str) -> dict[str, Any]:
+    """Return the fields of the body that ask for a verbosity."""
+    if endpoint == CHAT:
+        return {"verbosity": verbosity}
+    text = body.get("text")
+    return {"text": {**(text if isinstance(text, Mapping) else {}), "verbosity": verbosity}}

@@ -1,0 +1,120 @@
+"""Check the settings of `BoundedOutput` where they are given."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from .._exceptions import ConfigurationError
+from ._planning import Settings
+
+if TYPE_CHECKING:
+    from ..plays.bounded_output import BoundedOutput
+
+
+def settings_of(play: BoundedOutput) -> Settings:
+    """Return the settings of a play. Raises ConfigurationError for what cannot work."""
+    schema, name = _schema(play.schema)
+    given: Any = play
+    if given.unbounded is not None and given.unbounded != "error":
+        _count("unbounded", given.unbounded, 'a whole number of tokens from 1, "error", or None to leave them alone')
+    if given.early_stop not in (True, False, "at_once") or isinstance(given.early_stop, int | float) is not isinstance(
+        given.early_stop, bool
+    ):
+        raise _wrong("early_stop", given.early_stop, 'True, False, or "at_once"')
+    for each in ("validate", "compact"):
+        if not isinstance(getattr(given, each), bool):
+            raise _wrong(each, getattr(given, each), "True or False")
+    for each in ("max_output_tokens", "repair_tokens"):
+        if getattr(given, each) is not None:
+            _count(each, getattr(given, each), "a whole number of tokens from 1, or None")
+    if given.reasoning_tokens is not None:
+        _count("reasoning_tokens", given.reasoning_tokens, "a whole number of tokens from 0, or None", least=0)
+    _count("repairs", given.repairs, "a whole number from 0 to 10", least=0, most=10)
+    temperature = given.repair_temperature
+    if temperature is not None and (
+        isinstance(temperature, bool)
+        or not isinstance(temperature, int | float)
+        or not math.isfinite(temperature)
+        or temperature < 0
+    ):
+        raise _wrong("repair_temperature", temperature, "a number from 0, or None")
+    if given.limits not in ("error", "note"):
+        raise _wrong("limits", given.limits, '"error" or "note"')
+    if given.stop_when is not None and not callable(given.stop_when):
+        raise _wrong("stop_when", given.stop_when, "a function of the text so far, or None")
+    for each in ("effort", "verbosity"):
+        value = getattr(given, each)
+        if value is not None and (not isinstance(value, str) or not value):
+            raise _wrong(each, value, 'one of the words that the provider takes, such as "low", or None')
+    if given.repairs and not given.validate:
+        raise ConfigurationError(
+            "BoundedOutput(repairs=...) repairs what is not valid, and validate=False asks for no such check: leave "
+            "one of them out"
+        )
+    return Settings(
+        schema=schema,
+        name=name,
+        unbounded=given.unbounded,
+        max_output_tokens=given.max_output_tokens,
+        reasoning_tokens=given.reasoning_tokens,
+        early_stop=bool(given.early_stop),
+        at_once=given.early_stop == "at_once",
+        stop=_stop(given.stop),
+        stop_when=given.stop_when,
+        validate=given.validate,
+        repairs=given.repairs,
+        repair_temperature=temperature,
+        repair_tokens=given.repair_tokens,
+        compact=given.compact,
+        limits=given.limits,
+        effort=given.effort,
+        verbosity=given.verbosity,
+    )
+
+
+def _schema(given: Any) -> tuple[Mapping[str, Any] | None, str]:
+    """The JSON schema of what was given, and its name."""
+    if given is None:
+        return None, "answer"
+    if isinstance(given, Mapping):
+        try:
+            orjson.dumps(given)
+        except TypeError as error:
+            raise _wrong("schema", given, f"a JSON schema, which is plain JSON ({error})") from error
+        title = given.get("title")
+        return given, _name(title if isinstance(title, str) else "")
+    if isinstance(given, type):
+        from pydantic import PydanticUserError, TypeAdapter
+
+        try:
+            return TypeAdapter(given).json_schema(), _name(given.__name__)
+        except PydanticUserError as error:
+            raise _wrong("schema", given, "a class that pydantic has a JSON schema for") from error
+    raise _wrong("schema", given, "a class of pydantic's, a JSON schema, or None")
+
+
+def _name(given: str) -> str:
+    """A name that a request may give its schema: letters, digits, and no more than 64 of them."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", given).strip("_")[:64] or "answer"
+
+
+def _stop(given: Any) -> tuple[str, ...]:
+    listed = (given,) if isinstance(given, str) else given
+    if not isinstance(listed, Sequence) or not all(isinstance(one, str) and one for one in listed):
+        raise _wrong("stop", given, "a text, or a list of texts, none of them empty")
+    return tuple(listed)
+
+
+def _count(name: str, value: Any, expected: str, *, least: int = 1, most: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        raise _wrong(name, value, expected)
+
+
+def _wrong(name: str, value: Any, expected: str) -> ConfigurationError:
+    shown = type(value).__name__ if isinstance(value, Mapping) else f"{value!r:.60}"
+    return ConfigurationError(f"BoundedOutput({name}=...) takes {expected}, got {shown}")

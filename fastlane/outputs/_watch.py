@@ -1,0 +1,122 @@
+"""Look at an answer while it arrives, and say when its stream can be closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .._output_records import StopReason
+from ._deltas import Channel, Delta
+from ._json_progress import JsonProgress
+from ._nodes import compile_schema
+from ._plan import OutputPlan
+from ._text_progress import TextProgress
+
+# After these, nothing that a channel can still bring is wanted.
+_ENDED: frozenset[StopReason | None] = frozenset({
+    "whitespace", "prose", "fence", "invalid", "stop_sequence", "stop_when",
+})  # fmt: skip
+
+Progress = JsonProgress | TextProgress
+
+
+class Watch:
+    """Sans-IO: the watchers of one answer's texts. `reason` is set once the stream can be closed."""
+
+    __slots__ = ("_is_refused", "_plan", "_reasons", "_went_wrong", "contents", "reason", "reasoning", "tool_calls")
+
+    def __init__(self, plan: OutputPlan, went_wrong: Callable[[Exception], None]) -> None:
+        self._plan = plan
+        self._went_wrong = went_wrong
+        self._is_refused = False
+        self._reasons: dict[tuple[str, Channel], StopReason] = {}
+        self.contents: dict[Channel, Progress] = {}
+        self.tool_calls: dict[Channel, Progress] = {}
+        self.reasoning: list[str] = []
+        self.reason: StopReason | None = None
+
+    def feed(self, deltas: Iterable[Delta]) -> bool:
+        """Look at what one event has brought; True if the stream is to be closed now."""
+        for channel, kind, text, name in deltas:
+            if kind == "content":
+                progress = self.contents.get(channel)
+                if progress is None:
+                    progress = self.contents[channel] = self._content()
+            elif kind == "tool_call":
+                progress = self.tool_calls.get(channel)
+                if progress is None:
+                    progress = self.tool_calls[channel] = self._tool_call(name)
+            else:
+                if kind == "reasoning":
+                    self.reasoning.append(text)
+                else:
+                    self._is_refused = True
+                continue
+            try:
+                reason = progress.feed(text)
+            except Exception as error:  # noqa: BLE001 - what the application has given must not break a call
+                self._went_wrong(error)
+                self._replace(progress)
+                continue
+            if reason is not None and self._plan.early_stop:
+                self._noted(kind, channel, reason)
+        return self.reason is not None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the answer can no longer become valid, by place and rule; None while it can."""
+        watched = (*self.contents.values(), *self.tool_calls.values())
+        return next((one.problem for one in watched if one.problem is not None), None)
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts that have come, but reasoning."""
+        return [one.text for watched in (self.contents, self.tool_calls) for one in watched.values()]
+
+    def ends(self) -> tuple[dict[Channel, int], dict[Channel, int]]:
+        """Where the values in the contents end, and where they begin, in characters; only where that says something."""
+        ends = {channel: one.end for channel, one in self.contents.items() if one.end is not None}
+        starts = {
+            channel: one.start for channel, one in self.contents.items() if isinstance(one, JsonProgress) and one.start
+        }
+        return ends, starts
+
+    def _content(self) -> Progress:
+        plan = self._plan
+        if plan.is_json:
+            return JsonProgress(compile_schema(plan.watched_schema))
+        return TextProgress(plan.stop, plan.stop_when)
+
+    def _tool_call(self, name: str | None) -> Progress:
+        tool = self._plan.tools.get(name or "")
+        return JsonProgress(compile_schema(tool.schema if tool is not None and tool.strict else None))
+
+    def _replace(self, failed: Progress) -> None:
+        """Go on without what the application has given, as it raised."""
+        for channel, one in self.contents.items():
+            if one is failed:
+                plain = self.contents[channel] = TextProgress(self._plan.stop, None)
+                plain.feed(failed.text)
+
+    def _noted(self, kind: str, channel: Channel, reason: StopReason) -> None:
+        plan = self._plan
+        if reason == "invalid" and not plan.validates:
+            return
+        self._reasons[kind, channel] = reason
+        if self._is_refused:
+            return
+        if kind == "tool_call":
+            if reason in _ENDED or (reason == "complete" and plan.one_tool_call and plan.at_once):
+                self.reason = reason
+            return
+        reasons: list[Any] = [self._reasons.get(("content", one)) for one in self.contents]
+        if len(reasons) < plan.choices or None in reasons:
+            # One answer that cannot become valid is enough for all to be asked for again; the others wait.
+            if reason == "invalid":
+                self.reason = reason
+            return
+        ended = next((one for one in reasons if one in _ENDED), None)
+        if ended is not None:
+            self.reason = ended
+        elif plan.at_once and plan.content_is_all:
+            self.reason = "complete"

@@ -1,0 +1,298 @@
+"""A stream that was stopped ends in good order: openai's own helpers take it for a whole one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import openai
+import pydantic
+import pytest
+from openai._models import construct_type
+from openai.types import Completion
+from openai.types.chat import ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
+
+import fastlane
+from fastlane.emulator import Emulator
+from fastlane.outputs._assembly import Cut
+from fastlane.outputs._closing import Closing
+from tests.outputs.streams import (
+    CHAT,
+    COMPLETIONS,
+    RESPONSES,
+    TOOL,
+    assembled,
+    request,
+    streamed,
+)
+from tests.prepared_server import LIBRARY, Server
+
+MODELS: dict[str, Any] = {CHAT: ChatCompletionChunk, COMPLETIONS: Completion, RESPONSES: ResponseStreamEvent}
+USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7, "estimated": True}
+RESPONSE_USAGE = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7, "estimated": True}
+
+
+class Ticket(pydantic.BaseModel):
+    category: str
+    note: str
+
+
+TICKET = '{"category":"billing","note":"twice"}'
+
+
+def closed(endpoint: str, events: Iterable[dict[str, Any]], cut: Cut, **more: Any) -> list[dict[str, Any]]:
+    """The events that a reader gets: some that came, and those that end them."""
+    closing = Closing(endpoint, **more)
+    given = list(events)
+    for event in given:
+        closing.see(construct_type(type_=MODELS[endpoint], value=event))
+    return [*given, *closing.events(cut)]
+
+
+def serving(events: Iterable[dict[str, Any]]) -> openai.OpenAI:
+    """openai's own client, which is answered with these events."""
+    server = Server()
+    server.reads = [f"data: {json.dumps(event)}\n\n".encode() for event in events]
+    return openai.OpenAI(api_key="sk-test", base_url="http://127.0.0.1", http_client=LIBRARY.Client(transport=server))
+
+
+def chat_events(provider: Emulator, arguments: dict[str, Any], text: str, **asked: Any) -> list[dict[str, Any]]:
+    with fastlane.OpenAI(**arguments) as client:
+        headers = {"x-emulator-output-text": text, "x-emulator-reasoning-tokens": "2"}
+        return streamed(client, CHAT, **request(CHAT, extra_headers=headers, **asked))
+
+
+def response_events(provider: Emulator, arguments: dict[str, Any], text: str, **asked: Any) -> list[dict[str, Any]]:
+    with fastlane.OpenAI(**arguments) as client:
+        headers = {"x-emulator-output-text": text, "x-emulator-reasoning-tokens": "2"}
+        return streamed(client, RESPONSES, **request(RESPONSES, extra_headers=headers, **asked))
+
+
+def when_complete(endpoint: str, events: list[dict[str, Any]], kind: str, size: int) -> int:
+    """How many events it takes until so many characters of text have come."""
+    read = 0
+    for number, event in enumerate(events, 1):
+        read += sum(len(delta.text) for delta in assembled(endpoint, ()).take(event) if delta.kind == kind)
+        if read >= size:
+            return number
+    raise AssertionError("it never came")
+
+
+@pytest.mark.parametrize("include_usage", [False, True])
+def test_a_chat_stream_that_was_stopped_is_a_parsed_completion_for_openai_s_helper(
+    provider: Emulator, arguments: dict[str, Any], include_usage: bool
+) -> None:
+    options = {"stream_options": {"include_usage": True}} if include_usage else {}
+    events = chat_events(provider, arguments, TICKET + " And so on.", **options)
+    kept = events[: when_complete(CHAT, events, "content", len(TICKET))]
+    # The piece with the last brace may have brought more; the reader of the stream is given what belongs to the value.
+    surplus = sum(len(delta.text) for event in kept for delta in deltas(event) if delta.kind == "content") - len(TICKET)
+    content = kept[-1]["choices"][0]["delta"]["content"]
+    kept[-1]["choices"][0]["delta"]["content"] = content[: len(content) - surplus]
+    cut = Cut(ends={(0,): len(TICKET)}, usage=USAGE)
+    with serving(closed(CHAT, kept, cut, include_usage=include_usage)) as client:
+        ask: Any = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
+        with client.chat.completions.stream(response_format=Ticket, **ask) as stream:
+            kinds = [event.type for event in stream]
+            found = stream.get_final_completion()
+    assert found.choices[0].message.parsed == Ticket(category="billing", note="twice")
+    assert found.choices[0].finish_reason == "stop"
+    assert kinds.count("content.done") == 1
+    assert (found.usage is not None) is include_usage
+    if found.usage is not None:
+        assert found.usage.completion_tokens == 4
+        assert found.usage.to_dict()["estimated"] is True
+
+
+def deltas(event: dict[str, Any]) -> Any:
+    return assembled(CHAT, ()).take(event)
+
+
+def test_a_call_of_a_tool_that_was_stopped_is_a_parsed_call_for_openai_s_helper(
+    provider: Emulator, arguments: dict[str, Any]
+) -> None:
+    tool: Any = openai.pydantic_function_tool(Ticket, name="file_ticket")
+    with fastlane.OpenAI(**arguments) as client:
+        events = streamed(client, CHAT, **request(CHAT, tools=[tool], tool_choice="required"))
+    whole = assembled(CHAT, events).body()
+    calling = [event for event in events if event["choices"][0]["finish_reason"] is None]
+    end = whole["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"].rindex("}") + 1
+    with serving(closed(CHAT, calling, Cut(ends={(0, 0): end}))) as client_of_events:
+        ask: Any = {"model": "m", "messages": [{"role": "user", "content": "?"}], "tools": [tool]}
+        with client_of_events.chat.completions.stream(**ask) as stream:
+            kinds = [event.type for event in stream]
+            found = stream.get_final_completion()
+    call = (found.choices[0].message.tool_calls or [])[0]
+    assert isinstance(call.function.parsed_arguments, Ticket)
+    assert found.choices[0].finish_reason == "tool_calls"
+    assert kinds.count("tool_calls.function.arguments.done") == 1
+
+
+@pytest.mark.parametrize("reasons", [False, True])
+def test_a_response_that_was_stopped_is_a_parsed_response_for_openai_s_helper(
+    provider: Emulator, arguments: dict[str, Any], reasons: bool
+) -> None:
+    events = response_events(provider, arguments, TICKET + " And so on.")
+    if not reasons:
+        with fastlane.OpenAI(**arguments) as client:
+            headers = {"x-emulator-output-text": TICKET + " And so on."}
+            events = streamed(client, RESPONSES, **request(RESPONSES, extra_headers=headers))
+    kept = events[: when_complete(RESPONSES, events, "content", len(TICKET))]
+    channel = (1 if reasons else 0, 0)
+    sent = closed(RESPONSES, kept, Cut(ends={channel: len(TICKET)}, usage=RESPONSE_USAGE))
+    with serving(sent) as stock, stock.responses.stream(model="m", input="?", text_format=Ticket) as stream:
+        kinds = [event.type for event in stream]
+        found = stream.get_final_response()
+    assert found.output_parsed == Ticket(category="billing", note="twice")
+    assert found.status == "completed"
+    assert found.usage is not None
+    assert found.usage.to_dict()["estimated"] is True
+    assert kinds[-4:] == [
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
+
+
+def test_a_response_that_calls_a_tool_and_was_stopped_is_a_parsed_call_for_openai_s_helper(
+    provider: Emulator, arguments: dict[str, Any]
+) -> None:
+    tool: Any = {"type": "function", **TOOL, "strict": True}
+    with fastlane.OpenAI(**arguments) as client:
+        events = streamed(client, RESPONSES, **request(RESPONSES, tools=[tool], tool_choice="required"))
+    calling = [event for event in events if not event["type"].endswith((".done", ".completed"))]
+    sent = closed(RESPONSES, calling, Cut(ends={}, usage=RESPONSE_USAGE))
+    with serving(sent) as stock, stock.responses.stream(model="m", input="?", tools=[tool]) as stream:
+        found = stream.get_final_response()
+    (call,) = found.output
+    assert call.type == "function_call"
+    assert call.parsed_arguments == json.loads(call.arguments)
+    # What we wrote to the end of it is what the provider wrote, apart from the usage.
+    theirs = events[len(calling) :]
+    ours = sent[len(calling) :]
+    ours[-1]["response"]["usage"] = theirs[-1]["response"]["usage"]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("way", [{}, {"extra_headers": {"x-emulator-reasoning-tokens": "5"}}])
+def test_closing_events_of_a_response_are_those_of_the_provider(
+    provider: Emulator, arguments: dict[str, Any], way: dict[str, Any]
+) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        events = streamed(client, RESPONSES, **request(RESPONSES, **way))
+    last = max(number for number, event in enumerate(events) if event["type"] == "response.output_text.delta")
+    sent = closed(RESPONSES, events[: last + 1], Cut(usage=events[-1]["response"]["usage"]))
+    assert sent == events
+
+
+@pytest.mark.parametrize("asked", [{}, {"n": 3}])
+def test_closing_chunks_of_a_completion_are_those_of_the_provider(
+    provider: Emulator, arguments: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        options = {"stream_options": {"include_usage": True}}
+        events = streamed(client, CHAT, **request(CHAT, **options, **asked))
+    begun = [event for event in events if event["choices"] and not event["choices"][0]["finish_reason"]]
+    assert closed(CHAT, begun, Cut(usage=events[-1]["usage"]), include_usage=True) == events
+
+
+def test_a_legacy_completion_is_ended_too(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        events = streamed(client, COMPLETIONS, **request(COMPLETIONS, n=2, max_tokens=1_000))
+    begun = [event for event in events if not event["choices"][0]["finish_reason"]]
+    assert closed(COMPLETIONS, begun, Cut()) == events
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
+def test_a_stream_that_has_ended_by_itself_or_not_begun_is_ended_by_nothing(
+    provider: Emulator, arguments: dict[str, Any], endpoint: str
+) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        events = streamed(client, endpoint, **request(endpoint))
+    assert closed(endpoint, events, Cut()) == events
+    assert closed(endpoint, [], Cut()) == []
+
+
+def test_an_answer_whose_usage_is_missing_alone_gets_its_usage(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        events = streamed(client, CHAT, **request(CHAT))
+    sent = closed(CHAT, events, Cut(usage=USAGE), include_usage=True)
+    assert sent[:-1] == events
+    assert sent[-1]["choices"] == []
+    assert sent[-1]["usage"] == USAGE
+
+
+def test_every_kind_of_unfinished_item_is_ended() -> None:
+    base = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": [], "status": "in_progress"}
+    at: dict[str, Any] = {"item_id": "i", "output_index": 0}
+    items = [
+        {"id": "i", "type": "reasoning", "summary": [], "status": "in_progress"},
+        {"id": "i1", "type": "custom_tool_call", "call_id": "c", "name": "f", "input": ""},
+        {"id": "i2", "type": "message", "role": "assistant", "content": [], "status": "in_progress"},
+        {"id": "i3", "type": "web_search_call", "status": "in_progress", "action": {"type": "search", "query": "?"}},
+    ]
+    added: list[dict[str, Any]] = [
+        {"type": "response.output_item.added", "output_index": index, "item": item} for index, item in enumerate(items)
+    ]
+    summary, refusal = {"type": "summary_text", "text": ""}, {"type": "refusal", "refusal": ""}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": base},
+        *added,
+        {"type": "response.reasoning_summary_part.added", "part": summary, "summary_index": 0, **at},
+        {"type": "response.reasoning_summary_text.delta", "delta": "Hm.", "summary_index": 0, **at},
+        {"type": "response.custom_tool_call_input.delta", "delta": "go", "item_id": "i1", "output_index": 1},
+        {
+            "type": "response.content_part.added",
+            "part": refusal,
+            "item_id": "i2",
+            "output_index": 2,
+            "content_index": 0,
+        },
+        {"type": "response.refusal.delta", "delta": "No.", "item_id": "i2", "output_index": 2, "content_index": 0},
+    ]
+    events = [{**event, "sequence_number": number} for number, event in enumerate(events)]
+    ours = closed(RESPONSES, events, Cut())[len(events) :]
+    assert [event["type"].removeprefix("response.") for event in ours] == [
+        "reasoning_summary_text.done",
+        "reasoning_summary_part.done",
+        "output_item.done",
+        "custom_tool_call_input.done",
+        "output_item.done",
+        "refusal.done",
+        "content_part.done",
+        "output_item.done",
+        "output_item.done",
+        "completed",
+    ]
+    response = ours[-1]["response"]
+    assert [event["item"] for event in ours if event["type"] == "response.output_item.done"] == response["output"]
+    assert response["output"][0]["summary"][0]["text"] == "Hm."
+    assert response["output"][1]["input"] == "go"
+    assert response["output"][2]["content"] == [{"type": "refusal", "refusal": "No."}]
+    with serving([*events, *ours]) as client, client.responses.stream(model="m", input="?") as stream:
+        assert stream.get_final_response().status == "completed"
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, RESPONSES])
+def test_a_stream_stopped_at_any_event_is_whole_for_openai_s_helper(
+    provider: Emulator, arguments: dict[str, Any], endpoint: str
+) -> None:
+    events = (chat_events if endpoint == CHAT else response_events)(provider, arguments, TICKET)
+    for kept in range(1, len(events)):
+        expected = assembled(endpoint, events[:kept]).body(Cut(usage=RESPONSE_USAGE))
+        with serving(closed(endpoint, events[:kept], Cut(usage=RESPONSE_USAGE))) as client:
+            if endpoint == CHAT:
+                ask: Any = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
+                with client.chat.completions.stream(**ask) as chat:
+                    (choice,) = chat.get_final_completion().choices
+                assert choice.finish_reason == "stop"
+                assert choice.message.content == expected["choices"][0]["message"]["content"]
+            else:
+                with client.responses.stream(model="m", input="?") as stream:
+                    found = stream.get_final_response()
+                assert found.status == "completed"
+                assert found.output_text == construct_type(type_=Response, value=expected).output_text  # type: ignore[attr-defined]

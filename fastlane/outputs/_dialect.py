@@ -34,10 +34,11 @@ def wire_schema(schema: Mapping[str, Any], structured: Structured | None, *, str
     not, unless facts say that the provider goes by the schema anyway. `schema` is never changed.
 
     Every answer that is valid for what goes out but for the dropped keywords is valid for the schema, so that these are
-    to be enforced by whoever reads the answer. A property that is optional is made required where the provider takes no
-    others, and keeps its own schema: it comes back as null only where that allows null. It stays optional where no
-    answer would come to an end otherwise. What no wording of it makes acceptable is left as it is, and said: the
-    provider's own error is clearer than a schema that means something else.
+    to be enforced by whoever reads the answer; save that open objects in a oneOf may overlap, and closed ones not. A
+    property that is optional is made required where the provider takes no others, and keeps its own schema: it comes
+    back as null only where that allows null. It stays optional where no answer would come to an end otherwise. What no
+    wording of it makes acceptable is left as it is, and said: the provider's own error is clearer than a schema that
+    means something else.
 
     A second call with equal content takes microseconds. Schemas that are no JSON are written anew each time.
     """

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from openai._models import construct_type
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 import fastlane
-from fastlane.emulator import Emulator
-from tests.outputs.streams import CHAT, COMPLETIONS, RESPONSES, TOOL, assembled, request, streamed, whole, without_ids
+from fastlane.emulator import Dialect, Emulator, preset
+from fastlane.outputs._assembly import Cut, assembly_of, deltas_of
+from fastlane.outputs._deltas import Delta
+from tests.outputs.streams import (
+    CHAT,
+    COMPLETIONS,
+    RESPONSES,
+    TOOL,
+    assembled,
+    body,
+    request,
+    streamed,
+    whole,
+    without_ids,
+)
 
 USAGE = {"stream_options": {"include_usage": True}}
 CHAT_TOOL = {
@@ -55,3 +72,373 @@ def test_a_whole_stream_comes_to_the_answer_that_is_not_streamed(
     assert found.finished
     assert found.error is None
     assert without_ids(found.body()) == without_ids(expected)
+
+
+@pytest.fixture(scope="module")
+def talkative_provider() -> Iterator[Emulator]:
+    """A provider that says more than others in its last chunk and in its usage."""
+    dialect = Dialect(timing=("time_info", "usage"), cached_tokens_path="usage.prompt_cache_hit_tokens")
+    with Emulator(model=preset("instant"), seed=0, dialect=dialect) as provider:
+        yield provider
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
+@pytest.mark.parametrize("usage", [True, False])
+def test_what_a_provider_says_beyond_the_standard_is_in_the_answer(
+    talkative_provider: Emulator, monkeypatch: pytest.MonkeyPatch, endpoint: str, usage: bool
+) -> None:
+    for name, value in talkative_provider.environment.items():
+        monkeypatch.setenv(name, value)
+    with fastlane.OpenAI(api_key="sk-test", base_url=talkative_provider.base_url) as client:
+        expected = whole(client, endpoint, **request(endpoint))
+        events = streamed(client, endpoint, **request(endpoint), **(USAGE if usage and endpoint != RESPONSES else {}))
+    found = body(endpoint, events)
+    if not usage and endpoint != RESPONSES:
+        del expected["usage"]
+    assert found.keys() == expected.keys()
+    assert found["time_info"].keys() == expected["time_info"].keys()
+    assert found.get("usage", {}).keys() == expected.get("usage", {}).keys()
+    timed = {"time_info": None, "usage": None}
+    assert without_ids(found | timed) == without_ids(expected | timed)
+
+
+@pytest.mark.parametrize("manner", ["whitespace", "prose", "second", "fence", "truncated"])
+@pytest.mark.parametrize("endpoint", [CHAT, RESPONSES])
+def test_answers_that_misbehave_are_put_together_as_they_are(
+    provider: Emulator, arguments: dict[str, Any], endpoint: str, manner: str
+) -> None:
+    schema = {"name": "t", "schema": TOOL["parameters"], "strict": True}
+    form = {"response_format": SCHEMA} if endpoint == CHAT else {"text": {"format": {"type": "json_schema", **schema}}}
+    most = {"max_completion_tokens" if endpoint == CHAT else "max_output_tokens": 40}
+    ask = request(endpoint, **form, **most, extra_headers={"x-emulator-manner": manner})
+    with fastlane.OpenAI(**arguments) as client:
+        expected = whole(client, endpoint, **ask)
+        events = streamed(client, endpoint, **ask, **({} if endpoint == RESPONSES else USAGE))
+    assert without_ids(body(endpoint, events)) == without_ids(expected)
+
+
+def chunk(*choices: Any, **more: Any) -> dict[str, Any]:
+    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [*choices], **more}
+
+
+def piece(index: int = 0, finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"index": index, "delta": delta, "finish_reason": finish_reason}
+
+
+def message(*events: dict[str, Any], cut: Cut | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = body(CHAT, events, cut)["choices"][0]["message"]
+    return found
+
+
+def called(index: int | None, arguments: str, id_: str | None = None, name: str | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = {"function": {"arguments": arguments}}
+    if name is not None:
+        found["function"]["name"] = name
+    if id_ is not None:
+        found |= {"id": id_, "type": "function"}
+    return found if index is None else {"index": index, **found}
+
+
+def calls_in(*events: dict[str, Any]) -> list[tuple[str, str, str]]:
+    calls = message(*events)["tool_calls"]
+    return [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
+
+
+def test_a_role_that_comes_late_or_never_or_each_time_is_the_assistant_s() -> None:
+    late = [chunk(piece(content="Rh")), chunk(piece(role="assistant", content="ine"))]
+    never = [chunk(piece(content="Rhine"))]
+    each_time = [chunk(piece(role="assistant", content=text)) for text in ("Rh", "ine")]
+    for events in (late, never, each_time):
+        assert message(*events) == {"role": "assistant", "content": "Rhine"}
+
+
+def test_a_finish_reason_counts_on_a_chunk_of_its_own_and_with_the_last_text() -> None:
+    alone = [chunk(piece(content="Rhine")), chunk(piece(finish_reason="stop"))]
+    together = [chunk(piece(content="Rhine", finish_reason="stop"))]
+    assert body(CHAT, alone) == body(CHAT, together)
+    assert not assembled(CHAT, alone[:1]).finished
+    assert assembled(CHAT, together).finished
+
+
+def test_an_answer_is_not_finished_before_all_choices_are() -> None:
+    first = chunk(piece(content="a", finish_reason="stop"))
+    assert not assembled(CHAT, [first], choices=2).finished
+    assert not assembled(CHAT, [first, chunk(piece(1, content="b"))], choices=2).finished
+    assert assembled(CHAT, [first, chunk(piece(1, finish_reason="stop"))], choices=2).finished
+
+
+def test_calls_without_an_index_or_all_with_the_same_are_told_apart_by_their_ids() -> None:
+    expected = [("a", "f", '{"x":1}'), ("b", "g", "{}")]
+    for number in (None, 0):
+        one = [called(number, '{"x"', "a", "f")]
+        more = [called(number, ":1}")]
+        other = [called(number, "{}", "b", "g")]
+        assert calls_in(*(chunk(piece(tool_calls=calls)) for calls in (one, more, other))) == expected
+    whole_calls = [called(0, '{"x":1}', "a", "f"), called(0, "{}", "b", "g")]
+    assert calls_in(chunk(piece(tool_calls=whole_calls))) == expected
+
+
+def test_interleaved_calls_are_put_together_by_their_index() -> None:
+    events = [
+        chunk(piece(tool_calls=[called(0, "", "a", "f"), called(1, "", "b", "g")])),
+        chunk(piece(tool_calls=[called(1, "{")])),
+        chunk(piece(tool_calls=[called(0, '{"x":'), called(1, "}")])),
+        chunk(piece(tool_calls=[called(0, "1}")])),
+    ]
+    assert calls_in(*events) == [("a", "f", '{"x":1}'), ("b", "g", "{}")]
+    assembly = assembled(CHAT, events)
+    assert assembly.text((0, 0)) == '{"x":1}'
+    assert assembly.text((0, 1)) == "{}"
+
+
+def test_a_name_and_an_id_that_come_with_every_piece_are_one_name_and_id() -> None:
+    events = [chunk(piece(tool_calls=[called(0, text, "a", "f")])) for text in ("{", "}")]
+    assert calls_in(*events) == [("a", "f", "{}")]
+    assembly = assembled(CHAT, ())
+    assert [delta for event in events for delta in assembly.take(event)] == [
+        Delta((0, 0), "tool_call", "{", "f"),
+        Delta((0, 0), "tool_call", "}"),
+    ]
+
+
+def test_arguments_that_are_an_object_and_extra_fields_of_a_call_are_kept() -> None:
+    call = {"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    signed = chunk(piece(tool_calls=[{"index": 0, "extra_content": {"signature": "s"}}]))
+    assert message(chunk(piece(tool_calls=[call])), signed)["tool_calls"] == [
+        {name: value for name, value in call.items() if name != "index"} | {"extra_content": {"signature": "s"}}
+    ]
+
+
+def test_a_custom_tool_and_the_older_function_call_are_put_together() -> None:
+    first = {"index": 0, "id": "a", "type": "custom", "custom": {"name": "shell", "input": "l"}}
+    events = [chunk(piece(tool_calls=[first])), chunk(piece(tool_calls=[{"index": 0, "custom": {"input": "s"}}]))]
+    assert message(*events)["tool_calls"] == [{"id": "a", "type": "custom", "custom": {"name": "shell", "input": "ls"}}]
+    older = [
+        chunk(piece(function_call={"name": "f", "arguments": "{"})),
+        chunk(piece(function_call={"arguments": "}"})),
+    ]
+    assert message(*older)["function_call"] == {"name": "f", "arguments": "{}"}
+    assert message(*older, cut=Cut(ends={(0, -1): 1}))["function_call"]["arguments"] == "{"
+    assembly = assembled(CHAT, ())
+    assert [delta for event in older for delta in assembly.take(event)] == [
+        Delta((0, -1), "tool_call", "{", "f"),
+        Delta((0, -1), "tool_call", "}"),
+    ]
+    assert assembly.text((0, -1)) == "{}"
+
+
+def test_content_in_parts_becomes_parts_and_its_text_is_the_channel_s() -> None:
+    def thought(text: str) -> dict[str, Any]:
+        return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+
+    events = [
+        chunk(piece(role="assistant", content="")),
+        chunk(piece(content=[thought("Hm")])),
+        chunk(piece(content=[thought(", well.")])),
+        chunk(piece(content='{"a"')),
+        chunk(piece(content=[{"type": "text", "text": ":1}"}])),
+    ]
+    text = {"type": "text", "text": '{"a":1}'}
+    assert message(*events)["content"] == [thought("Hm, well."), text]
+    assert assembled(CHAT, events).text((0,)) == '{"a":1}'
+    assert message(*events, cut=Cut(ends={(0,): 4}))["content"] == [thought("Hm, well."), text | {"text": '{"a"'}]
+    assembly = assembled(CHAT, ())
+    assert [delta.kind for event in events for delta in assembly.take(event)] == [
+        "reasoning",
+        "reasoning",
+        "content",
+        "content",
+    ]
+
+
+def test_reasoning_in_details_of_a_provider_s_own_is_put_together_by_index() -> None:
+    def detail(text: str) -> dict[str, Any]:
+        return {"reasoning_details": [{"type": "reasoning.text", "text": text, "format": "f", "index": 0}]}
+
+    events = [chunk(piece(reasoning="H", **detail("H"))), chunk(piece(reasoning="m", **detail("m")))]
+    found = message(*events)
+    assert found["reasoning"] == "Hm"
+    assert found["reasoning_details"] == detail("Hm")["reasoning_details"]
+
+
+def test_annotations_and_audio_of_a_message_go_on() -> None:
+    note = {"type": "url_citation", "url_citation": {"url": "https://example.com"}}
+    events = [
+        chunk(piece(content="a", annotations=[note], audio={"id": "x", "transcript": "a"})),
+        chunk(piece(annotations=[note], audio={"transcript": "b", "expires_at": 7})),
+    ]
+    found = message(*events)
+    assert found["annotations"] == [note, note]
+    assert found["audio"] == {"id": "x", "transcript": "ab", "expires_at": 7}
+
+
+def test_a_refusal_is_put_together_and_its_channel_is_the_choice_s() -> None:
+    events = [chunk(piece(content=None, refusal=text)) for text in ("I can", "not.")]
+    assert message(*events)["refusal"] == "I cannot."
+    assert message(*events)["content"] is None
+    assert assembled(CHAT, events).text((0,)) == "I cannot."
+
+
+def test_fields_of_a_choice_that_nobody_knows_say_their_last_word_and_lists_go_on() -> None:
+    events = [
+        chunk({**piece(content="a"), "token_ids": [1], "stop_reason": None}, sources=["x"]),
+        chunk({**piece(content="b"), "token_ids": [2, 3]}, sources=["x", "y"]),
+        chunk({**piece(finish_reason="stop"), "stop_reason": "###", "token_ids": None}, sources=None),
+    ]
+    found = body(CHAT, events)
+    assert found["choices"][0]["token_ids"] == [1, 2, 3]
+    assert found["choices"][0]["stop_reason"] == "###"
+    assert found["sources"] == ["x", "y"]
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
+def test_an_error_in_a_stream_is_told(endpoint: str) -> None:
+    said = {"message": "overloaded", "type": "server_error", "code": "503"}
+    assert assembled(endpoint, []).error is None
+    assert assembled(endpoint, [{"error": said}]).error == said
+    assert assembled(endpoint, [{"error": "overloaded"}]).error == {"message": "overloaded"}
+    assert assembled(endpoint, [{"error": None, "choices": []}, {"error": {}}]).error is None
+
+
+def test_an_error_in_a_stream_stays_what_else_comes() -> None:
+    events = [chunk(piece(content="a")), chunk(piece(finish_reason="error"), error={"message": "x"}), chunk()]
+    assert assembled(CHAT, events).error == {"message": "x"}
+
+
+def test_an_error_event_and_a_failed_response_are_told() -> None:
+    said = {"type": "error", "code": "server_error", "message": "sorry", "param": None, "sequence_number": 3}
+    assert assembled(RESPONSES, [said]).error == {
+        "type": "error", "code": "server_error", "message": "sorry", "param": None,
+    }  # fmt: skip
+    failed = {"id": "r", "status": "failed", "error": {"code": "server_error", "message": "sorry"}, "output": []}
+    assembly = assembled(RESPONSES, [{"type": "response.failed", "response": failed}])
+    assert assembly.error == failed["error"]
+    assert assembly.finished
+    assert assembly.body() == failed | {"object": "response"}
+    assert assembled(RESPONSES, [{"type": "response.failed", "response": {"status": "failed"}}]).error is not None
+
+
+def test_an_incomplete_response_is_one() -> None:
+    response = {"id": "r", "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": []}
+    assembly = assembled(RESPONSES, [{"type": "response.incomplete", "response": response}])
+    assert assembly.finished
+    assert assembly.error is None
+    assert assembly.body()["incomplete_details"] == {"reason": "max_output_tokens"}
+
+
+@pytest.mark.parametrize("output", [None, []])
+def test_a_last_event_without_the_output_has_the_output_of_the_events_before(output: Any) -> None:
+    item = {"id": "i", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Rhine"}]}
+    events = [
+        {"type": "response.created", "response": {"id": "r", "model": "m", "status": "in_progress", "output": []}},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": {"id": "r", "status": "completed", "output": output}},
+    ]
+    expected = {"id": "r", "model": "m", "status": "completed", "object": "response", "output": [item]}
+    assert body(RESPONSES, events) == expected
+
+
+def test_text_that_comes_only_at_the_end_of_its_part_is_a_delta() -> None:
+    at = {"item_id": "i", "output_index": 0, "content_index": 0}
+    done = {"type": "response.output_text.done", "text": "Rhine", **at}
+    assembly = assembled(RESPONSES, [])
+    assert assembly.take(done) == (Delta((0, 0), "content", "Rhine"),)
+    assert assembly.take(done) == ()
+    assert assembly.text((0, 0)) == "Rhine"
+
+
+def test_an_endpoint_whose_streams_are_unknown_has_no_assembly() -> None:
+    assert assembly_of("/embeddings") is None
+    assert deltas_of(None, "/embeddings") == ()
+
+
+FENCE = len("```json ")
+FENCED = '```json {"category": "billing", "note": "\\u00e9"} ```'
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
+def test_an_answer_can_be_cut_at_every_position(provider: Emulator, arguments: dict[str, Any], endpoint: str) -> None:
+    ask = request(endpoint, extra_headers={"x-emulator-output-text": FENCED})
+    if endpoint == COMPLETIONS:
+        ask["max_tokens"] = 1_000
+    with fastlane.OpenAI(**arguments) as client:
+        expected = whole(client, endpoint, **ask)
+        events = streamed(client, endpoint, **ask)
+    text = assembled(endpoint, events).text((0, 0) if endpoint == RESPONSES else (0,))
+    assert text == FENCED
+    channel = (0, 0) if endpoint == RESPONSES else (0,)
+    for end in range(len(text) + 2):
+        for start in (0, FENCE):
+            wanted = with_text(endpoint, expected, text[start:end]) | {"usage": {"estimated": True}}
+            cut = Cut(ends={channel: end}, starts={channel: start}, usage={"estimated": True})
+            # From as many events as brought the text (four open a response), and from the whole stream.
+            needed = next(n for n in range(len(events) + 1) if size(endpoint, events[:n]) >= min(end, len(text)))
+            for kept in (events[: max(needed, 4)], events):
+                assert without_ids(body(endpoint, kept, cut)) == without_ids(wanted)
+
+
+def size(endpoint: str, events: list[dict[str, Any]]) -> int:
+    return len(assembled(endpoint, events).text((0, 0) if endpoint == RESPONSES else (0,)))
+
+
+def with_text(endpoint: str, answer: dict[str, Any], text: str) -> dict[str, Any]:
+    answer = copy.deepcopy(answer)
+    if endpoint == CHAT:
+        answer["choices"][0]["message"]["content"] = text
+    elif endpoint == COMPLETIONS:
+        answer["choices"][0]["text"] = text
+    else:
+        answer["output"][0]["content"][0]["text"] = text
+    return answer
+
+
+def test_several_texts_are_cut_each_for_itself() -> None:
+    events = [
+        chunk(piece(content="abc"), piece(1, content="defg")),
+        chunk(piece(1, tool_calls=[called(0, "{} and", "a", "f"), called(1, "{", "b", "g")])),
+    ]
+    cut = Cut(ends={(0,): 2, (1, 0): 2}, starts={(1,): 1})
+    first, second = body(CHAT, events, cut)["choices"]
+    assert first["message"]["content"] == "ab"
+    assert first["finish_reason"] == "stop"
+    assert second["message"]["content"] == "efg"
+    assert second["finish_reason"] == "tool_calls"
+    assert [call["function"]["arguments"] for call in second["message"]["tool_calls"]] == ["{}", "{"]
+
+
+def test_a_cut_answer_that_ran_to_its_limit_has_stopped_and_one_that_was_filtered_was_filtered() -> None:
+    def reason(finish: str, cut: Cut | None) -> Any:
+        return body(CHAT, [chunk(piece(content="{}  ", finish_reason=finish))], cut)["choices"][0]["finish_reason"]
+
+    assert reason("length", None) == "length"
+    assert reason("length", Cut(ends={(0,): 2})) == "stop"
+    assert reason("length", Cut()) == "length"
+    assert reason("content_filter", Cut(ends={(0,): 2})) == "content_filter"
+
+
+def test_tokens_that_are_parts_of_a_character_are_cut_with_it() -> None:
+    def token(text: str, *numbers: int) -> dict[str, Any]:
+        return {"token": text, "bytes": [*numbers], "logprob": -0.1, "top_logprobs": []}
+
+    tokens = [token("{", 123), token("\\xc3", 0xC3), token("\\xa9", 0xA9), token("}", 125), token(" x", 32, 120)]
+    event = chunk({**piece(content="{é} x"), "logprobs": {"content": tokens, "refusal": None}})
+    for end, kept in ((1, tokens[:1]), (2, tokens[:3]), (3, tokens[:4]), (4, tokens)):
+        (choice,) = body(CHAT, [event], Cut(ends={(0,): end}))["choices"]
+        assert choice["logprobs"]["content"] == kept
+
+
+def test_what_is_put_together_is_typed_as_the_answer_is() -> None:
+    events = [chunk(piece(content="Rhine", finish_reason="stop"), usage={"prompt_tokens": 1, "completion_tokens": 1})]
+    found = construct_type(type_=ChatCompletion, value=body(CHAT, events))
+    assert isinstance(found, ChatCompletion)
+    assert found.choices[0].message.content == "Rhine"
+    typed: Any = construct_type(type_=ChatCompletionChunk, value=events[0])
+    assert deltas_of(typed, CHAT) == (Delta((0,), "content", "Rhine"),)
+
+
+def test_a_body_is_a_new_one_each_time() -> None:
+    assembly = assembled(CHAT, [chunk(piece(content="a"), usage={"total_tokens": 1})])
+    first = assembly.body()
+    first["usage"]["total_tokens"] = 9
+    first["choices"][0]["message"]["content"] = "b"
+    assert assembly.body() == body(CHAT, [chunk(piece(content="a"), usage={"total_tokens": 1})])

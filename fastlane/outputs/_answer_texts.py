@@ -135,7 +135,7 @@ def estimated_usage(endpoint: str, *, input_tokens: int, output_tokens: int) -> 
         "total_tokens": input_tokens + output_tokens,
     }
     if endpoint == "/responses":
-        usage["input_tokens_details"] = {"cached_tokens": 0}
+        usage["input_tokens_details"] = {"cached_tokens": 0, "cache_write_tokens": 0}
         usage["output_tokens_details"] = {"reasoning_tokens": 0}
     usage["estimated"] = True
     return usage
@@ -200,14 +200,14 @@ def _responses(body: Mapping[str, Any]) -> Iterator[AnswerText]:
             texts = list(_message(item, at, status))
         yield from texts
         # What is neither text nor thought does something of its own: a call of a tool of the provider's.
-        silent = silent and not texts and kind in {"message", "reasoning"}
+        silent = silent and not texts and kind in ("message", "reasoning")
     if silent:
         yield AnswerText("content", "", (len(output), 0), status)
 
 
 def _message(item: Mapping[str, Any], at: int, status: str | None) -> Iterator[AnswerText]:
     # What a model says on the way to its answer is not in the form that was asked of the answer.
-    if item.get("phase") not in {None, "final_answer"}:
+    if item.get("phase") not in (None, "final_answer"):
         return
     content = item.get("content")
     parts = [{"type": "output_text", "text": content}] if isinstance(content, str) else content

@@ -32,8 +32,9 @@ Validator = Callable[[str], Problem | None]
 # An answer may break a rule at each of many thousand items. The first say what kind of mistake it is.
 _MOST_ERRORS = 100
 
-# Values, where other keywords hold schemas.
+# Keywords that hold values, and those that hold schemas by name, where all others hold schemas.
 _VALUES = frozenset(("const", "enum", "default", "examples"))
+_BY_NAME = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"))
 
 
 def validator(schema: Schema) -> Validator:
@@ -109,13 +110,17 @@ def _draft(schema: Any) -> Any:
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every object in a schema that is not a mere value."""
+    """Every schema inside of a schema that is an object."""
     waiting = [schema]
     while waiting:
         at = waiting.pop()
         if isinstance(at, dict):
             yield at
-            waiting.extend(value for keyword, value in at.items() if keyword not in _VALUES or isinstance(value, dict))
+            for keyword, value in at.items():
+                if keyword in _BY_NAME and isinstance(value, dict):
+                    waiting.extend(value.values())
+                elif keyword not in _VALUES:
+                    waiting.append(value)
         elif isinstance(at, list):
             waiting.extend(at)
 

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from openai.types import Completion, CompletionUsage
+from openai.types.responses import ResponseUsage
+
+from fastlane.outputs._answer_texts import AnswerText, answer_texts, estimated_usage, verdict_of
+
+CHAT, COMPLETIONS, RESPONSES = "/chat/completions", "/completions", "/responses"
+
+
+def chat(*messages: dict[str, Any], finish_reason: str | None = "stop") -> dict[str, Any]:
+    choices = [
+        {"index": index, "message": message, "finish_reason": finish_reason} for index, message in enumerate(messages)
+    ]
+    return {"id": "chatcmpl-1", "choices": choices}
+
+
+def call(name: str, arguments: str, call_id: str = "call_1") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def responses(*output: dict[str, Any], status: str = "completed", **fields: Any) -> dict[str, Any]:
+    return {"id": "resp_1", "status": status, "output": list(output), **fields}
+
+
+def message(*parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": list(parts), **fields}
+
+
+def output_text(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": []}
+
+
+# Texts
+
+
+def test_the_content_of_every_choice_is_a_text() -> None:
+    answer = chat({"content": "a"}, {"content": "b"})
+
+    assert answer_texts(answer, CHAT) == [
+        AnswerText("content", "a", (0,), "stop"),
+        AnswerText("content", "b", (1,), "stop"),
+    ]
+
+
+def test_a_choice_is_known_by_its_own_index() -> None:
+    answer = chat({"content": "a"}, {"content": "b"})
+    answer["choices"].reverse()
+
+    assert [text.where for text in answer_texts(answer, CHAT)] == [(1,), (0,)]
+
+
+def test_calls_of_tools_come_with_their_names_and_ids() -> None:
+    custom = {"id": "call_2", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}
+    answer = chat({"content": None, "tool_calls": [call("search", "{}"), custom]}, finish_reason="tool_calls")
+
+    assert answer_texts(answer, CHAT) == [
+        AnswerText("tool_call", "{}", (0, 0), "tool_calls", "search", "call_1"),
+        AnswerText("tool_call", "select 1", (0, 1), "tool_calls", "sql", "call_2", "custom"),
+    ]
+
+
+def test_the_older_form_of_a_call_is_known() -> None:
+    answer = chat({"content": None, "function_call": {"name": "search", "arguments": "{}"}})
+
+    assert answer_texts(answer, CHAT) == [AnswerText("tool_call", "{}", (0, 0), "stop", "search", None, "older")]
+
+
+def test_a_refusal_is_no_content() -> None:
+    assert answer_texts(chat({"content": None, "refusal": "No."}), CHAT) == [AnswerText("refusal", "No.", (0,), "stop")]
+
+
+def test_an_answer_that_says_nothing_has_an_empty_content() -> None:
+    assert answer_texts(chat({"content": None}), CHAT) == [AnswerText("content", "", (0,), "stop")]
+    assert [text.text for text in answer_texts(responses(), RESPONSES)] == [""]
+    assert [text.text for text in answer_texts(responses({"type": "reasoning", "summary": []}), RESPONSES)] == [""]
+
+
+def test_an_answer_in_parts_is_one_text() -> None:
+    parts = [{"type": "thinking", "thinking": [{"text": "hm"}]}, {"type": "text", "text": '{"a"'}, {"text": ": 1}"}]
+
+    assert answer_texts(chat({"content": parts}), CHAT)[0].text == '{"a": 1}'
+
+
+def test_completions_have_texts_alone() -> None:
+    answer = {"choices": [{"index": 0, "text": "a", "finish_reason": "length"}]}
+
+    assert answer_texts(answer, COMPLETIONS) == [AnswerText("content", "a", (0,), "length")]
+
+
+def test_responses_have_texts_calls_and_refusals_by_their_places() -> None:
+    answer = responses(
+        {"type": "reasoning", "summary": []},
+        message(output_text("a"), {"type": "refusal", "refusal": "No."}),
+        {"type": "function_call", "name": "search", "call_id": "call_1", "arguments": "{}"},
+        {"type": "custom_tool_call", "name": "sql", "call_id": "call_2", "input": "select 1"},
+    )
+
+    assert answer_texts(answer, RESPONSES) == [
+        AnswerText("content", "a", (1, 0), "completed"),
+        AnswerText("refusal", "No.", (1, 1), "completed"),
+        AnswerText("tool_call", "{}", (2,), "completed", "search", "call_1"),
+        AnswerText("tool_call", "select 1", (3,), "completed", "sql", "call_2", "custom"),
+    ]
+
+
+def test_what_is_said_on_the_way_to_the_answer_is_no_answer() -> None:
+    answer = responses(
+        message(output_text("Let me see."), phase="commentary"), message(output_text("{}"), phase="final_answer")
+    )
+
+    assert [text.text for text in answer_texts(answer, RESPONSES)] == ["{}"]
+
+
+def test_a_call_of_the_providers_own_tool_is_no_empty_answer() -> None:
+    assert answer_texts(responses({"type": "web_search_call", "id": "ws_1"}), RESPONSES) == []
+
+
+# Other texts in their places
+
+WHOLE: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, chat({"content": "a", "tool_calls": [call("f", "b"), call("g", "c")]}, {"content": "d"})),
+    (CHAT, chat({"refusal": "a", "function_call": {"name": "f", "arguments": "b"}})),
+    (CHAT, chat({"tool_calls": [{"id": "1", "type": "custom", "custom": {"name": "f", "input": "a"}}]})),
+    (COMPLETIONS, {"choices": [{"index": 1, "text": "a"}, {"index": 0, "text": "b"}]}),
+    (RESPONSES, responses(message(output_text("a"), output_text("b")), {"type": "function_call", "arguments": "c"})),
+    (RESPONSES, responses({"type": "custom_tool_call", "input": "a"}, message({"type": "refusal", "refusal": "b"}))),
+    (RESPONSES, responses({"type": "message", "content": "a"})),
+]
+
+
+@pytest.mark.parametrize(("endpoint", "body"), WHOLE)
+def test_a_text_is_put_in_the_place_of_the_one_that_was_read(endpoint: str, body: dict[str, Any]) -> None:
+    before = copy.deepcopy(body)
+    texts = answer_texts(body, endpoint)
+    assert texts
+
+    for number, text in enumerate(texts):
+        changed = answer_texts(text.replaced(body, "other"), endpoint)
+
+        assert changed == [*texts[:number], text._replace(text="other"), *texts[number + 1 :]]
+        assert text.replaced(body, text.text) == before
+    assert body == before
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "expected"),
+    [
+        (CHAT, chat({"content": "{}"}), None),
+        (CHAT, chat({"content": '{"a'}, finish_reason="length"), "truncated"),
+        (CHAT, chat({"content": '{"a'}, finish_reason="MAX_TOKENS"), "truncated"),
+        (CHAT, chat({"content": ""}, finish_reason="content_filter"), "refused"),
+        (CHAT, chat({"content": None, "refusal": "No."}), "refused"),
+        (CHAT, chat({"content": "{}"}, {"content": None, "refusal": "No."}), "refused"),
+        (CHAT, chat({"content": "{}"}, finish_reason=None), None),
+        (COMPLETIONS, {"choices": [{"text": "a", "finish_reason": "length"}]}, "truncated"),
+        (RESPONSES, responses(message(output_text("{}"))), None),
+        (RESPONSES, responses(message({"type": "refusal", "refusal": "No."})), "refused"),
+        (RESPONSES, responses(status="incomplete", incomplete_details={"reason": "max_output_tokens"}), "truncated"),
+        (RESPONSES, responses(status="incomplete", incomplete_details={"reason": "content_filter"}), "refused"),
+        (RESPONSES, responses(status="incomplete", incomplete_details=None), "truncated"),
+        (RESPONSES, responses(status="failed"), None),
+    ],
+)
+def test_a_truncated_answer_is_told_apart_from_one_that_is_refused(
+    endpoint: str, body: dict[str, Any], expected: str | None
+) -> None:
+    assert verdict_of(body, endpoint) == expected
+
+
+def test_one_choice_is_judged_by_itself() -> None:
+    body = chat({"content": "{}"}, {"content": None, "refusal": "No."})
+
+    assert [verdict_of(body, CHAT, choice=choice) for choice in (0, 1)] == [None, "refused"]
+
+
+# Whatever comes
+
+NAMES = [
+    "choices",
+    "index",
+    "message",
+    "content",
+    "refusal",
+    "tool_calls",
+    "function",
+    "custom",
+    "name",
+    "arguments",
+    "input",
+    "function_call",
+    "output",
+    "type",
+    "text",
+    "status",
+    "finish_reason",
+    "incomplete_details",
+    "reason",
+    "phase",
+    "call_id",
+    "id",
+]
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(ODD, st.sampled_from([CHAT, COMPLETIONS, RESPONSES, "/embeddings"]))
+@settings(max_examples=300, deadline=None)
+def test_no_shape_of_an_answer_is_an_error(body: Any, endpoint: str) -> None:
+    texts = answer_texts(body, endpoint)
+
+    assert all(type(text.text) is str and text.where for text in texts)
+    assert verdict_of(body, endpoint) in {None, "truncated", "refused"}
+    for text in texts:
+        if text.text:
+            assert text.replaced(body, text.text)
+
+
+@given(st.sampled_from(WHOLE), st.data())
+@settings(max_examples=300, deadline=None)
+def test_no_odd_member_of_an_answer_is_an_error(whole: tuple[str, dict[str, Any]], data: st.DataObject) -> None:
+    endpoint, body = whole[0], copy.deepcopy(whole[1])
+    at: Any = body
+    while True:
+        steps = list(at) if isinstance(at, dict) else list(range(len(at)))
+        step = data.draw(st.sampled_from(steps))
+        if not (isinstance(at[step], dict | list) and at[step]) or data.draw(st.integers(0, 3)) == 0:
+            break
+        at = at[step]
+    at[step] = data.draw(ODD)
+
+    for text in answer_texts(body, endpoint):
+        assert type(text.text) is str
+        if text.text:
+            assert text in answer_texts(text.replaced(body, text.text), endpoint)
+    assert verdict_of(body, endpoint) in {None, "truncated", "refused"}
+
+
+# Usage
+
+
+def test_an_estimated_usage_is_in_the_endpoints_own_names_and_says_so() -> None:
+    assert estimated_usage(CHAT, input_tokens=7, output_tokens=3) == {
+        "prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10, "estimated": True,
+    }  # fmt: skip
+    usage = ResponseUsage.model_validate(estimated_usage(RESPONSES, input_tokens=7, output_tokens=3))
+    assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (7, 3, 10)
+    assert (
+        CompletionUsage.model_validate(estimated_usage(COMPLETIONS, input_tokens=-1, output_tokens=3)).total_tokens == 3
+    )
+
+
+def test_openais_own_types_carry_the_mark() -> None:
+    body = {"id": "1", "choices": [], "created": 0, "model": "m", "object": "text_completion"}
+    usage = estimated_usage(COMPLETIONS, input_tokens=7, output_tokens=3)
+
+    read = Completion.model_validate({**body, "usage": usage}).usage
+
+    assert read is not None
+    assert read.model_extra == {"estimated": True}

@@ -12,10 +12,11 @@ MODEL = "prepared"
 
 
 def _encoded(data: dict[str, Any]) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode()
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _event(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+def event_of(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+    """One event of a streamed chat completion."""
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
     chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": MODEL, "choices": [choice]}
     return b"data: " + _encoded(chunk) + b"\n\n"
@@ -38,9 +39,9 @@ ANSWER = _encoded(
 def stream_of(chunks: int) -> tuple[bytes, ...]:
     """The reads of a streamed answer: one event each, a role and a finish around the content."""
     return (
-        _event({"role": "assistant", "content": ""}),
-        *(_event({"content": f" word{number % 10}"}) for number in range(chunks)),
-        _event({}, "stop") + b"data: [DONE]\n\n",
+        event_of({"role": "assistant", "content": ""}),
+        *(event_of({"content": f" word{number % 10}"}) for number in range(chunks)),
+        event_of({}, "stop") + b"data: [DONE]\n\n",
     )
 
 

@@ -1,0 +1,323 @@
+"""The talk's fourth play as a table: a ticket's category and confidence as prose, as JSON, and as bounded JSON.
+
+Two emulated models with the times of a published report (gpt-4.1-nano, text generation): one is well-behaved; one is
+talkative, and goes wrong in as many of its answers as the conditions say. In the first two rows the prompt alone says
+what the answer is to look like, in all others the request has a schema: with the stock client over HTTP/2, with ours
+and `Connection()`, which is the baseline, and with `BoundedOutput` as a whole and each of its parts alone. The parts
+are told apart by settings, and the stop from the ceiling by a play of this benchmark's that takes the ceiling out
+again. Applications read what they can: of prose the one category that is named, of JSON all from the first brace to
+the last, of an answer that was cut off what came. They ask again, once, where that fails. All rows ask about the same
+tickets; equal draws give equal delays and equal habits. Inside: from the application's first call to a result that it
+can use, or to its last failure, over 40 ms. Outside: opening the connections. Tokens are the provider's own count, all
+calls for one ticket together. A failure is a first answer that could not be used; lost is a ticket without any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, NamedTuple
+
+import openai
+import pydantic
+from rich.console import Console
+from rich.table import Table
+
+import fastlane
+from benchmarks._provider import MODEL, providers
+from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._structured import CATEGORIES, OUTPUT_LIMIT, Ticket, by_tag, known, ticket
+from benchmarks._transport import percentile, stock_async, wishes
+from fastlane._clock import now_ns
+from fastlane.emulator import Emulator, RequestLog, preset
+
+_ROUND_TRIP_TIME_S = 0.04
+_AT_A_TIME = 12
+_TRIES = 2
+_MODELS: Mapping[str, str] = {
+    "talkative": "talkative,fence;share=0.1,whitespace;share=0.15,prose;share=0.1;tokens=80,"
+    "wrong_enum;share=0.05,truncated;share=0.02",
+    "well_behaved": "exact",
+}
+# Where only words bind it, a talkative model weighs another category, or calls one by a name of its own.
+_WEIGHS, _RENAMES = 0.3, 0.1
+_PROSE = "Name the category and your confidence in percent."
+_JSON = 'Answer with a JSON object: {"category": "' + " | ".join(CATEGORIES) + '", "confidence": 0.0 to 1.0}.'
+
+_Ask = Callable[[int, int], Awaitable[Ticket | None]]
+"""Ask about a ticket, for the n-th time; None where the answer cannot be read."""
+
+
+class _Outcome(NamedTuple):
+    taken_ms: float
+    failures: int
+    """Answers that could not be read."""
+    usable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _WithoutCeiling(fastlane.Play):
+    """Takes out the ceiling that the play before it has set, so that what remains is seen alone."""
+
+    def plan(self, call: fastlane.Call) -> fastlane.Call:
+        """Put the application's own limit back."""
+        return replace(call, body={**call.body, "max_completion_tokens": OUTPUT_LIMIT})
+
+
+def _parts() -> dict[str, list[fastlane.Play]]:
+    """Each part of the play alone, then all of it."""
+    return {
+        "ceiling": [fastlane.BoundedOutput(early_stop=False)],
+        "early_stop": [fastlane.BoundedOutput(), _WithoutCeiling()],
+        "repair": [fastlane.BoundedOutput(early_stop=False, repairs=_TRIES - 1), _WithoutCeiling()],
+        "all": [fastlane.BoundedOutput(repairs=_TRIES - 1)],
+    }
+
+
+def _wanted(row: str, model: str, number: int, attempt: int) -> dict[str, Any]:
+    # Another attempt is another sample.
+    draw = number + 1_000_003 * attempt
+    asked = wishes(tag=f"{model}/{row}:{number}", draw=draw, manner=_MODELS[model])
+    messages = ticket(number)
+    if row in ("prose", "json"):
+        messages[0] = {"role": "system", "content": f"{messages[0]['content']} {_PROSE if row == 'prose' else _JSON}"}
+        asked |= wishes(output_text=_said(row, model, draw))
+    return {
+        "model": MODEL,
+        "messages": messages,
+        "max_completion_tokens": OUTPUT_LIMIT,
+        "extra_headers": asked,
+    }
+
+
+def _said(row: str, model: str, draw: int) -> str:
+    """What the model answers where no schema binds it; the manner of its model is the emulator's affair."""
+    random = Random(draw)
+    category, other = random.sample(CATEGORIES, 2)
+    percent, weighs, renames = random.randint(51, 99), random.random(), random.random()
+    if model != "talkative":
+        weighs = renames = 1.0
+    if renames < _RENAMES:
+        category = {"billing": "payments"}.get(category, f"{category}-related")
+    if row == "json":
+        return f'{{"category": "{category}", "confidence": {percent / 100}}}'
+    if model != "talkative":
+        return f"The category is {category}, with a confidence of {percent} percent."
+    doubt = f" One could also argue for {other}, and I have weighed that." if weighs < _WEIGHS else ""
+    return (
+        f"After carefully considering the details, I believe the most likely category would be {category}.{doubt} "
+        f"All things considered, my confidence in this is about {percent} percent. Let me know if you need more."
+    )
+
+
+# As applications read what they get
+
+
+def _read_prose(text: str) -> Ticket | None:
+    named = {category for category in CATEGORIES if re.search(rf"\b{category}\b(?!-)", text)}
+    percent = re.findall(r"(\d+) percent", text)
+    if len(named) != 1 or len(percent) != 1:
+        return None
+    return Ticket(category=named.pop(), confidence=int(percent[0]) / 100)  # type: ignore[arg-type]
+
+
+def _read_json(text: str) -> Ticket | None:
+    try:
+        return Ticket.model_validate_json(text[text.find("{") : text.rfind("}") + 1])
+    except pydantic.ValidationError:
+        return None
+
+
+def _in_words(client: openai.AsyncOpenAI, row: str, model: str) -> _Ask:
+    read = _read_prose if row == "prose" else _read_json
+
+    async def ask(number: int, attempt: int) -> Ticket | None:
+        completion = await client.chat.completions.create(**_wanted(row, model, number, attempt))
+        return read(completion.choices[0].message.content or "")
+
+    return ask
+
+
+def _by_schema(client: openai.AsyncOpenAI, row: str, model: str) -> _Ask:
+    async def ask(number: int, attempt: int) -> Ticket | None:
+        try:
+            completion = await client.chat.completions.parse(
+                **_wanted(row, model, number, attempt), response_format=Ticket
+            )
+        except openai.LengthFinishReasonError as error:
+            return _read_json(error.completion.choices[0].message.content or "")
+        except (fastlane.InvalidOutputError, pydantic.ValidationError):
+            return None
+        return completion.choices[0].message.parsed
+
+    return ask
+
+
+async def _outcome(ask: _Ask, number: int) -> _Outcome:
+    started = now_ns()
+    for attempt in range(_TRIES):
+        if await ask(number, attempt) is not None:
+            return _Outcome((now_ns() - started) / 1e6, attempt, True)
+    return _Outcome((now_ns() - started) / 1e6, _TRIES, False)
+
+
+async def _tickets(rows: Mapping[str, _Ask], count: int) -> dict[str, list[_Outcome]]:
+    """All rows of one ticket at once; several tickets at a time."""
+    outcomes: dict[str, dict[int, _Outcome]] = {row: {} for row in rows}
+    at_once = asyncio.Semaphore(_AT_A_TIME)
+
+    async def one(row: str, number: int) -> None:
+        outcomes[row][number] = await _outcome(rows[row], number)
+
+    async def all_rows(number: int) -> None:
+        async with at_once:
+            await asyncio.gather(*(one(row, number) for row in rows))
+
+    await asyncio.gather(*map(all_rows, range(count)))
+    return {row: [found[number] for number in range(count)] for row, found in outcomes.items()}
+
+
+async def _run(emulator: Emulator, count: int) -> dict[str, dict[str, list[_Outcome]]]:
+    """Every row on each model."""
+    own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
+    connection = fastlane.Connection(idle_s=430.0)
+    async with (
+        stock_async(emulator.base_url, "stock") as theirs,
+        fastlane.AsyncOpenAI(**own, plays=[connection]) as alone,
+    ):
+        parts: dict[str, openai.AsyncOpenAI] = {
+            part: alone.with_plays(connection, *plays) for part, plays in _parts().items()
+        }
+        for client in (theirs, alone, *parts.values()):
+            await client.models.list()
+
+        def rows(model: str) -> dict[str, _Ask]:
+            return {
+                "prose": _in_words(alone, "prose", model),
+                "json": _in_words(alone, "json", model),
+                "stock": _by_schema(theirs, "stock", model),
+                "schema": _by_schema(alone, "schema", model),
+                **{part: _by_schema(client, part, model) for part, client in parts.items()},
+            }
+
+        outcomes = await asyncio.gather(*(_tickets(rows(model), count) for model in _MODELS))
+    return dict(zip(_MODELS, outcomes, strict=True))
+
+
+# What is told of it
+
+
+def _row(outcomes: Sequence[_Outcome], requests: Sequence[Sequence[RequestLog]]) -> dict[str, Figure]:
+    taken = [outcome.taken_ms for outcome in outcomes]
+    # What the play repairs by itself is a failure too: the answer was paid for.
+    failures = sum(len(tries) > 1 or not outcome.usable for tries, outcome in zip(requests, outcomes, strict=True))
+    return {
+        "e2e_p50_ms": percentile(taken, 0.5),
+        "e2e_p95_ms": percentile(taken, 0.95),
+        "e2e_p99_ms": percentile(taken, 0.99),
+        "e2e_mean_ms": sum(taken) / len(taken),
+        "tokens_per_ticket": sum(one.output_tokens for tries in requests for one in tries) / len(outcomes),
+        "parse_failures": failures,
+        "lost": sum(not outcome.usable for outcome in outcomes),
+    }
+
+
+_SHOWN = {
+    "prose": "prose",
+    "json": "JSON",
+    "stock": "bounded, stock",
+    "schema": "bounded JSON",
+    "ceiling": "+ ceiling",
+    "early_stop": "+ early stop",
+    "repair": "+ repair",
+    "all": "+ all of it",
+}
+
+
+def _tell(rows: Mapping[str, Mapping[str, Mapping[str, Figure]]], count: int) -> None:
+    table = Table(
+        "answer", "p50", "p95", "p99", "tokens", "failures", "lost", title="04 Stop sooner", title_justify="left"
+    )
+    for model, found in rows.items():
+        table.add_section()
+        table.add_row(f"[bold]{model.replace('_', '-')}[/]")
+        for row, shown in _SHOWN.items():
+            figures = found[row]
+            table.add_row(
+                shown,
+                *(f"{figures[f'e2e_{name}_ms']:,.0f} ms" for name in ("p50", "p95", "p99")),
+                f"{figures['tokens_per_ticket']:,.0f}",
+                *(f"{100 * (figures[name] or 0) / count:.0f} %" for name in ("parse_failures", "lost")),
+            )
+    for column in table.columns[1:]:
+        column.justify = "right"
+    Console().print(table)
+
+
+def _saved_share(found: Mapping[str, Mapping[str, Figure]], part: str) -> float:
+    """How much of the mean time that the whole play saves is saved by one part alone."""
+    mean = {row: figures["e2e_mean_ms"] or 0.0 for row, figures in found.items()}
+    return (mean["schema"] - mean[part]) / (mean["schema"] - mean["all"])
+
+
+def measure(quick: bool) -> Report:
+    """Run all rows on both models at once."""
+    count = 24 if quick else 400
+    with (
+        providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S, model=preset("gpt-4.1-nano-generate")) as emulators,
+        known(emulators),
+    ):
+        outcomes = asyncio.run(_run(emulators[0], count))
+        sent = by_tag(emulators[0].log())
+    rows = {
+        model: {
+            row: _row(found, [sent[f"{model}/{row}:{number}"] for number in range(count)])
+            for row, found in by_row.items()
+        }
+        for model, by_row in outcomes.items()
+    }
+    _tell(rows, count)
+    figures: dict[str, Figure] = {
+        f"{model}_{row}_{name}": value
+        for model, found in rows.items()
+        for row, values in found.items()
+        for name, value in values.items()
+    }
+    talkative, well_behaved = rows["talkative"], rows["well_behaved"]
+    figures |= {f"talkative_{part}_saved_share": _saved_share(talkative, part) for part in _parts()}
+    for name in ("p50", "p95", "p99"):
+        figures[f"talkative_prose_to_all_{name}_ratio"] = _ratio(talkative, "prose", "all", f"e2e_{name}_ms")
+        figures[f"talkative_schema_to_all_{name}_ratio"] = _ratio(talkative, "schema", "all", f"e2e_{name}_ms")
+    figures["well_behaved_all_to_schema_p50_ratio"] = _ratio(well_behaved, "all", "schema", "e2e_p50_ms")
+    figures["tickets_per_row"] = count
+    return Report(
+        figures=figures,
+        reach=(
+            Reach(figure="talkative_schema_to_all_p95_ratio", op=">=", target=1.5),
+            Reach(figure="talkative_all_lost", op="==", target=0),
+            Reach(figure="well_behaved_all_to_schema_p50_ratio", op="<=", target=1.03),
+            Reach(figure="well_behaved_all_parse_failures", op="==", target=0),
+        ),
+        conditions={
+            "round_trip_time_ms": 1e3 * _ROUND_TRIP_TIME_S,
+            "provider": "preset gpt-4.1-nano-generate",
+            "talkative": _MODELS["talkative"],
+            "talkative_in_words": f"weighs another category in {_WEIGHS:.0%}, renames its own in {_RENAMES:.0%}",
+            "shares": "of this benchmark's own making",
+            "limit_tokens": OUTPUT_LIMIT,
+            "tries": _TRIES,
+            "at_a_time": f"{_AT_A_TIME} tickets of each model, each in all rows",
+            "tls": True,
+        },
+    )
+
+
+def _ratio(rows: Mapping[str, Mapping[str, Figure]], one: str, other: str, name: str) -> float:
+    return (rows[one][name] or 0) / (rows[other][name] or 1)
+
+
+if __name__ == "__main__":
+    main("bounded_ab", __doc__, measure)

@@ -193,14 +193,20 @@ class Habits:
 
 
 def asks_again(body: Mapping[str, Any]) -> bool:
-    """Whether the model has just spoken: the one before the last message is its own, or the one before the results."""
-    items = body.get("messages") or body.get("input")
-    if not isinstance(items, list):
-        return False
-    return any(
-        isinstance(item, dict) and (item.get("role") == "assistant" or item.get("type") == "function_call")
-        for item in items[-3:-1]
-    )
+    """Whether the model has just spoken: behind what it said last are results of tools and one message, at most."""
+    items: Any = body.get("messages") or body.get("input")
+    asked = False
+    for item in reversed(items if isinstance(items, list) else ()):
+        if not isinstance(item, Mapping):
+            return False
+        role, kind = item.get("role"), str(item.get("type", ""))
+        if role == "assistant" or kind.endswith("_call"):
+            return True
+        if role == "user" and not asked:
+            asked = True
+        elif role not in ("tool", "function") and not kind.endswith("_call_output"):
+            return False
+    return False
 
 
 def _everywhere(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:

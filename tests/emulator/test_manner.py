@@ -12,7 +12,7 @@ from fastlane._exceptions import ConfigurationError
 from fastlane.emulator import Emulator, ProviderModel
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._generation import Choice, generate
-from fastlane.emulator._manner import KINDS, Manner, parse_manners
+from fastlane.emulator._manner import KINDS, Manner, asks_again, parse_manners
 from fastlane.emulator._overrides import Overrides, read_overrides
 from fastlane.emulator._prompt import read_chat, read_responses
 from tests.emulator.requests import chat, content, events, stream
@@ -238,23 +238,38 @@ def test_one_that_asks_again_is_answered_exactly() -> None:
     assert not valid(text(said("wrong_enum", messages=AGAIN[:1])))
 
 
-def test_a_tools_result_asks_again_too() -> None:
-    called = [
-        {"role": "user", "content": "Sort this."},
-        {"role": "assistant", "content": None, "tool_calls": []},
-        {"role": "tool", "tool_call_id": "1", "content": "not valid"},
-    ]
-    items = [
-        {"role": "user", "content": "Sort this."},
-        {"type": "function_call", "call_id": "1", "name": "file", "arguments": "{"},
-        {"type": "function_call_output", "call_id": "1", "output": "not valid"},
-    ]
-    wish = read_overrides({"x-emulator-manner": "wrong_enum"})
-    form = {"format": {"type": "json_schema", "name": "ticket", "schema": SCHEMA}}
-    response = generate(read_responses({"model": "m", "input": items, "text": form}), wish, ProviderModel(), seed=0)
+@pytest.mark.parametrize(
+    ("behind", "again"),
+    [
+        ([], False),
+        ([{"role": "user", "content": "And the next?"}], False),
+        ([{"role": "assistant", "content": "{"}, {"role": "user", "content": "no"}], True),
+        ([{"role": "assistant", "tool_calls": []}, *([{"role": "tool", "content": "no"}] * 3)], True),
+        ([{"role": "assistant", "tool_calls": []}, {"role": "tool"}, {"role": "user", "content": "no"}], True),
+        ([{"type": "function_call"}, {"type": "function_call_output"}, {"role": "user", "content": "no"}], True),
+        ([{"role": "assistant", "content": "{"}, *([{"role": "user", "content": "And these?"}] * 2)], False),
+        (["odd"], False),
+    ],
+)
+def test_one_asks_again_where_the_model_has_just_spoken(behind: list[Any], again: bool) -> None:
+    items = [{"role": "system", "content": "Sort."}, {"role": "user", "content": "Sort this."}, *behind]
 
-    assert valid(text(said("wrong_enum", messages=called)))
-    assert valid(text(response[0]))
+    assert asks_again({"messages": items}) is again
+    assert asks_again({"input": items}) is again
+
+
+def test_a_text_for_input_asks_for_the_first_time() -> None:
+    assert not asks_again({"input": "Sort this."})
+    assert not asks_again({"prompt": "Sort this."})
+
+
+def test_a_response_is_written_in_the_same_manner() -> None:
+    form = {"format": {"type": "json_schema", "name": "ticket", "schema": SCHEMA}}
+    prompt = read_responses({"model": "m", "input": "Sort this.", "text": form, "max_output_tokens": 90})
+    choice = generate(prompt, read_overrides({"x-emulator-manner": "prose"}), ProviderModel(), seed=0)[0]
+
+    assert len(choice.pieces) == 90
+    assert choice.finish_reason == "length"
 
 
 def test_a_requests_wish_goes_before_the_models_own_manner() -> None:

@@ -119,7 +119,7 @@ class Reading:
                 steps.append(f"[{container.count - 1}]")
             else:
                 # A name that the schema does not mention is text of the answer.
-                name = container.name if container.node.mentions(container.name) else "*"
+                name = (container.name or '""') if container.node.mentions(container.name) else "*"
                 steps.append(f".{name}" if steps else name)
         return Stop("invalid", f"{''.join(steps) or '$'}: {rule}")
 
@@ -130,7 +130,7 @@ class Reading:
         if self.before + at == self.spaces_end:
             run += self.spaces
         self.spaces, self.spaces_end = run, self.before + end
-        if run > self.whitespace_run and run > _INDENT * (len(self.open) + 1) + 2:
+        if run > self.whitespace_run and run > _INDENT * len(self.open):
             raise Stop("whitespace", f"more than {self.whitespace_run} characters of white space between two tokens")
         return end
 

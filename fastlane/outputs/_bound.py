@@ -91,6 +91,8 @@ def bound(
         schema = _schema_of(schema)
     else:
         closed = False
+    if model is not None and not isinstance(model, str):
+        raise ConfigurationError(f"bound(model=...) takes the model's name, got {type(model).__name__}")
     counts = counter(model, origin=origin, wait=False)
     key: _Key | None
     try:

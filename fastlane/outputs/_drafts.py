@@ -102,14 +102,15 @@ def type_of(value: Any) -> JsonType:
 
 def count_of(value: Any) -> int | None:
     """Return a limit such as `maxItems`; None where it is none. 5.0 is 5."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        return None
-    return int(value)
+    number = number_of(value)
+    return None if number is None or number < 0 else int(number)
 
 
 def number_of(value: Any) -> float | None:
     """Return a limit such as `minimum`; None where it is none."""
-    return None if isinstance(value, bool) or not isinstance(value, int | float) else value
+    if isinstance(value, int):
+        return None if isinstance(value, bool) else value
+    return value if isinstance(value, float) and math.isfinite(value) else None
 
 
 def has_identifiers(document: Any, dialect: Dialect) -> bool:

@@ -13,7 +13,7 @@ from ._members import members_of
 from ._patterns import longest_match
 from ._references import resolve
 from ._scalars import Rules, number, string
-from ._sizes import JSON_TYPES, JsonType, Shape, Size, both, either, largest, smallest, within
+from ._sizes import JSON_TYPES, JsonType, Shape, Size, both, either, largest, merged, smallest, within
 
 _USUAL_ITEMS = 3
 _SELF_LIKELY = 2
@@ -80,7 +80,7 @@ class _Longest:
         if schema is False:
             return {}
         if not isinstance(schema, Mapping):
-            return self._anything("no JSON schema")
+            return self._anything("no JSON schema stands here")
         if id(schema) in self._open:
             return self._anything("refers to itself, to any depth", likely=_SELF_LIKELY)
         return self._known.get(id(schema))
@@ -99,7 +99,6 @@ class _Longest:
         return None if self._own_names or not isinstance(reference, str) else resolve(self._root, reference)
 
     def _schema(self, schema: Mapping[Any, Any]) -> Steps:
-        get = self._get
         if "$ref" in schema and self._dialect.reference_alone:
             return (yield from self._reference(schema["$ref"]))
         if schema is not self._root and isinstance(schema.get("$schema"), str):
@@ -268,14 +267,14 @@ class _Longest:
             if name.gaps:
                 name = name._replace(gaps=(("", _NAMES),))
             member = largest(list(shape.values())).below(".*").behind(self._measure.as_key(name))
-            gaps, assumed = (*name.gaps, *member.gaps), (*name.assumed, *member.assumed)
+            gaps, assumed = merged((name.gaps, member.gaps)), merged((name.assumed, member.assumed))
             sizes.append(member._replace(gaps=gaps, assumed=assumed))
         return largest(sizes) if sizes else None
 
     def _filled(self, size: Size, reason: str) -> Size:
         """A size with the room of a field without a bound, as there can be more in it than anybody knows."""
         rules = self._rules
-        gaps = (("", reason), *(gap for gap in size.gaps if gap != ("", _NAMES)))
+        gaps = merged(((("", reason),), tuple(gap for gap in size.gaps if gap != ("", _NAMES))))
         compact, tokens = size.compact + rules.field_characters, size.tokens + rules.field_tokens
         return size._replace(compact=compact, tokens=tokens, gaps=gaps, vague=False)
 

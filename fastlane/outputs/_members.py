@@ -54,7 +54,7 @@ def _of_types(schema: Mapping[Any, Any], dialect: Dialect) -> int | None:
     for kind in types:
         if kind == "number" and integer:
             low, high = (number_of(dialect.get(schema, name)) for name in ("minimum", "maximum"))
-            if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+            if low is None or high is None:
                 return None
             total += max(0, math.floor(high) - math.ceil(low) + 1)
         elif kind in {"null", "boolean"}:

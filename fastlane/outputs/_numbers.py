@@ -38,7 +38,7 @@ def longest_number(minimum: float | None, maximum: float | None, *, integer: boo
 
     A number that is not whole is taken for a double. 2.0 is an integer to JSON schema.
     """
-    if minimum is None or maximum is None or not (math.isfinite(minimum) and math.isfinite(maximum)):
+    if minimum is None or maximum is None:
         return None
     low, high = math.floor(minimum), math.ceil(maximum)
     longest = _NEGATIVE_ZERO if low <= 0 <= high else 1

@@ -59,8 +59,9 @@ Shape = Mapping[JsonType, Size]
 """What a schema allows, by the type of the value; types that it does not allow are missing."""
 
 
-def _found(sizes: Iterable[tuple[Found, ...]]) -> tuple[Found, ...]:
-    found = dict.fromkeys(one for size in sizes for one in size)
+def merged(parts: Iterable[tuple[Found, ...]]) -> tuple[Found, ...]:
+    """Return what was found in all parts, the first 1,000."""
+    found = dict.fromkeys(one for part in parts for one in part)
     return tuple(found)[:_MOST_FOUND]
 
 
@@ -70,7 +71,7 @@ def largest(sizes: Sequence[Size]) -> Size:
         return sizes[0]
     compact, tokens, likely, white, lines, depth, gaps, assumed, vague = zip(*sizes, strict=True)
     return Size(
-        max(compact), max(tokens), max(likely), max(white), max(lines), max(depth), _found(gaps), _found(assumed),
+        max(compact), max(tokens), max(likely), max(white), max(lines), max(depth), merged(gaps), merged(assumed),
         all(vague),
     )  # fmt: skip
 
@@ -119,8 +120,8 @@ def within(parts: Sequence[tuple[Size, int]], most: int | None, likely: int) -> 
         white=total(size.white + INDENT * size.lines for size, _ in parts) + (1 + INDENT) * count + 1,
         lines=lines + count + 1,
         depth=1 + max(size.depth for size, _ in parts),
-        gaps=_found(size.gaps for size, _ in parts),
-        assumed=_found(size.assumed for size, _ in parts),
+        gaps=merged(size.gaps for size, _ in parts),
+        assumed=merged(size.assumed for size, _ in parts),
     )
 
 

@@ -1,0 +1,197 @@
+"""Whether a valid answer can be longer than `fastlane.bound()` says: none may be, and how far most stay below it.
+
+Schemas of draft 7 are drawn at random, three levels deep, most of them with a longest value. hypothesis-jsonschema
+makes valid values of each; and so that the limits are reached, which it seldom does, values are drawn that use them up
+(strings of characters that take twelve when they are escaped, doubles of 17 digits, every property). Then every schema
+of the JSON Schema Test Suite, of drafts 4 to 2020-12 and with the suite's own valid values, and again with values that
+hypothesis-jsonschema makes of those that it can read. Few of those schemas have a longest value: so each is also taken
+with its type and the sizes of the value at hand for its limits. jsonschema says which values are valid; of the suite's
+own, the suite. Each value is written by `json.dumps` compactly, with its defaults, and with an indent of four,
+its non-ASCII characters escaped and not, and compared with `characters`, `compact_characters` and `tokens`: a bound
+without a convention for numbers. Tokens count as exceeded where the text has more bytes of UTF-8 than there are tokens,
+as no tokenizer is at hand; with one (`TIKTOKEN_CACHE_DIR`) the model's own tokens are counted.
+
+Inside: `bound()` and the length of its texts. `cached_bound_us`: the CPU time of `bound()` for a schema of 12
+properties that was bounded before; `first_bound_us` for one that was not, `large_bound_ms` for one of 5,000 properties.
+Outside: making the values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from statistics import median
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+
+from benchmarks._drawn_schemas import drawn_schema
+from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._schema_suite import Case, suite
+from benchmarks._schema_values import made
+from fastlane._clock import cpu_ns
+from fastlane._tokens import counter
+from fastlane.outputs._bound import Bound, bound
+
+_MODEL = "gpt-4o"
+_INSTANCES = 20_000
+_QUICK_INSTANCES = 400
+_PER_SCHEMA = 25
+_LONGEST_PER_SCHEMA = 20
+_PER_SUITE_SCHEMA = 10
+_READ_BY_HYPOTHESIS = ("draft4", "draft6", "draft7")
+_PROPERTIES = 12
+_MANY_PROPERTIES = 5_000
+_CALLS = 2_000
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the values of one kind of source came to."""
+
+    instances: int = 0
+    exceeding: int = 0
+    closest: list[float] = field(default_factory=list)
+    """For each schema, the share of the bound that the longest of its values used up."""
+
+    def look(self, found: Bound, values: Iterable[Any]) -> None:
+        counts = counter(_MODEL).text if found.exact else _bytes
+        longest = 0
+        for value in values:
+            compact = json.dumps(value, separators=(",", ":"))
+            texts = list(_texts(value))
+            self.instances += 1
+            if found.characters is None or found.compact_characters is None or found.tokens is None:
+                continue
+            longest = max(longest, *map(len, texts))
+            over = len(compact) > found.compact_characters or any(len(text) > found.characters for text in texts)
+            self.exceeding += over or any(counts(text) > found.tokens for text in texts)
+        if longest and found.characters:
+            self.closest.append(longest / found.characters)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    for ascii_alone in (True, False):
+        yield json.dumps(value, ensure_ascii=ascii_alone, separators=(",", ":"))
+        yield json.dumps(value, ensure_ascii=ascii_alone)
+        yield json.dumps(value, ensure_ascii=ascii_alone, indent=4)
+
+
+def _valid(schema: Any, values: Iterable[Any]) -> list[Any]:
+    kind = jsonschema.validators.validator_for(schema)
+    validator = kind(schema, format_checker=kind.FORMAT_CHECKER)
+    return [value for value in values if validator.is_valid(value)]
+
+
+def _narrowed(case: Case, value: Any) -> Any:
+    """A schema with the sizes of a value that is valid for it as limits, where it has none."""
+    if not isinstance(case.schema, dict):
+        return case.schema
+    limits: dict[str, Any] = {}
+    if value is None or isinstance(value, bool):
+        limits = {"type": "null" if value is None else "boolean"}
+    elif isinstance(value, int | float):
+        limits = {"type": "number", "minimum": value, "maximum": value}
+    elif isinstance(value, str):
+        limits = {"type": "string", "maxLength": len(value)}
+    elif isinstance(value, list):
+        limits = {"type": "array", "maxItems": len(value)}
+    elif isinstance(value, dict):
+        limits = {"type": "object", "maxProperties": len(value)}
+        if case.draft != "draft4":
+            limits["propertyNames"] = {"maxLength": max(map(len, value), default=0)}
+    return {**limits, **case.schema}
+
+
+def _bound(schema: Any) -> Bound:
+    return bound(schema, model=_MODEL, number_characters=None)
+
+
+def _look_at_suite(cases: Iterable[Case], others: _Seen, own: _Seen) -> None:
+    for number, case in enumerate(cases):
+        own.look(_bound(case.schema), case.valid)
+        for value in case.valid:
+            own.look(_bound(_narrowed(case, value)), [value])
+        if case.draft in _READ_BY_HYPOTHESIS:
+            for value in made(case.schema, _PER_SUITE_SCHEMA, number):
+                others.look(_bound(_narrowed(case, value)), [value])
+
+
+def _usual(properties: int, name: str = "field") -> dict[str, Any]:
+    kinds = (
+        {"type": "string", "maxLength": 80},
+        {"type": "integer", "minimum": 0, "maximum": 100},
+        {"enum": ["a", "b"]},
+    )
+    fields = {f"{name}_{number}": kinds[number % len(kinds)] for number in range(properties)}
+    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+def _cpu_us(schemas: Iterable[dict[str, Any]]) -> float:
+    taken = []
+    for schema in schemas:
+        started = cpu_ns()
+        bound(schema, model=_MODEL)
+        taken.append((cpu_ns() - started) / 1e3)
+    return median(taken)
+
+
+def measure(quick: bool) -> Report:
+    """Draw schemas until there are enough values, then go through the suite."""
+    wanted = _QUICK_INSTANCES if quick else _INSTANCES
+    drawn_seen, longest, suite_made, suite_own = _Seen(), _Seen(), _Seen(), _Seen()
+    to_likely: list[float] = []
+    schemas = bounded = 0
+    while drawn_seen.instances < wanted:
+        random = Random(schemas)
+        drawn = drawn_schema(random)
+        schemas += 1
+        found = _bound(drawn.schema)
+        if found.tokens is None:
+            continue
+        bounded += 1
+        if found.likely_tokens:
+            to_likely.append(found.tokens / found.likely_tokens)
+        drawn_seen.look(found, _valid(drawn.schema, made(drawn.schema, _PER_SCHEMA, schemas)))
+        longest.look(found, _valid(drawn.schema, [drawn.longest(random) for _ in range(_LONGEST_PER_SCHEMA)]))
+    cases = suite()
+    _look_at_suite(cases[::20] if quick else cases, suite_made, suite_own)
+    every = (drawn_seen, longest, suite_made, suite_own)
+    figures: dict[str, Figure] = {
+        "instances": sum(seen.instances for seen in every),
+        "exceeding": sum(seen.exceeding for seen in every),
+        "made_instances": drawn_seen.instances,
+        "longest_instances": longest.instances,
+        "suite_instances": suite_own.instances,
+        "suite_made_instances": suite_made.instances,
+        "schemas": schemas,
+        "bounded_schemas": bounded,
+        "suite_schemas": len(cases),
+        "bound_to_likely_tokens_ratio": median(to_likely),
+        "longest_seen_to_bound_ratio": median(longest.closest),
+        "cached_bound_us": _cpu_us([_usual(_PROPERTIES)] * _CALLS),
+        "first_bound_us": _cpu_us(_usual(_PROPERTIES, f"name_{number}") for number in range(50)),
+        "large_bound_ms": _cpu_us(_usual(_MANY_PROPERTIES, f"many_{number}") for number in range(3)) / 1e3,
+    }
+    return Report(
+        figures=figures,
+        reach=(
+            Reach(figure="made_instances", op=">=", target=wanted),
+            Reach(figure="exceeding", op="==", target=0),
+            Reach(figure="cached_bound_us", op="<=", target=10),
+        ),
+        conditions={
+            "suite": f"jsonschema's, {len(cases)} schemas" if cases else "not to be had through pip",
+            "tokens": "the model's own" if counter(_MODEL).exact else "bytes, for want of its tokenizer",
+        },
+    )
+
+
+if __name__ == "__main__":
+    main("bound_law", __doc__, measure)

@@ -194,9 +194,10 @@ class Habits:
 
 def asks_again(body: Mapping[str, Any]) -> bool:
     """Whether the model has just spoken: behind what it said last are results of tools and one message, at most."""
-    items: Any = body.get("messages") or body.get("input")
+    given = body.get("messages") or body.get("input")
+    items: list[Any] = given if isinstance(given, list) else []
     asked = False
-    for item in reversed(items if isinstance(items, list) else ()):
+    for item in reversed(items):
         if not isinstance(item, Mapping):
             return False
         role, kind = item.get("role"), str(item.get("type", ""))

@@ -21,13 +21,14 @@ class ChatChoice:
     """One choice, chunk by chunk."""
 
     __slots__ = (
-        "_calls", "_channel", "_content", "_extra", "_index", "_logprobs", "_message", "_reasoning", "_refusal",
-        "finish_reason",
+        "_begun", "_calls", "_channel", "_content", "_extra", "_index", "_logprobs", "_message", "_reasoning",
+        "_refusal", "finish_reason",
     )  # fmt: skip
 
     def __init__(self, index: int) -> None:
         self._index = index
         self._channel: Channel = (index,)
+        self._begun = False
         self._content = Content()
         self._reasoning: dict[str, list[str]] = {}
         self._refusal: list[str] | None = None
@@ -41,7 +42,7 @@ class ChatChoice:
         """Add what one chunk says of this choice."""
         if len(piece) > 2:  # more than an index and a delta
             reason = piece.get("finish_reason")
-            if reason is not None:
+            if reason:  # some send "" until there is one
                 self.finish_reason = reason
             logprobs = piece.get("logprobs")
             if isinstance(logprobs, Mapping):
@@ -51,9 +52,11 @@ class ChatChoice:
             if not piece.keys() <= _OF_CHOICE:
                 replace_fields(self._extra, piece, _OF_CHOICE, lists_go_on=True)
         delta = piece.get("delta")
-        if delta is None:
+        if delta is None and not self._begun:
+            # An answer in one piece. Behind deltas it would say again what they said.
             delta = piece.get("message")
         if isinstance(delta, Mapping):
+            self._begun = True
             self._take_delta(delta, deltas)
 
     def _take_delta(self, delta: Mapping[str, Any], deltas: list[Delta]) -> None:
@@ -64,7 +67,9 @@ class ChatChoice:
                 pieces = self._reasoning.setdefault(name, [])
                 if value:
                     pieces.append(value)
-                    deltas.append(Delta(self._channel, "reasoning", value))
+                    # Some send it under both names; it is one thought.
+                    if name == next(one for one in _REASONING if delta.get(one)):
+                        deltas.append(Delta(self._channel, "reasoning", value))
             elif name == "refusal" and (value is None or isinstance(value, str)):
                 self._take_refusal(value, deltas)
             elif name == "tool_calls":
@@ -106,17 +111,12 @@ class ChatChoice:
             return str((self._message.get("function_call") or {}).get("arguments") or "")
         return "" if self._calls is None else self._calls.text(channel[1])
 
-    @property
-    def calls_tools(self) -> bool:
-        """Whether the model has called a tool."""
-        return self._calls is not None
-
     def body(self, cut: Cut | None) -> dict[str, Any]:
         """Return the choice as it stands in an answer."""
         message = own(self._message)
         message["content"] = self._content.body(cut, self._channel)
         if self._refusal is not None:
-            message["refusal"] = "".join(self._refusal)
+            message["refusal"] = "".join(self._refusal) or None
         for name, pieces in self._reasoning.items():
             message[name] = "".join(pieces) if pieces else None
         if self._calls is not None:

@@ -55,13 +55,13 @@ class Closing:
     def _see_chunk(self, event: Any) -> None:
         choices = event.choices
         self._last = event
-        if event.usage is not None:
+        if getattr(event, "usage", None) is not None:
             self._usage = True
         for choice in choices or ():
             index = choice.index
             if index not in self._seen:
                 self._seen.add(as_position(index))
-            if choice.finish_reason is not None:
+            if choice.finish_reason:
                 self._finished.add(as_position(index))
             if not self._legacy and choice.delta.tool_calls:
                 self._tools.add(as_position(index))

@@ -61,7 +61,7 @@ class CompletionsAssembly:
             if isinstance(text, str) and text:
                 choice.pieces.append(text)
                 deltas.append(Delta((index,), "content", text))
-            if reason is not None:
+            if reason:
                 choice.finish_reason = reason
             if isinstance(logprobs, Mapping):
                 choice.logprobs = choice.logprobs or {}

@@ -56,8 +56,9 @@ def _chat(event: Any) -> Sequence[Delta]:
 
 def _chat_choice(index: int, delta: Any, deltas: list[Delta]) -> None:
     extra = delta.__pydantic_extra__ or {}
-    thoughts = (extra.get(name) for name in _REASONING)
-    deltas += (Delta((index,), "reasoning", text) for text in thoughts if isinstance(text, str) and text)
+    thought = next((extra[name] for name in _REASONING if extra.get(name)), None)
+    if isinstance(thought, str):
+        deltas.append(Delta((index,), "reasoning", thought))
     content = delta.content
     if isinstance(content, str):
         if content:

@@ -78,7 +78,7 @@ def _choice(draw: st.DrawFn, index: int) -> _Choice:
         message["tool_calls"] = calls
         pieces += [{"delta": delta} for delta in _tool_pieces(draw, copy.deepcopy(calls))]
     else:
-        text = draw(TEXTS)
+        text = draw(TEXTS if kind == "content" else TEXTS.filter(bool))
         message[kind] = text
         told = kind == "content" and draw(st.booleans())
         texts = split(draw, text)

@@ -160,6 +160,18 @@ def test_a_finish_reason_counts_on_a_chunk_of_its_own_and_with_the_last_text() -
     assert assembled(CHAT, together).finished
 
 
+def test_an_empty_finish_reason_is_none() -> None:
+    events = [chunk(piece(content="a", finish_reason="")), chunk(piece(content="b", finish_reason="stop"))]
+    assert not assembled(CHAT, events[:1]).finished
+    assert body(CHAT, events)["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_whole_message_counts_where_no_deltas_came_before() -> None:
+    whole_message = chunk({"index": 0, "message": {"role": "assistant", "content": "Rhine"}, "finish_reason": "stop"})
+    assert message(whole_message)["content"] == "Rhine"
+    assert message(chunk(piece(content="Rhine")), whole_message)["content"] == "Rhine"
+
+
 def test_an_answer_is_not_finished_before_all_choices_are() -> None:
     first = chunk(piece(content="a", finish_reason="stop"))
     assert not assembled(CHAT, [first], choices=2).finished
@@ -259,6 +271,14 @@ def test_reasoning_in_details_of_a_provider_s_own_is_put_together_by_index() -> 
     found = message(*events)
     assert found["reasoning"] == "Hm"
     assert found["reasoning_details"] == detail("Hm")["reasoning_details"]
+
+
+def test_reasoning_under_both_of_its_names_is_one_thought() -> None:
+    event = chunk(piece(reasoning="Hm", reasoning_content="Hm"))
+    assert list(assembled(CHAT, ()).take(event)) == [Delta((0,), "reasoning", "Hm")]
+    typed: Any = construct_type(type_=ChatCompletionChunk, value=event)
+    assert list(deltas_of(typed, CHAT)) == [Delta((0,), "reasoning", "Hm")]
+    assert message(event)["reasoning"] == message(event)["reasoning_content"] == "Hm"
 
 
 def test_annotations_and_audio_of_a_message_go_on() -> None:

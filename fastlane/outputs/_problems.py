@@ -20,6 +20,7 @@ _MOST_LINES = 8
 _MOST_CHARACTERS = 2_000
 _MOST_IN_A_LINE = 400
 _MOST_OF_A_VALUE = 80
+_MOST_OF_A_PATH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def shown_path(steps: Iterable[Any], known: frozenset[str] | None = None) -> str
             continue
         name = str(step) if known is None or step in known else UNKNOWN
         written += f".{name}" if written else name
-    return written or ROOT
+    return sayable(written, _MOST_OF_A_PATH) or ROOT
 
 
 def names_in(schema: Any) -> frozenset[str]:

@@ -47,9 +47,10 @@ def repaired_body(
     """Return the request that asks again; None where it cannot be asked again. `body` is never changed.
 
     `answer` is the content that was not valid, or all texts of the answer, each with what is wrong with it, which is
-    the way for one that calls tools or has several choices: of these the first that is not valid is shown. `problem` is
-    what to say where none of the texts has one. `temperature` and `most_tokens` are put in the place of the body's own
-    (None leaves them). `cut`: the answer's stream was closed before its end.
+    the way for one that calls tools or has several choices: of these the first that is not valid is shown, and `n`
+    becomes 1, because one answer is asked for, to be put in that choice's place. `problem` is what to say where none of
+    the texts has one. `temperature` and `most_tokens` are put in the place of the body's own (None leaves them). `cut`:
+    the answer's stream was closed before its end.
 
     None is returned for a body whose messages, input or prompt cannot be appended to, such as a prompt of token ids,
     and for a `conversation` whose answer was cut: nobody knows whether the question stands in it already.
@@ -69,6 +70,8 @@ def repaired_body(
     if changed is None:
         return None
     repaired = {**body, **changed}
+    if isinstance(repaired.get("n"), int) and repaired["n"] > 1:
+        repaired["n"] = 1
     if temperature is not None:
         repaired["temperature"] = temperature
     if most_tokens is not None:

@@ -29,6 +29,9 @@ from ._schema_rules import expected, rule_of
 Validator = Callable[[str], Problem | None]
 """Takes the text of an answer, and says what is wrong with it; None where nothing is. Raises nothing."""
 
+# They say less than any other keyword of the same place.
+_WEAK = frozenset(("anyOf", "oneOf"))
+
 # An answer may break a rule at each of many thousand items. The first say what kind of mistake it is.
 _MOST_ERRORS = 100
 
@@ -54,30 +57,39 @@ def validator(schema: Schema) -> Validator:
             raise ConfigurationError(
                 "a JSON schema was expected, got something that cannot be written as JSON"
             ) from error
-    return _compiled(key)
+    compiled = _compiled(key)
+    if isinstance(compiled, str):
+        raise ConfigurationError(compiled)
+    return compiled
 
 
 @lru_cache(maxsize=256)
-def _compiled(written_schema: bytes) -> Validator:
+def _compiled(written_schema: bytes) -> Validator | str:
+    """The validator, or why there is none."""
     import jsonschema  # type: ignore[import-untyped]
     import referencing
 
     schema = json.loads(written_schema)
     if not isinstance(schema, dict | bool):
-        raise ConfigurationError(f"a JSON schema is an object or a boolean, got {type(schema).__name__}")
+        return f"a JSON schema is an object or a boolean, got {type(schema).__name__}"
     known = names_in(schema)
     stock = _draft(schema)
     try:
         stock.check_schema(schema, format_checker=None)
     except jsonschema.SchemaError as error:
         at = shown_path(error.absolute_path)
-        raise ConfigurationError(f"no valid JSON schema: at {at}: {error.message:.200}") from None
+        return f"no valid JSON schema: at {at}: {error.message:.200}"
     except RecursionError:
-        raise ConfigurationError("the JSON schema is nested too deeply to be checked") from None
+        return "the JSON schema is nested too deeply to be checked"
     if isinstance(schema, dict):
         # A validator that comes back to the root by a reference would look up the draft's own class by it.
         schema.pop("$schema", None)
-    _check_references(schema, stock)
+    lost = _lost_reference(schema, stock)
+    if lost is not None:
+        return (
+            f"the JSON schema's reference {lost!r:.200} leads nowhere inside of it, and nothing is fetched: "
+            "put what it means under $defs"
+        )
     formats = jsonschema.FormatChecker(())
     formats.checkers = {name: check for name, check in stock.FORMAT_CHECKER.checkers.items() if name != "regex"}
     keywords = frozenset(keyword for part in _parts(schema) for keyword in part)
@@ -125,17 +137,17 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(at)
 
 
-def _check_references(schema: Any, stock: Any) -> None:
-    """Refuse a schema with a reference that leads nowhere. One with identifiers inside is looked at when it is used."""
+def _lost_reference(schema: Any, stock: Any) -> str | None:
+    """A reference that leads nowhere. Where identifiers stand inside of the schema, none is looked for beforehand."""
     import referencing
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012, specification_with
 
     parts = list(_parts(schema))
-    references = {part["$ref"] for part in parts if isinstance(part.get("$ref"), str)}
+    references: set[str] = {part["$ref"] for part in parts if isinstance(part.get("$ref"), str)}
     if any(isinstance(part.get(name), str) for part in parts[1:] for name in ("$id", "id")):
-        return
+        return None
     specification = specification_with(stock.META_SCHEMA.get("$schema", ""), default=DRAFT202012)
     resolver = REGISTRY.combine(referencing.Registry()).resolver_with_root(
         referencing.Resource.from_contents(schema, default_specification=specification)
@@ -146,16 +158,16 @@ def _check_references(schema: Any, stock: Any) -> None:
         try:
             resolver.lookup(reference)
         except (Unresolvable, ValueError, LookupError, TypeError, AttributeError):
-            raise ConfigurationError(
-                f"the JSON schema's reference {reference!r:.200} leads nowhere inside of it, and nothing is fetched: "
-                "put what it means under $defs"
-            ) from None
+            return reference
+    return None
 
 
 def _problem(errors: list[Any], known: frozenset[str]) -> Problem:
     from jsonschema.exceptions import best_match  # type: ignore[import-untyped]
 
-    best = best_match(errors)
+    # jsonschema's own choice among all of them is the last of those that lie equally deep.
+    first = min(errors, key=lambda error: (len(error.absolute_path), error.validator in _WEAK, *_order(error)))
+    best = best_match([first])
     others = sorted((best_match([error]) for error in errors), key=_order)
     lines = [_line(error) for error in (best, *others)]
     path = shown_path(best.absolute_path, known)

@@ -185,28 +185,9 @@ def test_one_choice_is_judged_by_itself() -> None:
 # Whatever comes
 
 NAMES = [
-    "choices",
-    "index",
-    "message",
-    "content",
-    "refusal",
-    "tool_calls",
-    "function",
-    "custom",
-    "name",
-    "arguments",
-    "input",
-    "function_call",
-    "output",
-    "type",
-    "text",
-    "status",
-    "finish_reason",
-    "incomplete_details",
-    "reason",
-    "phase",
-    "call_id",
-    "id",
+    *("choices", "index", "message", "content", "refusal", "tool_calls", "function", "custom", "name", "arguments"),
+    *("input", "function_call", "output", "type", "text", "status", "finish_reason", "incomplete_details", "reason"),
+    *("phase", "call_id", "id"),
 ]
 ODD = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 3) | st.text(max_size=3),

@@ -140,13 +140,13 @@ def test_content_beside_calls_is_corrected_behind_their_results() -> None:
     assert made[0]["content"] == "oops"
 
 
-def test_of_several_choices_the_first_wrong_one_is_shown() -> None:
+def test_of_several_choices_the_first_wrong_one_is_asked_for_again() -> None:
     answer = [(AnswerText("content", text, (index,)), PROBLEM if index else None) for index, text in enumerate("abc")]
 
     made = repaired({"messages": [], "n": 3}, CHAT, answer)
 
     assert made["messages"][0]["content"] == "b"
-    assert made["n"] == 3
+    assert made["n"] == 1
 
 
 def test_the_problem_counts_for_the_content_where_no_text_has_one() -> None:

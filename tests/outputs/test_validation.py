@@ -178,6 +178,22 @@ def test_half_a_surrogate_pair_is_let_through_and_never_sent() -> None:
 # Schemas that cannot be applied
 
 
+def test_a_path_is_bounded_however_deep_the_answer_is() -> None:
+    schema = {"properties": {"a_long_name": {"$ref": "#"}}, "type": "object"}
+
+    path = problem(schema, '{"a_long_name":' * 40 + "1" + "}" * 40).path
+
+    assert len(path) <= 200
+    assert path.endswith(".a_long_name")
+
+
+def test_an_old_drafts_keyword_that_no_words_are_known_for_is_still_judged() -> None:
+    schema = {"$schema": "http://json-schema.org/draft-03/schema#", "type": [{"type": "string"}, "null"]}
+
+    assert is_valid(schema, "null")
+    assert not is_valid(schema, "1")
+
+
 @pytest.mark.parametrize("schema", [{"type": "strange"}, {"properties": []}, {"maxLength": -1}, {"required": "a"}])
 def test_what_is_no_schema_is_refused(schema: Any) -> None:
     with pytest.raises(ConfigurationError, match="no valid JSON schema"):
@@ -353,8 +369,10 @@ def test_any_text_is_valid_or_has_a_problem(text: str) -> None:
 def test_advice_is_bounded_however_much_is_wrong() -> None:
     text = json.dumps({"category": "x" * 5_000, "tags": [f"{'y' * 500}{number}" for number in range(5_000)]})
 
-    advice = problem(TICKET, text).advice
+    found = problem(TICKET, text)
+    advice = found.advice
 
+    assert str(found) == "category: not one of the allowed values"
     assert len(advice) <= 2_000
     assert "more of the kind" in advice
     assert "at least" in advice

@@ -4,8 +4,11 @@ import copy
 import json
 from typing import Any
 
+import pydantic
 import pytest
 from hypothesis import given, settings, strategies as st
+from openai.types.chat import ChatCompletionMessageParam
+from openai.types.responses import ResponseInputParam
 
 from fastlane.outputs._answer_texts import AnswerText, answer_texts
 from fastlane.outputs._repair import repaired_body
@@ -291,6 +294,18 @@ def test_no_body_is_an_error_and_none_is_changed(body: dict[str, Any], endpoint:
         assert (
             PROBLEM.advice in json.loads(said) if endpoint == COMPLETIONS else json.dumps(PROBLEM.advice)[1:-1] in said
         )
+
+
+@pytest.mark.parametrize("form", ["function", "custom", "older"])
+def test_what_is_appended_is_of_openais_own_types(form: Any) -> None:
+    content = (AnswerText("content", "oops", (0,)), PROBLEM)
+    calls = [content, (call("f", "{}", form=form), None)]
+    chat: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(list[ChatCompletionMessageParam])
+    items: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(ResponseInputParam)
+
+    for answer in ([content], calls):
+        chat.validate_python(repaired({"messages": [QUESTION]}, CHAT, answer)["messages"], strict=True)
+        items.validate_python(repaired({"input": "Which?"}, RESPONSES, answer)["input"], strict=True)
 
 
 @given(st.text(st.characters(categories=["Cs", "L"]), max_size=10))

@@ -39,7 +39,7 @@ class Closing:
         self._seen: set[int] = set()
         self._finished: set[int] = set()
         self._tools: set[int] = set()
-        self._usage = False
+        self._usage: Any = None
         self._sequence = -1
 
     def see(self, event: Any) -> None:
@@ -55,8 +55,9 @@ class Closing:
     def _see_chunk(self, event: Any) -> None:
         choices = event.choices
         self._last = event
-        if getattr(event, "usage", None) is not None:
-            self._usage = True
+        usage = getattr(event, "usage", None)
+        if usage is not None:
+            self._usage = usage
         for choice in choices or ():
             index = choice.index
             if index not in self._seen:
@@ -91,7 +92,10 @@ class Closing:
         if self._last is None:
             return []
         head = {name: value for name in _HEAD if (value := getattr(self._last, name, None)) is not None}
-        if self._include_usage:
+        if self._usage is not None:
+            # It came with every chunk. Whoever reads the stream takes the last chunk's.
+            head["usage"] = _json_of(self._usage)
+        elif self._include_usage:
             head["usage"] = None
         chunks: list[dict[str, Any]] = []
         for index in sorted((self._seen or {0}) - self._finished):
@@ -99,9 +103,16 @@ class Closing:
             added: dict[str, Any] = {"text": ""} if self._legacy else {"delta": {}}
             choice = {"index": index, **added, "logprobs": None, "finish_reason": reason}
             chunks.append({**head, "choices": [choice]})
-        if self._include_usage and not self._usage and cut.usage is not None:
+        if self._include_usage and self._usage is None and cut.usage is not None:
             chunks.append({**head, "choices": [], "usage": own(cut.usage)})
         return chunks
+
+
+def _json_of(usage: Any) -> Any:
+    try:
+        return usage.to_dict(warnings=False)
+    except (AttributeError, TypeError, ValueError):
+        return own(usage) if isinstance(usage, Mapping) else None
 
 
 def _response_events(assembly: ResponsesAssembly, cut: Cut, sequence: int) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ class Cut:
     starts: Mapping[Channel, int] = field(default_factory=dict)
     """Characters of each channel's text that are left out at its beginning (a fence). Absent: none."""
     usage: Mapping[str, Any] | None = None
-    """Estimated, in the endpoint's own names; takes the place of the provider's, which was cut off."""
+    """Estimated, in the endpoint's own names. Counts where the provider's was cut off: some send it with each event."""
 
     def span(self, channel: Channel, length: int) -> tuple[int, int]:
         """Return from where to where a text of this length is kept."""

@@ -54,7 +54,7 @@ class Head:
             found.pop(name, None)
         # Streams show a null until there is one; an answer that is not streamed either has one or lacks the field.
         usage = _lifted(found, found.pop("usage", None))
-        if cut is not None and cut.usage is not None:
+        if usage is None and cut is not None and cut.usage is not None:
             usage = own(cut.usage)
         if usage is not None:
             found["usage"] = usage

@@ -194,7 +194,7 @@ class ResponsesAssembly:
             response["status"] = "completed"
             if response.get("incomplete_details") is not None:
                 response["incomplete_details"] = None
-        if cut.usage is not None:
+        if cut.usage is not None and response.get("usage") is None:
             response["usage"] = own(cut.usage)
 
 

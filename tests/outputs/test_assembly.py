@@ -389,12 +389,13 @@ def test_an_answer_can_be_cut_at_every_position(provider: Emulator, arguments: d
     channel = (0, 0) if endpoint == RESPONSES else (0,)
     for end in range(len(text) + 2):
         for start in (0, FENCE):
-            wanted = with_text(endpoint, expected, text[start:end]) | {"usage": {"estimated": True}}
+            wanted = with_text(endpoint, expected, text[start:end])
             cut = Cut(ends={channel: end}, starts={channel: start}, usage={"estimated": True})
             # From as many events as brought the text (four open a response), and from the whole stream.
             needed = next(n for n in range(len(events) + 1) if size(endpoint, events[:n]) >= min(end, len(text)))
             for kept in (events[: max(needed, 4)], events):
-                assert without_ids(body(endpoint, kept, cut)) == without_ids(wanted)
+                usage = wanted["usage"] if kept is events and endpoint == RESPONSES else {"estimated": True}
+                assert without_ids(body(endpoint, kept, cut)) == without_ids(wanted | {"usage": usage})
 
 
 def size(endpoint: str, events: list[dict[str, Any]]) -> int:
@@ -454,6 +455,13 @@ def test_what_is_put_together_is_typed_as_the_answer_is() -> None:
     assert found.choices[0].message.content == "Rhine"
     typed: Any = construct_type(type_=ChatCompletionChunk, value=events[0])
     assert deltas_of(typed, CHAT) == (Delta((0,), "content", "Rhine"),)
+
+
+def test_usage_that_comes_with_every_chunk_is_worth_more_than_an_estimate() -> None:
+    events = [chunk(piece(content=text), usage={"completion_tokens": n}) for n, text in enumerate("abc", 1)]
+    estimated = Cut(usage={"completion_tokens": 9, "estimated": True})
+    assert body(CHAT, events, estimated)["usage"] == {"completion_tokens": 3}
+    assert body(CHAT, [chunk(piece(content="a"), usage=None)], estimated)["usage"] == estimated.usage
 
 
 def test_a_body_is_a_new_one_each_time() -> None:

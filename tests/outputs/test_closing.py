@@ -9,7 +9,10 @@ from typing import Any
 import openai
 import pydantic
 import pytest
+from hypothesis import given, settings, strategies as st
+from openai import omit
 from openai._models import construct_type
+from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types import Completion
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
@@ -18,6 +21,7 @@ import fastlane
 from fastlane.emulator import Emulator
 from fastlane.outputs._assembly import Cut
 from fastlane.outputs._closing import Closing
+from tests.outputs.drawn import Drawn, chat_answers, responses
 from tests.outputs.streams import (
     CHAT,
     COMPLETIONS,
@@ -296,3 +300,35 @@ def test_a_stream_stopped_at_any_event_is_whole_for_openai_s_helper(
                     found = stream.get_final_response()
                 assert found.status == "completed"
                 assert found.output_text == construct_type(type_=Response, value=expected).output_text  # type: ignore[attr-defined]
+
+
+@given(responses(), st.data())
+@settings(max_examples=60)
+def test_any_response_stopped_anywhere_is_whole_for_openai_s_helper(drawn: Drawn, data: st.DataObject) -> None:
+    kept = drawn.events[: data.draw(st.integers(1, len(drawn.events) - 1))]
+    channel = data.draw(st.tuples(st.integers(0, 3), st.integers(0, 1)) | st.tuples(st.integers(0, 3)))
+    cut = Cut(ends={channel: data.draw(st.integers(0, 9))}, usage=RESPONSE_USAGE)
+    sent = closed(RESPONSES, kept, cut)
+    assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
+    state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
+    for event in sent:
+        state.handle_event(construct_type(type_=ResponseStreamEvent, value=event))
+    expected = assembled(RESPONSES, kept).body(cut)
+    assert sent[-1]["response"] == expected
+    assert state._completed_response.status == "completed"
+    # Put together again, what was sent is what it says at its end.
+    assert assembled(RESPONSES, sent).body() == expected
+    assert assembled(RESPONSES, sent[:-1]).body(cut) == expected
+
+
+@given(chat_answers(), st.data())
+@settings(max_examples=60)
+def test_any_completion_stopped_anywhere_is_whole(drawn: Drawn, data: st.DataObject) -> None:
+    kept = drawn.events[: data.draw(st.integers(1, len(drawn.events)))]
+    sent = closed(CHAT, kept, Cut(usage=USAGE), include_usage=True)
+    before, after = assembled(CHAT, kept).body(Cut()), assembled(CHAT, sent).body()
+    told = [event["usage"] for event in kept if event.get("usage")]
+    assert after["usage"] == (told[-1] if told else USAGE)
+    assert sent[-1]["usage"] == after["usage"]
+    found = [choice["finish_reason"] for choice in after["choices"]]
+    assert found == ([choice["finish_reason"] for choice in before["choices"]] or ["stop"])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import orjson
 
 from ._clock import now_ns
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
     from .outputs._guard import Guard
 
 _KINDS: Any = frozenset({"content", "reasoning", "tool_call", "refusal"})
+# As long as openai's own asynchronous streams wait for the end of a body whose last event has come.
+_DRAIN_S = 0.1
 # They describe the bytes that came, and not those that are handed on.
 _OF_THE_BYTES = frozenset({"content-encoding", "content-length", "content-type", "transfer-encoding"})
 
@@ -27,9 +33,16 @@ def collected(guard: Guard, observation: Observation, response: Any) -> Any:
             response.read()
             return reading.read_whole()
         try:
-            for piece in response.iter_bytes():
+            pieces = response.iter_bytes()
+            for piece in pieces:
                 if reading.piece(piece):
+                    if reading.drains:
+                        _drain(pieces)
                     break
+        except Exception:
+            if not guard.has_all:
+                raise
+            # All of the answer has come, and is not to be paid for twice.
         finally:
             # Before its end that resets the stream, so that the server stops.
             response.close()
@@ -47,15 +60,38 @@ async def async_collected(guard: Guard, observation: Observation, response: Any)
             await response.aread()
             return reading.read_whole()
         try:
-            async for piece in response.aiter_bytes():
+            pieces = response.aiter_bytes()
+            async for piece in pieces:
                 if reading.piece(piece):
+                    if reading.drains:
+                        await _async_drain(pieces)
                     break
+        except Exception:
+            if not guard.has_all:
+                raise
         finally:
             await response.aclose()
     except BaseException as error:
         observation.attempt_failed(error)
         raise
     return reading.whole()
+
+
+def _drain(pieces: Iterator[bytes]) -> None:
+    try:
+        for _ in pieces:
+            pass
+    except Exception:  # noqa: BLE001 - the answer is whole, whatever becomes of its connection
+        pass
+
+
+async def _async_drain(pieces: AsyncIterator[bytes]) -> None:
+    try:
+        with anyio.move_on_after(_DRAIN_S):
+            async for _ in pieces:
+                pass
+    except Exception:  # noqa: BLE001 - the answer is whole, whatever becomes of its connection
+        pass
 
 
 class _Reading:
@@ -88,9 +124,8 @@ class _Reading:
             if data.startswith(b"[DONE]"):
                 observation.is_done = True
                 return True
-            try:
-                event = orjson.loads(data)
-            except orjson.JSONDecodeError:
+            event = _event(data)
+            if event is None:
                 self._garbage = data
                 return True
             stop, kinds = self._guard.take(event)
@@ -99,6 +134,14 @@ class _Reading:
                 observation.outcome = "stopped"
                 return True
         return False
+
+    @property
+    def drains(self) -> bool:
+        """Whether the end of the body is to be read too, so that its connection can serve again.
+
+        HTTP/2 needs none of that, and a stream that was stopped is to be closed.
+        """
+        return self._observation.is_done and self._response.http_version.startswith("HTTP/1")
 
     def read_whole(self) -> Any:
         """The answer that was not streamed, though that was asked for, or where nothing had to be."""
@@ -121,13 +164,24 @@ class _Reading:
         attempt = observation.attempts[-1]
         attempt.response_body_bytes = observation.received_bytes
         attempt.ended_ns = observation.answer.arrived_ns or now_ns()
-        if self._garbage is not None:
+        if not guard.assembly.finished and not observation.is_done and guard.watch.reason is None and not guard.has_all:
+            raise self._broken_off()
+        if self._garbage is not None and not guard.has_all:
             # As an answer that is no JSON: what openai's code makes of that, it makes of this.
             return self._handed_on(self._garbage)
-        if guard.assembly.error is not None:
+        if guard.assembly.error is not None and not guard.assembly.finished:
             # Said in the middle of an answer, which an answer without streaming says by its status.
             return self._handed_on(_json({"error": guard.assembly.error}), status_code=500)
         return self._handed_on(_json(guard.checked(guard.assembled())))
+
+    def _broken_off(self) -> Exception:
+        """As the HTTP library says it of a body that ends too early: openai's code tries such a call again."""
+        library: Any = sys.modules[type(self._response).__module__.partition(".")[0]]
+        error: Exception = library.RemoteProtocolError(
+            "the server ended the event stream before the answer had a finish reason", request=self._response.request
+        )
+        self._observation.attempt_failed(error)
+        return error
 
     def _handed_on(self, content: bytes, *, status_code: int | None = None) -> Any:
         response = self._response
@@ -147,10 +201,19 @@ class _Reading:
         return whole
 
 
+def _event(data: bytes) -> Any:
+    """An event's JSON; None if it is none."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        try:
+            return json.loads(data)  # which takes half of a surrogate pair, as openai's code does
+        except ValueError:
+            return None
+
+
 def _json(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        import json
-
         return json.dumps(value).encode()  # half of a surrogate pair, or a number beyond 64 bits

@@ -87,7 +87,7 @@ def _outcome(observation: Observation, guard: Guard, options: Any, result: Any, 
             raise error
         body = None
         if not observation.stream:
-            body = guard.next_body(options.json_data, error, is_truncated=is_truncated)
+            body = guard.next_body(options.json_data, error, is_truncated=is_truncated, is_parsed=_is_parsed(result))
         if body is None:
             if error is not None:
                 raise error
@@ -99,6 +99,14 @@ def _outcome(observation: Observation, guard: Guard, options: Any, result: Any, 
     finally:
         # Its traceback leads here, and would keep it until a garbage collection.
         del error
+
+
+def _is_parsed(result: Any) -> bool:
+    """Whether openai's code has made an object of the application's classes out of an answer."""
+    if getattr(result, "output_parsed", None) is not None:
+        return True
+    choices: Any = getattr(result, "choices", None)
+    return bool(choices) and getattr(getattr(choices[0], "message", None), "parsed", None) is not None
 
 
 def _options_after(attempt: Any, options: Any) -> Any:

@@ -13,9 +13,10 @@ from ._call_ids import call_id, next_number
 from ._clock import now_ns, wall_ns
 from ._context import take_issued
 from ._json_body import longer_bytes
+from ._output_records import BoundedOutputRecord
 from ._pipeline import Pipeline
 from ._prompt_records import CurationRecord, PromptCacheRecord
-from ._recording import record_of, settled
+from ._recording import outcome_of, record_of, settled
 from ._request import body_of
 from ._tokens_seen import usage_of
 from ._user_action import current_user_action
@@ -44,7 +45,7 @@ class Observation:
         "_action", "_body_error", "_encoded", "_headers", "_issued", "_lock", "_made", "_number", "_over",
         "action_path", "answer", "attempts", "cached_path", "changes", "curation", "decoded", "ended_ns", "endpoint",
         "error", "exhausted", "first_attempt", "guard", "is_done", "method", "model", "next_kind", "optional", "origin",
-        "outcome", "pipeline", "prompt", "prompt_cache", "pulling", "received_bytes", "refused", "sending",
+        "outcome", "output", "pipeline", "prompt", "prompt_cache", "pulling", "received_bytes", "refused", "sending",
         "started_ns", "started_wall_ns", "stream", "streaming", "transport", "watchers",
     )  # fmt: skip
 
@@ -68,6 +69,7 @@ class Observation:
         self.watchers: tuple[Watcher, ...] = ()
         self.guard: Guard | None = None
         """Bounds the output; None where no play asks for that."""
+        self.output: BoundedOutputRecord | None = None
         self.sending: Sending | None = None
         """Sends the body in another form than JSON where that pays; None where no play asks for that."""
         self.prompt: PromptAccount | None = None
@@ -285,6 +287,8 @@ class Observation:
             self._over = True
         finally:
             self._lock.release()
+        if self.guard is not None and not abandoned:
+            self.guard.settle(is_stream=self.stream)
         self._close_account()
         if not abandoned:
             if self.sending is not None and self.answer.usage is not None and not self.usage.estimated:
@@ -312,21 +316,10 @@ class Observation:
         """What the caller declared of each message of the prompt."""
         return self._issued.placements if self._issued is not None else None
 
-    def _how_it_ended(self) -> Outcome:
-        if self.outcome is not None:
-            return self.outcome
-        if not self.streaming:
-            return "completed"
-        if self.finishes and (self.decoded or self.answer.events):
-            if self.answer.finished:
-                return "completed"
-            return "truncated" if self.is_done or self.exhausted else "closed"
-        return "completed" if self.is_done or self.exhausted else "closed"
-
     def _close_account(self) -> None:
         """Take down what is known only now, and let go of what need not be kept."""
         self.ended_ns = now_ns()
-        self.outcome = self._how_it_ended()
+        self.outcome = outcome_of(self)
         if self.attempts:
             last = self.attempts[-1]
             if self.streaming:
@@ -338,6 +331,10 @@ class Observation:
             self.answer.request_id = self._headers.get("x-request-id")
         self._headers = self._body_error = self._encoded = self._issued = None
         self.watchers = ()
+        if self.guard is not None:
+            # A record is remembered for long, and the guard holds the prompt and the answer.
+            self.output = self.guard.record()
+            self.guard = None
         self.answer.freeze()
 
     def record(self) -> CallRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ._call import CallRecord, Usage
+from ._call import CallRecord, Outcome, Usage
 from ._timeline import Timeline
 
 if TYPE_CHECKING:
@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from ._observation import Observation
     from ._prompt_records import PromptCacheRecord
     from .prefixes._account import PromptAccount
+
+
+def outcome_of(call: Observation) -> Outcome:
+    """How a call that is over has ended."""
+    if call.outcome is not None:
+        return call.outcome
+    if not call.streaming:
+        return "completed"
+    if call.finishes and (call.decoded or call.answer.events):
+        if call.answer.finished:
+            return "completed"
+        return "truncated" if call.is_done or call.exhausted else "closed"
+    return "completed" if call.is_done or call.exhausted else "closed"
 
 
 def settled(call: Observation, prompt: PromptAccount) -> PromptCacheRecord | None:
@@ -81,7 +94,7 @@ def record_of(call: Observation) -> CallRecord:
         encoding=call.sending.record(last) if call.sending is not None else None,
         prompt_cache=call.prompt_cache,
         curation=call.curation,
-        output=call.guard.record() if call.guard is not None else None,
+        output=call.output,
         user_actions=call.action_path,
         transport=_carrier(call, last),
     )

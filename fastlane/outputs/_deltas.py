@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 Kind = Literal["content", "tool_call", "reasoning", "refusal"]
 
 Channel = tuple[int, ...]
-"""Which text of the answer it is. Chat and completions: (choice,) for content, (choice, position) for the arguments of a
+"""Which text of the answer it is. Chat and completions: (choice,) for content, (choice, position) for arguments of a
 tool call; Responses: (output_index, content_index) for content, (output_index,) for arguments."""
 
 

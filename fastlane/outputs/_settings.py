@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 def settings_of(play: BoundedOutput) -> Settings:
     """Return the settings of a play. Raises ConfigurationError for what cannot work."""
+    _load(with_repairs=bool(play.repairs))
     schema, name = _schema(play.schema)
     given: Any = play
     if given.unbounded is not None and given.unbounded != "error":
@@ -75,6 +76,16 @@ def settings_of(play: BoundedOutput) -> Settings:
         effort=given.effort,
         verbosity=given.verbosity,
     )
+
+
+def _load(*, with_repairs: bool) -> None:
+    """Import what calls will need with the play, and not with the first of them, which may be made on an event loop."""
+    import jsonschema  # type: ignore[import-untyped] # noqa: F401
+
+    from . import _guard  # noqa: F401
+
+    if with_repairs:
+        import tenacity  # noqa: F401
 
 
 def _schema(given: Any) -> tuple[Mapping[str, Any] | None, str]:

@@ -23,10 +23,13 @@ Progress = JsonProgress | TextProgress
 class Watch:
     """Sans-IO: the watchers of one answer's texts. `reason` is set once the stream can be closed."""
 
-    __slots__ = ("_is_refused", "_plan", "_reasons", "_went_wrong", "contents", "reason", "reasoning", "tool_calls")
+    __slots__ = (
+        "_is_refused", "_plan", "_reasons", "_went_wrong", "choices", "contents", "reason", "reasoning", "tool_calls",
+    )  # fmt: skip
 
-    def __init__(self, plan: OutputPlan, went_wrong: Callable[[Exception], None]) -> None:
+    def __init__(self, plan: OutputPlan, choices: int, went_wrong: Callable[[Exception], None]) -> None:
         self._plan = plan
+        self.choices = choices
         self._went_wrong = went_wrong
         self._is_refused = False
         self._reasons: dict[tuple[str, Channel], StopReason] = {}
@@ -110,7 +113,7 @@ class Watch:
                 self.reason = reason
             return
         reasons: list[Any] = [self._reasons.get(("content", one)) for one in self.contents]
-        if len(reasons) < plan.choices or None in reasons:
+        if len(reasons) < self.choices or None in reasons:
             # One answer that cannot become valid is enough for all to be asked for again; the others wait.
             if reason == "invalid":
                 self.reason = reason

@@ -1,11 +1,12 @@
 """What watching a structured answer costs: CPU for each piece that is streamed, of `BoundedOutput`'s parser of JSON.
 
-Answers for three schemas: a support ticket with enums, numbers within a range, lists and a limited note (`ticket`), one
-long text (`long_text`), and a tree of small objects, which refers to itself (`nested`). Each is cut into pieces of 3 to
-5 characters at random, the size of a usual token; a ticket also where a tokenizer cuts, at words and punctuation
-(`ticket_words`), and written with line feeds and indents (`ticket_indented`). `without_schema` is what tickets cost
-where only the syntax is known. Compared with: parsing all there is of an answer anew with every piece by
-`pydantic_core.from_json`, which tells whether it is whole and not whether it is valid (`parsing_anew`).
+Answers for four schemas: a support ticket with enums, numbers within a range, lists and a limited note (`ticket`), one
+long text (`long_text`), a tree of small objects, which refers to itself (`nested`), and a list of events of eight
+classes, told apart by the text of one property (`classes`). Each is cut into pieces of 3 to 5 characters at random, the
+size of a usual token; a ticket also where a tokenizer cuts, at words and punctuation (`ticket_words`), and written with
+line feeds and indents (`ticket_indented`). `without_schema` is what tickets cost where only the syntax is known.
+Compared with: parsing all there is of an answer anew with every piece by `pydantic_core.from_json`, which tells whether
+it is whole and not whether it is valid (`parsing_anew`).
 
 Inside: all CPU time of the process from the first piece to the last, the parser's construction too; each figure is the
 median of its rounds. Outside: compiling the schema, which happens once (`compile_us`, and `compile_again_us` when the
@@ -82,6 +83,25 @@ _NESTED: dict[str, Any] = {
     "required": ["name", "weight", "children"],
     "additionalProperties": False,
 }
+_CLASSES: dict[str, Any] = {
+    "type": "array",
+    "items": {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {
+                    "kind": {"const": f"{team}_{state}"},
+                    "severity": {"enum": ["low", "medium", "high"]},
+                    f"{team}_note": {"type": "string", "maxLength": 100},
+                },
+                "required": ["kind", "severity", f"{team}_note"],
+                "additionalProperties": False,
+            }
+            for team in _TEAMS
+            for state in ("opened", "closed")
+        ]
+    },
+}
 
 
 def _text(random: Random, words: int) -> str:
@@ -110,6 +130,17 @@ def _long_text(random: Random) -> Any:
 def _nested(random: Random, depth: int = 0) -> Any:
     children = [_nested(random, depth + 1) for _ in range(random.randint(1, 3))] if depth < 4 else []
     return {"name": random.choice(_WORDS), "weight": random.randint(0, 100), "children": children}
+
+
+def _events(random: Random) -> Any:
+    return [
+        {
+            "kind": f"{team}_{random.choice(('opened', 'closed'))}",
+            "severity": random.choice(("low", "medium", "high")),
+            f"{team}_note": _text(random, 8)[:100],
+        }
+        for team in random.choices(_TEAMS, k=8)
+    ]
 
 
 def _pieces(text: str, random: Random) -> list[str]:
@@ -186,6 +217,7 @@ def measure(quick: bool) -> Report:
         "ticket_indented": (_TICKET, [json.dumps(ticket, indent=2) for ticket in tickets], _pieces),
         "long_text": (_LONG_TEXT, [json.dumps(_long_text(random)) for _ in range(_ANSWERS)], _pieces),
         "nested": (_NESTED, [json.dumps(_nested(random)) for _ in range(_ANSWERS)], _pieces),
+        "classes": (_CLASSES, [json.dumps(_events(random)) for _ in range(_ANSWERS)], _pieces),
         "without_schema": (None, [json.dumps(ticket) for ticket in tickets], _pieces),
     }
     figures: dict[str, Figure] = {}

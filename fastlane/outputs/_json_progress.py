@@ -19,7 +19,8 @@ class JsonProgress:
 
     def __init__(self, node: Node, *, whitespace_run: int = 128) -> None:
         self.problem: str | None = None
-        """Why it was stopped, by place and rule, without any text of the answer; None where the value just ended."""
+        """What keeps the value from being valid or from coming to its end, by place and rule, without any text of it.
+        What comes behind a value is no problem."""
         self._reading = Reading(node, whitespace_run, lead)
         self._reason: StopReason | None = None
         self._parts: list[str] = []

@@ -22,7 +22,7 @@ spaces: Callable[..., re.Match[str]] = re.compile(r"[ \t\n\r]*").match  # type: 
 class Stop(Exception):  # noqa: N818 -- no error: how a step leaves the loop
     """The text is at its end, or cannot become valid."""
 
-    def __init__(self, reason: StopReason, problem: str) -> None:
+    def __init__(self, reason: StopReason, problem: str | None) -> None:
         self.reason = reason
         self.problem = problem
 

@@ -210,15 +210,14 @@ def _end_value(reading: Reading, at: int) -> int:
 
 
 def _behind(reading: Reading, text: str, at: int) -> int:
+    # Whatever comes here, the value itself has no problem.
     end = spaces(text, at).end()
     assert reading.end is not None
     if reading.before + end - reading.end > _WHITESPACE_BEHIND:
-        raise Stop("whitespace", f"more than {_WHITESPACE_BEHIND} characters of white space behind the JSON")
+        raise Stop("whitespace", None)
     if end == len(text):
         return end
-    if text[end] == "`":
-        raise Stop("fence", "a fence behind the JSON")
-    raise Stop("prose", "text behind the JSON")
+    raise Stop("fence" if text[end] == "`" else "prose", None)
 
 
 def _inner(reading: Reading) -> Container:

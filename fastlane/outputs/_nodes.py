@@ -46,6 +46,7 @@ class Node:
 
     __slots__ = (
         "_arrays",
+        "_choices",
         "_document",
         "_items",
         "_members",
@@ -103,6 +104,7 @@ class Node:
         self._objects = objects
         self._members: dict[str, tuple[Node, int, Node]] = {}
         self._narrower: dict[tuple[bool, ...], Node] = {}
+        self._choices: dict[tuple[str, str], Node] = {}
         self.least_properties = min([least_of(leaves, "minProperties") for leaves in objects], default=0)
         self.most_properties = _most([most_of(leaves, "maxProperties") for leaves in objects])
         required = [frozenset[str]().union(*map(required_of, leaves)) for leaves in objects]
@@ -148,7 +150,12 @@ class Node:
         """Return what is allowed of an object in which one property is a certain text, say its class's name."""
         if len(self._objects) < 2 or self.anything:
             return self
-        return self._narrowed(tuple([self._document.takes(leaves, name, text) for leaves in self._objects]))
+        found = self._choices.get((name, text))
+        if found is None:
+            found = self._narrowed(tuple([self._document.takes(leaves, name, text) for leaves in self._objects]))
+            if name in self._members:
+                self._choices[name, text] = found
+        return found
 
     def _narrowed(self, left: tuple[bool, ...]) -> Node:
         """Return what is allowed of an object for which only some of the alternatives are left."""
@@ -252,15 +259,19 @@ class Document:
 
 
 def compile_schema(schema: Schema | None) -> Node:
-    """Return what a schema allows; None stands for any JSON. A second schema of the same content costs little."""
+    """Return what a schema allows; None, and what is no JSON, allow anything. The same content is compiled once."""
     if schema is None or isinstance(schema, bool):
         return _ANYTHING if schema is not False else _NOTHING
     try:
-        written = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        # Whole numbers beyond 64 bits and halves of surrogate pairs are JSON too.
-        written = json.dumps(schema, sort_keys=True).encode()
-    return _compiled(written)
+        try:
+            written = orjson.dumps(schema, default=dict, option=orjson.OPT_SORT_KEYS)
+        except TypeError:
+            # Whole numbers beyond 64 bits and halves of surrogate pairs are JSON too.
+            written = json.dumps(schema, default=dict, sort_keys=True).encode()
+        return _compiled(written)
+    except (TypeError, ValueError, RecursionError):
+        # What cannot be written or read as JSON cannot have been sent either.
+        return _ANYTHING
 
 
 @lru_cache(maxsize=_COMPILED)

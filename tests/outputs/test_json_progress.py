@@ -79,6 +79,7 @@ def test_what_comes_behind_the_value_has_a_name(behind: str, reason: StopReason)
 
         assert progress.feed("") == reason
         assert (progress.complete, progress.start, progress.end) == (True, 0, 2)
+        assert progress.problem is None
         assert progress.text == "{}" + behind
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -48,6 +49,15 @@ def test_a_schema_of_the_same_content_is_compiled_once() -> None:
 
 def test_what_only_python_writes_as_json_is_compiled_too() -> None:
     assert compile_schema({"enum": [2**70, "\ud83d"]}).values == ("\ud83d",)
+
+
+def test_what_is_no_json_allows_anything() -> None:
+    circle: dict[str, Any] = {"type": "string"}
+    circle["not"] = circle
+
+    assert compile_schema(circle).kinds == ANY
+    assert compile_schema({"type": "string", "default": object()}).kinds == ANY
+    assert compile_schema(MappingProxyType({"type": "string"})).kinds == STRING
 
 
 @pytest.mark.parametrize(
@@ -130,6 +140,7 @@ def test_an_alternative_is_chosen_by_a_text() -> None:
         is None
     )
     assert problem(PET, '{"kind":"dog","tricks":["so') == "tricks[0]: none of the allowed values"
+    assert problem(PET, '{"kind":"dog","tricks":[],"kind":"dog"}') is None
     assert problem(PET, '{"kind":"cow') == "kind: none of the allowed values"
 
 

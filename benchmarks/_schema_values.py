@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
@@ -44,12 +45,15 @@ def made(schema: Any, count: int, number: int) -> list[Any]:
         def take(value: Any) -> None:
             values.append(value)
 
-        take()
+        with warnings.catch_warnings():
+            # It warns of patterns that it cannot read.
+            warnings.simplefilter("ignore")
+            take()
     except (HypothesisException, AssertionError, LookupError, ValueError, TypeError, RecursionError):
         # No value is valid, or hypothesis-jsonschema cannot say which are: it asserts that there is none such schema.
         pass
     except Exception as error:
         # References that lead nowhere and schemas that are none raise jsonschema's and referencing's own types.
-        if not type(error).__module__.startswith(("jsonschema", "referencing")):
+        if not type(error).__module__.startswith(("hypothesis_jsonschema", "jsonschema", "referencing")):
             raise
     return values

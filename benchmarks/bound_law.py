@@ -19,6 +19,7 @@ Outside: making the values.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -26,6 +27,8 @@ from statistics import median
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
+from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+from referencing.exceptions import Unresolvable
 
 from benchmarks._drawn_schemas import drawn_schema
 from benchmarks._report import Figure, Reach, Report, main
@@ -85,8 +88,12 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _valid(schema: Any, values: Iterable[Any]) -> list[Any]:
     kind = jsonschema.validators.validator_for(schema)
-    validator = kind(schema, format_checker=kind.FORMAT_CHECKER)
-    return [value for value in values if validator.is_valid(value)]
+    # With no other schemas than those of JSON schema itself, nothing is fetched.
+    validator = kind(schema, format_checker=kind.FORMAT_CHECKER, registry=REGISTRY)
+    try:
+        return [value for value in values if validator.is_valid(value)]
+    except (jsonschema.exceptions.JsonSchemaException, Unresolvable, re.error):
+        return []
 
 
 def _narrowed(case: Case, value: Any) -> Any:
@@ -119,7 +126,7 @@ def _look_at_suite(cases: Iterable[Case], others: _Seen, own: _Seen) -> None:
         for value in case.valid:
             own.look(_bound(_narrowed(case, value)), [value])
         if case.draft in _READ_BY_HYPOTHESIS:
-            for value in made(case.schema, _PER_SUITE_SCHEMA, number):
+            for value in _valid(case.schema, made(case.schema, _PER_SUITE_SCHEMA, number)):
                 others.look(_bound(_narrowed(case, value)), [value])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,8 @@ from ._sizes import Found
 _CHARACTERS_PER_TOKEN = 4
 _USUAL_FIELD_TOKENS = 200
 _MOST_REMEMBERED = 256
+# A longer schema is remembered by its hash, not with all its bytes.
+_LONG = 4_096
 
 _Key = tuple[Any, ...]
 _remembered: OrderedDict[_Key, Bound] = OrderedDict()
@@ -77,8 +80,8 @@ def bound(
     named from `name`, or else from the schema's title. Tokens are counted as those of `model` at `origin`.
 
     No valid value is longer by `json.dumps` with an indent of up to four, or none, and any way with non-ASCII
-    characters. A text can be longer that has white space nobody needs, escapes for letters that need none, zeros at the
-    end of a number, or more digits than a double has.
+    characters; formats count as asserted. A text can be longer that has white space nobody needs, escapes for letters
+    that need none, zeros at the end of a number, or more digits than a double has.
 
     With `unbounded=200` each field without a bound is given 200 tokens of four characters. A number without a range is
     taken for at most `number_characters`, which is enough for 128 bits and for any double; with None nothing is taken
@@ -91,13 +94,17 @@ def bound(
         schema = _schema_of(schema)
     else:
         closed = False
-    if model is not None and not isinstance(model, str):
-        raise ConfigurationError(f"bound(model=...) takes the model's name, got {type(model).__name__}")
+    for what, given in (("model", model), ("origin", origin), ("name", name)):
+        if not (isinstance(given, str) or (given is None and what != "origin")):
+            raise ConfigurationError(f"bound({what}=...) takes a text, got {type(given).__name__}")
     counts = counter(model, origin=origin, wait=False)
     key: _Key | None
     try:
         encoding = counts.encoding if counts.exact else None
-        key = (orjson.dumps(schema), closed, encoding, counts.ratio, name, unbounded, number_characters)
+        text = orjson.dumps(schema)
+        if len(text) > _LONG:
+            text = blake2b(text, digest_size=16).digest()
+        key = (text, closed, encoding, counts.ratio, name, unbounded, number_characters)
         known = _remembered.get(key)
     except TypeError:
         # A key that is no string, an integer beyond 64 bits, a mapping of another kind: as good a schema, and slower.
@@ -111,8 +118,6 @@ def bound(
         )
     _check("unbounded", unbounded, "tokens of a field without a bound")
     _check("number_characters", number_characters, "characters of a number without a range")
-    if name is not None and not isinstance(name, str):
-        raise ConfigurationError(f"bound(name=...) takes the name of the whole, got {type(name).__name__}")
     field = _USUAL_FIELD_TOKENS if unbounded is None else unbounded
     rules = Rules(field, field * _CHARACTERS_PER_TOKEN, number_characters, closed)
     measure = Measure(counts)
@@ -155,14 +160,14 @@ def _schema_of(model: type) -> Mapping[str, Any]:
     known = _schemas.get(model)
     if known is None:
         from pydantic import BaseModel, TypeAdapter
-        from pydantic.errors import PydanticUserError
+        from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
         try:
             known = model.model_json_schema() if issubclass(model, BaseModel) else TypeAdapter(model).json_schema()
-        except PydanticUserError as error:
+        except (PydanticUserError, PydanticUndefinedAnnotation) as error:
             raise ConfigurationError(
                 f"bound() takes a JSON schema or a class that pydantic can make one of, got {model.__name__}: pass a "
-                "model, a dataclass, or the schema itself"
+                f"model, a dataclass, or the schema itself ({error.__class__.__name__}: {str(error).splitlines()[0]})"
             ) from error
         _schemas[model] = known
     return known

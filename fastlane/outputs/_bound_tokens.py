@@ -36,13 +36,13 @@ class Measure:
     def text(self, characters: int, likely_characters: int | None = None) -> Size:
         """Return the size of a string of which only the characters are known, quotes aside."""
         usual = characters if likely_characters is None else min(likely_characters, characters)
-        return Size(characters + 2, characters + 2, -(-usual // _CHARACTERS_PER_TOKEN))
+        return Size(characters + 2, characters + 2, max(1, -(-usual // _CHARACTERS_PER_TOKEN)))
 
     def string(self, text: str) -> Size:
         """Return the size of a string that is written out in the schema."""
         escaped = json.dumps(text)
         count = self._counter.text
-        likely = count(text)
+        likely = count(text) or 1
         if not self._exact:
             return Size(len(escaped), len(escaped), likely)
         worst = likely + _QUOTES

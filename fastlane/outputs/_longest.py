@@ -162,7 +162,7 @@ class _Longest:
         """What the keywords say that are not about other schemas of the same value."""
         types, integer = types_of(schema)
         spoken = {kind for kind in types if self._dialect.speaks_of(schema, kind)}
-        nothing = self._rules.field("value of any type" if spoken else "any value", vague=True)
+        nothing = self._rules.field("value of any type: no type" if spoken else "any value", vague=True)
         shape: dict[JsonType, Size] = {}
         for kind in types:
             if kind == "null":
@@ -174,7 +174,7 @@ class _Longest:
             elif kind == "number":
                 shape[kind] = number(schema, self._dialect, self._measure, self._rules, integer=integer)
             elif kind == "string":
-                shape[kind] = string(schema, self._measure, self._rules)
+                shape[kind] = string(schema, self._dialect, self._measure, self._rules)
             elif kind == "array":
                 shape[kind] = yield from self._array(schema)
             else:
@@ -216,7 +216,8 @@ class _Longest:
         get = self._get
         items = schema.get("items")
         if self._dialect.draft >= 2020:
-            first, rest = _listed(get(schema, "prefixItems")), None if isinstance(items, list | tuple) else items
+            # A list has no meaning there any more.
+            first, rest = _listed(get(schema, "prefixItems")), True if isinstance(items, list | tuple) else items
         elif isinstance(items, list | tuple):
             first, rest = list(items), get(schema, "additionalItems")
         else:

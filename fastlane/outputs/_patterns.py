@@ -44,7 +44,7 @@ class Pattern(NamedTuple):
         if most is not None:
             last = max(self.width, 2) if self.newline else self.width
             longest = min(longest, (most - 1) * self.width + last if most else 0)
-        return None if math.isinf(longest) else int(longest)
+        return None if longest == math.inf else int(longest)
 
 
 class _UnknownError(Exception):

@@ -39,7 +39,7 @@ class Rules(NamedTuple):
 
 
 @cache
-def formats() -> dict[str, dict[str, dict[str, Any]]]:
+def formats() -> Mapping[str, Mapping[str, Any]]:
     """Return what `formats.toml` says."""
     import tomllib
     from importlib import resources
@@ -68,26 +68,31 @@ def number(schema: Mapping[Any, Any], dialect: Dialect, measure: Measure, rules:
     return measure.number(most, integer=integer)._replace(assumed=(("", reason),))
 
 
-def string(schema: Mapping[Any, Any], measure: Measure, rules: Rules) -> Size:
+def string(schema: Mapping[Any, Any], dialect: Dialect, measure: Measure, rules: Rules) -> Size:
     """Return the size of the longest string."""
     most = count_of(schema.get("maxLength"))
     pattern = schema.get("pattern")
     allowed = (longest_match(pattern) if isinstance(pattern, str) else None) or _ANYTHING
     characters = allowed.within(most)
     name = schema.get("format")
-    fixed, assumed = (formats()[kind].get(name) if isinstance(name, str) else None for kind in ("fixed", "assumed"))
+    fixed, assumed = (_format(kind, name, dialect) for kind in ("fixed", "assumed"))
     if fixed is not None:
-        characters = fixed["characters"] if characters is None else min(characters, fixed["characters"])
+        characters = fixed if characters is None else min(characters, fixed)
     length = min(allowed.length, math.inf if most is None else most)
-    usual = _USUAL_CHARACTERS if math.isinf(length) else max(_USUAL_CHARACTERS, int(length) // _USUAL_SHARE)
+    usual = _USUAL_CHARACTERS if length == math.inf else max(_USUAL_CHARACTERS, int(length) // _USUAL_SHARE)
     usual = max(usual, count_of(schema.get("minLength")) or 0)
     if characters is not None:
-        return measure.text(characters, usual if math.isinf(length) else min(usual, int(length)))
+        return measure.text(characters, usual if length == math.inf else min(usual, int(length)))
     if assumed is not None and rules.number_characters is not None:
-        most = int(assumed["characters"])
-        reason = f"format {name} has no greatest length, taken for at most {most} characters"
-        return measure.text(most)._replace(assumed=(("", reason),))
+        reason = f"format {name} has no greatest length, taken for at most {assumed} characters"
+        return measure.text(assumed)._replace(assumed=(("", reason),))
     reason = "string without maxLength or pattern"
     if isinstance(pattern, str):
         reason = "string without maxLength, and with a pattern that does not limit it"
     return rules.field(reason, measure.text(usual).likely)
+
+
+def _format(kind: str, name: Any, dialect: Dialect) -> int | None:
+    """The characters of a format that the schema's draft knows."""
+    found = formats()[kind].get(name) if isinstance(name, str) else None
+    return found["characters"] if found is not None and found["since"] <= dialect.draft else None

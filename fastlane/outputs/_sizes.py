@@ -81,9 +81,9 @@ def smallest(first: Size, second: Size) -> Size:
     ranks = [(bool(size.gaps), size.vague, bool(size.assumed)) for size in (first, second)]
     if ranks[0] != ranks[1]:
         return first if ranks[0] < ranks[1] else second
-    if first.gaps:
-        return first
     closer = first if first.compact <= second.compact else second
+    if first.gaps:
+        return closer
     compact, tokens, likely, white, lines, depth = map(min, first[:6], second[:6])
     return Size(compact, tokens, likely, white, lines, depth, (), closer.assumed)
 

@@ -69,18 +69,20 @@ class Closing:
 
     def _see_response(self, event: Any, assembly: ResponsesAssembly) -> None:
         kind = event.type
-        self._sequence = max(self._sequence, as_position(getattr(event, "sequence_number", None)))
+        sequence = event.sequence_number
+        if sequence.__class__ is int and sequence > self._sequence:
+            self._sequence = sequence
         place = DELTAS.get(kind)
         if place is None:
             assembly.take(event.to_dict(warnings=False))
             return
-        fields = {"type": kind, "output_index": event.output_index, "delta": event.delta}
-        if place.numbered_by:
-            fields[place.numbered_by] = getattr(event, place.numbered_by)
-        logprobs = getattr(event, "logprobs", None)
-        if logprobs is not None:
-            fields["logprobs"] = [entry.to_dict(warnings=False) for entry in logprobs]
-        assembly.take(fields)
+        text = event.delta
+        if isinstance(text, str):
+            index = as_position(getattr(event, place.numbered_by)) if place.parts else 0
+            logprobs = event.logprobs if place.kind == "content" else None
+            if logprobs:
+                logprobs = [entry.to_dict(warnings=False) for entry in logprobs]
+            assembly.add_text(place, as_position(event.output_index), index, text, logprobs)
 
     def events(self, cut: Cut) -> list[dict[str, Any]]:
         """Return the JSON of the events that end the stream; none where it has not begun, or has ended by itself."""

@@ -64,7 +64,9 @@ class ResponsesAssembly:
         return () if handle is None else handle(self, event)
 
     def _item(self, event: Mapping[str, Any]) -> Item:
-        index = as_position(event.get("output_index"))
+        return self._item_at(as_position(event.get("output_index")))
+
+    def _item_at(self, index: int) -> Item:
         item = self._items.get(index)
         if item is None:
             item = self._items[index] = Item(index, {"type": "message", "role": "assistant", "status": "in_progress"})
@@ -74,14 +76,20 @@ class ResponsesAssembly:
         text, logprobs = event.get("delta"), event.get("logprobs")
         if not isinstance(text, str) or not (text or logprobs):
             return ()
-        item, index = self._item(event), as_position(event.get(place.numbered_by))
+        output_index = as_position(event.get("output_index"))
+        index = as_position(event.get(place.numbered_by)) if place.parts else 0
+        self.add_text(place, output_index, index, text, logprobs)
+        return (Delta(channel_of(place.parts, output_index, index), place.kind, text),) if text else ()
+
+    def add_text(self, place: Place, output_index: int, index: int, text: str, logprobs: Any) -> None:
+        """Add a piece of a text, and what is told of its tokens."""
+        item = self._items.get(output_index) or self._item_at(output_index)
         part = item.part(place, index)
         part.pieces.append(text)
         if isinstance(logprobs, list | tuple):
             if part.logprobs is None:
                 part.logprobs = []
             part.logprobs += logprobs
-        return (Delta(channel_of(place.parts, item.index, index), place.kind, text),) if text else ()
 
     def _text_done(self, place: Place, event: Mapping[str, Any]) -> Sequence[Delta]:
         text = event.get(place.field)

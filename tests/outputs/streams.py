@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import fastlane
@@ -75,6 +75,3 @@ def without_ids(value: Any) -> Any:
 
 def body(endpoint: str, events: Iterable[Any], cut: Cut | None = None) -> dict[str, Any]:
     return assembled(endpoint, events).body(cut)
-
-
-Make = Callable[[fastlane.OpenAI], Any]

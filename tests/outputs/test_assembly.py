@@ -145,9 +145,9 @@ def calls_in(*events: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def test_a_role_that_comes_late_or_never_or_each_time_is_the_assistant_s() -> None:
-    late = [chunk(piece(content="Rh")), chunk(piece(role="assistant", content="ine"))]
+    late = [chunk(piece(content="Rhin")), chunk(piece(role="assistant", content="e"))]
     never = [chunk(piece(content="Rhine"))]
-    each_time = [chunk(piece(role="assistant", content=text)) for text in ("Rh", "ine")]
+    each_time = [chunk(piece(role="assistant", content=text)) for text in ("Rhin", "e")]
     for events in (late, never, each_time):
         assert message(*events) == {"role": "assistant", "content": "Rhine"}
 

@@ -4,9 +4,12 @@ Answers for four schemas: a support ticket with enums, numbers within a range, l
 long text (`long_text`), a tree of small objects, which refers to itself (`nested`), and a list of events of eight
 classes, told apart by the text of one property (`classes`). Each is cut into pieces of 3 to 5 characters at random, the
 size of a usual token; a ticket also where a tokenizer cuts, at words and punctuation (`ticket_words`), and written with
-line feeds and indents (`ticket_indented`). `without_schema` is what tickets cost where only the syntax is known.
-Compared with: parsing all there is of an answer anew with every piece by `pydantic_core.from_json`, which tells whether
-it is whole and not whether it is valid (`parsing_anew`).
+line feeds and indents (`ticket_indented`). `numbers` is nothing but a list of integers within a range, where every
+piece ends one value and begins another. `without_schema` is what tickets cost where only the syntax is known.
+`collected` and `stream` are all that the play does with one event of a chat stream: of one that it reads for an
+application that does not stream (the event's JSON, the answer put together, the parser), and of one that the
+application is given. Compared with: parsing all there is of an answer anew with every piece by
+`pydantic_core.from_json`, which tells whether it is whole and not whether it is valid (`parsing_anew`).
 
 Inside: all CPU time of the process from the first piece to the last, the parser's construction too; each figure is the
 median of its rounds. Outside: compiling the schema, which happens once (`compile_us`, and `compile_again_us` when the
@@ -23,19 +26,26 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import orjson
 import pydantic_core
+from openai.types.chat import ChatCompletionChunk
 
 from benchmarks._paired import median
 from benchmarks._report import Figure, Reach, Report, main
 from fastlane._clock import cpu_ns
+from fastlane._output_records import BoundedOutputRecord
+from fastlane.outputs._guard import Guard
 from fastlane.outputs._json_progress import JsonProgress
 from fastlane.outputs._nodes import Node, compile_schema
+from fastlane.outputs._plan import OutputPlan
+from fastlane.outputs._stream_watch import StreamWatch
 
 _ANSWERS = 40
 _ROUNDS = 40
 _QUICK_ROUNDS = 10
 _CATEGORIES = ("billing", "bug", "feature_request", "account_access", "shipping", "other")
 _TEAMS = ("payments", "platform", "customer_success", "logistics")
+_NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 1_000}}
 _SENTENCE = (
     "the customer was charged twice for one order and asks that the second payment is sent back as soon as possible, "
     "which the shop's own page says takes three days; there was no answer to an earlier message"
@@ -177,8 +187,48 @@ def _parse_anew(answers: Sequence[Sequence[str]]) -> None:
                 continue
 
 
+def _chunk(text: str) -> dict[str, Any]:
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_780_000_000, "model": "model"}
+    return {**head, "choices": [{"index": 0, "delta": {"content": text}, "logprobs": None, "finish_reason": None}]}
+
+
+def _plan(schema: Any) -> OutputPlan:
+    return OutputPlan(
+        endpoint="/chat/completions",
+        origin="https://example.com:443",
+        model="model",
+        body={"model": "model", "messages": []},
+        record=BoundedOutputRecord(),
+        is_json=True,
+        schema=schema,
+        watched_schema=schema,
+        early_stop=True,
+    )
+
+
+def _collect(plan: OutputPlan, answers: Sequence[Sequence[bytes]]) -> None:
+    for answer in answers:
+        guard = Guard(plan, _went_wrong, parses=False)
+        for event in answer:
+            guard.take(orjson.loads(event))
+        assert guard.has_all
+
+
+def _see(plan: OutputPlan, answers: Sequence[Sequence[ChatCompletionChunk]]) -> None:
+    for answer in answers:
+        guard = Guard(plan, _went_wrong, parses=False)
+        see = StreamWatch(guard).see
+        for event in answer:
+            see(event)
+        assert guard.has_all
+
+
+def _went_wrong(_play: str, _doing: str, error: Exception) -> None:
+    raise error
+
+
 def _per_piece_us(
-    answers: Sequence[Sequence[str]], rounds: int, run: Callable[[Sequence[Sequence[str]]], None]
+    answers: Sequence[Sequence[Any]], rounds: int, run: Callable[[Sequence[Sequence[Any]]], None]
 ) -> float:
     """Median CPU microseconds for each piece."""
     pieces = sum(map(len, answers))
@@ -218,6 +268,11 @@ def measure(quick: bool) -> Report:
         "long_text": (_LONG_TEXT, [json.dumps(_long_text(random)) for _ in range(_ANSWERS)], _pieces),
         "nested": (_NESTED, [json.dumps(_nested(random)) for _ in range(_ANSWERS)], _pieces),
         "classes": (_CLASSES, [json.dumps(_events(random)) for _ in range(_ANSWERS)], _pieces),
+        "numbers": (
+            _NUMBERS,
+            [json.dumps(random.choices(range(1_000), k=200), separators=(",", ":")) for _ in range(_ANSWERS)],
+            _pieces,
+        ),
         "without_schema": (None, [json.dumps(ticket) for ticket in tickets], _pieces),
     }
     figures: dict[str, Figure] = {}
@@ -229,6 +284,12 @@ def measure(quick: bool) -> Report:
         if name in ("ticket", "long_text"):
             figures[f"{name}_parsing_anew_us"] = _per_piece_us(cuts, 2, _parse_anew)
         sizes += [len(piece) for pieces in cuts for piece in pieces]
+    plan = _plan(_TICKET)
+    cuts = [_pieces(answer, random) for answer in texts["ticket"][1]]
+    events = [[json.dumps(_chunk(piece)).encode() for piece in pieces] for pieces in cuts]
+    typed = [[ChatCompletionChunk.model_validate_json(event) for event in answer] for answer in events]
+    figures["collected_event_us"] = _per_piece_us(events, rounds, partial(_collect, plan))
+    figures["stream_event_us"] = _per_piece_us(typed, rounds, partial(_see, plan))
     figures |= {"compile_us": _compile_us(rounds, again=False), "compile_again_us": _compile_us(rounds, again=True)}
     return Report(
         figures=figures,

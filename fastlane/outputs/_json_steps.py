@@ -170,19 +170,26 @@ def in_string(reading: Reading, text: str, at: int) -> int:
 
 def _in_number(reading: Reading, text: str, at: int) -> int:
     end = _number_part(text, at).end()
-    reading.literal += text[at:end]
-    if not may_become_number(reading.literal):
-        raise reading.invalid("no JSON number")
-    if len(reading.literal) > LONGEST:
-        reading.literal = shortened(reading.literal)
-        reading.number_is_cut = True
-    if end == len(text):
-        return end
-    if not is_number(reading.literal) or (reading.container is None and text[end] not in _BEHIND_A_NUMBER):
+    literal = reading.literal = reading.literal + text[at:end] if reading.literal else text[at:end]
+    if end == len(text) or len(literal) > LONGEST:
+        if not may_become_number(literal):
+            raise reading.invalid("no JSON number")
+        if len(literal) > LONGEST:
+            literal = reading.literal = shortened(literal)
+            reading.number_is_cut = True
+        if end == len(text):
+            return end
+    if not is_number(literal) or (reading.container is None and text[end] not in _BEHIND_A_NUMBER):
         raise reading.invalid("no JSON number")
     rules = reading.node.numbers
-    if rules is not None and not reading.number_is_cut and not allowed(reading.literal, rules):
+    if rules is not None and not reading.number_is_cut and not allowed(literal, rules):
         raise reading.invalid("a number that is not allowed")
+    container = reading.container
+    if container is not None and not container.is_object and text[end] == ",":
+        # Lists of numbers are the texts with the most values in them.
+        reading.begin_item()
+        reading.step = _value
+        return end + 1
     return _end_value(reading, end)
 
 

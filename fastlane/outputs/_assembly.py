@@ -21,7 +21,7 @@ class Assembly(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Whether every choice has a finish reason, or the event that ends a response has come."""
+        """Whether every choice has a finish reason and nothing failed, or the event that ends a response has come."""
 
     def take(self, event: Mapping[str, Any]) -> Sequence[Delta]:
         """Add one event of the stream, as parsed JSON, and return what it adds to which text."""

@@ -26,8 +26,8 @@ class ChatAssembly:
 
     @property
     def finished(self) -> bool:
-        """Whether every choice has a finish reason."""
-        return len(self._choices) >= self._expected and not self._unfinished
+        """Whether every choice has a finish reason, and no error has ended it."""
+        return len(self._choices) >= self._expected and not self._unfinished and self.error is None
 
     def take(self, event: Mapping[str, Any]) -> Sequence[Delta]:
         """Add one chunk."""

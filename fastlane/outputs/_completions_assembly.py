@@ -37,7 +37,9 @@ class CompletionsAssembly:
 
     @property
     def finished(self) -> bool:
-        """Whether every choice has a finish reason."""
+        """Whether every choice has a finish reason, and no error has ended it."""
+        if self.error is not None:
+            return False
         choices = self._choices.values()
         return len(choices) >= self._expected and all(choice.finish_reason is not None for choice in choices)
 

@@ -323,6 +323,7 @@ def test_an_error_in_a_stream_is_told(endpoint: str) -> None:
 def test_an_error_in_a_stream_stays_what_else_comes() -> None:
     events = [chunk(piece(content="a")), chunk(piece(finish_reason="error"), error={"message": "x"}), chunk()]
     assert assembled(CHAT, events).error == {"message": "x"}
+    assert not assembled(CHAT, events).finished
 
 
 def test_an_error_event_and_a_failed_response_are_told() -> None:

@@ -23,14 +23,14 @@ def as_written(value: float) -> int:
         return {math.inf: len("Infinity"), -math.inf: len("-Infinity")}.get(value, len("null"))
     if value == 0:
         return _NEGATIVE_ZERO
-    longest = len(repr(value)) if isinstance(value, float) else _digits(value) + (value < 0)
     if isinstance(value, float):
-        return max(longest, _digits(int(value)) + (value < 0)) if value.is_integer() else longest
+        return max(len(repr(value)), as_written(int(value)) if value.is_integer() else 0)
+    longest = _digits(value) + (value < 0)
     try:
-        as_float = float(value)
+        # Beyond 2**53 that may be another number, but not to everybody who compares them.
+        return max(longest, len(repr(float(value))))
     except OverflowError:
         return longest
-    return max(longest, len(repr(as_float))) if as_float == value else longest
 
 
 def longest_number(minimum: float | None, maximum: float | None, *, integer: bool) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from ..providers import Fact, ProviderFacts
@@ -59,8 +60,8 @@ def reasons(facts: ProviderFacts | None, model: str | None) -> bool | None:
     """Whether a model thinks before it answers, by what facts say of its name; None where they say nothing."""
     if facts is None or model is None:
         return None
-    does = _longest(model, _patterns(facts.reasoning.models))
-    never = _longest(model, _patterns(facts.reasoning.never))
+    does = len(_matching(model, _patterns(facts.reasoning.models)) or "")
+    never = len(_matching(model, _patterns(facts.reasoning.never)) or "")
     return None if does == never else does > never
 
 
@@ -68,7 +69,7 @@ def for_model(table: Mapping[str, Fact[T]], model: str | None) -> T | None:
     """Return what the longest of the patterns (`*` for any text) that a model's name matches stands for."""
     if model is None:
         return None
-    longest = max((pattern for pattern in table if fnmatchcase(model, pattern)), key=len, default=None)
+    longest = _matching(model, tuple(table))
     return None if longest is None else table[longest].value
 
 
@@ -81,6 +82,7 @@ def _patterns(fact: Fact[tuple[str, ...]] | None) -> tuple[str, ...]:
     return (fact.value or ()) if fact is not None else ()
 
 
-def _longest(model: str, patterns: tuple[str, ...]) -> int:
-    """How many letters the longest pattern has that a name matches; -1 where none does."""
-    return max((len(pattern) for pattern in patterns if fnmatchcase(model, pattern)), default=-1)
+@lru_cache(maxsize=1_024)
+def _matching(model: str, patterns: tuple[str, ...]) -> str | None:
+    """The longest pattern that a name matches."""
+    return max((pattern for pattern in patterns if fnmatchcase(model, pattern)), key=len, default=None)

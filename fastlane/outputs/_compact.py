@@ -12,7 +12,7 @@ import orjson
 
 from .._tokens import Counter
 from ._places import Key, Place, Places, UnreadableSchemaError, is_closed, key_of
-from ._positions import rebuilt
+from ._positions import is_well_formed, rebuilt
 from ._references import resolve
 from ._short_text import Node, renamed, renamed_text
 
@@ -74,6 +74,8 @@ def compact(schema: Mapping[str, Any], counter: Counter) -> Compacted | None:
 
 
 def _compacted(schema: Mapping[str, Any], counter: Counter) -> Compacted | None:
+    if not is_well_formed(schema):
+        return None
     try:
         places = Places(schema)
     except UnreadableSchemaError:

@@ -10,6 +10,7 @@ import orjson
 from ..providers import Fact
 from ..providers._schema import Structured
 from ._limits import over_limits as over_limits
+from ._positions import is_well_formed
 from ._rewriting import Rewriting, Rules
 
 _MOST_KEPT = 256
@@ -57,7 +58,9 @@ def wire_schema(schema: Mapping[str, Any], structured: Structured | None, *, str
 
 
 def _wire(schema: Mapping[str, Any], rules: Rules) -> Wire | None:
-    """None where the schema can go as it is."""
+    """None where the schema can go as it is: also one that is none, of which the provider says so itself."""
+    if not is_well_formed(schema):
+        return None
     rewriting = Rewriting(schema, rules)
     written = rewriting.run()
     is_same = written == schema

@@ -33,10 +33,9 @@ def _of_both(key: str, first: Any, second: Any) -> Any:
         return {**first, **second} if all(first[name] == second[name] for name in first if name in second) else None
     if key == "required":
         return [*first, *(name for name in second if name not in first)]
-    if key in _LARGER:
-        return max(first, second)
-    if key in _SMALLER:
-        return min(first, second)
+    if key in _LARGER or key in _SMALLER:
+        are_numbers = all(isinstance(one, int | float) for one in (first, second))
+        return (max if key in _LARGER else min)(first, second) if are_numbers else None
     if key == "enum":
         return [one for one in first if one in second] or None
     if key == "type":

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import orjson
+
 from ..providers._schema import Structured
-from ._positions import DEFINITIONS, inner, without
+from ._positions import DEFINITIONS, inner, is_well_formed, without
 from ._references import resolve
 
 # From so many values on, an enum's texts are counted together.
 _LARGE_ENUM = 250
+_MOST_KEPT = 256
+
+_sizes: dict[bytes, Mapping[str, int]] = {}
 
 
 def over_limits(schema: Mapping[str, Any], structured: Structured | None) -> str | None:
@@ -21,13 +26,30 @@ def over_limits(schema: Mapping[str, Any], structured: Structured | None) -> str
     known = structured.limits if structured is not None else None
     if known is None or known.value is None:
         return None
-    name = schema.get("title")
-    name = name if isinstance(name, str) and name else "The schema"
+    sizes = _sizes_of(schema)
     for limit, most in known.value.items():
-        count = _COUNTS[limit](schema) if limit in _COUNTS else 0
-        if count > most:
-            return f"{name} has {count:,} {_WORDS[limit]}, and the provider takes {most:,}"
+        if sizes.get(limit, 0) > most:
+            title = schema.get("title")
+            name = title if isinstance(title, str) and title else "The schema"
+            return f"{name} has {sizes[limit]:,} {_WORDS[limit]}, and the provider takes {most:,}"
     return None
+
+
+def _sizes_of(schema: Mapping[str, Any]) -> Mapping[str, int]:
+    """Every size of a schema; none of what is no schema. Remembered by content."""
+    try:
+        key = orjson.dumps(schema)
+    except TypeError:
+        return _counted(schema)
+    if key not in _sizes:
+        if len(_sizes) >= _MOST_KEPT:
+            _sizes.clear()
+        _sizes[key] = _counted(schema)
+    return _sizes[key]
+
+
+def _counted(schema: Mapping[str, Any]) -> Mapping[str, int]:
+    return {limit: count(schema) for limit, count in _COUNTS.items()} if is_well_formed(schema) else {}
 
 
 def _all(schema: Any) -> Iterator[Mapping[str, Any]]:

@@ -124,7 +124,7 @@ class Places:
 
     def _made_of(self, schema: Any) -> list[Any]:
         """The schemas that hold for the same value."""
-        if not isinstance(schema, Mapping) or not _UNREADABLE.isdisjoint(schema) or not _is_well_formed(schema):
+        if not isinstance(schema, Mapping) or not _UNREADABLE.isdisjoint(schema):
             raise UnreadableSchemaError
         made_of = [one for key in _UNIONS for one in schema.get(key, ())]
         if "$ref" in schema:
@@ -165,12 +165,6 @@ def is_closed(schema: Mapping[str, Any]) -> bool:
     """Whether an object has no other properties than those that the schema names."""
     beside = schema.get("additionalProperties")
     return beside is False or ("additionalProperties" not in schema and "properties" in schema)
-
-
-def _is_well_formed(schema: Mapping[str, Any]) -> bool:
-    """Whether what is read of a schema is what JSON schema says that it is."""
-    lists = (schema.get(key, []) for key in ("prefixItems", "enum", *_UNIONS))
-    return isinstance(schema.get("properties", {}), Mapping) and all(isinstance(one, list) for one in lists)
 
 
 def _others(schema: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -28,6 +28,7 @@ ANNOTATIONS = frozenset(
 )
 """Keywords that say nothing of what is valid."""
 
+_KINDS: Mapping[str, type] = {"$ref": str, "enum": list}
 _OF_ITEMS = frozenset(("additionalItems", "contains", "items", "prefixItems", "unevaluatedItems"))
 
 
@@ -62,6 +63,25 @@ def uses(schema: Any, keywords: frozenset[str]) -> bool:
     if not isinstance(schema, Mapping):
         return False
     return not keywords.isdisjoint(schema) or any(uses(one, keywords) for one in inner(schema))
+
+
+def is_well_formed(schema: Any) -> bool:
+    """Whether what is read of a schema, and of those within it, is of the kind that JSON schema says."""
+    if not isinstance(schema, Mapping):
+        return isinstance(schema, bool)
+    for key, value in schema.items():
+        if key in NAMED:
+            is_right = isinstance(value, Mapping)
+        elif key in SEVERAL and not (key == "items" and isinstance(value, Mapping | bool)):
+            is_right = isinstance(value, list)
+        elif key in ("required", "type"):
+            names = [value] if key == "type" and isinstance(value, str) else value
+            is_right = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        else:
+            is_right = isinstance(value, _KINDS.get(key, object))
+        if not is_right:
+            return False
+    return all(map(is_well_formed, inner(schema)))
 
 
 def is_object(schema: Mapping[str, Any]) -> bool:

@@ -141,6 +141,7 @@ LONG = {"type": "string", "enum": ["overwhelmingly_positive", "overwhelmingly_ne
         {"allOf": [an_object(customer_sentiment=LONG), an_object(other_long_name=LONG)]},
         an_object(customer_sentiment=LONG, again={"$ref": "#/properties/customer_sentiment"}),
         an_object(customer_sentiment=LONG, again={"$ref": "#/$defs/nowhere"}),
+        an_object(customer_sentiment=LONG, again={"$ref": ["#"]}),
         an_object(customer_sentiment=LONG, again={"$ref": "https://example.com/schema"}),
         an_object(customer_sentiment=LONG, again={"$id": "https://example.com/schema", "type": "string"}),
         {"type": "object", "properties": [1]},
@@ -220,6 +221,31 @@ def test_a_text_that_breaks_off_is_expanded_as_far_as_it_goes() -> None:
 @given(st.text(max_size=40) | st.text('{}[],:"\\ab 1', max_size=40))
 def test_no_text_is_too_strange_to_be_expanded(text: str) -> None:
     assert isinstance(compacted(REVIEW).expand(text), str)
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ('{"a": "b"', '{"a_long_name": "b"'),
+        ('{"\\u00zz": {"a": 1}}', '{"\\u00zz": {"a": 1}}'),
+        ('{"unknown": {"a": [{"a": 1}, "a"]}, "a": 2}', '{"unknown": {"a": [{"a": 1}, "a"]}, "a_long_name": 2}'),
+        ('["a", {"a": 1}]', '["a", {"a": 1}]'),
+        ('{"a": {"a": 1}}', '{"a_long_name": {"a": 1}}'),
+        ("}{", "}{"),
+        ("", ""),
+    ],
+)
+def test_what_the_schema_does_not_know_is_left_alone(short: str, long: str) -> None:
+    made = compacted(an_object(a_long_name={"type": "string"}))
+
+    assert made.expand(short) == long
+
+
+def test_values_that_the_schema_does_not_know_are_left_alone() -> None:
+    made = compacted(an_object(a_long_name={"type": "string"}))
+
+    assert made.alias({"unknown": {"a": 1}, "a_long_name": 1}) == {"unknown": {"a": 1}, "a": 1}
+    assert made.alias([1]) == [1]
 
 
 def test_what_comes_behind_the_value_is_left_alone() -> None:

@@ -14,8 +14,11 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel, Field, RootModel
 
+from fastlane._tokens import counter
 from fastlane.emulator._schema import value_for
+from fastlane.outputs._compact import compact
 from fastlane.outputs._dialect import Wire, over_limits, wire_schema
+from fastlane.outputs._joining import joined
 from fastlane.outputs._positions import uses
 from fastlane.providers import Fact, facts_named
 from fastlane.providers._schema import Structured
@@ -175,6 +178,38 @@ def test_schemas_that_cannot_be_joined_are_dropped() -> None:
     assert wire.dropped == ("allOf",)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "both"),
+    [
+        ({"minLength": 1, "maxLength": 9}, {"minLength": 3, "maxLength": 5}, {"minLength": 3, "maxLength": 5}),
+        ({"enum": ["a", "b"]}, {"enum": ["b", "c"]}, {"enum": ["b"]}),
+        ({"enum": ["a"]}, {"enum": ["c"]}, None),
+        ({"type": ["string", "null"]}, {"type": "string"}, {"type": "string"}),
+        ({"type": ["string", "null", "integer"]}, {"type": ["null", "string"]}, {"type": ["string", "null"]}),
+        ({"type": "string"}, {"type": "integer"}, None),
+        ({"title": "A"}, {"title": "B", "description": "C."}, {"title": "A", "description": "C."}),
+        ({"properties": {"a": {"type": "string"}}}, {"properties": {"a": {"type": "integer"}}}, None),
+        ({"properties": {"a": {}}, "additionalProperties": False}, {"properties": {"b": {}}}, None),
+        ({"properties": {"b": {}}}, {"properties": {"a": {}}, "additionalProperties": False}, None),
+        ({"minimum": "three"}, {"minimum": 4}, None),
+        ({"pattern": "a"}, {"pattern": "b"}, None),
+    ],
+)
+def test_two_schemas_are_one_where_that_can_be_said(
+    first: dict[str, Any], second: dict[str, Any], both: dict[str, Any] | None
+) -> None:
+    assert joined(first, second) == both
+
+
+@pytest.mark.parametrize(
+    "part", [True, {"$ref": "#/$defs/Nowhere"}, {"$ref": "#/$defs/Round"}, {"$ref": "#/$defs/Other", "pattern": "a"}]
+)
+def test_a_part_that_leads_nowhere_cannot_be_joined(part: Any) -> None:
+    defined = {"Round": {"$ref": "#/$defs/Round"}, "Other": {"pattern": "b"}}
+
+    assert sent({"allOf": [part], "$defs": defined}, takes("allOf")).schema == {"$defs": defined}
+
+
 # What strict modes want.
 
 
@@ -230,12 +265,18 @@ def test_what_would_have_no_end_stays_optional() -> None:
         children={"type": "array", "items": {"$ref": "#"}},
         either={"anyOf": [{"$ref": "#"}, {"type": "null"}]},
         pair={"type": "array", "items": {"$ref": "#"}, "minItems": 2},
+        only={"anyOf": [{"$ref": "#"}]},
+        both={"allOf": [{"$ref": "#"}]},
+        maybe={"type": ["object", "null"], "properties": {"child": {"$ref": "#"}}, "additionalProperties": False},
     )
 
     wire = sent(schema, REQUIRED)
 
-    assert wire.schema["required"] == ["name", "children", "either"]
-    assert wire.changed[1] == "$.child, $.pair: left optional, because it would have no end"
+    assert wire.schema["required"] == ["name", "children", "either", "maybe"]
+    (said,) = (
+        sentence for sentence in wire.changed if sentence.endswith(": left optional, because it would have no end")
+    )
+    assert said.startswith("$.maybe.child, $.child, $.pair, $.only, $.both:")
 
 
 def test_what_stands_beside_a_reference_is_put_into_what_it_leads_to() -> None:
@@ -418,6 +459,33 @@ def test_sentences_and_counts_are_given_for_anything(schema: dict[str, Any]) -> 
     assert said is None or " and the provider takes 1" in said
 
 
+WORDS = st.sampled_from(
+    ["$ref", "$defs", "type", "properties", "required", "items", "allOf", "anyOf", "oneOf", "not", "enum", "const",
+     "if", "additionalProperties", "minItems", "maxLength", "description", "contains", "prefixItems", "$id", "#"]
+)  # fmt: skip
+NONSENSE = st.dictionaries(
+    WORDS,
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-1, 3) | WORDS | st.just("#/$defs/type"),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(NONSENSE)
+def test_no_schema_is_too_strange_to_be_looked_at(schema: dict[str, Any]) -> None:
+    limits = {"properties": 1, "depth": 1, "enum_values": 1, "name_characters": 1, "enum_characters": 1}
+    rules = {"closed_objects": True, "all_required": True, "object_root": True, "bare_references": True}
+
+    sent(schema, takes(*EVERYTHING_REFUSED, **rules))
+    sent(schema, takes(**rules))
+    over_limits(schema, takes(limits=limits))
+    compact(schema, counter(None))
+
+
 # Limits.
 
 
@@ -431,6 +499,14 @@ def test_a_schema_that_is_too_large_is_named_with_what_and_how_many() -> None:
     assert over_limits(schema, takes(limits={"sandwiches": 1})) is None
     assert over_limits(schema, Structured()) is None
     assert over_limits(schema, None) is None
+
+
+def test_sizes_are_counted_once_for_equal_schemas_however_many_there_are() -> None:
+    takes_two = takes(limits={"properties": 2})
+    schemas = [an_object(**{f"p{number}": {}, "b": {}, "c": {"maximum": number}}) for number in range(300)]
+
+    assert all(over_limits(schema, takes_two) == over_limits(schema, takes_two) is not None for schema in schemas)
+    assert over_limits(an_object(a={"maximum": 2**99}, b={}, c={}), takes_two) is not None
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,8 @@ def compact(schema: Mapping[str, Any], counter: Counter) -> Compacted | None:
     Names are shortened where no other name can stand, and texts where no other text can, so that none is taken for a
     short one: what a map or a free text holds comes back untouched. Objects that name properties and do not say
     otherwise are closed on the wire. None, too, where the schema says in another way than by place what is valid
-    (conditions, patterns of names, references along properties). `schema` is not changed; do this first, and
-    `wire_schema` of what comes out.
+    (conditions, patterns of names, references along properties). `schema` is not changed. Either may come first, this
+    or `wire_schema`: after it there is more that can be shortened, before it the short schema keeps every keyword.
     """
     try:
         key = orjson.dumps(schema), counter.encoding, counter.exact

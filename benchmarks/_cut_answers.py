@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 import openai
+import pydantic
 
 import fastlane
 from benchmarks._prepared import MODEL, Prepared, event_of
@@ -58,7 +59,7 @@ def _parsed(reads: Sequence[bytes], play: fastlane.BoundedOutput) -> Case | None
             completion = client.chat.completions.parse(
                 model=MODEL, messages=ticket(1), response_format=Case, max_completion_tokens=OUTPUT_LIMIT
             )
-        except (openai.LengthFinishReasonError, fastlane.InvalidOutputError):
+        except (openai.LengthFinishReasonError, fastlane.InvalidOutputError, pydantic.ValidationError):
             return None
         return completion.choices[0].message.parsed
 

@@ -17,7 +17,7 @@ from fastlane.providers._schema import Reasoning
 Category = Literal["billing", "shipping", "technical", "account", "other"]
 CATEGORIES: tuple[str, ...] = ("billing", "shipping", "technical", "account", "other")
 OUTPUT_LIMIT = 1_024
-"""What the application allows an answer, as in the talk's own runs: output tokens."""
+"""Where an answer that runs on is cut off, as in the talk's own runs: output tokens."""
 
 
 class Ticket(pydantic.BaseModel):

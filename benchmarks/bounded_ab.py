@@ -1,15 +1,16 @@
 """The talk's fourth play as a table: a ticket's category and confidence as prose, as JSON, and as bounded JSON.
 
 Two emulated models with the times of a published report (gpt-4.1-nano, text generation): one is well-behaved; one is
-talkative, and goes wrong in as many of its answers as the conditions say. In the first two rows the prompt alone says
-what the answer is to look like, in all others the request has a schema: with the stock client over HTTP/2, with ours
-and `Connection()`, which is the baseline, and with `BoundedOutput` as a whole and each of its parts alone. The parts
-are told apart by settings, and the stop from the ceiling by a play of this benchmark's that takes the ceiling out
-again. Applications read what they can: of prose the one category that is named, of JSON all from the first brace to
-the last, of an answer that was cut off what came. They ask again, once, where that fails. All rows ask about the same
-tickets; equal draws give equal delays and equal habits. Inside: from the application's first call to a result that it
-can use, or to its last failure, over 40 ms. Outside: opening the connections. Tokens are the provider's own count, all
-calls for one ticket together. A failure is a first answer that could not be used; lost is a ticket without any.
+talkative, and goes wrong in as many of its answers as the conditions say. The application sets no limit of tokens; the
+model's own is 1,024. In the first two rows the prompt alone says what the answer is to look like, in all others the
+request has a schema: with the stock client as it comes, with ours and `Connection()`, which is the baseline, and with
+`BoundedOutput` as a whole and each of its parts alone. The parts are told apart by settings, and by a limit of 1,024 of
+the application's own, beside which no ceiling is set. Applications read what they can: of prose the one category that
+is named, of JSON all from the first brace to the last, of an answer that was cut off what came. They ask again, once,
+where that fails. All rows ask about the same tickets; equal draws give equal delays and equal habits. Inside: from the
+application's first call to a result that it can use, or to its last failure, over 40 ms. Outside: opening the
+connections. Tokens are the provider's own count, all calls for one ticket together. A failure is a first answer that
+could not be used, or that the play had to ask for again; lost is a ticket without any.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
@@ -30,13 +31,14 @@ import fastlane
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._structured import CATEGORIES, OUTPUT_LIMIT, Ticket, by_tag, known, ticket
-from benchmarks._transport import percentile, stock_async, wishes
+from benchmarks._transport import percentile, wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, RequestLog, preset
 
 _ROUND_TRIP_TIME_S = 0.04
 _AT_A_TIME = 12
 _TRIES = 2
+_WITHOUT_CEILING = ("early_stop", "repair")
 _MODELS: Mapping[str, str] = {
     "talkative": "talkative,fence;share=0.1,whitespace;share=0.15,prose;share=0.1;tokens=80,"
     "wrong_enum;share=0.05,truncated;share=0.02",
@@ -58,22 +60,13 @@ class _Outcome(NamedTuple):
     usable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _WithoutCeiling(fastlane.Play):
-    """Takes out the ceiling that the play before it has set, so that what remains is seen alone."""
-
-    def plan(self, call: fastlane.Call) -> fastlane.Call:
-        """Put the application's own limit back."""
-        return replace(call, body={**call.body, "max_completion_tokens": OUTPUT_LIMIT})
-
-
-def _parts() -> dict[str, list[fastlane.Play]]:
+def _parts() -> dict[str, fastlane.BoundedOutput]:
     """Each part of the play alone, then all of it."""
     return {
-        "ceiling": [fastlane.BoundedOutput(early_stop=False)],
-        "early_stop": [fastlane.BoundedOutput(), _WithoutCeiling()],
-        "repair": [fastlane.BoundedOutput(early_stop=False, repairs=_TRIES - 1), _WithoutCeiling()],
-        "all": [fastlane.BoundedOutput(repairs=_TRIES - 1)],
+        "ceiling": fastlane.BoundedOutput(early_stop=False, validate=False),
+        "early_stop": fastlane.BoundedOutput(validate=False),
+        "repair": fastlane.BoundedOutput(early_stop=False, repairs=_TRIES - 1),
+        "all": fastlane.BoundedOutput(repairs=_TRIES - 1),
     }
 
 
@@ -85,12 +78,8 @@ def _wanted(row: str, model: str, number: int, attempt: int) -> dict[str, Any]:
     if row in ("prose", "json"):
         messages[0] = {"role": "system", "content": f"{messages[0]['content']} {_PROSE if row == 'prose' else _JSON}"}
         asked |= wishes(output_text=_said(row, model, draw))
-    return {
-        "model": MODEL,
-        "messages": messages,
-        "max_completion_tokens": OUTPUT_LIMIT,
-        "extra_headers": asked,
-    }
+    own = {"max_completion_tokens": OUTPUT_LIMIT} if row in _WITHOUT_CEILING else {}
+    return {"model": MODEL, "messages": messages, "extra_headers": asked, **own}
 
 
 def _said(row: str, model: str, draw: int) -> str:
@@ -185,11 +174,11 @@ async def _run(emulator: Emulator, count: int) -> dict[str, dict[str, list[_Outc
     own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
     connection = fastlane.Connection(idle_s=430.0)
     async with (
-        stock_async(emulator.base_url, "stock") as theirs,
+        openai.AsyncOpenAI(base_url=emulator.base_url, api_key="none", max_retries=0) as theirs,
         fastlane.AsyncOpenAI(**own, plays=[connection]) as alone,
     ):
         parts: dict[str, openai.AsyncOpenAI] = {
-            part: alone.with_plays(connection, *plays) for part, plays in _parts().items()
+            part: alone.with_plays(connection, play) for part, play in _parts().items()
         }
         for client in (theirs, alone, *parts.values()):
             await client.models.list()
@@ -266,8 +255,9 @@ def _saved_share(found: Mapping[str, Mapping[str, Figure]], part: str) -> float:
 def measure(quick: bool) -> Report:
     """Run all rows on both models at once."""
     count = 24 if quick else 400
+    model = replace(preset("gpt-4.1-nano-generate"), run_on_tokens=OUTPUT_LIMIT)
     with (
-        providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S, model=preset("gpt-4.1-nano-generate")) as emulators,
+        providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S, model=model) as emulators,
         known(emulators),
     ):
         outcomes = asyncio.run(_run(emulators[0], count))
@@ -307,7 +297,7 @@ def measure(quick: bool) -> Report:
             "talkative": _MODELS["talkative"],
             "talkative_in_words": f"weighs another category in {_WEIGHS:.0%}, renames its own in {_RENAMES:.0%}",
             "shares": "of this benchmark's own making",
-            "limit_tokens": OUTPUT_LIMIT,
+            "limit_of_the_model_tokens": OUTPUT_LIMIT,
             "tries": _TRIES,
             "at_a_time": f"{_AT_A_TIME} tickets of each model, each in all rows",
             "tls": True,

@@ -1,7 +1,7 @@
 """What `BoundedOutput()` is worth as it is by default, beside `Connection()` alone: time and tokens of a `.parse()`.
 
-An emulated model that writes exactly, but for a fifth of its answers: behind those it runs on in white space, up to the
-limit of 1,024 tokens that the application has set. Both sides ask for the same, by a pydantic class, over HTTP/2 and
+An emulated model that writes exactly, but for a fifth of its answers: behind those it runs on in white space, up to its
+limit of 1,024 tokens; the application sets none. Both sides ask for the same, by a pydantic class, over HTTP/2 and
 40 ms; equal draws give equal delays and equal habits. The sides take turns, in reversed order every other call. Once
 with a class whose answers are bounded, so that a ceiling is set, and once with one that allows any length. Inside: from
 the application's call of `.parse()` to its result, or to the error with which openai's client answers one that ran into
@@ -47,7 +47,6 @@ async def _ask(client: openai.AsyncOpenAI, kind: str, number: int, tag: str) -> 
             model=MODEL,
             messages=ticket(number),
             response_format=_CLASSES[kind],
-            max_completion_tokens=OUTPUT_LIMIT,
             extra_headers=headers,
         )
     except openai.LengthFinishReasonError:
@@ -113,7 +112,7 @@ def _figures(kind: str, taken: dict[str, dict[int, _Taken]], sent: dict[str, lis
 def measure(quick: bool) -> Report:
     """Run both sides in turns, in lanes."""
     calls = 96 if quick else 800
-    model = replace(preset("bench"), manner=_MANNER)
+    model = replace(preset("bench"), manner=_MANNER, run_on_tokens=OUTPUT_LIMIT)
     with providers(1, round_trip_time_s=_ROUND_TRIP_TIME_S, model=model) as emulators, known(emulators):
         taken = asyncio.run(_run(emulators[0], calls))
         sent = by_tag(emulators[0].log())
@@ -137,7 +136,7 @@ def measure(quick: bool) -> Report:
             "round_trip_time_ms": 1e3 * _ROUND_TRIP_TIME_S,
             "provider": "preset bench: 300 tokens/s",
             "manner": _MANNER,
-            "limit_tokens": OUTPUT_LIMIT,
+            "limit_of_the_model_tokens": OUTPUT_LIMIT,
             "lanes": _LANES,
             "streamed": "by the play, underneath",
             "tls": True,

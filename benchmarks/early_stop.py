@@ -247,7 +247,7 @@ def measure(quick: bool) -> Report:
             "provider": "preset bench: 300 tokens/s",
             "limit_tokens": OUTPUT_LIMIT,
             "ceiling": "none: the schema allows any length",
-            "fastlane": "BoundedOutput(): looks one event further than the last brace; at_once: does not",
+            "plays": "fastlane: BoundedOutput(), looks one event further than the last brace; at_once: does not look",
             "expected": "half a round trip from the reset to the last token",
             "tls": True,
         },

@@ -37,23 +37,23 @@ if not hasattr(utils.many, "more"):
 def made(schema: Any, count: int, number: int) -> list[Any]:
     """Return so many values of a schema, or fewer, the same for the same number; none where it can make none."""
     values: list[Any] = []
-    try:
+    with warnings.catch_warnings():
+        # It warns of patterns that it cannot read.
+        warnings.simplefilter("ignore")
+        try:
 
-        @seed(number)
-        @settings(_SETTINGS, max_examples=count)
-        @given(hypothesis_jsonschema.from_schema(deepcopy(schema)))  # It changes what it is given.
-        def take(value: Any) -> None:
-            values.append(value)
+            @seed(number)
+            @settings(_SETTINGS, max_examples=count)
+            @given(hypothesis_jsonschema.from_schema(deepcopy(schema)))  # It changes what it is given.
+            def take(value: Any) -> None:
+                values.append(value)
 
-        with warnings.catch_warnings():
-            # It warns of patterns that it cannot read.
-            warnings.simplefilter("ignore")
             take()
-    except (HypothesisException, AssertionError, LookupError, ValueError, TypeError, RecursionError):
-        # No value is valid, or hypothesis-jsonschema cannot say which are: it asserts that there is none such schema.
-        pass
-    except Exception as error:
-        # References that lead nowhere and schemas that are none raise jsonschema's and referencing's own types.
-        if not type(error).__module__.startswith(("hypothesis_jsonschema", "jsonschema", "referencing")):
-            raise
+        except (HypothesisException, AssertionError, LookupError, ValueError, TypeError, RecursionError):
+            # No value is valid, or hypothesis-jsonschema cannot say which are: it asserts that there is no such schema.
+            pass
+        except Exception as error:
+            # References that lead nowhere and schemas that are none raise types of other libraries.
+            if not type(error).__module__.startswith(("hypothesis_jsonschema", "jsonschema", "referencing")):
+                raise
     return values

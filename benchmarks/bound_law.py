@@ -55,6 +55,7 @@ class _Seen:
     """What the values of one kind of source came to."""
 
     instances: int = 0
+    """With a bound to compare them with."""
     exceeding: int = 0
     closest: list[float] = field(default_factory=list)
     """For each schema, the share of the bound that the longest of its values used up."""
@@ -63,11 +64,11 @@ class _Seen:
         counts = counter(_MODEL).text if found.exact else _bytes
         longest = 0
         for value in values:
+            if found.characters is None or found.compact_characters is None or found.tokens is None:
+                continue
             compact = json.dumps(value, separators=(",", ":"))
             texts = list(_texts(value))
             self.instances += 1
-            if found.characters is None or found.compact_characters is None or found.tokens is None:
-                continue
             longest = max(longest, *map(len, texts))
             over = len(compact) > found.compact_characters or any(len(text) > found.characters for text in texts)
             self.exceeding += over or any(counts(text) > found.tokens for text in texts)

@@ -102,8 +102,6 @@ def _read(pattern: str) -> Pattern:
             opened, at = _group(pattern, at)
             if isinstance(opened, str):
                 piece = _again(groups, opened)
-            elif opened is None:
-                continue
             else:
                 if opened.names:
                     number += 1
@@ -144,8 +142,8 @@ def _read(pattern: str) -> Pattern:
     return frames[0].done or Pattern()
 
 
-def _group(pattern: str, at: int) -> tuple[_Frame | str | None, int]:
-    """What an opening parenthesis opens: a group, a reference to one by name, or a comment; and where it goes on."""
+def _group(pattern: str, at: int) -> tuple[_Frame | str, int]:
+    """What an opening parenthesis opens: a group, or a reference to one by name; and where it goes on."""
     if not pattern.startswith("(?", at):
         return _Frame((0,)), at + 1
     for opening in ("(?=", "(?!", "(?<=", "(?<!"):

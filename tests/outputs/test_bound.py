@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -90,7 +91,7 @@ def gaps(schema: Any, **given: Any) -> list[str]:
         (array(True, 0), []),
         (array({"enum": ["a", "b"]}, None, uniqueItems=True), ["a", "b"]),
         (array({"type": "integer", "minimum": 7, "maximum": 9}, None, uniqueItems=True), [7.0, 8.0, 9.0]),
-        (array({"anyOf": [{"const": "ab"}, NULL]}, None, uniqueItems=True), ["ab", None]),
+        (array({"anyOf": [{"const": "ab"}, NULL, False]}, None, uniqueItems=True), ["ab", None]),
         ({"type": "array", "prefixItems": [NULL, NULL], "items": False}, [None, None]),
         ({"type": "array", "prefixItems": [NULL, False], "items": NULL}, [None]),
         ({"type": "array", "prefixItems": [SHORT], "items": NULL, "maxItems": 2}, ["😀😀😀", None]),
@@ -154,6 +155,11 @@ def test_the_bound_is_the_length_of_the_longest_value(schema: Any, longest: Any)
         (array([NULL], 1), ["$[]: any value"]),
         ({"type": "array", "contains": {}, "unevaluatedItems": False, "maxItems": 2}, ["$[]: any value"]),
         (array({"type": "integer", "minimum": 0, "maximum": 3}, None), ["$: array without maxItems"]),
+        (array({"type": "integer", "minimum": 0}, None, uniqueItems=True), ["$: array without maxItems"]),
+        (
+            array({"anyOf": [{"$schema": DRAFT_7, "const": 1}]}, None, uniqueItems=True),
+            ["$: array without maxItems", "$[]: a $schema of its own"],
+        ),
         (closed({"a": closed({"b": array({}, 1)})}), ["$.a.b[]: any value"]),
         ({"type": "object"}, OPEN),
         (
@@ -229,7 +235,7 @@ def test_properties_named_in_place_are_the_only_ones_where_no_others_may_be_unev
     schema = {
         "$ref": "#/$defs/base",
         "properties": {"own": NULL},
-        "anyOf": [{"properties": {"any": NULL}}, {"properties": {"other": NULL}}],
+        "anyOf": [{"properties": {"any": NULL}}, {"properties": {"other": NULL}}, True],
         "unevaluatedProperties": False,
         "$defs": {"base": {"type": "object", "properties": {"base": NULL}}},
     }
@@ -293,6 +299,7 @@ def test_a_class_is_read_as_strict_modes_have_it() -> None:
         "Ticket.tags[]: string without maxLength or pattern",
     ]
     assert bound(Point, number_characters=2).characters == len(json.dumps({"x": 10, "y": 10}, indent=4))
+    assert bound(Ticket, name="Other").unbounded[1].path == "Other.tags[]"
     assert bound(Pair).characters == len(json.dumps({"left": False, "right": False}, indent=4))
     assert gaps(Ticket.model_json_schema())[0].startswith("Ticket: object without additionalProperties")
 
@@ -376,6 +383,10 @@ def test_a_class_of_which_there_is_no_schema_is_refused() -> None:
 
     with pytest.raises(ConfigurationError, match="got Undescribed: pass a model"):
         bound(Undescribed)
+
+
+def test_a_literal_that_is_no_json_is_as_long_as_its_text() -> None:
+    assert bound({"const": Decimal("1.50")}).characters == len('"1.50"')
 
 
 def test_a_literal_that_holds_itself_is_refused() -> None:

@@ -288,8 +288,11 @@ class CallRecord:
 
     @property
     def streamed_output_tokens(self) -> int | None:
-        """Output tokens that can have arrived in the stream: reasoning counts only where it was streamed."""
-        output = self.usage.output_tokens
+        """Output tokens that can have arrived in the stream: reasoning counts only where it was streamed.
+
+        None where they were only estimated.
+        """
+        output = None if self.usage.estimated else self.usage.output_tokens
         if output is None or not self.usage.reasoning_tokens or self.timeline.first_token_kind == "reasoning":
             return output
         return output - self.usage.reasoning_tokens

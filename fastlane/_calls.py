@@ -112,7 +112,8 @@ class Calls(CommonCalls):
     def _run(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:
         """The result of a planned call: by a first attempt that succeeds, or by openai's own loop."""
         result = self._first_attempt(observation, cast_to, options, stream=stream, stream_cls=stream_cls)
-        if result is THE_LONG_WAY:
+        # Each time round, the provider has refused a field that a play had added.
+        while result is THE_LONG_WAY:
             try:
                 result = super().request(  # type: ignore[misc]
                     cast_to, options, stream=stream, stream_cls=stream_cls
@@ -121,9 +122,6 @@ class Calls(CommonCalls):
                 options = Shell.without_refused(observation, options, error)
                 if options is None:
                     raise
-                result = THE_LONG_WAY
-        if result is THE_LONG_WAY:
-            result = super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
         return result
 
     def _first_attempt(

@@ -156,7 +156,7 @@ class _Reading:
         if not isinstance(body, dict):
             return response
         checked = self._guard.checked(body)
-        return response if checked is body else self._handed_on(_json(checked))
+        return response if checked is body else self._handed_on(to_json(checked))
 
     def whole(self) -> Any:
         """The answer that the events make up."""
@@ -171,8 +171,8 @@ class _Reading:
             return self._handed_on(self._garbage)
         if guard.assembly.error is not None and not guard.assembly.finished:
             # Said in the middle of an answer, which an answer without streaming says by its status.
-            return self._handed_on(_json({"error": guard.assembly.error}), status_code=500)
-        return self._handed_on(_json(guard.checked(guard.assembled())))
+            return self._handed_on(to_json({"error": guard.assembly.error}), status_code=500)
+        return self._handed_on(to_json(guard.checked(guard.assembled())))
 
     def _broken_off(self) -> Exception:
         """As the HTTP library says it of a body that ends too early: openai's code tries such a call again."""
@@ -212,7 +212,8 @@ def _event(data: bytes) -> Any:
             return None
 
 
-def _json(value: Any) -> bytes:
+def to_json(value: Any) -> bytes:
+    """JSON of an answer."""
     try:
         return orjson.dumps(value)
     except TypeError:

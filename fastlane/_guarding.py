@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import openai
 
 from ._call_options import changed_options
+from ._collecting import to_json
+from ._exceptions import InvalidOutputError
+from ._shell import Shell
 
 if TYPE_CHECKING:
     from ._observation import Observation
@@ -86,8 +89,18 @@ def _outcome(observation: Observation, guard: Guard, options: Any, result: Any, 
         if error is not None and isinstance(error, openai.OpenAIError) and not is_truncated:
             raise error
         body = None
+        if result is None and guard.judgement.answer:
+            # The application gets an error in its place, and yet it was paid for.
+            observation.raw_answer(to_json(guard.judgement.answer))
         if not observation.stream:
-            body = guard.next_body(options.json_data, error, is_truncated=is_truncated, is_parsed=_is_parsed(result))
+            try:
+                body = guard.next_body(
+                    options.json_data, error, is_truncated=is_truncated, is_parsed=_is_parsed(result)
+                )
+            except InvalidOutputError:
+                if result is not None:
+                    Shell.looked_at(observation, result)
+                raise
         if body is None:
             if error is not None:
                 raise error

@@ -161,7 +161,7 @@ class Observation:
 
     def take_back(self, optional: tuple[str, ...]) -> None:
         """The next attempt is the call without these fields, and none of later calls has them."""
-        self.next_kind, self.refused = "plain", optional
+        self.next_kind, self.refused = "plain", (*self.refused, *optional)
         self.changes = (*self.changes, f"sent again without {', '.join(optional)}, which the provider refused")
         if self.prompt is not None:
             self.prompt.refused(optional)

@@ -51,8 +51,8 @@ class BoundedOutputRecord:
     ceiling_tokens: int | None = None
     headroom_tokens: int = 0
     """Tokens of the ceiling that are there for reasoning."""
-    ceiling_refused: bool = False
-    """The provider refused that field, and the call was sent again without it."""
+    refused_fields: tuple[str, ...] = ()
+    """Fields that this play added and the provider refused: the call was sent again without them."""
     dropped_keywords: tuple[str, ...] = ()
     """Keywords of the schema that the provider refuses: not sent, and still enforced here."""
     notes: tuple[str, ...] = ()

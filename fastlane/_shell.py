@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -155,14 +156,18 @@ class Shell:
         The answer to a request with a field that it does not know is an error that names the field, and no work was
         done for it.
         """
-        optional, observation.optional = observation.optional, ()
+        optional = observation.optional
         if not optional or error.status_code not in (400, 422) or not isinstance(options.json_data, dict):
             return None
         said = f"{error.message} {error.body}"
-        if not any(name in said for name in optional):
+        named = tuple(
+            [name for name in optional if re.search(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])", said)]
+        )
+        if not named:
             return None
-        observation.take_back(optional)
-        kept = {name: value for name, value in options.json_data.items() if name not in optional}
+        observation.optional = tuple([name for name in optional if name not in named])
+        observation.take_back(named)
+        kept = {name: value for name, value in options.json_data.items() if name not in named}
         return changed_options(options, {"json_data": kept})
 
     @staticmethod
@@ -189,6 +194,15 @@ class Shell:
         extensions[wanted] = attempt.tracing(extensions.get("trace"), asynchronous=asynchronous)
 
     @staticmethod
+    def looked_at(observation: Observation, result: Any) -> None:
+        """Look at a whole answer."""
+        if isinstance(result, _UNDECODED):
+            if result.http_response.is_closed:
+                observation.raw_answer(result.http_response.content)
+        else:
+            observation.whole_answer(result)
+
+    @staticmethod
     def returned(observation: Observation, result: Any) -> None:
         """`request()` returned: the call is over, unless its body is still to be read by the application."""
         if observation.stream and not observation.streaming and isinstance(result, _STREAMS):
@@ -199,11 +213,7 @@ class Shell:
                 watch_body(response, observation, asynchronous=isinstance(result, openai.AsyncStream))
         if observation.streaming:
             return
-        if isinstance(result, _UNDECODED):
-            if result.http_response.is_closed:
-                observation.raw_answer(result.http_response.content)
-        else:
-            observation.whole_answer(result)
+        Shell.looked_at(observation, result)
         observation.finish()
 
 

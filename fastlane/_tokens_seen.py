@@ -93,6 +93,13 @@ def usage_of(usage: Any, cached_path: Sequence[str] = ()) -> Usage:
     """
     if usage is None:
         return Usage()
+    if _read(usage, "estimated") is True:
+        # Details that openai's types ask for were filled in.
+        return Usage(
+            input_tokens=_first_int(usage, "prompt_tokens", "input_tokens"),
+            output_tokens=_first_int(usage, "completion_tokens", "output_tokens"),
+            estimated=True,
+        )
     cached = _at(usage, cached_path) if cached_path else None
     if cached is None:
         cached = _detail(usage, _INPUT_DETAILS, "cached_tokens")
@@ -102,7 +109,6 @@ def usage_of(usage: Any, cached_path: Sequence[str] = ()) -> Usage:
         cached_tokens=cached,
         cache_write_tokens=_detail(usage, _INPUT_DETAILS, "cache_write_tokens"),
         reasoning_tokens=_detail(usage, ("completion_tokens_details", "output_tokens_details"), "reasoning_tokens"),
-        estimated=_read(usage, "estimated") is True,
     )
 
 

@@ -57,6 +57,24 @@ def wire_schema(schema: Mapping[str, Any], structured: Structured | None, *, str
     return _written[key] or Wire(schema, (), ())
 
 
+def closed_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema as strict mode keeps to it everywhere: no object has properties beyond those that are named."""
+    try:
+        key = orjson.dumps(schema), _CLOSED
+    except TypeError:
+        written = _wire(schema, _CLOSED)
+        return schema if written is None else written.schema
+    if key not in _written:
+        if len(_written) >= _MOST_KEPT:
+            _written.clear()
+        _written[key] = _wire(schema, _CLOSED)
+    found = _written[key]
+    return schema if found is None else found.schema
+
+
+_CLOSED = Rules(refused=frozenset(), closed=True, all_required=False, object_root=False, bare=False)
+
+
 def _wire(schema: Mapping[str, Any], rules: Rules) -> Wire | None:
     """None where the schema can go as it is: also one that is none, of which the provider says so itself."""
     if not is_well_formed(schema):

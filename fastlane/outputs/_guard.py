@@ -6,15 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import orjson
+
 from .._exceptions import InvalidOutputError, OutputAttempt
 from .._output_records import BoundedOutputRecord, OutputRepair
-from .._tokens import counter
+from .._tokens import Counter, counter
 from ._answer_texts import estimated_usage
 from ._assembly import Assembly, Cut, assembly_of
 from ._json_progress import JsonProgress
 from ._judgement import Judgement
 from ._plan import OutputPlan
 from ._repair import repaired_body
+from ._request import CHAT, RESPONSES, wanted_of
 from ._validation import Problem
 from ._watch import Watch
 
@@ -35,13 +38,13 @@ class Guard:
         self._repairs: list[OutputRepair] = []
         self._made: BoundedOutputRecord | None = None
         self._ceiling_lifted = False
-        self._ceiling_refused = False
+        self._refused: tuple[str, ...] = ()
         self._kept: tuple[dict[str, Any], int] | None = None
         self.begin()
 
     def refused(self, fields: tuple[str, ...]) -> None:
         """The provider refused these fields, and the call goes out without them."""
-        self._ceiling_refused = not set(self.plan.ceiling_fields).isdisjoint(fields)
+        self._refused += fields
 
     def begin(self) -> None:
         """An answer is on its way, the first or another one in its place."""
@@ -90,12 +93,14 @@ class Guard:
         prompt = body.get("messages", body.get("input", body.get("prompt", "")))
         beside = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
         listed: Any = [*beside, *(prompt if isinstance(prompt, list) else [str(prompt)])]
-        input_tokens = counting.messages(listed, body.get("tools") or ())
+        input_tokens = counting.messages(listed, body.get("tools") or ()) + _of_the_form(body, counting)
         return estimated_usage(plan.endpoint, input_tokens=input_tokens, output_tokens=self._received)
 
     @property
     def _received(self) -> int:
-        return (self.judgement.visible_tokens or 0) + self._thought_tokens
+        received = (self.judgement.visible_tokens or 0) + self._thought_tokens
+        # An estimate, and no answer is longer than its limit.
+        return received if self.plan.limit is None else min(received, self.plan.limit)
 
     @property
     def has_all(self) -> bool:
@@ -244,7 +249,7 @@ class Guard:
             saved = max(0, plan.limit - self._received)
         return replace(
             plan.record,
-            ceiling_refused=self._ceiling_refused,
+            refused_fields=self._refused,
             stop_reason=reason,
             visible_tokens=judgement.visible_tokens,
             received_tokens=self._received if self.is_cut else None,
@@ -254,3 +259,9 @@ class Guard:
             repairs=tuple(self._repairs),
             compact_saved_tokens=judgement.saved_tokens,
         )
+
+
+def _of_the_form(body: Mapping[str, Any], counting: Counter) -> int:
+    """Tokens of the schema, which the model is shown beside the prompt."""
+    wanted = wanted_of(body, CHAT if "response_format" in body else RESPONSES)
+    return 0 if wanted.schema is None else counting.text(orjson.dumps(wanted.schema).decode())

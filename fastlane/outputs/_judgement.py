@@ -17,7 +17,6 @@ from ._request import RESPONSES
 from ._validation import Problem, problem_of, stopped, validator
 from ._watch import Watch
 
-
 # What a Responses answer may say of itself where there is none.
 _NO_ANSWER = ("failed", "cancelled", "queued", "in_progress")
 
@@ -137,7 +136,7 @@ class Judgement:
                 wrong = next((problem for problem in problems if problem is not None), None)
                 if wrong is not None:
                     self._is_wrong(list(zip(texts, problems, strict=True)), wrong)
-        if self.problem is None and is_structured:
+        if self.problem is None and is_structured and plan.validates:
             self.verdict = "valid"
         return body
 

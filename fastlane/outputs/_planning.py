@@ -12,7 +12,7 @@ from .._output_records import BoundedOutputRecord
 from .._tokens import counter
 from ._bound import Bound, bound
 from ._ceiling import ceiling_fields, limit_in, most_tokens
-from ._dialect import Wire, over_limits, wire_schema
+from ._dialect import Wire, closed_schema, over_limits, wire_schema
 from ._plan import OutputPlan, Tool
 from ._reasoning import Reasoning, efforts_of, verbosities_of
 from ._request import (
@@ -74,8 +74,8 @@ class Memory:
     """What the play has learned, shared by all clients that it is given to."""
 
     reasoning: Reasoning = field(default_factory=Reasoning)
-    without_ceiling: set[tuple[str, str | None]] = field(default_factory=set)
-    """Origins and models that have refused one."""
+    refused: set[tuple[str, str | None, str]] = field(default_factory=set)
+    """Origins, models, and fields that they have refused."""
 
 
 def planned(call: Call, settings: Settings, memory: Memory) -> Call:
@@ -117,7 +117,7 @@ class _Planning:
         self._stop_sequences()
         watches = wanted.is_json or bool(tools) or bool(settings.stop) or settings.stop_when is not None
         early = settings.early_stop and watches and not call.unread
-        collects = early and is_whole
+        collects = early and is_whole and not self._was_refused("stream")
         if collects:
             self._stream_underneath()
         if not (self._fields or watches or self._notes):
@@ -177,10 +177,13 @@ class _Planning:
             self._notes.append("the provider takes no schema: the answer is checked here alone")
             return
         assert wanted.schema is not None
+        name = "response_format" if self._call.endpoint == CHAT else "text"
+        if self._was_refused(name):
+            return
         self._fields.update(
             with_schema(self._call.body, self._call.endpoint, wanted.schema, name=wanted.name or "answer")
         )
-        self._optional.append("response_format" if self._call.endpoint == CHAT else "text")
+        self._optional.append(name)
         self._changes.append(f"BoundedOutput asked for the schema {wanted.name}")
 
     def _write_schema(self, schema: Mapping[str, Any], wanted: Wanted, *, is_whole: bool) -> None:
@@ -229,7 +232,7 @@ class _Planning:
         is_kept_to = structured is None or structured.strict is None or structured.strict.value is not False
         if strict and is_kept_to and isinstance(schema, Mapping):
             # What is dropped on the wire is still enforced here, and bounds what is valid.
-            schema = wire_schema(schema, None, strict=True).schema
+            schema = closed_schema(schema)
         found = bound(
             schema,
             model=self._call.model,
@@ -255,14 +258,13 @@ class _Planning:
         needed = found.tokens if found is not None else None
         wanted = settings.max_output_tokens
         tokens = needed if wanted is None else wanted if needed is None else min(needed, wanted)
+        if wanted is not None and needed is not None and wanted < needed:
+            self._notes.append(f"max_output_tokens={wanted:,} is below the {needed:,} that can be needed")
         if own is not None:
             if needed is not None and own < needed:
                 self._notes.append(f"the caller's limit of {own:,} tokens is below the {needed:,} that can be needed")
             return None, own, 0
         if tokens is None:
-            return None, None, 0
-        if (call.origin, call.model) in self._memory.without_ceiling:
-            self._notes.append("the provider has refused a limit for this model before")
             return None, None, 0
         effort = effort_in({**call.body, **self._fields})
         headroom = settings.reasoning_tokens
@@ -274,10 +276,19 @@ class _Planning:
             self._notes.append(f"a limit of {ceiling + headroom:,} tokens would bound nothing and is left out")
             return None, None, 0
         (name, *_) = ceiling_fields(call.endpoint, self._facts, call.model)
+        if self._was_refused(name):
+            return None, None, 0
         self._fields[name] = ceiling + headroom
         self._optional.append(name)
         self._changes.append(f"BoundedOutput set {name} to {ceiling + headroom}")
         return name, ceiling + headroom, headroom
+
+    def _was_refused(self, field: str) -> bool:
+        """Whether the provider has refused a field for this model before: it is not sent again."""
+        refused = (self._call.origin, self._call.model, field) in self._memory.refused
+        if refused:
+            self._notes.append(f"the provider has refused {field} for this model before")
+        return refused
 
     # What else goes out
 
@@ -305,7 +316,7 @@ class _Planning:
         if not stop or call.endpoint == RESPONSES or call.body.get("stop") is not None:
             return
         known = self._facts.parameters.get("stop") if self._facts is not None else None
-        if known is not None and known.value in (False, "ignored"):
+        if (known is not None and known.value in (False, "ignored")) or self._was_refused("stop"):
             return
         self._fields["stop"] = list(stop[:4])
         self._optional.append("stop")
@@ -314,11 +325,14 @@ class _Planning:
     def _stream_underneath(self) -> None:
         """Have the answer streamed to us, with the count of its tokens."""
         self._fields["stream"] = True
+        self._optional.append("stream")
         self._changes.append("BoundedOutput had the answer streamed underneath")
         if self._call.endpoint == RESPONSES:
             return
         known = self._facts.parameters.get("stream_options.include_usage") if self._facts is not None else None
-        if (known is None or known.value is not False) and "stream_options" not in self._call.body:
+        if known is not None and known.value is False:
+            return
+        if "stream_options" not in self._call.body and not self._was_refused("stream_options"):
             self._fields["stream_options"] = {"include_usage": True}
             self._optional.append("stream_options")
 

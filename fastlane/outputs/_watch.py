@@ -78,7 +78,8 @@ class Watch:
 
     def ends(self) -> tuple[dict[Channel, int], dict[Channel, int]]:
         """Where the values in the contents end, and where they begin, in characters; only where that says something."""
-        ends = {channel: one.end for channel, one in self.contents.items() if one.end is not None}
+        watched = [*self.contents.items(), *self.tool_calls.items()]
+        ends = {channel: one.end for channel, one in watched if one.end is not None}
         starts = {
             channel: one.start for channel, one in self.contents.items() if isinstance(one, JsonProgress) and one.start
         }
@@ -114,10 +115,7 @@ class Watch:
             return
         reasons: list[Any] = [self._reasons.get(("content", one)) for one in self.contents]
         if len(reasons) < self.choices or None in reasons:
-            # One answer that cannot become valid is enough for all to be asked for again; the others wait.
-            if reason == "invalid":
-                self.reason = reason
-            return
+            return  # the others go on
         ended = next((one for one in reasons if one in _ENDED), None)
         if ended is not None:
             self.reason = ended

@@ -100,8 +100,8 @@ class BoundedOutput(Play):
         output, usage = record.output, record.usage
         if output is None:
             return
-        if output.ceiling_refused:
-            self.memory.without_ceiling.add((record.origin, record.model))
+        if output.refused_fields:
+            self.memory.refused.update((record.origin, record.model, name) for name in output.refused_fields)
         if record.outcome != "completed" or usage.estimated or usage.output_tokens is None:
             return
         if output.visible_tokens is not None:

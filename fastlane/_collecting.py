@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -22,7 +22,13 @@ _KINDS: Any = frozenset({"content", "reasoning", "tool_call", "refusal"})
 # As long as openai's own asynchronous streams wait for the end of a body whose last event has come.
 _DRAIN_S = 0.1
 # They describe the bytes that came, and not those that are handed on.
-_OF_THE_BYTES = frozenset({"content-encoding", "content-length", "content-type", "transfer-encoding"})
+_OF_THE_BYTES = frozenset({b"content-encoding", b"content-length", b"content-type", b"transfer-encoding"})
+_NO_JSON = object()
+# By OpenAI's types and codes of errors (https://platform.openai.com/docs/guides/error-codes).
+_STATUSES = {
+    "invalid_request_error": 400, "authentication_error": 401, "permission_error": 403, "not_found_error": 404,
+    "rate_limit_exceeded": 429, "rate_limit_error": 429, "insufficient_quota": 429,
+}  # fmt: skip
 
 
 def collected(guard: Guard, observation: Observation, response: Any) -> Any:
@@ -40,7 +46,7 @@ def collected(guard: Guard, observation: Observation, response: Any) -> Any:
                         _drain(pieces)
                     break
         except Exception:
-            if not guard.has_all:
+            if not reading.has_all:
                 raise
             # All of the answer has come, and is not to be paid for twice.
         finally:
@@ -67,7 +73,7 @@ async def async_collected(guard: Guard, observation: Observation, response: Any)
                         await _async_drain(pieces)
                     break
         except Exception:
-            if not guard.has_all:
+            if not reading.has_all:
                 raise
         finally:
             await response.aclose()
@@ -104,16 +110,16 @@ class _Reading:
         self._data = EventData()
         self._garbage: bytes | None = None
         self._phases = response.extensions.get(PHASES)
-        self.is_streamed = (
-            not response.is_closed
-            and 200 <= response.status_code < 300
-            and response.headers.get("content-type", "").startswith("text/event-stream")
-        )
-        if self.is_streamed:
-            # An attempt whose answer broke off may have gone before.
-            guard.begin()
-            observation.answer.begin_again()
-            observation.outcome = None
+        # One that has been read already, by a hook of the application's HTTP client, is looked at all the same.
+        self.is_streamed = 200 <= response.status_code < 300 and response.headers.get(
+            "content-type", ""
+        ).lower().startswith("text/event-stream")
+        # An attempt whose answer broke off may have gone before.
+        guard.begin()
+        observation.answer.begin_again()
+        observation.outcome = None
+        observation.is_done = False
+        observation.received_bytes = 0
 
     def piece(self, piece: bytes) -> bool:
         """Look at some bytes of the answer; True when no more are wanted."""
@@ -125,7 +131,7 @@ class _Reading:
                 observation.is_done = True
                 return True
             event = _event(data)
-            if event is None:
+            if event is _NO_JSON:
                 self._garbage = data
                 return True
             stop, kinds = self._guard.take(event)
@@ -133,7 +139,14 @@ class _Reading:
             if stop:
                 observation.outcome = "stopped"
                 return True
+            if self._guard.assembly.error is not None:
+                return True
         return False
+
+    @property
+    def has_all(self) -> bool:
+        """Whether nothing is missing of the answer, whatever becomes of its stream."""
+        return self._guard.has_all or self._guard.assembly.finished
 
     @property
     def drains(self) -> bool:
@@ -164,14 +177,16 @@ class _Reading:
         attempt = observation.attempts[-1]
         attempt.response_body_bytes = observation.received_bytes
         attempt.ended_ns = observation.answer.arrived_ns or now_ns()
-        if not guard.assembly.finished and not observation.is_done and guard.watch.reason is None and not guard.has_all:
-            raise self._broken_off()
-        if self._garbage is not None and not guard.has_all:
-            # As an answer that is no JSON: what openai's code makes of that, it makes of this.
-            return self._handed_on(self._garbage)
-        if guard.assembly.error is not None and not guard.assembly.finished:
-            # Said in the middle of an answer, which an answer without streaming says by its status.
-            return self._handed_on(to_json({"error": guard.assembly.error}), status_code=500)
+        if guard.watch.reason is None and not self.has_all:
+            error = guard.assembly.error
+            if error is not None:
+                # Said in the middle of an answer, which an answer without streaming says by its status.
+                return self._handed_on(to_json({"error": error}), status_code=_status_of(error))
+            if self._garbage is not None:
+                # As an answer that is no JSON: what openai's code makes of that, it makes of this.
+                return self._handed_on(self._garbage)
+            if not observation.is_done:
+                raise self._broken_off()
         return self._handed_on(to_json(guard.checked(guard.assembled())))
 
     def _broken_off(self) -> Exception:
@@ -185,10 +200,10 @@ class _Reading:
 
     def _handed_on(self, content: bytes, *, status_code: int | None = None) -> Any:
         response = self._response
-        headers = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_THE_BYTES]
+        headers = [pair for pair in response.headers.raw if pair[0].lower() not in _OF_THE_BYTES]
         whole = type(response)(
             status_code if status_code is not None else response.status_code,
-            headers=[*headers, ("content-type", "application/json")],
+            headers=[*headers, (b"content-type", b"application/json")],
             content=content,
             request=response.request,
             extensions=response.extensions,
@@ -201,15 +216,25 @@ class _Reading:
         return whole
 
 
+def _status_of(error: Mapping[str, Any]) -> int:
+    """The status that an answer without streaming has for an error; some say it themselves."""
+    for name in ("status", "status_code", "code"):
+        said = error.get(name)
+        if isinstance(said, int | str) and str(said).isdecimal() and 400 <= int(said) < 600:
+            return int(said)
+    said = (error.get("code"), error.get("type"))
+    return next((_STATUSES[one] for one in said if isinstance(one, str) and one in _STATUSES), 500)
+
+
 def _event(data: bytes) -> Any:
-    """An event's JSON; None if it is none."""
+    """An event's JSON, if it is any."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         try:
             return json.loads(data)  # which takes half of a surrogate pair, as openai's code does
         except ValueError:
-            return None
+            return _NO_JSON
 
 
 def to_json(value: Any) -> bytes:

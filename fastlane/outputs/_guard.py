@@ -177,7 +177,7 @@ class Guard:
     def _look_again(self, error: Exception | None, *, is_parsed: bool) -> None:
         """What could be judged only when openai's code had been at it."""
         judgement = self.judgement
-        if judgement.problem is not None:
+        if judgement.problem is not None or not judgement.answer:
             return
         try:
             if error is not None:

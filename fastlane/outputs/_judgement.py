@@ -123,7 +123,8 @@ class Judgement:
         plan, reason = self._plan, self._watch.reason
         is_structured = plan.is_json or any(one.kind == "tool_call" for one in texts)
         if reason in ("invalid", "whitespace") and not self._is_complete():
-            self._is_wrong([(one, None) for one in texts], stopped(reason, self._watch.problem))
+            judged = [(one, self._stopped(one)) for one in texts]
+            self._is_wrong(judged, stopped(reason, self._watch.problem))
         elif is_structured:
             shown = texts
             if plan.compacted is not None and not is_expanded:
@@ -151,6 +152,13 @@ class Judgement:
         same = [pair for pair in judged if self._plan.endpoint == RESPONSES or pair[0].where[0] == self.choice]
         self.judged = same if any(text.kind == "tool_call" for text, _ in same) else []
         self.text = bad.text
+
+    def _stopped(self, one: AnswerText) -> Problem | None:
+        """What the watcher of this text had found when it had the stream closed."""
+        watched = self._watch.contents if one.kind == "content" else self._watch.tool_calls
+        progress = watched.get(one.where)
+        said = None if progress is None else progress.problem
+        return None if said is None else stopped("invalid", said)
 
     def _is_complete(self) -> bool:
         watched = [*self._watch.contents.values(), *self._watch.tool_calls.values()]

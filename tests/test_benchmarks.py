@@ -35,10 +35,10 @@ def test_every_benchmark_explains_itself(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a benchmark takes as long as the machine makes it
 def test_the_last_line_is_json_that_says_what_held() -> None:
-    line = json.loads(run("import_cost", "--quick", "--json").splitlines()[-1])
+    line = json.loads(run("bounded_cost", "--quick", "--json").splitlines()[-1])
 
     assert set(line) == {"name", "figures", "reach", "conditions"}
-    assert line["name"] == "import_cost"
+    assert line["name"] == "bounded_cost"
     assert all(isinstance(value, int | float) for value in line["figures"].values())
     for reach in line["reach"]:
         assert set(reach) == {"figure", "op", "target", "held"}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -91,6 +92,12 @@ def test_a_manner_that_cannot_be_says_so(manner: str, message: str) -> None:
         ProviderModel(manner=manner)
     with pytest.raises(ApiError, match=message):
         read_overrides({"x-emulator-manner": manner})
+
+
+def test_every_manner_is_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs/emulator.md").read_text(encoding="utf-8")
+
+    assert [kind for kind in KINDS if f"| `{kind}` |" not in page] == []
 
 
 def test_an_answer_is_exact_unless_something_else_is_asked_for() -> None:

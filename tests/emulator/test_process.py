@@ -223,6 +223,7 @@ def test_the_command_serves_what_its_options_say() -> None:
         "--owned-by": "vllm",
         "--timing": "time_info",
         "--cached-tokens": "none",
+        "--manner": "whitespace;share=0.2",
     }
     given = [part for pair in arguments.items() for part in pair]
     with command("--preset", "instant", "--json", "--http1", "--no-prompt-cache", *given) as process:
@@ -251,6 +252,7 @@ def test_the_command_serves_what_its_options_say() -> None:
     assert [(model["id"], model["owned_by"]) for model in models] == [("small", "vllm"), ("large", "vllm")]
     settings = told["settings"]
     assert settings["faults"] == ["status=422;only=encoded"]
+    assert settings["manner"] == "whitespace;share=0.2"
     assert (settings["http2"], settings["prompt_cache"]) == (False, False)
     assert settings["accepted_encodings"] == ["json", "gzip"]
 
@@ -259,6 +261,7 @@ def test_the_command_serves_what_its_options_say() -> None:
     ("arguments", "option", "message"),
     [
         (("--fault", "meteor"), "--fault", "unknown fault 'meteor'"),
+        (("--manner", "rude"), "--manner", "unknown manner 'rude'"),
         (("--header", "server"), "--header", "written 'name: value'"),
         (("--accept-encodings", "json,br"), "--accept-encodings", "got 'br'"),
         (("--initial-window", "0"), "--initial-window", "from 1 to"),

@@ -115,7 +115,7 @@ class Shell:
         planned = self.pipeline.plan(call)
         observation.watchers = self.pipeline.watchers(planned)
         if planned.output is not None:
-            self._guard(observation, planned.output, parses=not isinstance(options.post_parser, NotGiven))
+            self._guard(observation, planned.output, options)
         observation.changes = planned.changes
         observation.curation = planned.curation
         if planned.prompt is not None:
@@ -139,11 +139,19 @@ class Shell:
         return changed_options(options, changed) if changed else options
 
     @staticmethod
-    def _guard(observation: Observation, plan: OutputPlan, *, parses: bool) -> None:
+    def _guard(observation: Observation, plan: OutputPlan, options: FinalRequestOptions) -> None:
         from .outputs._guard import Guard
+        from .outputs._reader import BY_SCHEMA, PERHAPS_A_CLASS, UNKNOWN, reader_in
         from .outputs._stream_watch import StreamWatch
 
-        observation.guard = Guard(plan, observation.pipeline.went_wrong, parses=parses)
+        parses, reader = not isinstance(options.post_parser, NotGiven), BY_SCHEMA
+        if parses:
+            reader = reader_in(options.post_parser)
+        elif observation.stream:
+            # Helpers read what they stream by classes that the call knows nothing of. One of them says that it does.
+            helped = isinstance(options.headers, Mapping) and options.headers.get("X-Stainless-Helper-Method")
+            reader = UNKNOWN if helped else PERHAPS_A_CLASS if observation.endpoint == "/responses" else BY_SCHEMA
+        observation.guard = Guard(plan, observation.pipeline.went_wrong, parses=parses, reader=reader)
         if observation.stream:
             observation.watchers = (*observation.watchers, StreamWatch(observation.guard))
 

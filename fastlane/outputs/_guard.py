@@ -16,6 +16,7 @@ from ._assembly import Assembly, Cut, assembly_of
 from ._json_progress import JsonProgress
 from ._judgement import Judgement
 from ._plan import OutputPlan
+from ._reader import BY_SCHEMA, Reader
 from ._repair import repaired_body
 from ._request import CHAT, RESPONSES, wanted_of
 from ._validation import Problem
@@ -29,8 +30,9 @@ _NAME = "BoundedOutput"
 class Guard:
     """One call's output while the call lasts. Sans-IO."""
 
-    def __init__(self, plan: OutputPlan, went_wrong: WentWrong, *, parses: bool) -> None:
+    def __init__(self, plan: OutputPlan, went_wrong: WentWrong, *, parses: bool, reader: Reader = BY_SCHEMA) -> None:
         self.plan = plan
+        self._reader = reader
         self._parses = parses
         """Whether openai's own code makes objects of the application's classes out of the answer."""
         self._went_wrong = went_wrong
@@ -54,9 +56,9 @@ class Guard:
         assembly = assembly_of(plan.endpoint, choices=choices)
         assert assembly is not None
         self.assembly: Assembly = assembly
-        self.watch = Watch(plan, choices, self._stop_when_failed)
+        self.watch = Watch(plan, choices, self._stop_when_failed, self._reader)
         self.is_cut = False
-        self.judgement = Judgement(plan, self.watch, parses=self._parses)
+        self.judgement = Judgement(plan, self.watch, self._reader, parses=self._parses)
         self.usage: Mapping[str, Any] = {}
         """What a stopped answer has taken, estimated, in the endpoint's own names."""
         self._thought_tokens = 0

@@ -12,6 +12,7 @@ from ._choices import with_choice
 from ._json_progress import JsonProgress
 from ._nodes import compile_schema
 from ._plan import OutputPlan
+from ._reader import Reader
 from ._repair import Judged
 from ._request import RESPONSES
 from ._validation import Problem, problem_of, stopped, validator
@@ -24,9 +25,10 @@ _NO_ANSWER = ("failed", "cancelled", "queued", "in_progress")
 class Judgement:
     """What was found of one answer."""
 
-    def __init__(self, plan: OutputPlan, watch: Watch, *, parses: bool) -> None:
+    def __init__(self, plan: OutputPlan, watch: Watch, reader: Reader, *, parses: bool) -> None:
         self._plan = plan
         self._watch = watch
+        self._reader = reader
         self._parses = parses
         """Whether openai's own code makes objects of the application's classes out of the answer."""
         self.verdict: OutputVerdict | None = None
@@ -77,10 +79,13 @@ class Judgement:
         """Take down what openai's code has raised over the answer."""
         problem = problem_of(error, self._plan.schema)
         if problem is not None:
-            self._is_wrong([(one, None) for one in answer_texts(self.answer, self._plan.endpoint)], problem)
+            texts = answer_texts(self.answer, self._plan.endpoint)
+            # It does not say which of them it is about.
+            judged = [(one, self._reader.problem(one, self._plan.schema) if len(texts) > 1 else None) for one in texts]
+            self._is_wrong(judged, problem)
 
     def unparsed(self) -> None:
-        """Look again: there was no class that openai's code could have made an object of."""
+        """Look again: openai's code has made no object of a class out of it, or not yet."""
         self._parses = False
         if self.verdict == "valid":
             self.verdict = None
@@ -103,7 +108,8 @@ class Judgement:
             elif plan.schema is not None:
                 problem = validator(plan.schema)(progress.text[progress.start : progress.end])
             if problem is not None:
-                self.problem, self.verdict = problem, "invalid"
+                if self._reader.by == "schema" or watch.reason is not None:
+                    self.problem, self.verdict = problem, "invalid"
                 return
         self.verdict = "valid"
 
@@ -167,8 +173,12 @@ class Judgement:
     def _problem_of(self, one: AnswerText) -> Problem | None:
         plan = self._plan
         if one.kind == "content" and plan.is_json and not self._parses:
+            if self._reader.content is not None:
+                return self._reader.problem(one, plan.schema)
             return validator(plan.schema if plan.schema is not None else True)(one.text)
         tool = plan.tools.get(one.name or "") if one.kind == "tool_call" and one.form == "function" else None
+        if tool is not None and one.name in self._reader.tools:
+            return None if self._parses else self._reader.problem(one, tool.schema)
         return validator(tool.schema)(one.text) if tool is not None and tool.strict else None
 
     def _problem_of_written(self, one: AnswerText) -> Problem | None:

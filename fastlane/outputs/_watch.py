@@ -8,8 +8,8 @@ from typing import Any
 from .._output_records import StopReason
 from ._deltas import Channel, Delta
 from ._json_progress import JsonProgress
-from ._nodes import compile_schema
 from ._plan import OutputPlan
+from ._reader import BY_SCHEMA, Reader
 from ._text_progress import TextProgress
 
 # After these, nothing that a channel can still bring is wanted.
@@ -24,11 +24,15 @@ class Watch:
     """Sans-IO: the watchers of one answer's texts. `reason` is set once the stream can be closed."""
 
     __slots__ = (
-        "_is_refused", "_plan", "_reasons", "_went_wrong", "choices", "contents", "reason", "reasoning", "tool_calls",
+        "_is_refused", "_plan", "_reader", "_reasons", "_went_wrong", "choices", "contents", "reason", "reasoning",
+        "tool_calls",
     )  # fmt: skip
 
-    def __init__(self, plan: OutputPlan, choices: int, went_wrong: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, plan: OutputPlan, choices: int, went_wrong: Callable[[Exception], None], reader: Reader = BY_SCHEMA
+    ) -> None:
         self._plan = plan
+        self._reader = reader
         self.choices = choices
         self._went_wrong = went_wrong
         self._is_refused = False
@@ -88,12 +92,11 @@ class Watch:
     def _content(self) -> Progress:
         plan = self._plan
         if plan.is_json:
-            return JsonProgress(compile_schema(plan.watched_schema))
+            return JsonProgress(self._reader.content_node(plan.watched_schema))
         return TextProgress(plan.stop, plan.stop_when)
 
     def _tool_call(self, name: str | None) -> Progress:
-        tool = self._plan.tools.get(name or "")
-        return JsonProgress(compile_schema(tool.schema if tool is not None and tool.strict else None))
+        return JsonProgress(self._reader.tool_node(name, self._plan.tools.get(name or "")))
 
     def _replace(self, failed: Progress) -> None:
         """Go on without what the application has given, as it raised."""

@@ -1,0 +1,97 @@
+"""Streams of hand-written events, and clients of a peer that answers with them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import fastlane
+from fastlane import BoundedOutput, Connection
+from tests.call_peer import JSON, CallPeer, Reply
+
+EVENT_STREAM = ("content-type", "text/event-stream; charset=utf-8")
+MESSAGES: list[Any] = [{"role": "user", "content": "Which category is this ticket?"}]
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "category": {"type": "string", "enum": ["billing", "bug", "shipping"]},
+        "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+    },
+    "required": ["category", "confidence"],
+    "additionalProperties": False,
+}
+FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "ticket", "schema": SCHEMA, "strict": True}}
+VALID = '{"category": "bug", "confidence": 0.5}'
+WRONG = '{"category": "refund", "confidence": 0.5}'
+USAGE = {"prompt_tokens": 11, "completion_tokens": 12, "total_tokens": 23}
+
+
+def chunk(text: str | None = None, *, finish: str | None = None, index: int = 0, **delta: Any) -> dict[str, Any]:
+    """One chunk of a chat completion."""
+    if text is not None:
+        delta["content"] = text
+    choice = {"index": index, "delta": delta, "finish_reason": finish}
+    return {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+
+
+def usage_chunk() -> dict[str, Any]:
+    return {**chunk(), "choices": [], "usage": USAGE}
+
+
+def told(text: str, *, size: int = 5, finish: str | None = "stop") -> list[dict[str, Any]]:
+    """An answer in pieces of so many characters."""
+    pieces = [chunk(text[at : at + size]) for at in range(0, len(text), size)]
+    return [chunk(role="assistant"), *pieces, *([chunk(finish=finish), usage_chunk()] if finish else [])]
+
+
+def stream(events: list[Any], *, done: bool = True, end: str = "\n") -> bytes:
+    """Events as bytes. An event that is a text is written as it is."""
+    lines = [one if isinstance(one, str) else f"data: {json.dumps(one)}" for one in events]
+    if done:
+        lines.append("data: [DONE]")
+    return "".join(f"{line}{end}{end}" for line in lines).encode()
+
+
+def streamed(events: list[Any], *, done: bool = True, end: str = "\n") -> Reply:
+    return Reply(headers=(EVENT_STREAM, ("x-request-id", "req_1")), body=stream(events, done=done, end=end))
+
+
+def whole(text: str | None, *, finish: str = "stop", **message: Any) -> Reply:
+    """An answer that is not streamed."""
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text, **message},
+        "finish_reason": finish,
+        "logprobs": None,
+    }
+    answer = {
+        "id": "c-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": USAGE,
+    }  # fmt: skip
+    return Reply(headers=(JSON, ("x-request-id", "req_1")), body=json.dumps(answer).encode())
+
+
+def refusing(message: str, *, status: int = 400, **more: Any) -> Reply:
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": None, **more}
+    return Reply(status, (JSON,), json.dumps({"error": error}).encode())
+
+
+def _arguments(peer: CallPeer, play: BoundedOutput, more: dict[str, Any]) -> dict[str, Any]:
+    connection = Connection(http2="require" if peer.protocol == "HTTP/2" else "never")
+    made = {"api_key": "sk-test", "base_url": f"{peer.url}/v1", "max_retries": 0, "strict": True}
+    return {**made, "plays": (connection, play), **more}
+
+
+def bounded(peer: CallPeer, play: BoundedOutput | None = None, **more: Any) -> fastlane.OpenAI:
+    return fastlane.OpenAI(**_arguments(peer, play or BoundedOutput(), more))
+
+
+def async_bounded(peer: CallPeer, play: BoundedOutput | None = None, **more: Any) -> fastlane.AsyncOpenAI:
+    return fastlane.AsyncOpenAI(**_arguments(peer, play or BoundedOutput(), more))
+
+
+def output_of(client: Any) -> fastlane.BoundedOutputRecord:
+    record = client.last_call
+    assert record is not None
+    assert record.output is not None
+    output: fastlane.BoundedOutputRecord = record.output
+    return output

@@ -9,6 +9,7 @@ that the provider handed to its socket, by its own log; the end of a stream is i
 our client had reset the stream, by one clock. Outside: opening the connections. Results have to be equal to the byte to
 those of the same model where it writes exactly.
 
+The same once more, without a clock, by tools, as responses and as streams of the application's own.
 Then a prepared provider without a network: answers in every manner, in two deltas that are cut at every position, in
 reads that are cut at every byte, and answers that end at every position as if at a limit.
 """
@@ -207,6 +208,59 @@ def _figures(
     }
 
 
+# Other shapes of a call
+
+
+def _tool(client: openai.OpenAI, number: int, headers: dict[str, str]) -> object:
+    completion = client.chat.completions.parse(
+        model=MODEL,
+        messages=ticket(number),
+        tools=[openai.pydantic_function_tool(Case)],
+        tool_choice="required",
+        extra_headers=headers,
+    )
+    return [call.function.parsed_arguments for call in completion.choices[0].message.tool_calls or ()]
+
+
+def _response(client: openai.OpenAI, number: int, headers: dict[str, str]) -> object:
+    return client.responses.parse(
+        model=MODEL, input=ticket(number), text_format=Case, extra_headers=headers
+    ).output_parsed
+
+
+def _stream(client: openai.OpenAI, number: int, headers: dict[str, str]) -> object:
+    with client.chat.completions.stream(
+        model=MODEL, messages=ticket(number), response_format=Case, extra_headers=headers
+    ) as stream:
+        return stream.get_final_completion().choices[0].message.parsed
+
+
+def _response_stream(client: openai.OpenAI, number: int, headers: dict[str, str]) -> object:
+    with client.responses.stream(model=MODEL, input=ticket(number), text_format=Case, extra_headers=headers) as stream:
+        return stream.get_final_response().output_parsed
+
+
+def _other_shapes(emulator: Emulator, count: int) -> dict[str, Figure]:
+    """Ask by tools, as responses and as streams of the application's own; compare with what an exact model gives."""
+    asked = wrong = 0
+    own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
+    with (
+        stock(emulator.base_url, "shapes") as theirs,
+        fastlane.OpenAI(**own, plays=_plays("fastlane", 5)) as ours,
+        fastlane.OpenAI(**own, plays=_plays("at_once", 6)) as at_once,
+    ):
+        for shape in (_tool, _response, _stream, _response_stream):
+            for number in range(count):
+                exact = shape(theirs, number, wishes(prefill_ms=0, token_ms=0))
+                for kind in _KINDS:
+                    for client in (ours, at_once):
+                        headers = wishes(tag=f"shapes:{kind}", prefill_ms=0, token_ms=3, manner=kind)
+                        asked += 1
+                        wrong += shape(client, number, headers) != exact
+    most = max(request.output_tokens for request in emulator.log() if (request.tag or "").startswith("shapes:"))
+    return {"other_shapes": asked, "other_shapes_most_tokens": most, "wrong_results_of_other_shapes": wrong}
+
+
 def measure(quick: bool) -> Report:
     """Measure all kinds side by side, then cut answers."""
     pairs = 6 if quick else 40
@@ -220,9 +274,10 @@ def measure(quick: bool) -> Report:
         exact = _exact(emulator, pairs)
         answers = _run(emulator, pairs, ended)
         log = emulator.log()
+        shapes = _other_shapes(emulator, 1 if quick else 10)
     if connections(log, "fastlane") != 2:
         raise RuntimeError("ours was to have one connection of each mode")
-    figures = _figures(answers, exact, log, ended)
+    figures = _figures(answers, exact, log, ended) | shapes
     deltas, reads = cut_between_deltas(pieces), cut_between_reads(pieces)
     figures |= {
         "answers_cut_between_deltas": deltas.answers,
@@ -239,6 +294,7 @@ def measure(quick: bool) -> Report:
             Reach(figure="server_went_on_after_reset_max_ms", op="<=", target=1e3 * _ROUND_TRIP_TIME_S),
             Reach(figure="streams_not_reset", op="==", target=0),
             Reach(figure="wrong_results", op="==", target=0),
+            Reach(figure="wrong_results_of_other_shapes", op="==", target=0),
             Reach(figure="wrong_results_of_cut_answers", op="==", target=0),
             Reach(figure="ended_early_and_taken_for_whole", op="==", target=0),
         ),

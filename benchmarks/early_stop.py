@@ -114,33 +114,34 @@ def _run(emulator: Emulator, pairs: int, ended: _Ended) -> dict[_Asked, _Answer]
     """Ask all, each kind in a lane of its own: half of them synchronous, then half asynchronous."""
     own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0, "hooks": [ended]}
     with (
-        stock(emulator.base_url, "stock") as theirs,
         fastlane.OpenAI(**own, plays=_plays("fastlane", 1)) as ours,
         fastlane.OpenAI(**own, plays=_plays("at_once", 2)) as at_once,
         ThreadPoolExecutor(len(_KINDS)) as pool,
     ):
-        clients = {"stock": theirs, "fastlane": ours, "at_once": at_once}
-        for client in clients.values():
-            client.models.list()
 
         def lane(kind: str) -> dict[_Asked, _Answer]:
-            return {asked: _ask(clients[asked.arm], asked) for asked in _in_turn(kind, range(pairs // 2))}
+            # One for each lane: over HTTP/2 the stock client breaks where threads share it.
+            with stock(emulator.base_url, "stock") as theirs:
+                clients = {"stock": theirs, "fastlane": ours, "at_once": at_once}
+                for client in clients.values():
+                    client.models.list()
+                return {asked: _ask(clients[asked.arm], asked) for asked in _in_turn(kind, range(pairs // 2))}
 
         answers = {asked: answer for found in pool.map(lane, _KINDS) for asked, answer in found.items()}
 
     async def asynchronous() -> None:
         async with (
-            stock_async(emulator.base_url, "stock") as theirs,
             fastlane.AsyncOpenAI(**own, plays=_plays("fastlane", 3)) as ours,
             fastlane.AsyncOpenAI(**own, plays=_plays("at_once", 4)) as at_once,
         ):
-            clients = {"stock": theirs, "fastlane": ours, "at_once": at_once}
-            for client in clients.values():
-                await client.models.list()
 
             async def lane(kind: str) -> None:
-                for asked in _in_turn(kind, range(pairs // 2, pairs)):
-                    answers[asked] = await _aask(clients[asked.arm], asked)
+                async with stock_async(emulator.base_url, "stock") as theirs:
+                    clients = {"stock": theirs, "fastlane": ours, "at_once": at_once}
+                    for client in clients.values():
+                        await client.models.list()
+                    for asked in _in_turn(kind, range(pairs // 2, pairs)):
+                        answers[asked] = await _aask(clients[asked.arm], asked)
 
             await asyncio.gather(*map(lane, _KINDS))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import openai
 
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
     from .outputs._guard import Guard
 
 
-class _AskAgain(Exception):  # noqa: N818  (no error of anybody's)
+class _AskAgain(NamedTuple):
     """The answer is not handed out: `options` are those of the call that asks again."""
 
-    def __init__(self, options: Any) -> None:
-        super().__init__()
-        self.options = options
+    options: Any
 
 
 def _tries(guard: Guard) -> dict[str, Any]:
-    """What tenacity is to keep to. How many answers there may be, the guard knows as well, and says so by an error."""
-    from tenacity import retry_if_exception_type, stop_after_attempt
+    """What tenacity is to keep to. How many answers there may be, the guard knows as well, and says so by an error.
+
+    It is shown results alone: with an error it would keep the frames that the error came through, and with them the
+    prompt, until a garbage collection.
+    """
+    from tenacity import retry_if_result, stop_after_attempt
 
     return {
-        "retry": retry_if_exception_type(_AskAgain),
+        "retry": retry_if_result(lambda result: isinstance(result, _AskAgain)),
         "stop": stop_after_attempt(guard.plan.repairs + 1),
-        "reraise": True,
     }
 
 
@@ -45,11 +46,13 @@ def guarded(observation: Observation, options: Any, run: Callable[[Any], Any], g
         return _outcome(observation, guard, options, *_answer(run, options))
     from tenacity import Retrying
 
+    result: Any = None
     for attempt in Retrying(**_tries(guard)):
-        with attempt:
-            return _outcome(observation, guard, options, *_answer(run, options))
-        options = _options_after(attempt, options)
-    raise AssertionError("tenacity raises what it does not repeat")
+        result = _outcome(observation, guard, options, *_answer(run, options))
+        if isinstance(result, _AskAgain):
+            options = result.options
+        attempt.retry_state.set_result(result)
+    return result
 
 
 async def async_guarded(
@@ -61,11 +64,13 @@ async def async_guarded(
     from tenacity import Retrying
 
     # Between two of them nobody waits, so that the synchronous form serves any event loop.
+    result: Any = None
     for attempt in Retrying(**_tries(guard)):
-        with attempt:
-            return _outcome(observation, guard, options, *await _async_answer(run, options))
-        options = _options_after(attempt, options)
-    raise AssertionError("tenacity raises what it does not repeat")
+        result = _outcome(observation, guard, options, *await _async_answer(run, options))
+        if isinstance(result, _AskAgain):
+            options = result.options
+        attempt.retry_state.set_result(result)
+    return result
 
 
 def _answer(run: Callable[[Any], Any], options: Any) -> tuple[Any, Exception | None]:
@@ -83,7 +88,7 @@ async def _async_answer(run: Callable[[Any], Awaitable[Any]], options: Any) -> t
 
 
 def _outcome(observation: Observation, guard: Guard, options: Any, result: Any, error: Exception | None) -> Any:
-    """The result, if it is to be handed out. Raises the error, or `_AskAgain`."""
+    """The result, if it is to be handed out, or `_AskAgain`. Raises the error."""
     try:
         is_truncated = isinstance(error, openai.LengthFinishReasonError)
         if error is not None and isinstance(error, openai.OpenAIError) and not is_truncated:
@@ -108,7 +113,7 @@ def _outcome(observation: Observation, guard: Guard, options: Any, result: Any, 
         body = {name: value for name, value in body.items() if name not in observation.refused}
         guard.begin()
         observation.asking_again()
-        raise _AskAgain(changed_options(options, {"json_data": body}))
+        return _AskAgain(changed_options(options, {"json_data": body}))
     finally:
         # Its traceback leads here, and would keep it until a garbage collection.
         del error
@@ -120,9 +125,3 @@ def _is_parsed(result: Any) -> bool:
         return True
     choices: Any = getattr(result, "choices", None)
     return bool(choices) and getattr(getattr(choices[0], "message", None), "parsed", None) is not None
-
-
-def _options_after(attempt: Any, options: Any) -> Any:
-    """The options of the call that asks again; any other error tenacity raises by itself."""
-    error = attempt.retry_state.outcome.exception()
-    return error.options if isinstance(error, _AskAgain) else options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -56,7 +57,7 @@ class Guard:
         assembly = assembly_of(plan.endpoint, choices=choices)
         assert assembly is not None
         self.assembly: Assembly = assembly
-        self.watch = Watch(plan, choices, self._stop_when_failed, self._reader)
+        self.watch = Watch(plan, choices, partial(self._went_wrong, _NAME, "stop_when"), self._reader)
         self.is_cut = False
         self.judgement = Judgement(plan, self.watch, self._reader, parses=self._parses)
         self.usage: Mapping[str, Any] = {}
@@ -67,9 +68,6 @@ class Guard:
     def collects(self) -> bool:
         """Whether the answer is streamed to us, though the application does not stream."""
         return self.plan.collects
-
-    def _stop_when_failed(self, error: Exception) -> None:
-        self._went_wrong(_NAME, "stop_when", error)
 
     # While the answer arrives
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, NoReturn
 
-from ._problems import EMPTY, Problem, shown, whole
+from ._problems import EMPTY, Problem, shown, whole, without_frames
 
 # Python turns no text of more than 4,300 digits into an integer, because that takes quadratic time. In pieces it does,
 # and what a model can write does not take long.
@@ -55,9 +55,9 @@ def read_json(text: str) -> tuple[Any, Problem | None]:
     try:
         return json.loads(text, parse_constant=_refuse), None
     except json.JSONDecodeError as error:
-        return None, problem_of_syntax(error)
+        return None, problem_of_syntax(without_frames(error))
     except _NoNumberError as error:
-        return None, _no_number(error)
+        return None, _no_number(without_frames(error))
     except RecursionError:
         return None, _nested()
     except ValueError:
@@ -65,9 +65,9 @@ def read_json(text: str) -> tuple[Any, Problem | None]:
     try:
         return json.loads(text, parse_constant=_refuse, parse_int=_integer), None
     except json.JSONDecodeError as error:
-        return None, problem_of_syntax(error)
+        return None, problem_of_syntax(without_frames(error))
     except _NoNumberError as error:
-        return None, _no_number(error)
+        return None, _no_number(without_frames(error))
     except RecursionError:
         return None, _nested()
 

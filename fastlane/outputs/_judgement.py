@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from .._output_records import OutputVerdict
@@ -79,6 +80,8 @@ class Judgement:
         """Take down what openai's code has raised over the answer."""
         problem = problem_of(error, self._plan.schema)
         if problem is not None:
+            # Whoever raises has the error. Its traceback leads to where this is kept.
+            problem = replace(problem, cause=None)
             texts = answer_texts(self.answer, self._plan.endpoint)
             # It does not say which of them it is about.
             judged = [(one, self._reader.problem(one, self._plan.schema) if len(texts) > 1 else None) for one in texts]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from .._output_records import StopReason
+
+E = TypeVar("E", bound=BaseException)
 
 ROOT = "$"
 UNKNOWN = "*"
@@ -38,6 +40,15 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.rule}"
+
+
+def without_frames(error: E) -> E:
+    """Let an error forget where it came from: Python's frames lead back to the call, and would keep its prompt."""
+    at: BaseException | None = error
+    while at is not None:
+        at.__traceback__ = None
+        at = at.__context__
+    return error
 
 
 def whole(rule: str, advice: str, cause: BaseException | None = None) -> Problem:

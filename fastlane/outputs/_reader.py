@@ -10,6 +10,7 @@ from ._answer_texts import AnswerText
 from ._lax import is_plain, lax_node
 from ._nodes import Node, compile_schema
 from ._plan import Tool
+from ._problems import without_frames
 from ._validation import Problem, problem_of
 
 
@@ -50,7 +51,7 @@ class Reader:
         try:
             TypeAdapter(kind).validate_json(one.text)
         except ValueError as error:
-            return problem_of(error, schema)
+            return problem_of(without_frames(error), schema)
         return None
 
 

@@ -111,9 +111,11 @@ class _Reading:
         self._garbage: bytes | None = None
         self._phases = response.extensions.get(PHASES)
         # One that has been read already, by a hook of the application's HTTP client, is looked at all the same.
-        self.is_streamed = 200 <= response.status_code < 300 and response.headers.get(
-            "content-type", ""
-        ).lower().startswith("text/event-stream")
+        self.is_streamed = (
+            guard.collects
+            and 200 <= response.status_code < 300
+            and response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        )
         # An attempt whose answer broke off may have gone before.
         guard.begin()
         observation.answer.begin_again()
@@ -180,7 +182,9 @@ class _Reading:
         if guard.watch.reason is None and not self.has_all:
             error = guard.assembly.error
             if error is not None:
-                # Said in the middle of an answer, which an answer without streaming says by its status.
+                # Said in the middle of an answer, which an answer without streaming says by its status. But the work
+                # had begun: it is no refusal of the request.
+                observation.optional = ()
                 return self._handed_on(to_json({"error": error}), status_code=_status_of(error))
             if self._garbage is not None:
                 # As an answer that is no JSON: what openai's code makes of that, it makes of this.

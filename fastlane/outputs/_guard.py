@@ -12,7 +12,7 @@ import orjson
 from .._exceptions import InvalidOutputError, OutputAttempt
 from .._output_records import BoundedOutputRecord, OutputRepair
 from .._tokens import Counter, counter
-from ._answer_texts import estimated_usage
+from ._answer_texts import estimated_usage, verdict_of
 from ._assembly import Assembly, Cut, assembly_of
 from ._json_progress import JsonProgress
 from ._judgement import Judgement
@@ -117,8 +117,18 @@ class Guard:
 
     def assembled(self) -> dict[str, Any]:
         """The answer as the API gives it without streaming."""
-        is_cut = not self.assembly.finished and (self.watch.reason is not None or self.has_all)
-        return self.assembly.body(self.cut() if is_cut else None)
+        runs_on = self.watch.reason is not None or self.has_all
+        if runs_on and not self.assembly.finished:
+            return self.assembly.body(self.cut())
+        body = self.assembly.body()
+        if self.has_all and (self.watch.reason is not None or verdict_of(body, self.plan.endpoint) == "truncated"):
+            # What it ran on in came with its end, or up to the limit.
+            ends, starts = self.watch.ends()
+            body = self.assembly.body(Cut(ends=ends, starts=starts))
+        if "choices" in body and body.get("usage") is None:
+            # Without streaming, the provider would have counted it.
+            body["usage"] = dict(self._estimated())
+        return body
 
     def checked(self, body: dict[str, Any]) -> dict[str, Any]:
         """Look whether a whole answer is what was asked for; the answer, its names written out again."""

@@ -120,7 +120,7 @@ class Judgement:
         """An answer that came whole, without a fence around its JSON or what stands behind it."""
         if self._watch.contents or not self._plan.is_json or not self._plan.validates:
             return body
-        for one in answer_texts(body, self._plan.endpoint):
+        for one in self._of_answer(answer_texts(body, self._plan.endpoint)):
             if one.kind == "content":
                 progress = JsonProgress(compile_schema(None))
                 progress.feed(one.text)
@@ -130,6 +130,7 @@ class Judgement:
 
     def _look(self, body: dict[str, Any], texts: list[AnswerText], *, is_expanded: bool = False) -> dict[str, Any]:
         plan, reason = self._plan, self._watch.reason
+        texts = self._of_answer(texts)
         is_structured = plan.is_json or any(one.kind == "tool_call" for one in texts)
         if reason in ("invalid", "whitespace") and not self._is_complete():
             judged = [(one, self._stopped(one)) for one in texts]
@@ -142,13 +143,19 @@ class Judgement:
                 # The model is shown what it wrote, and not what was made of that.
                 problems = [self._problem_of_written(one) for one in texts] if plan.compacted is not None else []
                 if not any(problems):
-                    problems = [self._problem_of(one) for one in shown]
+                    problems = [self._problem_of(one) for one in self._of_answer(shown)]
                 wrong = next((problem for problem in problems if problem is not None), None)
                 if wrong is not None:
                     self._is_wrong(list(zip(texts, problems, strict=True)), wrong)
         if self.problem is None and is_structured and plan.validates:
             self.verdict = "valid"
         return body
+
+    def _of_answer(self, texts: list[AnswerText]) -> list[AnswerText]:
+        """Without what is said beside calls of tools: that is no answer."""
+        is_response = self._plan.endpoint == RESPONSES
+        calling = {is_response or one.where[0] for one in texts if one.kind == "tool_call"}
+        return [one for one in texts if one.kind != "content" or (is_response or one.where[0]) not in calling]
 
     def _is_wrong(self, judged: list[Judged], problem: Problem) -> None:
         """Take down what is wrong, and with which choice."""

@@ -62,3 +62,5 @@ class OutputPlan:
     """Tokens after which the provider cuts the answer off: the caller's own limit, or ours."""
     ceiling_fields: tuple[str, ...] = ()
     """Where our own limit stands in the body."""
+    optional: tuple[str, ...] = ()
+    """Fields of the body that a provider may refuse, and that the call can go without."""

@@ -22,6 +22,7 @@ from ._request import (
     RESPONSES,
     Wanted,
     effort_in,
+    is_kept,
     may_call_tools,
     only_tool,
     tools_of,
@@ -107,16 +108,20 @@ class _Planning:
             wanted = Wanted(is_json=True, name=settings.name, schema=settings.schema, strict=True)
             self._ask_for(wanted)
         tools = tools_of(body, endpoint) if may_call_tools(body) else {}
-        is_whole = not call.stream and not call.unread and body.get("background") is not True
+        is_whole = not (call.stream or call.unread or body.get("stream")) and body.get("background") is not True
         if wanted.schema is not None:
             self._write_schema(wanted.schema, wanted, is_whole=is_whole)
         tool = only_tool(body, endpoint)
         found = self._bound(wanted, tools, tool)
         self._say_effort()
         ceiling, limit, headroom = self._ceiling(found)
-        self._stop_sequences()
+        if not wanted.is_json:
+            self._stop_sequences()
         watches = wanted.is_json or bool(tools) or bool(settings.stop) or settings.stop_when is not None
         early = settings.early_stop and watches and not call.unread
+        if early and is_kept(body):
+            early = False
+            self._notes.append("the provider is to keep the answer: its stream is not closed")
         collects = early and is_whole and not self._was_refused("stream")
         if collects:
             self._stream_underneath()
@@ -147,7 +152,7 @@ class _Planning:
             watched_schema=self._compacted.schema if self._compacted is not None else wanted.schema,
             tools=tools,
             choices=_choices(body),
-            content_is_all=not tools and not body.get("tools"),
+            content_is_all=not may_call_tools(body),
             one_tool_call=tool is not None,
             collects=collects,
             early_stop=early,
@@ -161,6 +166,7 @@ class _Planning:
             compacted=self._compacted,
             limit=limit,
             ceiling_fields=(ceiling,) if ceiling is not None else (),
+            optional=tuple(self._optional),
         )
         return call.replaced(
             body=new_body,

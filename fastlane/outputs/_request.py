@@ -84,7 +84,17 @@ def tools_of(body: Mapping[str, Any], endpoint: str) -> dict[str, Tool]:
 
 def may_call_tools(body: Mapping[str, Any]) -> bool:
     """Whether the model was given tools that it may call."""
-    return bool(body.get("tools")) and body.get("tool_choice") != "none"
+    listed = body.get("tools") or body.get("functions")
+    return bool(listed) and "none" not in (body.get("tool_choice"), body.get("function_call"))
+
+
+def is_kept(body: Mapping[str, Any]) -> bool:
+    """Whether the application counts on the provider's own copy of the answer, which it has none of if it is stopped.
+
+    Responses are kept by default. That alone says nothing: most applications never come back to them.
+    """
+    chained = body.get("previous_response_id") is not None or body.get("conversation") is not None
+    return chained or body.get("store") is True
 
 
 def only_tool(body: Mapping[str, Any], endpoint: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -48,6 +49,13 @@ def settings_of(play: BoundedOutput) -> Settings:
         raise _wrong("limits", given.limits, '"error" or "note"')
     if given.stop_when is not None and not callable(given.stop_when):
         raise _wrong("stop_when", given.stop_when, "a function of the text so far, or None")
+    if inspect.iscoroutinefunction(given.stop_when):
+        raise _wrong("stop_when", given.stop_when, "a function that says so at once, and no coroutine")
+    if given.stop_when is not None and given.early_stop is False:
+        raise ConfigurationError(
+            "BoundedOutput(stop_when=...) closes a stream, and early_stop=False asks for none to be closed: leave one "
+            "of them out"
+        )
     for each in ("effort", "verbosity"):
         value = getattr(given, each)
         if value is not None and (not isinstance(value, str) or not value):

@@ -17,6 +17,8 @@ _ENDED: frozenset[StopReason | None] = frozenset({
     "whitespace", "prose", "fence", "invalid", "stop_sequence", "stop_when",
 })  # fmt: skip
 
+_NO_ANSWER: frozenset[StopReason] = frozenset({"prose", "fence", "invalid"})
+
 Progress = JsonProgress | TextProgress
 
 
@@ -109,6 +111,8 @@ class Watch:
         plan = self._plan
         if reason == "invalid" and not plan.validates:
             return
+        if kind == "content" and plan.is_json and not plan.content_is_all and reason in _NO_ANSWER:
+            return  # a tool may be called yet, and what is said before that is no answer
         self._reasons[kind, channel] = reason
         if self._is_refused:
             return

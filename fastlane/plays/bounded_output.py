@@ -100,7 +100,7 @@ class BoundedOutput(Play):
         output, usage = record.output, record.usage
         if output is None:
             return
-        if output.refused_fields:
+        if output.refused_fields and record.outcome != "failed":
             self.memory.refused.update((record.origin, record.model, name) for name in output.refused_fields)
         if record.outcome != "completed" or usage.estimated or usage.output_tokens is None:
             return

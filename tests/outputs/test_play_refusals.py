@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import BoundedOutput, InvalidOutputError
+from tests.call_peer import Asked, CallPeer, Reply
+from tests.outputs import told
+from tests.outputs.told import FORMAT, MESSAGES, VALID, bounded, output_of, refusing, streamed, whole
+
+
+def create(client: Any, **more: Any) -> Any:
+    return client.chat.completions.create(**{"model": "m", "messages": MESSAGES, "response_format": FORMAT, **more})
+
+
+def strict_server(*refused: str, says: str = "Unsupported parameter: '{}'") -> Any:
+    """Answers what is asked without these fields, and refuses one of them at a time."""
+
+    def answer(asked: Asked) -> Reply:
+        body = json.loads(asked.body)
+        for name in refused:
+            if name in body:
+                return refusing(says.format(name))
+        return streamed(told.told(VALID)) if body.get("stream") else whole(VALID)
+
+    return answer
+
+
+@pytest.mark.parametrize("field", ["stream", "stream_options", "max_tokens"])
+def test_what_the_play_has_added_is_left_out_where_it_is_refused(one_peer: CallPeer, field: str) -> None:
+    with bounded(one_peer) as client:
+        one_peer.usually = strict_server(field)
+        answers = [create(client) for _ in range(2)]
+        record = client.last_call
+
+    bodies = [json.loads(one.body) for one in one_peer.take()]
+    assert [field in body for body in bodies] == [True, False, False]
+    assert {answer.choices[0].message.content for answer in answers} == {VALID}
+    assert record is not None
+    assert len(record.attempts) == 1
+    assert "stream" in bodies[-1] or "stream_options" not in bodies[-1]
+
+
+def test_fields_that_are_refused_one_after_the_other_are_all_left_out(one_peer: CallPeer) -> None:
+    with bounded(one_peer, max_retries=2) as client:
+        one_peer.usually = strict_server("max_tokens", "stream_options", "stream")
+        create(client)
+        assert set(output_of(client).refused_fields) >= {"max_tokens", "stream"}
+        assert len(one_peer.take()) <= 4
+
+
+def test_an_error_that_names_nothing_is_asked_for_as_the_caller_wrote_it(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.usually = strict_server("stream_options", says="Bad request")
+        assert create(client).choices[0].message.content == VALID
+        one_peer.take()
+        assert create(client).choices[0].message.content == VALID
+        assert len(one_peer.take()) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, {"param": "model", "code": "model_not_found"}),
+        (400, {"param": "messages[0].content"}),
+        (400, {"code": "context_length_exceeded"}),
+        (400, {"code": "content_filter"}),
+        (401, {}),
+        (404, {}),
+    ],
+)
+def test_an_error_of_the_callers_own_is_raised_at_once(one_peer: CallPeer, status: int, said: dict[str, Any]) -> None:
+    with bounded(one_peer) as client:
+        one_peer.usually = lambda _: refusing("no", status=status, **said)
+        with pytest.raises(openai.APIStatusError):
+            create(client)
+        assert len(one_peer.take()) == 1
+
+
+def test_a_limit_that_is_too_much_for_the_context_is_left_out(one_peer: CallPeer) -> None:
+    def answer(asked: Asked) -> Reply:
+        limit = json.loads(asked.body).get("max_tokens", 0)
+        if limit > 4_000:
+            return refusing(
+                f"This model's maximum context length is 4096 tokens. However, you requested {limit + 10} tokens (10 "
+                f"in the messages, {limit} in the completion). Please reduce the length of the messages or completion.",
+                code=400,
+            )
+        return streamed(told.told(VALID))
+
+    with bounded(one_peer, BoundedOutput(reasoning_tokens=5_000)) as client:
+        one_peer.usually = answer
+        assert create(client).choices[0].message.content == VALID
+        assert output_of(client).refused_fields == ("max_tokens",)
+
+
+def test_what_the_caller_has_written_is_never_left_out(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.usually = strict_server("response_format")
+        with pytest.raises(openai.BadRequestError, match="response_format"):
+            create(client)
+        assert len(one_peer.take()) == 1
+
+
+def test_a_provider_that_does_not_count_its_streams_is_estimated(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(told.told(VALID)[:-1])]
+        answer = create(client)
+        assert answer.usage.completion_tokens > 3
+        assert client.last_call is not None
+        assert client.last_call.usage.estimated
+        assert client.last_call.outcome == "completed"
+
+
+def test_an_answer_that_is_complete_where_the_limit_cuts_it_off_is_whole(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(told.told(f"{VALID}  \n", finish="length"))]
+        answer = create(client)
+        assert (answer.choices[0].finish_reason, answer.choices[0].message.content) == ("stop", VALID)
+        assert answer.usage.completion_tokens == 12
+        assert output_of(client).verdict == "valid"
+        assert output_of(client).stop_reason is None
+        assert client.last_call is not None
+        assert (client.last_call.outcome, client.last_call.usage.estimated) == ("completed", False)
+
+
+def test_stop_sequences_are_for_free_text(one_peer: CallPeer) -> None:
+    with bounded(one_peer, BoundedOutput(stop=["\n\n"])) as client:
+        one_peer.replies = [streamed(told.told(VALID)), streamed(told.told("one\n\ntwo"))]
+        create(client)
+        answer = create(client, response_format=openai.omit)
+
+    first, second = [json.loads(one.body) for one in one_peer.take()]
+    assert "stop" not in first
+    assert second["stop"] == ["\n\n"]
+    assert answer.choices[0].message.content == "one"
+
+
+def test_a_body_that_asks_for_a_stream_by_itself_is_left_alone(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(told.told(VALID))]
+        answer = client.post(
+            "/chat/completions",
+            body={"model": "m", "messages": MESSAGES, "response_format": FORMAT, "stream": True},
+            cast_to=str,
+        )
+        assert answer.startswith("data: ")
+
+
+# Tools
+
+
+TOOLS: Any = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+
+
+def calling(text: str) -> list[Any]:
+    call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    said = told.told(text, finish=None)
+    return [*said, told.chunk(tool_calls=[call]), told.chunk(finish="tool_calls"), told.usage_chunk()]
+
+
+@pytest.mark.parametrize("text", ["Let me look that up.", f"{VALID} Let me see.", "", f"{VALID}{VALID}"])
+def test_what_is_said_before_a_call_of_a_tool_is_no_answer(one_peer: CallPeer, text: str) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(calling(text))]
+        message = create(client, tools=TOOLS).choices[0].message
+
+    assert message.tool_calls[0].function.name == "look_up"
+    assert message.content == (text or None)
+
+
+def test_an_answer_beside_tools_that_none_of_them_follows_is_judged(one_peer: CallPeer) -> None:
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(told.told("I cannot say."))]
+        with pytest.raises(InvalidOutputError):
+            create(client, tools=TOOLS)
+
+
+# Chains of answers
+
+
+@pytest.mark.parametrize(("more", "is_cut"), [({}, True), ({"store": True}, False), ({"store": False}, True)])
+def test_an_answer_that_is_to_be_kept_by_the_provider_is_read_to_its_end(
+    one_peer: CallPeer, more: dict[str, Any], is_cut: bool
+) -> None:
+    with bounded(one_peer) as client:
+        text = f"{VALID}{' ' * 60}"
+        one_peer.replies = [streamed(told.told(text)) if is_cut else whole(text)]
+        answer = create(client, **more)
+        record = client.last_call
+
+    assert record is not None
+    assert record.outcome == ("stopped" if is_cut else "completed")
+    assert answer.choices[0].message.content.strip() == VALID
+
+
+def test_odd_forms_go_out_as_they_are(one_peer: CallPeer) -> None:
+    forms: list[Any] = [
+        3, [], "json", {}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": 3}, {"type": ["x"]},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": True}},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": {"$ref": "#/nowhere"}}},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "strin"}, "strict": True}},
+        {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object", "required": True}}},
+    ]  # fmt: skip
+    with bounded(one_peer, strict=False) as client:
+        for form in forms:
+            one_peer.usually = lambda asked: (
+                streamed(told.told(VALID)) if json.loads(asked.body).get("stream") else whole(VALID)
+            )
+            assert create(client, response_format=form).choices[0].message.content == VALID
+            sent = json.loads(one_peer.take()[0].body)
+            assert sent["response_format"] == form
+
+
+def test_a_schema_that_the_caller_changes_counts_as_it_is_at_each_call(one_peer: CallPeer) -> None:
+    schema = json.loads(json.dumps(told.SCHEMA))
+    form: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
+    with bounded(one_peer) as client:
+        one_peer.usually = lambda _: streamed(told.told(told.WRONG))
+        with pytest.raises(InvalidOutputError):
+            create(client, response_format=form)
+        schema["properties"]["category"]["enum"].append("refund")
+        assert create(client, response_format=form).choices[0].message.content == told.WRONG
+    assert "stream" not in form
+
+
+def test_settings_that_do_nothing_together_are_refused() -> None:
+    async def enough(text: str) -> bool:
+        return bool(text)
+
+    with pytest.raises(fastlane.ConfigurationError, match="early_stop"):
+        BoundedOutput(stop_when=bool, early_stop=False)
+    with pytest.raises(fastlane.ConfigurationError, match="stop_when"):
+        BoundedOutput(stop_when=enough)  # type: ignore[arg-type]

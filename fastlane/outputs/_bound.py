@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import orjson
-
 from .._exceptions import ConfigurationError
-from .._tokens import counter
+from .._tokens import Counter, counter
 from ._bound_tokens import Measure
+from ._by_content import ByContent
 from ._longest import longest
 from ._references import Schema
 from ._scalars import Rules
@@ -21,12 +18,8 @@ from ._sizes import Found
 
 _CHARACTERS_PER_TOKEN = 4
 _USUAL_FIELD_TOKENS = 200
-_MOST_REMEMBERED = 256
-# A longer schema is remembered by its hash, not with all its bytes.
-_LONG = 4_096
 
-_Key = tuple[Any, ...]
-_remembered: OrderedDict[_Key, Bound] = OrderedDict()
+_remembered: ByContent[Bound] = ByContent()
 _schemas: WeakKeyDictionary[type, Mapping[str, Any]] = WeakKeyDictionary()
 
 
@@ -98,19 +91,21 @@ def bound(
         if not (isinstance(given, str) or (given is None and what != "origin")):
             raise ConfigurationError(f"bound({what}=...) takes a text, got {type(given).__name__}")
     counts = counter(model, origin=origin, wait=False)
-    key: _Key | None
-    try:
-        encoding = counts.encoding if counts.exact else None
-        text = orjson.dumps(schema)
-        if len(text) > _LONG:
-            text = blake2b(text, digest_size=16).digest()
-        key = (text, closed, encoding, counts.ratio, name, unbounded, number_characters)
-        known = _remembered.get(key)
-    except TypeError:
-        # A key that is no string, an integer beyond 64 bits, a mapping of another kind: as good a schema, and slower.
-        key = known = None
-    if known is not None:
-        return known
+    beside = (closed, counts.encoding if counts.exact else None, counts.ratio, name, unbounded, number_characters)
+    # Its outcome holds nothing of the schema, and is made of it as it is: copies have no NaN.
+    return _remembered.of(
+        schema, beside, lambda _copy: _made(schema, counts, closed, name, unbounded, number_characters)
+    )
+
+
+def _made(
+    schema: Schema,
+    counts: Counter,
+    closed: bool,
+    name: str | None,
+    unbounded: int | None,
+    number_characters: int | None,
+) -> Bound:
     if not isinstance(schema, Mapping | bool):
         raise ConfigurationError(
             f"bound() takes a JSON schema (a mapping, or True or False) or a class, got {type(schema).__name__}: pass "
@@ -125,7 +120,7 @@ def bound(
     numbers = not size.gaps or unbounded is not None
     root = name or _title(schema) or "$"
     tokens = measure.whole(size)
-    made = Bound(
+    return Bound(
         characters=size.compact + size.white if numbers else None,
         compact_characters=size.compact if numbers else None,
         tokens=tokens if numbers else None,
@@ -134,11 +129,6 @@ def bound(
         assumed=_gaps(root, size.assumed),
         exact=counts.exact,
     )
-    if key is not None:
-        _remembered[key] = made
-        while len(_remembered) > _MOST_REMEMBERED:
-            _remembered.popitem(last=False)
-    return made
 
 
 def _gaps(root: str, found: tuple[Found, ...]) -> tuple[Gap, ...]:

@@ -8,16 +8,14 @@ import string
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import orjson
-
 from .._tokens import Counter
+from ._by_content import ByContent
 from ._places import Key, Place, Places, UnreadableSchemaError, is_closed, key_of
 from ._positions import is_well_formed, rebuilt
 from ._references import resolve
 from ._short_text import Node, renamed, renamed_text
 
-_MOST_KEPT = 256
-_made: dict[tuple[bytes, str | None, bool], Compacted | None] = {}
+_made: ByContent[Compacted | None] = ByContent()
 
 
 class Compacted:
@@ -62,24 +60,19 @@ def compact(schema: Mapping[str, Any], counter: Counter) -> Compacted | None:
     (conditions, patterns of names, references along properties). `schema` is not changed. Either may come first, this
     or `wire_schema`: after it there is more that can be shortened, before it the short schema keeps every keyword.
     """
-    try:
-        key = orjson.dumps(schema), counter.encoding, counter.exact
-    except TypeError:
-        return _compacted(schema, counter)
-    if key not in _made:
-        if len(_made) >= _MOST_KEPT:
-            _made.clear()
-        _made[key] = _compacted(schema, counter)
-    return _made[key]
+    about = counter.encoding, counter.exact, counter.ratio
+    return _made.of(schema, about, lambda copy: _compacted(copy, counter))
 
 
 def _compacted(schema: Mapping[str, Any], counter: Counter) -> Compacted | None:
-    if not is_well_formed(schema):
-        return None
     try:
-        places = Places(schema)
-    except UnreadableSchemaError:
+        return _shortened(schema, counter) if is_well_formed(schema) else None
+    except (RecursionError, UnreadableSchemaError):
         return None
+
+
+def _shortened(schema: Mapping[str, Any], counter: Counter) -> Compacted | None:
+    places = Places(schema)
     names, texts = _aliases(places, counter)
     if not names and not texts:
         return None

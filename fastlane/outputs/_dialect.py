@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import orjson
-
 from ..providers import Fact
 from ..providers._schema import Structured
+from ._by_content import ByContent
 from ._limits import over_limits as over_limits
 from ._positions import is_well_formed
 from ._rewriting import Rewriting, Rules
 
-_MOST_KEPT = 256
-_written: dict[tuple[bytes, Rules], Wire | None] = {}
+_kept: ByContent[Wire | None] = ByContent()
 
 
 class Wire(NamedTuple):
@@ -44,47 +42,34 @@ def wire_schema(schema: Mapping[str, Any], structured: Structured | None, *, str
     A second call with equal content takes microseconds. Schemas that are no JSON are written anew each time.
     """
     rules = _rules(structured, strict=strict)
-    if rules is None:
-        return Wire(schema, (), ())
-    try:
-        key = orjson.dumps(schema), rules
-    except TypeError:
-        return _wire(schema, rules) or Wire(schema, (), ())
-    if key not in _written:
-        if len(_written) >= _MOST_KEPT:
-            _written.clear()
-        _written[key] = _wire(schema, rules)
-    return _written[key] or Wire(schema, (), ())
+    return (_written(schema, rules) if rules is not None else None) or Wire(schema, (), ())
 
 
 def closed_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a schema as strict mode keeps to it everywhere: no object has properties beyond those that are named."""
-    try:
-        key = orjson.dumps(schema), _CLOSED
-    except TypeError:
-        written = _wire(schema, _CLOSED)
-        return schema if written is None else written.schema
-    if key not in _written:
-        if len(_written) >= _MOST_KEPT:
-            _written.clear()
-        _written[key] = _wire(schema, _CLOSED)
-    found = _written[key]
+    found = _written(schema, _CLOSED)
     return schema if found is None else found.schema
 
 
 _CLOSED = Rules(refused=frozenset(), closed=True, all_required=False, object_root=False, bare=False)
 
 
+def _written(schema: Mapping[str, Any], rules: Rules) -> Wire | None:
+    return _kept.of(schema, rules, lambda copy: _wire(copy, rules))
+
+
 def _wire(schema: Mapping[str, Any], rules: Rules) -> Wire | None:
     """None where the schema can go as it is: also one that is none, of which the provider says so itself."""
-    if not is_well_formed(schema):
+    try:
+        if not is_well_formed(schema):
+            return None
+        rewriting = Rewriting(schema, rules)
+        written = rewriting.run()
+        if written == schema and not rewriting.sentences:
+            return None
+    except RecursionError:  # nested too deeply to be read, and to be sent
         return None
-    rewriting = Rewriting(schema, rules)
-    written = rewriting.run()
-    is_same = written == schema
-    if is_same and not rewriting.sentences:
-        return None
-    return Wire(schema if is_same else written, tuple(rewriting.dropped), rewriting.sentences)
+    return Wire(written, tuple(rewriting.dropped), rewriting.sentences)
 
 
 def _rules(structured: Structured | None, *, strict: bool) -> Rules | None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import orjson
-
 from ..providers._schema import Structured
+from ._by_content import ByContent
 from ._positions import DEFINITIONS, inner, is_well_formed, without
 from ._references import resolve
 
 # From so many values on, an enum's texts are counted together.
 _LARGE_ENUM = 250
-_MOST_KEPT = 256
 
-_sizes: dict[bytes, Mapping[str, int]] = {}
+_sizes: ByContent[Mapping[str, int]] = ByContent()
 
 
 def over_limits(schema: Mapping[str, Any], structured: Structured | None) -> str | None:
@@ -26,7 +24,7 @@ def over_limits(schema: Mapping[str, Any], structured: Structured | None) -> str
     known = structured.limits if structured is not None else None
     if known is None or known.value is None:
         return None
-    sizes = _sizes_of(schema)
+    sizes = _sizes.of(schema, None, _counted)
     for limit, most in known.value.items():
         if sizes.get(limit, 0) > most:
             title = schema.get("title")
@@ -35,21 +33,12 @@ def over_limits(schema: Mapping[str, Any], structured: Structured | None) -> str
     return None
 
 
-def _sizes_of(schema: Mapping[str, Any]) -> Mapping[str, int]:
-    """Every size of a schema; none of what is no schema. Remembered by content."""
-    try:
-        key = orjson.dumps(schema)
-    except TypeError:
-        return _counted(schema)
-    if key not in _sizes:
-        if len(_sizes) >= _MOST_KEPT:
-            _sizes.clear()
-        _sizes[key] = _counted(schema)
-    return _sizes[key]
-
-
 def _counted(schema: Mapping[str, Any]) -> Mapping[str, int]:
-    return {limit: count(schema) for limit, count in _COUNTS.items()} if is_well_formed(schema) else {}
+    """Every size of a schema; none of what is no schema, or is nested too deeply to be read."""
+    try:
+        return {limit: count(schema) for limit, count in _COUNTS.items()} if is_well_formed(schema) else {}
+    except RecursionError:
+        return {}
 
 
 def _all(schema: Any) -> Iterator[Mapping[str, Any]]:

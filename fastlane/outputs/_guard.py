@@ -58,6 +58,7 @@ class Guard:
         assert assembly is not None
         self.assembly: Assembly = assembly
         self.watch = Watch(plan, choices, partial(self._went_wrong, _NAME, "stop_when"), self._reader)
+        self._watches = True
         self.is_cut = False
         self.judgement = Judgement(plan, self.watch, self._reader, parses=self._parses)
         self.usage: Mapping[str, Any] = {}
@@ -74,7 +75,13 @@ class Guard:
     def take(self, event: Mapping[str, Any]) -> tuple[bool, list[Any]]:
         """Look at one event; whether the stream is to be closed, and what kinds of output it brought."""
         deltas = self.assembly.take(event)
-        stop = self.watch.feed(deltas) and not self.assembly.finished
+        stop = False
+        if self._watches:
+            try:
+                stop = self.watch.feed(deltas) and not self.assembly.finished
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
+                self._watches = False
+                self._went_wrong(_NAME, "watch", error)
         return stop, [delta.kind for delta in deltas]
 
     def cut(self) -> Cut:

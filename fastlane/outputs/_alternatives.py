@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import Any
 
+from ._drafts import NEWEST, Dialect, dialect_of, has_identifiers
 from ._leaves import Leaf, values_of
 from ._references import Schema, resolve
 
@@ -38,9 +40,6 @@ _LOOKED_AT = frozenset(
         "maxItems",
     )
 )
-_OLD = ("/draft-03/", "/draft-04/", "/draft-06/", "/draft-07/")
-_OLDEST = ("/draft-03/", "/draft-04/")
-_WITHOUT_PREFIX_ITEMS = (*_OLD, "/draft/2019-09/")
 
 
 class _Choice(tuple[Any, ...]):
@@ -59,19 +58,15 @@ class Alternatives:
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._numbers: dict[int, int] = {}
-        self._schemas: list[Mapping[str, Any]] = []
+        self._next_number = count()
+        self._schemas: dict[int, Mapping[str, Any]] = {}
         self._made: dict[int, tuple[Leaf, tuple[Any, ...]]] = {}
-        draft = root.get("$schema") if isinstance(root, Mapping) else None
-        draft = draft if isinstance(draft, str) else ""
-        self._reference_stands_alone = any(old in draft for old in _OLD)
-        self._excludes_limits = any(oldest in draft for oldest in _OLDEST)
-        ignored = ["const"] if self._excludes_limits else []
-        if any(old in draft for old in _WITHOUT_PREFIX_ITEMS):
-            ignored.append("prefixItems")
-        self._ignored = frozenset(ignored)
+        # jsonschema takes a draft that it does not know for the newest.
+        self._dialect = dialect_of(root) or Dialect(NEWEST)
+        # Lists of `items`, and what stands beside them, are written without a draft's name as well.
+        self._read = frozenset(name for name in _LOOKED_AT if self._dialect.knows(name) or name == "additionalItems")
         # What lies in a part with a name of its own is found from there, and not from the document's root.
-        named = "id" if self._excludes_limits else "$id"
-        self._follows = not any(named in part for part in _parts(root) if part is not root)
+        self._follows = not has_identifiers(root, self._dialect)
 
     def together(self, schemas: Iterable[Any]) -> Together | None:
         """Return the number of what holds together; None where nothing is valid for all of them."""
@@ -121,8 +116,10 @@ class Alternatives:
     def _number(self, schema: Mapping[str, Any]) -> int:
         number = self._numbers.get(id(schema))
         if number is None:
-            number = self._numbers[id(schema)] = len(self._schemas)
-            self._schemas.append(schema)
+            # Threads read answers by one document: a number stands for a schema before anybody is told of it.
+            number = next(self._next_number)
+            self._schemas[number] = schema
+            number = self._numbers.setdefault(id(schema), number)
         return number
 
     def _split(self, number: int, schema: Mapping[str, Any]) -> tuple[Leaf, tuple[Any, ...]]:
@@ -137,19 +134,18 @@ class Alternatives:
         reference = schema.get("$ref")
         if isinstance(reference, str):
             more.append(resolve(self._root, reference) if self._follows else None)
-            if self._reference_stands_alone:
+            if self._dialect.reference_alone:
                 return {}, tuple(more)
         if isinstance(all_of := schema.get("allOf"), list):
             more += all_of
         more += [_Choice(any_of) for name in ("anyOf", "oneOf") if isinstance(any_of := schema.get(name), list)]
-        leaf = {name: value for name, value in schema.items() if name in _LOOKED_AT and name not in self._ignored}
+        leaf = {name: value for name, value in schema.items() if name in self._read}
         for name, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
             # Draft 4 says whether the limit itself is excluded, later ones give one.
-            excluded = leaf.get(name)
-            if self._excludes_limits and excluded is True and limit in leaf:
-                leaf[name] = leaf.pop(limit)
-            elif self._excludes_limits or isinstance(excluded, bool):
+            if isinstance(schema.get(name), bool):
                 leaf.pop(name, None)
+                if schema[name] and limit in leaf and not self._dialect.knows(name):
+                    leaf[name] = leaf.pop(limit)
         values = values_of(leaf)
         if values is not None and any(isinstance(value, Mapping | list) for value in values):
             leaf.pop("const", None)
@@ -159,31 +155,19 @@ class Alternatives:
 
 
 def _schema_of(value: Any) -> Leaf:
-    """Return the schema for which one value alone is valid."""
+    """Return the schema for which one value alone is valid; what is in it is looked at when it is come to."""
     if isinstance(value, Mapping):
         return {
             "type": "object",
-            "properties": {name: _schema_of(member) for name, member in value.items()},
+            "properties": {name: {"enum": [member]} for name, member in value.items()},
             "required": list(value),
             "additionalProperties": False,
         }
     if isinstance(value, list):
         return {
             "type": "array",
-            "prefixItems": [_schema_of(item) for item in value],
+            "prefixItems": [{"enum": [item]} for item in value],
             "minItems": len(value),
             "maxItems": len(value),
         }
     return {"enum": [value]}
-
-
-def _parts(root: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield every object of a document."""
-    open_ = [root]
-    while open_:
-        part = open_.pop()
-        if isinstance(part, Mapping):
-            yield part
-            open_ += part.values()
-        elif isinstance(part, list):
-            open_ += part

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ._json_numbers import NumberRule
+from ._linear_patterns import search
 
 Leaf = Mapping[str, Any]
 """A schema whose `$ref`, `allOf`, `anyOf`, `oneOf` somebody else follows."""
@@ -177,14 +177,11 @@ def property_schemas(leaf: Leaf, name: str) -> Iterator[Any]:
         yield properties[name]
     if isinstance(patterns, Mapping):
         for pattern, schema in patterns.items():
-            try:
-                matches = re.search(pattern, name) is not None
-            except (re.error, RecursionError):
-                # Python cannot read it: it may match or not.
-                found = True
-                continue
+            find = search(pattern)
+            matches = None if find is None else find(name)
+            # Where nobody can tell whether it matches, it may or not.
+            found = found or matches is not False
             if matches:
-                found = True
                 yield schema
     if not found and "additionalProperties" in leaf:
         yield leaf["additionalProperties"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import count
 
 import orjson
 
@@ -34,6 +35,8 @@ from ._references import Schema
 
 # A schema with more places than this is watched by its syntax alone from there on.
 _MOST_NODES = 10_000
+# Nodes for what is left of alternatives, of which answers could choose every set there is.
+_MOST_NARROWED = 10_000
 _COMPILED = 256
 
 
@@ -164,8 +167,10 @@ class Node:
         found = self._narrower.get(left)
         if found is None:
             alternatives = [leaves for leaves, is_left in zip(self._objects, left, strict=True) if is_left]
-            found = self._narrower[left] = Node(self._document, alternatives)
-        return found
+            found = self._document.narrowed(alternatives)
+            if found is not None:
+                self._narrower[left] = found
+        return found or self
 
     def mentions(self, name: str) -> bool:
         """Whether the schema itself names a property."""
@@ -196,6 +201,8 @@ class Document:
         self._alternatives = Alternatives(root)
         self._nodes: dict[frozenset[Together], Node] = {}
         self._bits: dict[str, int] = {}
+        self._next_bit = count()
+        self._narrowed = 0
         self._anything = Node(self, [()])
         together = self._alternatives.together([root])
         self.root = self.node([] if together is None else [together])
@@ -215,6 +222,13 @@ class Document:
             return Node(self, [leaves for together in key for leaves in self._alternatives.leaves(together)])
         except TooManyError:
             return self._anything
+
+    def narrowed(self, alternatives: Iterable[tuple[Leaf, ...]]) -> Node | None:
+        """Return what some alternatives of a node allow; None where so many were made that no more are."""
+        if self._narrowed >= _MOST_NARROWED:
+            return None
+        self._narrowed += 1
+        return Node(self, alternatives)
 
     def member(self, leaves: Iterable[Leaf], name: str) -> Together | None:
         """Return what the value of a property has to be valid for; None where it can be nothing."""
@@ -250,7 +264,10 @@ class Document:
         """Return the bits of properties that an object must have."""
         bits = 0
         for name in names:
-            bits |= self._bits.setdefault(name, 1 << len(self._bits))
+            if name not in self._bits:
+                # Threads read answers by one document: no two names may have one bit.
+                self._bits.setdefault(name, 1 << next(self._next_bit))
+            bits |= self._bits[name]
         return bits
 
     def name(self, bit: int) -> str:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from fastlane.outputs import _nodes
 from fastlane.outputs._json_progress import JsonProgress
 from fastlane.outputs._leaves import ANY, ARRAY, INTEGER, NULL, NUMBER, OBJECT, STRING
 from fastlane.outputs._nodes import Node, compile_schema
@@ -175,10 +177,46 @@ def test_patterns_of_names_are_looked_at_with_the_whole_name() -> None:
     assert problem(schema, '{"x"') == "$: a property that the schema does not have"
 
 
-def test_a_pattern_that_python_cannot_read_may_match_anything() -> None:
-    schema = {"patternProperties": {r"\p{L}": {"type": "integer"}}, "additionalProperties": False}
+def test_a_pattern_that_nothing_can_read_may_match_anything() -> None:
+    schema = {"patternProperties": {r"(?<!-)\p{L}": {"type": "integer"}}, "additionalProperties": False}
 
     assert problem(schema, '{"é":"x"}') is None
+
+
+def test_a_pattern_matches_a_name_as_it_does_when_the_answer_is_judged() -> None:
+    schema = {"patternProperties": {r"^\p{L}": {"type": "integer"}}, "additionalProperties": False}
+
+    assert problem(schema, '{"é":"x"}') == "*: a string where none is allowed"
+    assert problem(schema, '{"é":1}') is None
+    assert problem(schema, '{"1":1}') == "$: a property that the schema does not have"
+
+
+def test_no_pattern_keeps_a_name_waiting() -> None:
+    # Python's own engine takes as many steps as there are ways to part forty letters.
+    schema = {"patternProperties": {"^(a+)+$": {"type": "integer"}}, "additionalProperties": False}
+
+    assert problem(schema, f'{{"{"a" * 40}!"') == "$: a property that the schema does not have"
+
+
+def test_what_answers_choose_is_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_nodes, "_MOST_NARROWED", 3)
+    pets = [{"properties": {"kind": {"enum": [str(one), "any"]}}, "required": [f"m{one}"]} for one in range(9)]
+    schema = {"title": "many pets", "anyOf": pets}
+
+    for one in range(3):
+        assert problem(schema, f'{{"kind": "{one}", "m{one}": 1}}') is None
+        assert problem(schema, f'{{"kind": "{one}", "m8": 1}}') == f"$: m{one} is missing"
+    assert problem(schema, '{"kind": "8", "m8": 1}') is None
+    assert problem(schema, '{"kind": "8", "m1": 1}') is None
+
+
+def test_what_is_spelt_out_may_be_of_any_depth() -> None:
+    value: Any = 1
+    for _ in range(400):
+        value = [value]
+
+    assert problem({"const": value}, json.dumps(value)) is None
+    assert problem({"const": [[["a"]]]}, '[[["b') == "[0][0][0]: none of the allowed values"
 
 
 def test_too_many_alternatives_are_taken_for_any() -> None:

@@ -28,7 +28,8 @@ class Gap:
     """A field of which a schema does not say how long it can be."""
 
     path: str
-    """From the name of the whole: "Ticket.notes", "Ticket.tags[]", "Ticket.scores.*" for properties of any name."""
+    """From the name of the whole: "Ticket.notes", "Ticket.tags[]", "Ticket.scores.*" for properties of any name.
+    One of more than 200 characters is cut off, with "…" for the rest."""
     reason: str
     """What is missing: "string without maxLength or pattern"."""
 

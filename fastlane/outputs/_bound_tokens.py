@@ -119,9 +119,8 @@ class Measure:
 
     def _line(self, depth: int) -> int:
         """The tokens of a line break and the blanks behind it, at worst."""
-        key = self._counter.encoding, depth
+        known = min(depth, _MOST_DEPTH)
+        key = self._counter.encoding, known
         if key not in _lines:
-            blanks = range(INDENT * min(depth, _MOST_DEPTH) + 1)
-            worst = max(self._counter.text("\n" + " " * number) for number in blanks)
-            _lines[key] = worst + _SLACK + INDENT * max(0, depth - _MOST_DEPTH)
-        return _lines[key]
+            _lines[key] = max(self._counter.text("\n" + " " * number) for number in range(INDENT * known + 1))
+        return _lines[key] + _SLACK + INDENT * (depth - known)

@@ -21,6 +21,7 @@ _DRAFTS = {
 # The first draft that has a keyword; those that are not named are in all of them.
 _SINCE = {
     "allOf": 4, "anyOf": 4, "oneOf": 4, "not": 4, "maxProperties": 4, "minProperties": 4,
+    "multipleOf": 4,
     "const": 6, "contains": 6, "propertyNames": 6, "exclusiveMinimum": 6, "exclusiveMaximum": 6,
     "if": 7, "then": 7, "else": 7,
     "dependentSchemas": 2019, "unevaluatedItems": 2019, "unevaluatedProperties": 2019, "$recursiveRef": 2019,

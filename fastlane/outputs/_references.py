@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
 Schema = Mapping[str, Any] | bool
+
+# Of a list; no list has more items.
+_PLACE = re.compile(r"0|[1-9][0-9]{0,8}").fullmatch
 
 
 def resolve(root: Schema, reference: str) -> Schema | None:
@@ -23,7 +27,7 @@ def resolve(root: Schema, reference: str) -> Schema | None:
         name = unquote(step).replace("~1", "/").replace("~0", "~")
         if isinstance(at, Mapping) and name in at:
             at = at[name]
-        elif isinstance(at, list) and name.isdecimal() and int(name) < len(at):
+        elif isinstance(at, list) and _PLACE(name) and int(name) < len(at):
             at = at[int(name)]
         else:
             return None

@@ -54,7 +54,7 @@ def number(schema: Mapping[Any, Any], dialect: Dialect, measure: Measure, rules:
         return [limit for name in names if (limit := number_of(dialect.get(schema, name))) is not None]
 
     # What is a multiple of a whole number is one.
-    integer = integer or type(schema.get("multipleOf")) is int
+    integer = integer or type(dialect.get(schema, "multipleOf")) is int
     lowest = max(limits("minimum", "exclusiveMinimum"), default=None)
     highest = min(limits("maximum", "exclusiveMaximum"), default=None)
     characters = longest_number(lowest, highest, integer=integer)

@@ -14,6 +14,8 @@ JSON_TYPES: tuple[JsonType, ...] = ("null", "boolean", "number", "string", "arra
 INDENT = 4
 # Of fields that are named: a schema whose definitions use each other can have more than anybody reads.
 _MOST_FOUND = 1_000
+# A path is told to so many characters: of a schema with a thousand levels they would come to gigabytes.
+_LONGEST_PATH = 200
 
 
 class Size(NamedTuple):
@@ -42,8 +44,7 @@ class Size(NamedTuple):
         """Return the same size of a value that is one step down in another."""
         if not (self.gaps or self.assumed):
             return self
-        gaps = tuple((step + path, reason) for path, reason in self.gaps)
-        return self._replace(gaps=gaps, assumed=tuple((step + path, reason) for path, reason in self.assumed))
+        return self._replace(gaps=_stepped(step, self.gaps), assumed=_stepped(step, self.assumed))
 
     def behind(self, key: Size) -> Size:
         """Return the size of a member of an object: its key, the colon and this value."""
@@ -57,6 +58,14 @@ class Size(NamedTuple):
 
 Shape = Mapping[JsonType, Size]
 """What a schema allows, by the type of the value; types that it does not allow are missing."""
+
+
+def _stepped(step: str, found: tuple[Found, ...]) -> tuple[Found, ...]:
+    return tuple(dict.fromkeys((_shortened(step + path), reason) for path, reason in found))
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= _LONGEST_PATH else f"{path[: _LONGEST_PATH - 1]}…"
 
 
 def merged(parts: Iterable[tuple[Found, ...]]) -> tuple[Found, ...]:

@@ -415,3 +415,33 @@ def test_a_bound_is_plain_data() -> None:
     assert found == Bound(
         characters=4, compact_characters=4, tokens=4, likely_tokens=1, unbounded=(), assumed=(), exact=False
     )
+
+
+def test_a_reference_to_a_place_that_no_list_has_leads_nowhere() -> None:
+    for place in ("9" * 5_000, "٣", "01", "-1", "7"):
+        found = bound({"allOf": [{"maxLength": 5}] * 5, "$ref": f"#/allOf/{place}"})
+
+        assert found.characters is None
+    assert bound({"type": "string", "allOf": [{"maxLength": 5}], "$ref": "#/allOf/0"}).compact_characters == 62
+
+
+def test_what_is_nested_deeply_is_bound_in_a_moment_and_its_fields_are_named_as_far_as_anybody_reads() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(2_000):
+        schema = {"type": "object", "properties": {"inner": schema}}
+
+    found = bound(schema)
+
+    assert found.characters is None
+    assert len(found.unbounded) < 100
+    assert max(len(gap.path) for gap in found.unbounded) == 201
+    assert any(gap.path.endswith("…") for gap in found.unbounded)
+
+
+def test_a_keyword_that_a_draft_does_not_have_says_nothing_of_its_numbers() -> None:
+    numbers = {"type": "number", "multipleOf": 2, "minimum": 0, "maximum": 9}
+
+    assert bound(numbers).compact_characters == len("-0.0")
+    oldest = bound({"$schema": "http://json-schema.org/draft-03/schema#", **numbers}).compact_characters
+    assert oldest is not None
+    assert oldest >= len("1.2345678901234567")

@@ -86,9 +86,7 @@ class Watch:
         """Where the values in the contents end, and where they begin, in characters; only where that says something."""
         watched = [*self.contents.items(), *self.tool_calls.items()]
         ends = {channel: one.end for channel, one in watched if one.end is not None}
-        starts = {
-            channel: one.start for channel, one in self.contents.items() if isinstance(one, JsonProgress) and one.start
-        }
+        starts = {channel: one.start for channel, one in watched if isinstance(one, JsonProgress) and one.start}
         return ends, starts
 
     def _content(self) -> Progress:

@@ -29,13 +29,14 @@ class Ticket(BaseModel):
 @contextmanager
 def nothing_kept() -> Iterator[None]:
     """Nothing of a call's output is there behind it, without a garbage collection."""
-    gc.collect()
     gc.disable()
+    gc.freeze()  # what is there already need not be looked through
     try:
         yield
         kept = [type(one).__name__ for one in gc.get_objects() if type(one).__name__ in HELD]
         assert kept == []
     finally:
+        gc.unfreeze()
         gc.enable()
 
 
@@ -61,32 +62,32 @@ def ask(client: Any, method: str) -> Any:
 
 @pytest.mark.parametrize("repairs", [0, 1])
 @pytest.mark.parametrize("method", ["create", "parse"])
-@pytest.mark.parametrize("name", ANSWERS)
-def test_nothing_is_kept_of_a_call_that_is_over(one_peer: CallPeer, name: str, method: str, repairs: int) -> None:
+def test_nothing_is_kept_of_a_call_that_is_over(one_peer: CallPeer, method: str, repairs: int) -> None:
     reports: list[fastlane.CallRecord] = []
     with bounded(one_peer, BoundedOutput(repairs=repairs), hooks=[reports.append]) as client:
-        one_peer.replies = list(ANSWERS[name])
-        with nothing_kept():
-            try:
-                ask(client, method)
-            except Exception:  # noqa: BLE001 - it is what it leaves that counts
-                pass
-        assert len(reports) == 1
-        said = repr(reports[0])
-        for secret in (SECRET, "refund", "sk-test", told.VALID[:9]):
-            assert secret not in said
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_nothing_is_kept_of_an_asynchronous_one(one_peer: CallPeer, name: str) -> None:
-    async def run() -> None:
-        async with async_bounded(one_peer, BoundedOutput(repairs=1)) as client:
-            one_peer.replies = list(ANSWERS[name])
+        for name, replies in ANSWERS.items():
+            one_peer.replies = list(replies)
             with nothing_kept():
                 try:
-                    await ask(client, "parse")
+                    ask(client, method)
                 except Exception:  # noqa: BLE001 - it is what it leaves that counts
                     pass
+            assert len(reports) == 1, name
+            said = repr(reports.pop())
+            for secret in (SECRET, "refund", "sk-test", told.VALID[:9]):
+                assert secret not in said, name
+
+
+def test_nothing_is_kept_of_an_asynchronous_one(one_peer: CallPeer) -> None:
+    async def run() -> None:
+        async with async_bounded(one_peer, BoundedOutput(repairs=1)) as client:
+            for replies in ANSWERS.values():
+                one_peer.replies = list(replies)
+                with nothing_kept():
+                    try:
+                        await ask(client, "parse")
+                    except Exception:  # noqa: BLE001 - it is what it leaves that counts
+                        pass
 
     asyncio.run(run())
 

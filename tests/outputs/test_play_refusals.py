@@ -173,6 +173,17 @@ def test_what_is_said_before_a_call_of_a_tool_is_no_answer(one_peer: CallPeer, t
     assert message.content == (text or None)
 
 
+def test_a_fence_around_arguments_is_taken_off(one_peer: CallPeer) -> None:
+    call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": ""}}
+    pieces = ("```json\n", '{"a"', ": 1}", "\n", "```", " I called the tool", " for you.")
+    said = [told.chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in pieces]
+    events = [told.chunk(role="assistant", tool_calls=[call]), *said]
+    with bounded(one_peer) as client:
+        one_peer.replies = [streamed(events)]
+        (made,) = create(client, tools=TOOLS, response_format=openai.omit).choices[0].message.tool_calls
+    assert made.function.arguments == '{"a": 1}'
+
+
 def test_an_answer_beside_tools_that_none_of_them_follows_is_judged(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(told.told("I cannot say."))]

@@ -15,6 +15,8 @@ from ._positions import is_well_formed, rebuilt
 from ._references import resolve
 from ._short_text import Node, renamed, renamed_text
 
+_MOST_SAVED = 1e12
+
 _made: ByContent[Compacted | None] = ByContent()
 
 
@@ -77,7 +79,8 @@ def _shortened(schema: Mapping[str, Any], counter: Counter) -> Compacted | None:
     if not names and not texts:
         return None
     written = _Writing(schema, names, texts).run()
-    saved = _Saving(schema, names, texts, counter).of(schema, ())
+    # Definitions that use others twice, and these again, can save more than a float holds.
+    saved = min(_Saving(schema, names, texts, counter).of(schema), _MOST_SAVED)
     if round(saved) < 1:
         return None
     return Compacted(
@@ -213,20 +216,25 @@ class _Saving:
         self._names = names
         self._texts = texts
         self._counter = counter
+        # By reference; 0 while it is being worked out, for what leads back to itself.
+        self._known: dict[str, float] = {}
 
-    def of(self, schema: Any, within: tuple[str, ...]) -> float:
+    def of(self, schema: Any) -> float:
         if not isinstance(schema, Mapping):
             return 0.0
         total = 0.0
         reference = schema.get("$ref")
-        if isinstance(reference, str) and reference not in within:
-            total += self.of(resolve(self._root, reference), (*within, reference))
+        if isinstance(reference, str):
+            if reference not in self._known:
+                self._known[reference] = 0.0
+                self._known[reference] = self.of(resolve(self._root, reference))
+            total += self._known[reference]
         for name, one in schema.get("properties", {}).items():
-            total += self._shorter(name, self._names) + self.of(one, within)
+            total += self._shorter(name, self._names) + self.of(one)
         for key in ("anyOf", "oneOf"):
-            total += max((self.of(one, within) for one in schema.get(key, ())), default=0.0)
-        total += sum(self.of(one, within) for one in schema.get("allOf", ()))
-        total += self.of(schema.get("items"), within)
+            total += max(map(self.of, schema.get(key, ())), default=0.0)
+        total += sum(map(self.of, schema.get("allOf", ())))
+        total += self.of(schema.get("items"))
         values = [schema["const"]] if "const" in schema else schema.get("enum", ())
         shorter = [self._shorter(value, self._texts) for value in values if isinstance(value, str)]
         return total + (sum(shorter) / len(values) if values else 0.0)

@@ -9,12 +9,23 @@ from ._positions import ANNOTATIONS
 
 _LARGER = frozenset(("exclusiveMinimum", "minItems", "minLength", "minProperties", "minimum"))
 _SMALLER = frozenset(("exclusiveMaximum", "maxItems", "maxLength", "maxProperties", "maximum"))
+# Each means something by what stands beside it: one schema's would change what the other's say.
+_TOGETHER = (
+    ("items", "prefixItems", "additionalItems"),
+    ("if", "then", "else"),
+    ("contains", "minContains", "maxContains"),
+)
+_BY_ALL = ("unevaluatedItems", "unevaluatedProperties")
 
 
 def joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return a schema of what is valid for both; None where no plain one says so. Its descriptions are the first's."""
-    if _closes_on(first, second) or _closes_on(second, first):
+    if _closes_on(first, second) or _closes_on(second, first) or not {*_BY_ALL}.isdisjoint(second):
         return None
+    for group in _TOGETHER:
+        one, other = ({key: schema[key] for key in group if key in schema} for schema in (first, second))
+        if one and other and one != other:
+            return None
     both = dict(first)
     for key, value in second.items():
         if key not in both:
@@ -45,9 +56,11 @@ def _of_both(key: str, first: Any, second: Any) -> Any:
 
 
 def _closes_on(closed: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether one forbids properties that it does not name, and the other names such."""
-    if closed.get("additionalProperties", True) in (True, {}) and not {"patternProperties"} & set(closed):
+    """Whether one says something of properties that it does not name, and the other names such."""
+    if closed.get("additionalProperties", True) in (True, {}) and "patternProperties" not in closed:
         return False
+    if "patternProperties" in other and other["patternProperties"] != closed.get("patternProperties"):
+        return True
     return bool(set(other.get("properties", ())) - set(closed.get("properties", ())))
 
 

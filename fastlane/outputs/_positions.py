@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from ._references import resolve
+
 ONE = frozenset(
     ("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
      "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties")
@@ -58,11 +60,22 @@ def rebuilt(key: str, value: Any, path: str, change: Callable[[Any, str], Any]) 
     return change(value, inner_path) if key in ONE else value
 
 
-def uses(schema: Any, keywords: frozenset[str]) -> bool:
-    """Whether any of the keywords stands in a schema, or in one within it."""
-    if not isinstance(schema, Mapping):
-        return False
-    return not keywords.isdisjoint(schema) or any(uses(one, keywords) for one in inner(schema))
+def reachable(schema: Any, root: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield a schema, those within it, and those that their references lead to, each once."""
+    waiting, seen = [schema], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Mapping) and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            waiting.extend(inner(one))
+            if isinstance(one.get("$ref"), str):
+                waiting.append(resolve(root, one["$ref"]))
+
+
+def uses(schema: Any, keywords: frozenset[str], root: Any = None) -> bool:
+    """Whether any of the keywords stands in a schema, in one within it, or in one that these refer to in `root`."""
+    return any(not keywords.isdisjoint(one) for one in reachable(schema, root))
 
 
 def is_well_formed(schema: Any) -> bool:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ._endings import Endings
 from ._joining import joined
 from ._positions import BESIDE, DEFINITIONS, is_object, rebuilt, uses, without
 from ._references import resolve
@@ -45,6 +46,7 @@ class Rewriting:
         self._rules = rules
         self._inlining: tuple[str, ...] = ()
         self._inlined = 0
+        self._endings = Endings(root)
         self._said: dict[str, dict[str, None]] = {}
         self.dropped: dict[str, None] = {}
 
@@ -121,7 +123,7 @@ class Rewriting:
         refused = self._rules.refused
         if key in _LEANS_ON and _LEANS_ON[key] in schema and self._is_dropped(_LEANS_ON[key], schema):
             return True
-        return key in refused or (key in _CONTRARY and uses(schema[key], refused))
+        return key in refused or (key in _CONTRARY and uses(schema[key], refused, self._root))
 
     def _reworded(self, schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         """The schema with what is refused said in other words, where there are any."""
@@ -132,7 +134,7 @@ class Rewriting:
         branches = schema.get("oneOf")
         is_free = isinstance(branches, list) and "anyOf" not in schema and "anyOf" not in refused
         # Branches that say less may overlap, and then oneOf would forbid what is valid.
-        if is_free and ("oneOf" in refused or any(uses(one, refused) for one in _schemas(branches))):
+        if is_free and ("oneOf" in refused or any(uses(one, refused, self._root) for one in _schemas(branches))):
             # The discriminator is OpenAPI's, and says of oneOf alone which branch is meant.
             schema = {
                 ("anyOf" if key == "oneOf" else key): one for key, one in without(schema, "discriminator").items()
@@ -198,7 +200,9 @@ class Rewriting:
             for name, one in properties.items():
                 if name in listed:
                     continue
-                if self._is_endless(one, ()):
+                if one is False:
+                    self._say(f"{path}.{name}", "left optional, because it can have no value")
+                elif self._endings.is_endless(one):
                     self._say(f"{path}.{name}", "left optional, because it would have no end")
                 else:
                     listed.append(name)
@@ -206,30 +210,6 @@ class Rewriting:
             if listed or isinstance(required, list):
                 written["required"] = listed
         return written
-
-    def _is_endless(self, schema: Any, within: tuple[str, ...]) -> bool:
-        """Whether a value could have no end if every property were required."""
-        if not isinstance(schema, Mapping) or "enum" in schema or "const" in schema:
-            return False
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            if reference in within:
-                return True
-            if self._is_endless(resolve(self._root, reference), (*within, reference)):
-                return True
-        for key in ("anyOf", "oneOf"):
-            branches = schema.get(key)
-            if isinstance(branches, list) and branches and all(self._is_endless(one, within) for one in branches):
-                return True
-        if any(self._is_endless(one, within) for one in _schemas(schema.get("allOf"))):
-            return True
-        kind = schema.get("type")
-        if isinstance(kind, list) and len(kind) > 1:
-            return False
-        if schema.get("minItems") and self._is_endless(schema.get("items"), within):
-            return True
-        properties = schema.get("properties")
-        return isinstance(properties, Mapping) and any(self._is_endless(one, within) for one in properties.values())
 
 
 def _named(schema: Mapping[str, Any] | None) -> str:

@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-# Whole strings, and what tells where a value stands. What is between them is handed on.
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
+# Strings, the last of which may break off, and what tells where a value stands. What is between them is handed on.
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*("|\\?\Z)|[{}\[\],:]', re.DOTALL)
 
 
 class Node:
@@ -34,6 +34,8 @@ def renamed_text(text: str, top: Node) -> str:
     for found in _TOKEN.finditer(text):
         token = found[0]
         if token[0] == '"':
+            if not found[1].endswith('"'):
+                break
             new = None
             if is_name:
                 around = within[-1][1]

@@ -218,6 +218,12 @@ def test_a_text_that_breaks_off_is_expanded_as_far_as_it_goes() -> None:
         assert long.startswith(expanded[: max(0, expanded.rfind('"', 0, max(kept, 0)))])
 
 
+def test_a_text_that_breaks_off_behind_many_quotes_is_read_once() -> None:
+    text = '{"a": "b", "b": "' + r"\"a\": [" * 50_000
+
+    assert compacted(REVIEW).expand(text + "\\").endswith("[\\")
+
+
 @given(st.text(max_size=40) | st.text('{}[],:"\\ab 1', max_size=40))
 def test_no_text_is_too_strange_to_be_expanded(text: str) -> None:
     assert isinstance(compacted(REVIEW).expand(text), str)
@@ -342,3 +348,17 @@ def test_every_answer_to_the_short_schema_is_one_to_the_long_one(schema: dict[st
 
     assert Draft202012Validator(schema).is_valid(value)
     assert made.alias(value) == short
+
+
+def test_definitions_that_are_used_again_and_again_are_counted_once() -> None:
+    definitions: dict[str, Any] = {
+        f"D{number}": {
+            "type": "object",
+            "properties": {f"a_long_{side}_name": {"$ref": f"#/$defs/D{number + 1}"} for side in ("left", "right")},
+        }
+        for number in range(200)
+    }
+    made = compact({"$ref": "#/$defs/D0", "$defs": {**definitions, "D200": {"type": "string"}}}, counter("gpt-4o"))
+
+    assert made is not None
+    assert made.saved_tokens > 200

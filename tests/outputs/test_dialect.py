@@ -526,3 +526,84 @@ def test_sizes_are_counted(schema: dict[str, Any], limit: str, count: int) -> No
     assert over_limits(schema, takes(limits={limit: max(count, 1)})) is None
     if count > 1:
         assert f"has {count} " in str(over_limits(schema, takes(limits={limit: count - 1})))
+
+
+def valid(value: Any, schema: Any) -> bool:
+    return bool(Draft202012Validator(schema).is_valid(value))
+
+
+def chained(length: int) -> dict[str, Any]:
+    """Definitions of which each uses the next twice: the ways through them double with each."""
+    definitions = {
+        f"D{number}": an_object(left={"$ref": f"#/$defs/D{number + 1}"}, right={"$ref": f"#/$defs/D{number + 1}"})
+        for number in range(length)
+    }
+    return {**an_object(top={"$ref": "#/$defs/D0"}), "$defs": {**definitions, f"D{length}": {"type": "string"}}}
+
+
+def test_what_definitions_use_again_and_again_is_looked_at_once() -> None:
+    wire = sent(chained(200), REQUIRED)
+
+    assert wire.schema["$defs"]["D0"]["required"] == ["left", "right"]
+    endless = chained(200)
+    endless["$defs"]["D200"] = an_object(back={"$ref": "#/$defs/D0"})
+    assert "required" not in sent(endless, REQUIRED).schema["$defs"]["D0"]
+
+
+def test_what_ends_by_another_way_than_the_first_is_made_required() -> None:
+    either = {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}
+    schema = {**an_object(b={"$ref": "#/$defs/B"}), "$defs": {"A": an_object(b={"$ref": "#/$defs/B"}), "B": either}}
+
+    assert sent(schema, REQUIRED).schema["required"] == ["b"]
+    assert sent(schema, REQUIRED).schema["$defs"]["A"]["required"] == ["b"]
+
+
+def test_a_property_that_can_have_no_value_stays_optional() -> None:
+    wire = sent(an_object(a={"type": "string"}, never=False), REQUIRED)
+
+    assert wire.schema["required"] == ["a"]
+    assert "$.never: left optional, because it can have no value" in wire.changed
+
+
+def test_a_schema_nested_too_deeply_to_be_sent_goes_as_it_is() -> None:
+    schema: dict[str, Any] = {"type": "string", "pattern": "^a"}
+    for _ in range(2_000):
+        schema = an_object(inner=schema)
+
+    assert wire_schema(schema, takes("pattern", all_required=True), strict=True).schema is schema
+    assert over_limits(schema, takes(limits={"depth": 5})) is None
+    assert compact(schema, counter("gpt-4o")) is None
+
+
+def test_branches_that_say_less_by_what_they_refer_to_may_overlap_as_well() -> None:
+    definitions = {"Short": {"type": "string", "maxLength": 3}, "Long": {"type": "string", "minLength": 4}}
+    schema = {"oneOf": [{"$ref": "#/$defs/Short"}, {"$ref": "#/$defs/Long"}], "$defs": definitions}
+
+    assert sent(schema, takes("maxLength", "minLength")).schema["anyOf"] == schema["oneOf"]
+    assert (
+        "not"
+        not in sent({"not": {"$ref": "#/$defs/Short"}, "$defs": definitions}, takes("maxLength", "minLength")).schema
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "valid_for_one_alone"),
+    [
+        ({"patternProperties": {"^x": {}}}, {"additionalProperties": False}, {"x": 1}),
+        ({"prefixItems": [{"type": "string"}]}, {"items": {"type": "integer"}}, ["a"]),
+        ({"properties": {"a": {}}}, {"properties": {"b": {}}, "unevaluatedProperties": False}, {"a": 1}),
+    ],
+)
+def test_schemas_are_only_joined_where_neither_changes_what_the_other_says(
+    one: dict[str, Any], other: dict[str, Any], valid_for_one_alone: Any
+) -> None:
+    assert valid(valid_for_one_alone, one)
+    assert not valid(valid_for_one_alone, {"allOf": [one, other]})
+    whole = joined(one, other)
+
+    assert whole is None or not valid(valid_for_one_alone, whole)
+
+
+def test_a_condition_is_not_joined_with_what_follows_from_another() -> None:
+    assert joined({"if": {"type": "string"}}, {"then": False}) is None
+    assert joined({"contains": {"type": "string"}}, {"minContains": 2}) is None

@@ -40,7 +40,8 @@ class ChatChoice:
 
     def take(self, piece: Mapping[str, Any], deltas: list[Delta]) -> None:
         """Add what one chunk says of this choice."""
-        if len(piece) > 2:  # more than an index and a delta
+        # More than an index and a delta, which most chunks have and some providers leave out.
+        if len(piece) > 2 or "index" not in piece or "delta" not in piece:
             reason = piece.get("finish_reason")
             if reason:  # some send "" until there is one
                 self.finish_reason = reason

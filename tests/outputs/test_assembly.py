@@ -166,6 +166,13 @@ def test_an_empty_finish_reason_is_none() -> None:
     assert body(CHAT, events)["choices"][0]["finish_reason"] == "stop"
 
 
+@pytest.mark.parametrize("last", [{"index": 0}, {"delta": {}}, {}])
+def test_a_finish_reason_counts_that_comes_without_an_index_or_a_delta(last: dict[str, Any]) -> None:
+    events = [chunk(piece(content="Rhine")), chunk({**last, "finish_reason": "stop"})]
+    assert assembled(CHAT, events).finished
+    assert body(CHAT, events)["choices"][0]["finish_reason"] == "stop"
+
+
 def test_a_whole_message_counts_where_no_deltas_came_before() -> None:
     whole_message = chunk({"index": 0, "message": {"role": "assistant", "content": "Rhine"}, "finish_reason": "stop"})
     assert message(whole_message)["content"] == "Rhine"

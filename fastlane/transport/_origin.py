@@ -161,6 +161,16 @@ class OriginState:
             not member.is_closed and member.http is not None and member.http.capacity > 0 for member in self.members
         )
 
+    def fruitless_end(self) -> TransportError | None:
+        """A connection has ended that had no place for those who wait: what to tell them where it is one too many."""
+        if not self.waiters:
+            return None
+        self.fruitless += 1
+        if self.fruitless < MOST_FRUITLESS or self.will_have_places:
+            return None
+        message = f"{self.fruitless} connections in a row were closed before they could be used."
+        return TransportError("ConnectError", message)
+
     def expected_places(self, *, http2: bool) -> int:
         """Calls for which there will be places on what is being opened."""
         # Until the first connection says which protocol it is, the calls of a burst wait for it together.
@@ -175,14 +185,17 @@ class OriginState:
             waiter, _ = self.waiters.popitem(last=False)
             waiter.grant(member)
 
-    def outlook(self, now_ns: int) -> Outlook:
-        """What a request would find that came now. May be asked without the lock, and changes nothing."""
+    def outlook(self, now_ns: int, *, with_ended: bool) -> Outlook:
+        """What a request would find that came now. May be asked without the lock, and changes nothing.
+
+        `with_ended`: the places count that exchanges have left without the pool's having looked.
+        """
         if not self.waiters:
-            # What `Pool.claim` would look at, and what has left without the pool's having looked.
+            # What `Pool.claim` would look at.
             for members in (self.spare, self.members):
                 for member in list(reversed(members)):
                     room = member.room(BUSY_STREAMS)
-                    if member.ended and member.is_open and not member.is_closed:
+                    if with_ended and member.ended and member.is_open and not member.is_closed:
                         room += len(member.ended)
                     if room > 0 and not self._is_in_doubt(member, now_ns):
                         return member.outlook(now_ns)

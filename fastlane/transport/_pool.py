@@ -10,7 +10,6 @@ from ._errors import TransportError
 from ._origin import (
     BUSY_STREAMS as BUSY_STREAMS,
     GROW_AGAIN_NS,
-    MOST_FRUITLESS,
     MOST_IDLE,
     MOST_ORIGINS,
     UNBOUNDED,
@@ -70,7 +69,8 @@ class Pool:
     def outlook(self, origin: Origin, now_ns: int) -> Outlook:
         """What a request to the origin would find that came now. May be asked without the lock."""
         state = self._origins.get(origin)
-        return UNKNOWN if state is None else state.outlook(now_ns)
+        # What has left without the pool's having looked goes first to those who wait, wherever they want to go.
+        return UNKNOWN if state is None else state.outlook(now_ns, with_ended=not self._waiting)
 
     def take_orders(self) -> tuple[list[Member], list[Member]]:
         """The connections that are to be opened now, and idle ones, out of the pool already, that are to be closed."""
@@ -126,7 +126,6 @@ class Pool:
             return
         self._leave(state, member, now_ns)
         self.serve(now_ns)
-        self._trim()
 
     @property
     def has_waiters(self) -> bool:
@@ -154,7 +153,6 @@ class Pool:
         self._idle[member] = None
         state.spare[member] = None
         self.serve(now_ns)
-        self._trim()
 
     def failed(self, member: Member, error: TransportError, now_ns: int) -> None:
         """The connection could not be opened: those who waited for it are told, unless others are open or opening."""
@@ -178,7 +176,6 @@ class Pool:
         if member not in state.spare:
             state.spare[member] = None
         self.serve(now_ns)
-        self._trim()
 
     def closed(self, member: Member, now_ns: int, *, by_idle_peer: bool, unwelcome_pings: bool) -> None:
         """The connection is closed. `by_idle_peer`: by the peer, while no call was on it."""
@@ -196,11 +193,8 @@ class Pool:
         wanted = was_idle and state.keep_warm and now_ns - state.last_used_ns < self._idle_ns
         if wanted and not state.members and self._count < self._max_connections:
             self._open(state)
-        if state.waiters and not member.was_used:
-            state.fruitless += 1
-            if state.fruitless >= MOST_FRUITLESS and not state.will_have_places:
-                message = f"{state.fruitless} connections in a row were closed before they could be used."
-                self._refuse(state, TransportError("ConnectError", message))
+        if not member.was_used:
+            self._refuse(state, state.fruitless_end())
         self.serve(now_ns)
 
     def keep_warm(self, origin: Origin) -> None:
@@ -267,23 +261,23 @@ class Pool:
     def _open(self, state: OriginState) -> None:
         """Open a connection; only where there is a place for it."""
         member = self._make(state.origin)
-        if self._count >= self._max_connections:
-            self._retire_oldest()
         state.members[member] = None
         state.opening += 1
+        if self._count >= self._max_connections:
+            self._retire_oldest()
         self._count += 1
         self._new.append(member)
 
     def _retire_oldest(self) -> None:
         """Take the connection out of the pool, to be closed, that has been without a call the longest."""
         member = next(iter(self._idle))
-        self._remove(self._origins[member.origin], member)
+        state, had_room = self._origins[member.origin], member.room(UNBOUNDED) > 0
+        self._remove(state, member)
         member.is_closed = True
         self._surplus.append(member)
-
-    def _trim(self) -> None:
-        while len(self._idle) > MOST_IDLE:
-            self._retire_oldest()
+        # Two origins whose servers allow nothing would close each other's connections for ever.
+        if not had_room:
+            self._refuse(state, state.fruitless_end())
 
     def _remove(self, state: OriginState, member: Member) -> None:
         del state.members[member]
@@ -315,7 +309,9 @@ class Pool:
             self._settle(state, member, now_ns)
         return bool(with_ended)
 
-    def _refuse(self, state: OriginState, error: TransportError) -> None:
+    def _refuse(self, state: OriginState, error: TransportError | None) -> None:
+        if error is None:
+            return
         waiters, state.waiters = state.waiters, OrderedDict()
         state.fruitless = 0
         self._waiting.pop(state.origin, None)
@@ -323,20 +319,25 @@ class Pool:
             waiter.refuse(error.again())
 
     def serve(self, now_ns: int) -> None:
-        """Give places to those who wait, the first come first wherever they want to go."""
-        if not self._waiting:
-            return
-        # Where all places are taken, what an answer to anybody has left may make room.
-        for state in list((self._waiting if self._count < self._max_connections else self._origins).values()):
-            self._settle_all(state, now_ns)
-        for state in sorted(self._waiting.values(), key=lambda each: next(iter(each.waiters.values()))):
-            state.grant(now_ns, self._pick)
-            if state.waiters:
-                self._grow(state, now_ns)
-            if not state.opening:
-                state.grant(now_ns, self._pick_any)
-            if not state.waiters:
-                self._waiting.pop(state.origin, None)
+        """Give places to those who wait, the first come first wherever they want to go; close idle ones too many."""
+        if self._waiting:
+            # Where all places are taken, what an answer to anybody has left may make room.
+            for state in list((self._waiting if self._count < self._max_connections else self._origins).values()):
+                self._settle_all(state, now_ns)
+        retired = -1
+        # Once more after one was retired: it may be what kept those who came before from opening one.
+        while retired < len(self._surplus):
+            retired = len(self._surplus)
+            for state in sorted(self._waiting.values(), key=lambda each: next(iter(each.waiters.values()))):
+                state.grant(now_ns, self._pick)
+                if state.waiters:
+                    self._grow(state, now_ns)
+                if not state.opening:
+                    state.grant(now_ns, self._pick_any)
+                if not state.waiters:
+                    self._waiting.pop(state.origin, None)
+            while len(self._idle) > MOST_IDLE:
+                self._retire_oldest()
 
     def _grow(self, state: OriginState, now_ns: int) -> None:
         """Open as many connections as the calls that wait need, and no more."""

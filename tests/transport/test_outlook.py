@@ -242,6 +242,17 @@ def test_a_place_that_was_left_quietly_counts() -> None:
     assert not desk.pool.outlook(THERE, desk.now_ns).is_open
 
 
+def test_a_place_that_was_left_quietly_is_not_promised_where_others_wait() -> None:
+    desk = Desk(max_connections=1, http2=False)
+    call = desk.ask(HERE)
+    desk.opens_http1()
+    desk.ask(THERE)
+    desk.ends_quietly(call)
+    assert not desk.pool.outlook(HERE, desk.now_ns).is_open
+    assert desk.ask(HERE).waits
+    assert [member.origin for member in desk.opening] == [THERE]
+
+
 def test_a_connection_that_the_server_may_be_closing_is_not_promised() -> None:
     desk, member = warm_desk()
     desk.passes(60)

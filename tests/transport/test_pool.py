@@ -434,6 +434,53 @@ def test_one_idle_connection_without_places_keeps_nobody_from_another_that_has_s
     assert members_of(calls) == {first}
 
 
+def test_calls_at_a_server_that_allowed_nothing_try_again_when_its_connection_makes_room() -> None:
+    desk = Desk(max_connections=2)
+    here = desk.ask(HERE)
+    without_places = desk.opens(0)
+    there = desk.ask(THERE)
+    idle = desk.opens()
+    desk.ends(there)
+    desk.passes(1)
+    desk.ask(origin_of(3))
+
+    # They came first: nothing holds them up any more that they would have to wait for.
+    assert here.waits
+    assert [member.origin for member in desk.opening] == [origin_of(3), HERE]
+    assert desk.surplus == [without_places, idle]
+
+
+def test_servers_that_allow_nothing_do_not_close_each_others_connections_for_ever() -> None:
+    desk = Desk(max_connections=1)
+    here = desk.ask(HERE)
+    desk.opens(0)
+    there = desk.ask(THERE)
+    while desk.opening:
+        desk.opens(0)
+        assert desk.made <= 2 * MOST_FRUITLESS
+
+    assert str(here.error) == "5 connections in a row were closed before they could be used."
+    # Nobody competes with it any more.
+    assert there.waits
+    desk.changes(desk.members[0], capacity=1)
+    assert not there.waits
+
+
+def test_calls_at_a_server_that_allowed_nothing_try_again_when_its_connection_is_one_idle_too_many() -> None:
+    desk = Desk(http2=False)
+    here = desk.ask(HERE)
+    without_places = desk.opens(0)
+    elsewhere = desk.ask_often(MOST_IDLE, THERE)
+    for _ in elsewhere:
+        desk.opens_http1()
+    for call in elsewhere:
+        desk.ends(call)
+
+    assert desk.surplus == [without_places]
+    opened = desk.opens_http1()
+    assert opened is here.member
+
+
 # Room in the pool
 
 

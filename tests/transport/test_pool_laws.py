@@ -63,6 +63,8 @@ class Interleavings(RuleBasedStateMachine):
         self.calls: list[Call] = []
         self.unsettled: list[Call] = []
         """Calls that have ended without a word to the pool."""
+        self.told: set[Call] = set()
+        """Calls that were refused, and looked at."""
         self.served = True
         """Whether the pool has had the occasion to serve those who wait since anything happened behind its back."""
         for origin in sorted(warm):
@@ -74,13 +76,14 @@ class Interleavings(RuleBasedStateMachine):
     def ask(self, origin: Origin, number: int) -> None:
         for _ in range(number):
             call = Call(origin)
-            self.calls.append(call)
             foreseen = self.desk.pool.outlook(origin, self.desk.now_ns)
             member = self.desk.pool.claim(origin, self.desk.now_ns)
             assert member is not None or not foreseen.is_open
+            self.calls.append(call)
             if member is None:
                 self.desk.pool.wait(origin, call, self.desk.now_ns)
                 self.served = True
+                self._look_at_the_refused()
             else:
                 queued = [each for each in self.calls if each.is_queued and each is not call]
                 assert all(each.origin != origin for each in queued)
@@ -103,6 +106,7 @@ class Interleavings(RuleBasedStateMachine):
         member = call.member
         assert member is not None
         self._happened(member, how != "ends_quietly")
+        self._look_at_the_refused()
 
     def _happened(self, member: Member, was_said: bool = True) -> None:
         if was_said and member in self.desk.members:
@@ -125,29 +129,28 @@ class Interleavings(RuleBasedStateMachine):
         else:
             self.desk.opens(min(1, capacity), http_version="HTTP/1.1")
         self.served = True
+        self._look_at_the_refused()
 
     @precondition(lambda self: self.desk.opening)
     @rule(number=choices, by_closing=st.booleans())
     def fails(self, number: int, by_closing: bool) -> None:
         self._turn_to(number)
-        origin = self.desk.opening[0].origin
-        waiting = [call for call in self.calls if call.is_queued]
         if by_closing:
             self.desk.closes(self.desk.opening.pop(0))
         else:
             self.desk.fails()
-        self._look_at_the_refused(waiting, origin)
+        self._look_at_the_refused()
         self.served = True
 
     def _turn_to(self, number: int) -> None:
         opening = self.desk.opening
         opening.insert(0, opening.pop(number % len(opening)))
 
-    def _look_at_the_refused(self, waiting: list[Call], origin: Origin) -> None:
-        refused = [call for call in waiting if call.error is not None]
-        assert all(call.origin == origin for call in refused)
-        if refused:
-            assert not [call for call in waiting if call.origin == origin and call.error is None]
+    def _look_at_the_refused(self) -> None:
+        refused = {call for call in self.calls if call.error is not None} - self.told
+        self.told |= refused
+        for origin in {call.origin for call in refused}:
+            assert not [call for call in self.calls if call.origin == origin and call.is_queued]
             assert not self.desk.pool.is_opening(origin)
             assert all(http_of(member).capacity < 1 for member in self.desk.members if member.origin == origin)
 
@@ -163,14 +166,14 @@ class Interleavings(RuleBasedStateMachine):
         http.is_ready = True
         self.desk.changes(member, min(1, capacity) if http.http_version == "HTTP/1.1" else capacity)
         self.served = True
+        self._look_at_the_refused()
 
     @precondition(lambda self: any(member.is_open for member in self.desk.members))
     @rule(number=choices, by_peer=st.booleans())
     def closes(self, number: int, by_peer: bool) -> None:
         member = self._one_open(number)
-        waiting = [call for call in self.calls if call.is_queued]
         self.desk.closes(member, by_peer=by_peer)
-        self._look_at_the_refused(waiting, member.origin)
+        self._look_at_the_refused()
         for call in self.calls:
             if call.member is member:
                 call.is_over = True
@@ -226,10 +229,10 @@ class Interleavings(RuleBasedStateMachine):
         for state in pool._waiting.values():
             for member in state.members:
                 assert member.room(BUSY_STREAMS) <= 0 or state.in_doubt(member, now_ns)
-            if state.opening:
-                continue
-            assert all(member.room(UNBOUNDED) <= 0 for member in state.members)
-            assert state.grow_after_ns > now_ns or state.allows_nothing or not pool._has_place()
+            is_held_up = (state.grow_after_ns > now_ns and state.members) or state.allows_nothing
+            enough = state.expected_places(http2=pool._http2) >= len(state.waiters)
+            assert enough or is_held_up or not pool._has_place()
+            assert state.opening or all(member.room(UNBOUNDED) <= 0 for member in state.members)
 
     @invariant()
     def who_came_first_went_first(self) -> None:

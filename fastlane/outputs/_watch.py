@@ -68,7 +68,7 @@ class Watch:
                 self._replace(progress)
                 continue
             if reason is not None and self._plan.early_stop:
-                self._noted(kind, channel, reason)
+                self._noted(kind, channel, progress, reason)
         return self.reason is not None
 
     @property
@@ -105,10 +105,10 @@ class Watch:
                 plain = self.contents[channel] = TextProgress(self._plan.stop, None)
                 plain.feed(failed.text)
 
-    def _noted(self, kind: str, channel: Channel, reason: StopReason) -> None:
+    def _noted(self, kind: str, channel: Channel, progress: Progress, reason: StopReason) -> None:
         plan = self._plan
-        if reason == "invalid" and not plan.validates:
-            return
+        if not plan.validates and (reason == "invalid" or (reason == "whitespace" and progress.end is None)):
+            return  # the application is to have all of an answer that may be anything
         if kind == "content" and plan.is_json and not plan.content_is_all and reason in _NO_ANSWER:
             return  # a tool may be called yet, and what is said before that is no answer
         self._reasons[kind, channel] = reason

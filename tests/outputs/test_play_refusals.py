@@ -184,6 +184,13 @@ def test_a_fence_around_arguments_is_taken_off(one_peer: CallPeer) -> None:
     assert made.function.arguments == '{"a": 1}'
 
 
+def test_without_a_check_the_application_has_all_of_the_answer(one_peer: CallPeer) -> None:
+    text = f'{{"category":{" " * 300}"none"}}'
+    with bounded(one_peer, BoundedOutput(validate=False)) as client:
+        one_peer.replies = [streamed(told.told(text))]
+        assert create(client).choices[0].message.content == text
+
+
 def test_an_answer_beside_tools_that_none_of_them_follows_is_judged(one_peer: CallPeer) -> None:
     with bounded(one_peer) as client:
         one_peer.replies = [streamed(told.told("I cannot say."))]

@@ -154,9 +154,13 @@ class _Reading:
     def drains(self) -> bool:
         """Whether the end of the body is to be read too, so that its connection can serve again.
 
-        HTTP/2 needs none of that, and a stream that was stopped is to be closed.
+        HTTP/2 needs none of that, our own transport waits for that end a moment where it closes a body, and a stream
+        that was stopped is to be closed.
         """
-        return self._observation.is_done and self._response.http_version.startswith("HTTP/1")
+        observation = self._observation
+        if observation.transport == "fastlane" and not observation.attempts[-1].fell_back:
+            return False
+        return observation.is_done and self._response.http_version.startswith("HTTP/1")
 
     def read_whole(self) -> Any:
         """The answer that was not streamed, though that was asked for, or where nothing had to be."""

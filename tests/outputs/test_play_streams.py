@@ -3,16 +3,19 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import threading
 from typing import Any, Literal
 
 import openai
 import pytest
 from pydantic import BaseModel, Field
 
-from fastlane import BoundedOutput, InvalidOutputError
+import fastlane
+from fastlane import BoundedOutput, Connection, InvalidOutputError
 from tests.call_peer import CallPeer, Reply
 from tests.outputs import told
 from tests.outputs.told import FORMAT, MESSAGES, VALID, async_bounded, bounded, output_of, streamed
+from tests.transport.peer_h1 import PeerH1
 
 
 class Ticket(BaseModel):
@@ -189,3 +192,33 @@ def test_an_asynchronous_client_reads_the_same(peer: CallPeer) -> None:
                 assert content(answer) == VALID, name
 
     asyncio.run(run())
+
+
+# The end of the body
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_body_that_does_not_end_behind_done_holds_nobody_up(trusting_peers: None, ends: bool) -> None:
+    over = threading.Event()
+    waited_for: list[bool] = []
+
+    def answer(request: Any) -> None:
+        request.body()
+        body = told.stream(told.told(VALID))
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        request.send(head + b"%x\r\n" % len(body) + body + (b"\r\n0\r\n\r\n" if ends else b"\r\n"))
+        if not ends:
+            waited_for.append(over.wait(10))
+
+    with PeerH1(answer, tls=True) as server:
+        made: Any = {"api_key": "sk-test", "base_url": f"{server.url}/v1", "max_retries": 0}
+        plays = (Connection(http2="never"), BoundedOutput())
+        with fastlane.OpenAI(**made, plays=plays, strict=True) as client:
+            for number in range(2):
+                assert content(create(client)) == VALID
+                record = client.last_call
+                assert record is not None
+                assert record.attempts[0].error is None
+                assert record.attempts[0].connection_reused is (ends and number > 0)
+            assert False not in waited_for
+            over.set()

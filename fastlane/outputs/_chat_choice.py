@@ -7,13 +7,11 @@ from typing import Any
 
 from ._contents import Content
 from ._cut import Cut, tokens_within
-from ._deltas import Channel, Delta
+from ._deltas import REASONING_FIELDS, Channel, Delta
 from ._merge import merge_delta, own, replace_fields
 from ._tool_calls import ToolCalls
 
 _OF_CHOICE = frozenset(("delta", "finish_reason", "index", "logprobs", "message"))
-# What reasoning is called: DeepSeek, vLLM and llama.cpp have the first; OpenRouter, Cerebras and Groq the second.
-_REASONING = ("reasoning_content", "reasoning")
 _LEGACY_CALL = -1
 
 
@@ -64,12 +62,12 @@ class ChatChoice:
         for name, value in delta.items():
             if name == "content":
                 self._content.take(value, self._channel, deltas)
-            elif name in _REASONING and (value is None or isinstance(value, str)):
+            elif name in REASONING_FIELDS and (value is None or isinstance(value, str)):
                 pieces = self._reasoning.setdefault(name, [])
                 if value:
                     pieces.append(value)
                     # Some send it under both names; it is one thought.
-                    if name == next(one for one in _REASONING if delta.get(one)):
+                    if name == next(one for one in REASONING_FIELDS if delta.get(one)):
                         deltas.append(Delta(self._channel, "reasoning", value))
             elif name == "refusal" and (value is None or isinstance(value, str)):
                 self._take_refusal(value, deltas)
@@ -145,13 +143,19 @@ class ChatChoice:
         return logprobs
 
     def _reason(self, cut: Cut | None) -> Any:
-        return reason_after(cut, self.finish_reason, calls_tools=self._calls is not None, index=self._index)
+        called = "tool_calls" if self._calls is not None else None
+        if called is None and isinstance(self._message.get("function_call"), dict):
+            called = "function_call"
+        return reason_after(cut, self.finish_reason, called=called, index=self._index)
 
 
-def reason_after(cut: Cut | None, reason: Any, *, calls_tools: bool, index: int) -> Any:
-    """Return the finish reason of a choice whose stream was closed, or which ran on behind what was asked for."""
+def reason_after(cut: Cut | None, reason: Any, *, called: str | None, index: int) -> Any:
+    """Return the finish reason of a choice whose stream was closed, or which ran on behind what was asked for.
+
+    `called`: that of one which calls tools.
+    """
     if cut is None:
         return reason
     if reason is None or (reason == "length" and any(channel[:1] == (index,) for channel in cut.ends)):
-        return "tool_calls" if calls_tools else "stop"
+        return called or "stop"
     return reason

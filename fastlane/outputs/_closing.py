@@ -20,13 +20,13 @@ class Closing:
 
     __slots__ = (
         "_assembly",
+        "_called",
         "_finished",
         "_include_usage",
         "_last",
         "_legacy",
         "_seen",
         "_sequence",
-        "_tools",
         "_usage",
     )
 
@@ -38,7 +38,7 @@ class Closing:
         self._last: Any = None
         self._seen: set[int] = set()
         self._finished: set[int] = set()
-        self._tools: set[int] = set()
+        self._called: dict[int, str] = {}
         self._usage: Any = None
         self._sequence = -1
 
@@ -59,13 +59,15 @@ class Closing:
         if usage is not None:
             self._usage = usage
         for choice in choices or ():
-            index = choice.index
-            if index not in self._seen:
-                self._seen.add(as_position(index))
+            index = as_position(choice.index)
+            self._seen.add(index)
             if choice.finish_reason:
-                self._finished.add(as_position(index))
-            if not self._legacy and choice.delta.tool_calls:
-                self._tools.add(as_position(index))
+                self._finished.add(index)
+            delta = None if self._legacy else getattr(choice, "delta", None)
+            if delta is not None and delta.tool_calls:
+                self._called[index] = "tool_calls"
+            elif delta is not None and delta.function_call:
+                self._called.setdefault(index, "function_call")
 
     def _see_response(self, event: Any, assembly: ResponsesAssembly) -> None:
         kind = event.type
@@ -101,7 +103,7 @@ class Closing:
             head["usage"] = None
         chunks: list[dict[str, Any]] = []
         for index in sorted((self._seen or {0}) - self._finished):
-            reason = reason_after(cut, None, calls_tools=index in self._tools, index=index)
+            reason = reason_after(cut, None, called=self._called.get(index), index=index)
             added: dict[str, Any] = {"text": ""} if self._legacy else {"delta": {}}
             choice = {"index": index, **added, "logprobs": None, "finish_reason": reason}
             chunks.append({**head, "choices": [choice]})

@@ -96,5 +96,5 @@ class CompletionsAssembly:
             "index": index,
             "text": text,
             "logprobs": logprobs,
-            "finish_reason": reason_after(cut, choice.finish_reason, calls_tools=False, index=index),
+            "finish_reason": reason_after(cut, choice.finish_reason, called=None, index=index),
         }

@@ -10,6 +10,10 @@ Channel = tuple[int, ...]
 """Which text of the answer it is. Chat and completions: (choice,) for content, (choice, position) for arguments of a
 tool call; Responses: (output_index, content_index) for content, (output_index,) for arguments."""
 
+# What reasoning is called: DeepSeek, vLLM and llama.cpp have the first; OpenRouter, Cerebras and Groq the second.
+REASONING_FIELDS = ("reasoning_content", "reasoning")
+"""Where a chat message has its reasoning."""
+
 
 class Delta(NamedTuple):
     """A piece of text."""

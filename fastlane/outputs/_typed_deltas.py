@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ._contents import Content
-from ._deltas import Delta
+from ._deltas import REASONING_FIELDS, Delta
 from ._merge import as_position
 from ._response_places import DELTAS, channel_of
 from ._responses_assembly import tool_begun
 
 _NOTHING: Sequence[Delta] = ()
-_REASONING = ("reasoning_content", "reasoning")
 
 
 def deltas_of(event: Any, endpoint: str) -> Sequence[Delta]:
@@ -56,7 +55,7 @@ def _chat(event: Any) -> Sequence[Delta]:
 
 def _chat_choice(index: int, delta: Any, deltas: list[Delta]) -> None:
     extra = delta.__pydantic_extra__ or {}
-    thought = next((extra[name] for name in _REASONING if extra.get(name)), None)
+    thought = next((extra[name] for name in REASONING_FIELDS if extra.get(name)), None)
     if isinstance(thought, str):
         deltas.append(Delta((index,), "reasoning", thought))
     content = delta.content

@@ -238,6 +238,7 @@ def test_a_custom_tool_and_the_older_function_call_are_put_together() -> None:
     ]
     assert message(*older)["function_call"] == {"name": "f", "arguments": "{}"}
     assert message(*older, cut=Cut(ends={(0, -1): 1}))["function_call"]["arguments"] == "{"
+    assert body(CHAT, older, cut=Cut(ends={(0, -1): 1}))["choices"][0]["finish_reason"] == "function_call"
     assembly = assembled(CHAT, ())
     assert [delta for event in older for delta in assembly.take(event)] == [
         Delta((0, -1), "tool_call", "{", "f"),

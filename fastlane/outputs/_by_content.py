@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
@@ -42,3 +43,15 @@ class ByContent(Generic[T]):
             for oldest in tuple(self._kept)[: len(self._kept) - _MOST_KEPT]:
                 self._kept.pop(oldest, None)
         return made
+
+
+def written(schema: Any) -> bytes:
+    """Return a schema as JSON, the same for all that differ in nothing but the order of their keys.
+
+    Raises TypeError, ValueError or RecursionError for what cannot be written.
+    """
+    try:
+        return orjson.dumps(schema, default=dict, option=orjson.OPT_SORT_KEYS)
+    except TypeError:
+        # Whole numbers beyond 64 bits and halves of surrogate pairs are JSON too, and more levels than orjson takes.
+        return json.dumps(schema, default=dict, sort_keys=True).encode()

@@ -35,10 +35,14 @@ def ceiling_fields(endpoint: str, facts: ProviderFacts | None, model: str | None
     return ("max_completion_tokens",) if reasons(facts, model) else ("max_tokens",)
 
 
+def limit_fields(endpoint: str) -> tuple[str, ...]:
+    """Return all fields that may carry the limit of the output at an endpoint, the newest first."""
+    return _FIELDS.get(endpoint, _CHAT_FIELDS)
+
+
 def limit_in(body: Mapping[str, Any], endpoint: str) -> int | None:
     """Return the caller's own limit in a request's body, in tokens: the lower one of two; None where there is none."""
-    fields = _FIELDS.get(endpoint, _CHAT_FIELDS)
-    given = (body.get(field) for field in fields)
+    given = (body.get(field) for field in limit_fields(endpoint))
     return min((one for one in given if isinstance(one, int) and not isinstance(one, bool) and one > 0), default=None)
 
 

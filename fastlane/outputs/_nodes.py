@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from itertools import count
 
-import orjson
-
 from ._alternatives import Alternatives, Together, TooManyError
+from ._by_content import written
 from ._json_numbers import NumberRule
 from ._leaves import (
     ANY,
@@ -280,21 +279,16 @@ def compile_schema(schema: Schema | None) -> Node:
     if schema is None or isinstance(schema, bool):
         return _ANYTHING if schema is not False else _NOTHING
     try:
-        try:
-            written = orjson.dumps(schema, default=dict, option=orjson.OPT_SORT_KEYS)
-        except TypeError:
-            # Whole numbers beyond 64 bits and halves of surrogate pairs are JSON too.
-            written = json.dumps(schema, default=dict, sort_keys=True).encode()
-        return _compiled(written)
+        return _compiled(written(schema))
     except (TypeError, ValueError, RecursionError):
         # What cannot be written or read as JSON cannot have been sent either.
         return _ANYTHING
 
 
 @lru_cache(maxsize=_COMPILED)
-def _compiled(written: bytes) -> Node:
+def _compiled(text: bytes) -> Node:
     # A copy: the application may go on to change its own.
-    return Document(json.loads(written)).root
+    return Document(json.loads(text)).root
 
 
 def _kinds(leaves: Iterable[Leaf]) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._answer_texts import AnswerText
+from ._ceiling import limit_fields
 from ._problems import Problem, without_lone_surrogates
 
 _WRONG = "Your last answer is not valid. What is wrong with it:\n"
@@ -24,12 +25,6 @@ _EMPTY = "(no text)"
 # Engines read the arguments of an earlier call as a JSON object for their templates, and several answer with an error
 # if they are none (vllm-project/vllm#43995, sgl-project/sglang#28035; looked up on 2026-11-22).
 _UNREADABLE = "arguments_that_are_not_valid_json"
-
-_LIMITS: Mapping[str, tuple[str, ...]] = {
-    "/chat/completions": ("max_completion_tokens", "max_tokens"),
-    "/completions": ("max_tokens",),
-    "/responses": ("max_output_tokens",),
-}
 
 Judged = tuple[AnswerText, Problem | None]
 
@@ -75,7 +70,7 @@ def repaired_body(
     if temperature is not None:
         repaired["temperature"] = temperature
     if most_tokens is not None:
-        names = _LIMITS[endpoint]
+        names = limit_fields(endpoint)
         repaired[next((name for name in names if repaired.get(name) is not None), names[0])] = most_tokens
     return repaired
 

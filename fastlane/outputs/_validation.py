@@ -8,9 +8,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-import orjson
-
 from .._exceptions import ConfigurationError
+from . import _by_content as content
 from ._json_text import problem_of_syntax, read_json
 from ._problems import (
     EMPTY as EMPTY,
@@ -49,14 +48,9 @@ def validator(schema: Schema) -> Validator:
     a reference that leads nowhere in it.
     """
     try:
-        key = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
-    except (TypeError, ValueError, RecursionError):  # orjson takes no integers of more than 64 bits, and fewer levels
-        try:
-            key = json.dumps(schema, sort_keys=True).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ConfigurationError(
-                "a JSON schema was expected, got something that cannot be written as JSON"
-            ) from error
+        key = content.written(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError("a JSON schema was expected, got something that cannot be written as JSON") from error
     compiled = _compiled(key)
     if isinstance(compiled, str):
         raise ConfigurationError(compiled)

@@ -4,6 +4,7 @@ import json
 import math
 import string
 import urllib.request
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import jsonschema  # type: ignore[import-untyped]
@@ -204,6 +205,12 @@ def test_what_is_no_schema_is_refused(schema: Any) -> None:
 def test_what_is_neither_object_nor_boolean_is_refused(schema: Any) -> None:
     with pytest.raises(ConfigurationError, match="an object or a boolean"):
         validator(schema)
+
+
+def test_any_mapping_may_be_a_schema() -> None:
+    check = validator(MappingProxyType({"properties": MappingProxyType({"a": MappingProxyType({"maxLength": 1})})}))
+
+    assert str(check('{"a": "bc"}')) == "a: longer than 1 characters"
 
 
 def test_what_is_no_json_is_no_schema() -> None:

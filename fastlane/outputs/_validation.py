@@ -73,8 +73,10 @@ def _compiled(written_schema: bytes) -> Validator | str:
     except jsonschema.SchemaError as error:
         at = shown_path(error.absolute_path)
         return f"no valid JSON schema: at {at}: {error.message:.200}"
-    except RecursionError:
-        return "the JSON schema is nested too deeply to be checked"
+    except BaseException as error:
+        if isinstance(error, RecursionError) or _is_panic(error):
+            return "the JSON schema is nested too deeply to be checked"
+        raise
     if isinstance(schema, dict):
         # A validator that comes back to the root by a reference would look up the draft's own class by it.
         schema.pop("$schema", None)
@@ -97,14 +99,22 @@ def _compiled(written_schema: bytes) -> Validator | str:
             return problem
         try:
             errors = list(islice(judge.iter_errors(value), _MOST_ERRORS + 1))
-        except Exception:  # noqa: BLE001 - a schema that cannot be applied must not make an answer invalid
-            return None
+        except BaseException as error:
+            # A schema that cannot be applied must not make an answer invalid.
+            if isinstance(error, Exception) or _is_panic(error):
+                return None
+            raise
         try:
             return _problem(errors, known) if errors else None
         except Exception:  # noqa: BLE001 - of what an old draft's keywords may hold not all can be put into words
             return whole("not valid for its schema", "The answer is not valid for its schema.", errors[0])
 
     return validate
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether Python's stack ended in the midst of jsonschema's registry, which is Rust: that is no Exception."""
+    return type(error).__name__ == "PanicException"
 
 
 def _draft(schema: Any) -> Any:

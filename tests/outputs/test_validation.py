@@ -207,6 +207,20 @@ def test_what_is_neither_object_nor_boolean_is_refused(schema: Any) -> None:
         validator(schema)
 
 
+@pytest.mark.parametrize("within", ["if", "not", "allOf", "anyOf"])
+@pytest.mark.parametrize("deep", range(8))
+def test_a_schema_that_comes_back_to_itself_without_an_end_makes_no_answer_invalid(within: str, deep: int) -> None:
+    back: Any = {"$ref": "#/$defs/A"}
+    back = [back] if within.endswith("Of") else back
+    check = validator({"$ref": "#/$defs/A", "$defs": {"A": {within: back}}})
+
+    # Where the stack ends depends on how deep it was: in Python, or in the Rust that jsonschema's registry is made of.
+    def deeper(levels: int) -> Problem | None:
+        return deeper(levels - 1) if levels else check('{"a": 1}')
+
+    assert deeper(deep) is None
+
+
 def test_any_mapping_may_be_a_schema() -> None:
     check = validator(MappingProxyType({"properties": MappingProxyType({"a": MappingProxyType({"maxLength": 1})})}))
 

@@ -30,7 +30,10 @@ _TOLD = frozenset(
 # With less said within them, these allow less and not more, so that they are dropped as a whole.
 _CONTRARY = frozenset(("contains", "if", "not"))
 # What means nothing, or more than it should, without another keyword.
-_LEANS_ON = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
+_LEANS_ON = {
+    "then": "if", "else": "if", "minContains": "contains", "maxContains": "contains", "items": "prefixItems",
+    "unevaluatedItems": "prefixItems",
+}  # fmt: skip
 
 _MOST_INLINED = 1_000
 _MOST_LISTED = 10
@@ -123,6 +126,8 @@ class Rewriting:
         refused = self._rules.refused
         if key in _LEANS_ON and _LEANS_ON[key] in schema and self._is_dropped(_LEANS_ON[key], schema):
             return True
+        if key == "oneOf":  # beside an anyOf, so that it could not become one
+            return key in refused or any(uses(one, refused, self._root) for one in _schemas(schema[key]))
         return key in refused or (key in _CONTRARY and uses(schema[key], refused, self._root))
 
     def _reworded(self, schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:

@@ -607,3 +607,20 @@ def test_schemas_are_only_joined_where_neither_changes_what_the_other_says(
 def test_a_condition_is_not_joined_with_what_follows_from_another() -> None:
     assert joined({"if": {"type": "string"}}, {"then": False}) is None
     assert joined({"contains": {"type": "string"}}, {"minContains": 2}) is None
+
+
+def test_what_is_said_of_the_items_behind_a_tuple_goes_with_it() -> None:
+    schema = {"type": "array", "prefixItems": [{"type": "string"}], "items": False, "minItems": 1}
+
+    wire = sent(schema, takes("prefixItems"))
+
+    assert valid(["a"], wire.schema)
+    assert wire.dropped == ("prefixItems", "items")
+    assert sent({"items": {"type": "string"}}, takes("prefixItems")).dropped == ()
+
+
+def test_branches_that_may_overlap_are_left_out_where_there_is_an_any_of_already() -> None:
+    schema = {"oneOf": [{"minLength": 1}, {"type": "integer"}], "anyOf": [{"type": "string"}, {"type": "integer"}]}
+
+    assert valid(1, sent({**schema, "oneOf": [{"type": "integer"}, {"minimum": 2}]}, takes("minimum")).schema)
+    assert "oneOf" in sent(schema, takes("minLength")).dropped

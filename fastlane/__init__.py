@@ -30,7 +30,7 @@ from ._exceptions import (
     PlayError as PlayError,
 )
 from ._install import install as install, uninstall as uninstall
-from ._output_records import BoundedOutputRecord as BoundedOutputRecord, OutputRepair as OutputRepair
+from ._output_records import BoundedOutputRecord as BoundedOutputRecord, RejectedAnswer as RejectedAnswer
 from ._prompt_records import (
     CurationRecord as CurationRecord,
     Cut as Cut,
@@ -133,7 +133,7 @@ __all__ = [
     "MissingExtraError",
     "OpenAI",
     "OutputAttempt",
-    "OutputRepair",
+    "RejectedAnswer",
     "Play",
     "PlayError",
     "Prices",

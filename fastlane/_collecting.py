@@ -41,6 +41,7 @@ def collected(guard: Guard, observation: Observation, response: Any) -> Any:
         try:
             pieces = response.iter_bytes()
             for piece in pieces:
+                reading.check_time()
                 if reading.piece(piece):
                     if reading.drains:
                         _drain(pieces)
@@ -68,6 +69,7 @@ async def async_collected(guard: Guard, observation: Observation, response: Any)
         try:
             pieces = response.aiter_bytes()
             async for piece in pieces:
+                reading.check_time()
                 if reading.piece(piece):
                     if reading.drains:
                         await _async_drain(pieces)
@@ -122,6 +124,19 @@ class _Reading:
         observation.outcome = None
         observation.is_done = False
         observation.received_bytes = 0
+
+    def check_time(self) -> None:
+        """Keep to the read time-out as for an answer that comes at once: all of it has to be there by then."""
+        timeout = self._response.request.extensions.get("timeout", {}).get("read")
+        attempt = self._observation.attempts[-1]
+        sent_ns = attempt.phases.send_ended_ns or attempt.started_ns
+        if timeout is not None and now_ns() - sent_ns > timeout * 1e9 and not self.has_all:
+            raise self._library.ReadTimeout("the answer was not whole in time", request=self._response.request)
+
+    @property
+    def _library(self) -> Any:
+        """httpx2, or the legacy httpx of the application's own client."""
+        return sys.modules[type(self._response).__module__.partition(".")[0]]
 
     def piece(self, piece: bytes) -> bool:
         """Look at some bytes of the answer; True when no more are wanted."""
@@ -199,8 +214,7 @@ class _Reading:
 
     def _broken_off(self) -> Exception:
         """As the HTTP library says it of a body that ends too early: openai's code tries such a call again."""
-        library: Any = sys.modules[type(self._response).__module__.partition(".")[0]]
-        error: Exception = library.RemoteProtocolError(
+        error: Exception = self._library.RemoteProtocolError(
             "the server ended the event stream before the answer had a finish reason", request=self._response.request
         )
         self._observation.attempt_failed(error)
@@ -218,9 +232,10 @@ class _Reading:
             history=response.history,
             default_encoding=response.default_encoding,
         )
-        elapsed = getattr(response, "_elapsed", None)
-        if elapsed is not None:
-            whole.elapsed = elapsed
+        try:
+            whole.elapsed = response.elapsed
+        except RuntimeError:
+            pass  # the application's own transport did not take the time
         return whole
 
 

@@ -288,7 +288,7 @@ class Observation:
         finally:
             self._lock.release()
         if self.guard is not None and not abandoned:
-            self.guard.settle(is_stream=self.stream)
+            self.guard.settle(is_stream=self.stream, finish_reason=self.answer.finish_reason)
         self._close_account()
         if not abandoned:
             if self.sending is not None and self.answer.usage is not None and not self.usage.estimated:

@@ -22,7 +22,7 @@ by the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputRepair:
+class RejectedAnswer:
     """One answer that was paid for, was not valid, and was asked for again."""
 
     verdict: OutputVerdict
@@ -74,5 +74,5 @@ class BoundedOutputRecord:
     """None where nothing says what would be valid."""
     problem: str | None = None
     """What was wrong, by place and rule: no text of the answer."""
-    repairs: tuple[OutputRepair, ...] = ()
-    """The answers before the last: what else was paid for."""
+    rejected: tuple[RejectedAnswer, ...] = ()
+    """The answers before the last, each of which was asked for again: what else was paid for."""

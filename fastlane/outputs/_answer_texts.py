@@ -99,6 +99,11 @@ def answer_texts(body: Any, endpoint: str) -> list[AnswerText]:
     return []
 
 
+def is_cut_off(finish_reason: str | None) -> bool:
+    """Whether a choice's finish reason, or a Responses answer's status, says that the answer met its limit."""
+    return finish_reason is not None and (finish_reason.lower() in _CUT_OFF or finish_reason == "incomplete")
+
+
 def verdict_of(body: Any, endpoint: str, *, choice: int | None = None) -> OutputVerdict | None:
     """Return "truncated" or "refused" for an answer that ended so by its own word, and None for any other.
 

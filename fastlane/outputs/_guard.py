@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from .._exceptions import InvalidOutputError, OutputAttempt
-from .._output_records import BoundedOutputRecord, OutputRepair
+from .._output_records import BoundedOutputRecord, RejectedAnswer
 from .._tokens import Counter, counter
 from ._answer_texts import estimated_usage, verdict_of
 from ._assembly import Assembly, Cut, assembly_of
@@ -38,10 +38,13 @@ class Guard:
         """Whether openai's own code makes objects of the application's classes out of the answer."""
         self._went_wrong = went_wrong
         self._attempts: list[OutputAttempt] = []
-        self._repairs: list[OutputRepair] = []
+        self._rejected: list[RejectedAnswer] = []
         self._made: BoundedOutputRecord | None = None
         self._ceiling_lifted = False
+        self._last_problem: Problem | None = None
+        """What a repair was asked to put right."""
         self._refused: tuple[str, ...] = ()
+        self._notes: list[str] = []
         self._kept: tuple[dict[str, Any], int] | None = None
         self.begin()
 
@@ -57,7 +60,7 @@ class Guard:
         assembly = assembly_of(plan.endpoint, choices=choices)
         assert assembly is not None
         self.assembly: Assembly = assembly
-        self.watch = Watch(plan, choices, partial(self._went_wrong, _NAME, "stop_when"), self._reader)
+        self.watch = Watch(plan, choices, partial(_note_failure, self._notes, self._went_wrong), self._reader)
         self._watches = True
         self.is_cut = False
         self.judgement = Judgement(plan, self.watch, self._reader, parses=self._parses)
@@ -128,7 +131,7 @@ class Guard:
         if runs_on and not self.assembly.finished:
             return self.assembly.body(self.cut())
         body = self.assembly.body()
-        if self.has_all and (self.watch.reason is not None or verdict_of(body, self.plan.endpoint) == "truncated"):
+        if self.has_all and (self.watch.is_framed or verdict_of(body, self.plan.endpoint) == "truncated"):
             # What it ran on in came with its end, or up to the limit.
             ends, starts = self.watch.ends()
             body = self.assembly.body(Cut(ends=ends, starts=starts))
@@ -157,13 +160,23 @@ class Guard:
         is not to be handed out, and no repair is left.
         """
         plan, judgement = self.plan, self.judgement
-        repairs_left = plan.repairs - len(self._repairs)
+        repairs_left = plan.repairs - len(self._rejected)
         if is_truncated or judgement.verdict == "truncated":
             judgement.verdict = "truncated"
-            if not plan.ceiling_fields or self._ceiling_lifted or repairs_left <= 0:
+            if self._last_problem is not None and plan.repair_tokens is not None:
+                # What was left of the budget was not enough to put right what was wrong.
+                self._took(f"{self._last_problem}; cut off at what was left of repair_tokens")
+                raise self._gave_up(self._last_problem) from self._last_problem.cause
+            if not plan.ceiling_fields or self._ceiling_lifted:
                 return None
             # Our own limit was too low for this model.
-            self._took("cut off at the limit of tokens that was set for it")
+            judgement.note = (
+                f"cut off at the limit of {plan.limit:,} tokens that BoundedOutput had set: reasoning_tokens and "
+                "unbounded leave more room, and repairs ask again without it"
+            )
+            if repairs_left <= 0:
+                return None
+            self._took(judgement.note)
             self._ceiling_lifted = True
             return {name: value for name, value in sent.items() if name not in plan.ceiling_fields}
         self._look_again(error, is_parsed=is_parsed)
@@ -186,7 +199,9 @@ class Guard:
                 cut=self.is_cut,
             )
         if repaired is None:
-            raise self._gave_up(problem) from (error or problem.cause)
+            # The error over an answer that we have cut says that it was cut.
+            raise self._gave_up(problem) from (problem.cause if self.is_cut else error or problem.cause)
+        self._last_problem = problem
         if plan.choices > 1:
             self._kept = (judgement.answer, judgement.choice)
         return repaired
@@ -221,8 +236,8 @@ class Guard:
                 **taken,
             )
         )
-        if len(self._repairs) < self.plan.repairs:
-            self._repairs.append(OutputRepair(verdict=judgement.verdict or "invalid", problem=problem, **taken))
+        if len(self._rejected) < self.plan.repairs:
+            self._rejected.append(RejectedAnswer(verdict=judgement.verdict or "invalid", problem=problem, **taken))
 
     def _budget(self) -> int | None:
         most = self.plan.repair_tokens
@@ -243,12 +258,12 @@ class Guard:
 
     # When the call is over
 
-    def settle(self, *, is_stream: bool) -> None:
+    def settle(self, *, is_stream: bool, finish_reason: str | None) -> None:
         """The call is over: look at what a stream of the application's own has brought."""
         if not is_stream:
             return
         try:
-            self.judgement.stream()
+            self.judgement.stream(finish_reason)
         except Exception as error:  # noqa: BLE001 - a play must not break a call
             self._went_wrong(_NAME, "settle", error)
 
@@ -272,10 +287,17 @@ class Guard:
             received_tokens=self._received if self.is_cut else None,
             tokens_not_generated=saved,
             verdict=judgement.verdict,
-            problem=None if judgement.problem is None else str(judgement.problem),
-            repairs=tuple(self._repairs),
+            problem=judgement.note if judgement.problem is None else str(judgement.problem),
+            notes=(*plan.record.notes, *self._notes),
+            rejected=tuple(self._rejected),
             compact_saved_tokens=judgement.saved_tokens,
         )
+
+
+def _note_failure(notes: list[str], went_wrong: WentWrong, error: Exception) -> None:
+    # No method: the watcher would hold the guard that holds it.
+    notes.append(f"stop_when raised {type(error).__name__}: the answer went on without it")
+    went_wrong(_NAME, "stop_when", error)
 
 
 def _of_the_form(body: Mapping[str, Any], counting: Counter) -> int:

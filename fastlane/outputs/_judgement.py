@@ -8,7 +8,7 @@ from typing import Any
 
 from .._output_records import OutputVerdict
 from .._tokens import counter
-from ._answer_texts import AnswerText, answer_texts, verdict_of
+from ._answer_texts import AnswerText, answer_texts, is_cut_off, verdict_of
 from ._choices import with_choice
 from ._json_progress import JsonProgress
 from ._nodes import compile_schema
@@ -49,6 +49,8 @@ class Judgement:
         self.visible_tokens: int | None = None
         """Of what can be seen of it but reasoning, estimated."""
         self.saved_tokens: int | None = None
+        self.note: str | None = None
+        """What else the application is to know of it."""
 
     def whole(self, body: dict[str, Any], kept: tuple[dict[str, Any], int] | None) -> dict[str, Any]:
         """Look at a whole answer; the answer, its JSON unwrapped and its names written out again.
@@ -94,18 +96,21 @@ class Judgement:
             self.verdict = None
             self._look(self.answer, answer_texts(self.answer, self._plan.endpoint), is_expanded=True)
 
-    def stream(self) -> None:
+    def stream(self, finish_reason: str | None) -> None:
         """Look at what a stream of the application's own has brought."""
         plan, watch = self._plan, self._watch
         self.count(watch.texts)
+        if is_cut_off(finish_reason) and not (watch.contents and self._is_complete()):
+            self.verdict = "truncated"
+            return
         if not plan.is_json or not plan.validates or not watch.contents:
             return
         for progress in watch.contents.values():
             if not isinstance(progress, JsonProgress):
                 return
             problem: Problem | None = None
-            if progress.problem is not None and watch.reason in ("invalid", "whitespace"):
-                problem = stopped(watch.reason, progress.problem)
+            if progress.problem is not None:
+                problem = stopped(watch.reason or "invalid", progress.problem)
             elif not progress.complete:
                 return  # nobody read it to its end, or it was cut off
             elif plan.schema is not None:

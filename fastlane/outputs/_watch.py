@@ -82,6 +82,14 @@ class Watch:
         """All texts that have come, but reasoning."""
         return [one.text for watched in (self.contents, self.tool_calls) for one in watched.values()]
 
+    @property
+    def is_framed(self) -> bool:
+        """Whether something stands around the values in the contents."""
+        return any(
+            isinstance(one, JsonProgress) and one.end is not None and one.text[one.end :].strip()
+            for one in self.contents.values()
+        )
+
     def ends(self) -> tuple[dict[Channel, int], dict[Channel, int]]:
         """Where the values in the contents end, and where they begin, in characters; only where that says something."""
         watched = [*self.contents.items(), *self.tool_calls.items()]
@@ -111,6 +119,8 @@ class Watch:
             return  # the application is to have all of an answer that may be anything
         if kind == "content" and plan.is_json and not plan.content_is_all and reason in _NO_ANSWER:
             return  # a tool may be called yet, and what is said before that is no answer
+        if reason == "fence" and not plan.at_once and _is_closing_fence(progress):
+            reason = "complete"  # which may be the end of it
         self._reasons[kind, channel] = reason
         if self._is_refused:
             return
@@ -126,3 +136,10 @@ class Watch:
             self.reason = ended
         elif plan.at_once and plan.content_is_all:
             self.reason = "complete"
+
+
+def _is_closing_fence(progress: Progress) -> bool:
+    """Whether nothing has come behind the value but the fence that closes the one before it."""
+    if not isinstance(progress, JsonProgress) or progress.end is None:
+        return False
+    return progress.text[progress.end :].strip(" \t\r\n") in ("`", "``", "```")

@@ -102,7 +102,8 @@ class BoundedOutput(Play):
             return
         if output.refused_fields and record.outcome != "failed":
             self.memory.refused.update((record.origin, record.model, name) for name in output.refused_fields)
-        if record.outcome != "completed" or usage.estimated or usage.output_tokens is None:
+        # An answer that was cut off at its limit, and so ended in an error, has thought at least that long.
+        if record.outcome not in ("completed", "failed") or usage.estimated or usage.output_tokens is None:
             return
         if output.visible_tokens is not None:
             self.memory.reasoning.learn(

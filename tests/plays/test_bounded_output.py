@@ -306,7 +306,7 @@ def test_an_answer_that_is_not_valid_is_asked_for_again(
     assert record is not None
     assert record.outcome == "completed"
     assert [attempt.kind for attempt in record.attempts] == ["first", "repair"]
-    (repair,) = output_of(record).repairs
+    (repair,) = output_of(record).rejected
     assert repair.verdict == "invalid"
     assert repair.problem.startswith("category: ")
     assert repair.output_tokens
@@ -335,7 +335,7 @@ def test_a_truncated_answer_is_no_wrong_one(arguments: dict[str, Any]) -> None:
 
     output = output_of(bounded.last_call)
     assert output.verdict == "truncated"
-    assert output.repairs == ()
+    assert output.rejected == ()
 
 
 # Free text

@@ -11,7 +11,10 @@ from ._observation import Observation
 
 
 def closing_events(observation: Observation, cast_to: Any) -> list[Any]:
-    """The events, of the stream's own type, that are missing at the end of one that was stopped in the middle."""
+    """The events, of the stream's own type, that are missing at the end of one that was stopped in the middle.
+
+    Raises InvalidOutputError for one that was stopped because it could not become valid.
+    """
     guard = observation.guard
     stopper = next((one for one in observation.watchers if hasattr(one, "closing")), None)
     if guard is None or stopper is None:
@@ -22,6 +25,12 @@ def closing_events(observation: Observation, cast_to: Any) -> list[Any]:
         observation.pipeline.went_wrong(stopper, "closing", error)
         return []
     answer = observation.answer
+    invalid = guard.error_of_stream()
+    if invalid is not None:
+        if answer.usage is None and guard.usage:
+            answer.usage = SimpleNamespace(**guard.usage)
+        # A finish reason would say that the model had ended it so.
+        raise invalid
     # They say how the answer ended, but none of them arrived.
     stamped, counted = answer.token_ns[:], answer.events
     for event in events:

@@ -256,6 +256,19 @@ class Guard:
             f"{how}: {problem}{stopped}. What came is in this error's `attempts`{advice}", tuple(self._attempts)
         )
 
+    def error_of_stream(self) -> InvalidOutputError | None:
+        """What ends a stream of the application's own that was stopped because of what it said; None for another."""
+        judgement = self.judgement
+        if self.watch.reason not in ("invalid", "whitespace") or self.has_all:
+            return None
+        judgement.stream(None)
+        problem = judgement.problem
+        if problem is None:
+            return None
+        judgement.usage, judgement.text = self.usage, "".join(self.watch.texts)
+        self._took(str(problem))
+        return self._gave_up(problem)
+
     # When the call is over
 
     def settle(self, *, is_stream: bool, finish_reason: str | None) -> None:

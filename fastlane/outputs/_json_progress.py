@@ -35,7 +35,12 @@ class JsonProgress:
     @property
     def start(self) -> int:
         """Where the value begins in all text fed, in characters: behind white space and a fence."""
-        return self._reading.start
+        return max(0, self._reading.start)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the value has begun."""
+        return self._reading.start >= 0
 
     @property
     def end(self) -> int | None:

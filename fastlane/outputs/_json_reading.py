@@ -74,7 +74,8 @@ class Reading:
 
     def __init__(self, node: Node, whitespace_run: int, step: Step) -> None:
         self.whitespace_run = whitespace_run
-        self.start = 0
+        self.start = -1
+        """Where the value begins; -1 where it has not."""
         self.end: int | None = None
         self.before = 0
         """Characters of the pieces before this one."""

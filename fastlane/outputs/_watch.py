@@ -83,6 +83,11 @@ class Watch:
         return [one.text for watched in (self.contents, self.tool_calls) for one in watched.values()]
 
     @property
+    def has_ended(self) -> bool:
+        """Whether any of the texts may have, or can be stopped."""
+        return bool(self._reasons)
+
+    @property
     def is_framed(self) -> bool:
         """Whether something stands around the values in the contents."""
         return any(

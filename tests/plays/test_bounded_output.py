@@ -262,7 +262,87 @@ def test_a_stream_of_the_applications_is_ended_in_good_order(arguments: dict[str
     assert reset(provider).output_tokens < 400
 
 
+def test_a_stream_of_the_applications_is_given_without_the_fence_around_its_answer(arguments: dict[str, Any]) -> None:
+    with (
+        client(arguments, BoundedOutput(), manner="fence") as bounded,
+        bounded.chat.completions.stream(model=MODEL, messages=MESSAGES, response_format=Ticket) as stream,
+    ):
+        completion = stream.get_final_completion()
+
+    assert completion.choices[0].message.parsed == stock_ticket(arguments).choices[0].message.parsed
+
+
+def test_a_stream_of_the_applications_that_cannot_become_valid_ends_in_an_error(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput(), manner="wrong_enum") as bounded:
+        stream = bounded.chat.completions.create(
+            model=MODEL, messages=MESSAGES, response_format=FORMAT, stream=True, stream_options={"include_usage": True}
+        )
+        with pytest.raises(InvalidOutputError, match="category: "):
+            list(stream)
+        record = bounded.last_call
+
+    assert record is not None
+    assert record.error == "InvalidOutputError"
+    assert record.usage.estimated
+    assert output_of(record).stop_reason == "invalid"
+    assert output_of(record).verdict == "invalid"
+
+
+@pytest.mark.parametrize("more", [{}, {"stream_options": {"include_usage": True}}])
+def test_a_stream_of_the_applications_that_met_its_limit_is_truncated(
+    arguments: dict[str, Any], more: dict[str, Any]
+) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "response_format": FORMAT, "max_tokens": 3, **more}
+    with client(arguments, BoundedOutput()) as bounded:
+        list(bounded.chat.completions.create(**asked, stream=True))
+
+    assert output_of(bounded.last_call).verdict == "truncated"
+
+
 # Valid or not
+
+
+def test_the_read_time_out_is_for_all_of_an_answer_as_where_nothing_is_streamed(arguments: dict[str, Any]) -> None:
+    headers = {"x-emulator-token-ms": "100"}
+    with client(arguments, BoundedOutput(), max_retries=0) as bounded, pytest.raises(openai.APITimeoutError):
+        bounded.with_options(timeout=0.4).chat.completions.parse(
+            model=MODEL, messages=MESSAGES, response_format=Ticket, extra_headers=headers
+        )
+
+
+def test_the_time_that_an_answer_took_is_known_to_who_asks_for_the_raw_one(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput()) as bounded:
+        raw = bounded.chat.completions.with_raw_response.create(model=MODEL, messages=MESSAGES, response_format=FORMAT)
+
+    assert raw.elapsed.total_seconds() > 0
+
+
+def test_repairs_keep_to_their_budget_and_the_error_says_what_was_wrong(
+    arguments: dict[str, Any], provider: Emulator
+) -> None:
+    play = BoundedOutput(repairs=3, repair_tokens=5)
+    with client(arguments, play, manner="wrong_enum;repairs=1") as bounded, pytest.raises(InvalidOutputError) as caught:
+        bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Ticket)
+
+    assert "category: " in str(caught.value)
+    assert sum(request.output_tokens for request in provider.log()[1:]) <= 5
+
+
+def test_an_answer_cut_off_at_the_plays_own_limit_says_so(arguments: dict[str, Any]) -> None:
+    with (
+        client(arguments, BoundedOutput(unbounded=1, reasoning_tokens=0, early_stop=False)) as bounded,
+        pytest.raises(openai.LengthFinishReasonError),
+    ):
+        bounded.chat.completions.parse(
+            model=MODEL,
+            messages=MESSAGES,
+            response_format=Open,
+            extra_headers={"x-emulator-output-text": json.dumps({"notes": "long " * 200, "tags": []})},
+        )
+
+    output = output_of(bounded.last_call)
+    assert output.verdict == "truncated"
+    assert "BoundedOutput had set" in (output.problem or "")
 
 
 def test_an_answer_that_cannot_become_valid_is_stopped_and_carried_by_the_error(

@@ -85,6 +85,7 @@ def _tell(name: str, report: Report) -> None:
     console.print(table)
     conditions = {**report.conditions, **_machine()}
     console.print("; ".join(f"{key}: {value}" for key, value in conditions.items()), style="dim", markup=False)
+    console.print(f"What the figures mean is told by python -m benchmarks.{name} --help", style="dim", markup=False)
 
 
 def main(name: str, description: str | None, measure: Callable[[bool], Report]) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -33,10 +34,14 @@ from referencing.exceptions import Unresolvable
 from benchmarks._drawn_schemas import drawn_schema
 from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._schema_suite import Case, suite
-from benchmarks._schema_values import made
 from fastlane._clock import cpu_ns
 from fastlane._tokens import counter
 from fastlane.outputs._bound import Bound, bound
+
+try:
+    from benchmarks._schema_values import made
+except ModuleNotFoundError as missing:
+    sys.exit(f"bound_law makes values with {missing.name}, which is not installed here: run `make install` first")
 
 _MODEL = "gpt-4o"
 _INSTANCES = 20_000

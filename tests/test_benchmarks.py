@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.__main__ import names
 from benchmarks._paired import median
-from benchmarks._report import Reach
+from benchmarks._report import Reach, Report, main
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,6 +30,24 @@ def test_every_benchmark_explains_itself(name: str) -> None:
     assert "--quick" in told
     assert "--json" in told
     assert "Inside" in told
+
+
+def test_a_table_says_where_its_figures_are_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for given, told in (([], True), (["--json"], False)):
+        monkeypatch.setattr(sys, "argv", ["any", *given])
+        main("any", "What is measured.", lambda _quick: Report(figures={"any_ms": 1}, reach=()))
+        assert ("python -m benchmarks.any --help" in capsys.readouterr().out) is told
+
+
+def test_a_package_that_values_are_made_with_is_asked_for_in_a_sentence() -> None:
+    without = "import runpy, sys; sys.modules['hypothesis_jsonschema'] = None; runpy.run_module('benchmarks.bound_law')"
+    done = subprocess.run([sys.executable, "-c", without], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "hypothesis_jsonschema, which is not installed here: run `make install`" in done.stderr
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from ._nodes import compile_schema
 from ._plan import OutputPlan
 from ._reader import Reader
 from ._repair import Judged
-from ._request import RESPONSES
+from ._request import ANY_OBJECT, RESPONSES
 from ._validation import Problem, problem_of, stopped, validator
 from ._watch import Watch
 
@@ -139,16 +139,17 @@ class Judgement:
         is_structured = plan.is_json or any(one.kind == "tool_call" for one in texts)
         if reason in ("invalid", "whitespace") and not self._is_complete():
             judged = [(one, self._stopped(one)) for one in texts]
-            self._is_wrong(judged, stopped(reason, self._watch.problem))
+            said = next((problem for _, problem in judged if problem is not None), None)
+            self._is_wrong(judged, said or stopped(reason, self._watch.problem))
         elif is_structured:
             shown = texts
             if plan.compacted is not None and not is_expanded:
                 body, shown = self._expanded(body, texts)
             if plan.validates:
                 # The model is shown what it wrote, and not what was made of that.
-                problems = [self._problem_of_written(one) for one in texts] if plan.compacted is not None else []
-                if not any(problems):
-                    problems = [self._problem_of(one) for one in self._of_answer(shown)]
+                problems = [self._problem_of(one) for one in self._of_answer(shown)]
+                if plan.compacted is not None:
+                    problems = [self._as_written(one, found) for one, found in zip(texts, problems, strict=True)]
                 wrong = next((problem for problem in problems if problem is not None), None)
                 if wrong is not None:
                     self._is_wrong(list(zip(texts, problems, strict=True)), wrong)
@@ -179,7 +180,18 @@ class Judgement:
         watched = self._watch.contents if one.kind == "content" else self._watch.tool_calls
         progress = watched.get(one.where)
         said = None if progress is None else progress.problem
-        return None if said is None else stopped("invalid", said)
+        if said is None:
+            return None
+        return self._in_long_names(one, stopped("invalid", said))
+
+    def _in_long_names(self, one: AnswerText, found: Problem) -> Problem:
+        """The same problem where the application knows it, if the answer was stopped in short names."""
+        compacted, schema = self._plan.compacted, self._plan.schema
+        if compacted is None or one.kind != "content":
+            return found
+        again = JsonProgress(compile_schema(schema))
+        again.feed(compacted.expand(one.text))
+        return found if again.problem is None else replace(stopped("invalid", again.problem), advice=found.advice)
 
     def _is_complete(self) -> bool:
         watched = [*self._watch.contents.values(), *self._watch.tool_calls.values()]
@@ -190,16 +202,19 @@ class Judgement:
         if one.kind == "content" and plan.is_json and not self._parses:
             if self._reader.content is not None:
                 return self._reader.problem(one, plan.schema)
-            return validator(plan.schema if plan.schema is not None else True)(one.text)
+            return validator(plan.schema if plan.schema is not None else ANY_OBJECT)(one.text)
         tool = plan.tools.get(one.name or "") if one.kind == "tool_call" and one.form == "function" else None
         if tool is not None and one.name in self._reader.tools:
             return None if self._parses else self._reader.problem(one, tool.schema)
         return validator(tool.schema)(one.text) if tool is not None and tool.strict else None
 
-    def _problem_of_written(self, one: AnswerText) -> Problem | None:
-        """What is wrong with an answer in short names, in the words that the model knows."""
+    def _as_written(self, one: AnswerText, found: Problem | None) -> Problem | None:
+        """What is wrong with an answer in short names: for the model in those, for the application in its own."""
         compacted = self._plan.compacted
-        return validator(compacted.schema)(one.text) if compacted is not None and one.kind == "content" else None
+        written = validator(compacted.schema)(one.text) if compacted is not None and one.kind == "content" else None
+        if found is None or written is None:
+            return found or written
+        return replace(found, advice=written.advice)
 
     def _expanded(self, body: dict[str, Any], texts: list[AnswerText]) -> tuple[dict[str, Any], list[AnswerText]]:
         """The answer with its names written out again."""

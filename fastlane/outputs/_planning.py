@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from .._call import Call
 from .._exceptions import CallRefusedError
@@ -14,7 +14,8 @@ from ._bound import Bound, bound
 from ._ceiling import ceiling_fields, limit_in, most_tokens
 from ._dialect import Wire, closed_schema, over_limits, wire_schema
 from ._plan import OutputPlan, Tool
-from ._reasoning import Reasoning, efforts_of, verbosities_of
+from ._play_state import Memory, Settings
+from ._reasoning import efforts_of, verbosities_of
 from ._request import (
     CHAT,
     COMPLETIONS,
@@ -25,6 +26,7 @@ from ._request import (
     is_kept,
     may_call_tools,
     only_tool,
+    says_form,
     tools_of,
     verbosity_in,
     wanted_of,
@@ -41,42 +43,13 @@ ENDPOINTS = frozenset({CHAT, RESPONSES, COMPLETIONS})
 
 # OpenAI's Responses API takes no limit below this (https://platform.openai.com/docs/api-reference/responses/create).
 _LEAST_CEILING = 16
+# As many as OpenAI's API takes (https://platform.openai.com/docs/api-reference/chat/create).
+_MOST_STOPS = 4
+_LEFT = re.compile(r"\bleft (as it is|open|optional)\b")
 # What frames an answer beside its text: the tokens that end it, or that call a tool.
 _FRAME_TOKENS = 8
 # Beyond this a ceiling stops nothing that one would wait for, and is more than many models take.
 _MOST_CEILING = 16_384
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The settings of the play, checked."""
-
-    schema: Mapping[str, Any] | None
-    name: str
-    unbounded: Literal["error"] | int | None
-    max_output_tokens: int | None
-    reasoning_tokens: int | None
-    early_stop: bool
-    at_once: bool
-    stop: tuple[str, ...]
-    stop_when: Callable[[str], bool] | None
-    validate: bool
-    repairs: int
-    repair_temperature: float | None
-    repair_tokens: int | None
-    compact: bool
-    limits: Literal["error", "note"]
-    effort: str | None
-    verbosity: str | None
-
-
-@dataclass(slots=True)
-class Memory:
-    """What the play has learned, shared by all clients that it is given to."""
-
-    reasoning: Reasoning = field(default_factory=Reasoning)
-    refused: set[tuple[str, str | None, str]] = field(default_factory=set)
-    """Origins, models, and fields that they have refused."""
 
 
 def planned(call: Call, settings: Settings, memory: Memory) -> Call:
@@ -104,7 +77,7 @@ class _Planning:
         call, settings = self._call, self._settings
         body, endpoint = call.body, call.endpoint
         wanted = wanted_of(body, endpoint)
-        if wanted is FREE_TEXT and settings.schema is not None and endpoint != COMPLETIONS:
+        if wanted is FREE_TEXT and settings.schema is not None and not says_form(body, endpoint):
             wanted = Wanted(is_json=True, name=settings.name, schema=settings.schema, strict=True)
             self._ask_for(wanted)
         tools = tools_of(body, endpoint) if may_call_tools(body) else {}
@@ -115,7 +88,7 @@ class _Planning:
         found = self._bound(wanted, tools, tool)
         self._say_effort()
         ceiling, limit, headroom = self._ceiling(found)
-        if not wanted.is_json:
+        if not wanted.is_json and tool is None:
             self._stop_sequences()
         watches = wanted.is_json or bool(tools) or bool(settings.stop) or settings.stop_when is not None
         early = settings.early_stop and watches and not call.unread
@@ -196,7 +169,9 @@ class _Planning:
         """Put the schema as the provider takes it into the body."""
         structured = self._facts.structured if self._facts is not None else None
         wire = self._wire = wire_schema(schema, structured, strict=wanted.strict)
-        self._changes += [f"BoundedOutput: {sentence}" for sentence in wire.changed]
+        for sentence in wire.changed:
+            # What could not be made as strict mode takes it has not changed.
+            (self._notes if _LEFT.search(sentence) else self._changes).append(f"BoundedOutput: {sentence}")
         sent: Mapping[str, Any] = wire.schema
         beyond = over_limits(sent, structured) if wanted.strict else None
         if beyond is not None:
@@ -232,8 +207,13 @@ class _Planning:
             schema, strict = wanted.schema, wanted.strict
         else:
             if tools:
-                self._notes.append("the model may call tools as often as it likes: no bound")
-            return None
+                self._notes.append(
+                    "the model may call tools as often as it likes: no bound; one that tool_choice names would have "
+                    "one, with parallel_tool_calls=False"
+                )
+            if tools or not wanted.is_json:
+                return None
+            schema, strict = True, False  # JSON of any kind
         structured = self._facts.structured if self._facts is not None else None
         is_kept_to = structured is None or structured.strict is None or structured.strict.value is not False
         if strict and is_kept_to and isinstance(schema, Mapping):
@@ -246,7 +226,7 @@ class _Planning:
             name=name,
             unbounded=unbounded if isinstance(unbounded, int) else None,
         )
-        if found.unbounded and unbounded == "error":
+        if found.unbounded and unbounded == "error" and limit_in(self._call.body, self._call.endpoint) is None:
             shown = "; ".join(map(str, found.unbounded[:5]))
             more = f"; and {len(found.unbounded) - 5} more" if len(found.unbounded) > 5 else ""
             raise CallRefusedError(
@@ -269,6 +249,8 @@ class _Planning:
         if own is not None:
             if needed is not None and own < needed:
                 self._notes.append(f"the caller's limit of {own:,} tokens is below the {needed:,} that can be needed")
+            elif needed is not None and own > max(_LEAST_CEILING, needed + _FRAME_TOKENS):
+                self._notes.append(f"the caller's limit of {own:,} tokens holds, where {needed:,} would do")
             return None, own, 0
         if tokens is None:
             return None, None, 0
@@ -324,7 +306,9 @@ class _Planning:
         known = self._facts.parameters.get("stop") if self._facts is not None else None
         if (known is not None and known.value in (False, "ignored")) or self._was_refused("stop"):
             return
-        self._fields["stop"] = list(stop[:4])
+        self._fields["stop"] = list(stop[:_MOST_STOPS])
+        if len(stop) > _MOST_STOPS and not self._settings.early_stop:
+            self._notes.append(f"only the first {_MOST_STOPS} stop texts are sent, and early_stop=False looks for none")
         self._optional.append("stop")
         self._changes.append("BoundedOutput sent its stop sequences")
 

@@ -22,6 +22,8 @@ class Wanted(NamedTuple):
 
 FREE_TEXT = Wanted(is_json=False)
 _ANY_JSON = Wanted(is_json=True)
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+"""What `json_object` promises, which has no schema."""
 
 
 def wanted_of(body: Mapping[str, Any], endpoint: str) -> Wanted:
@@ -47,6 +49,14 @@ def wanted_of(body: Mapping[str, Any], endpoint: str) -> Wanted:
         schema=schema if isinstance(schema, Mapping) else None,
         strict=described.get("strict") is True,
     )
+
+
+def says_form(body: Mapping[str, Any], endpoint: str) -> bool:
+    """Whether a body says what form its answer is to have, be it plain text, or cannot say so."""
+    if endpoint == CHAT:
+        return body.get("response_format") is not None
+    text = body.get("text")
+    return endpoint != RESPONSES or (isinstance(text, Mapping) and text.get("format") is not None)
 
 
 def with_schema(body: Mapping[str, Any], endpoint: str, schema: Mapping[str, Any], *, name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from .._exceptions import ConfigurationError
-from ._planning import Settings
+from ._play_state import Settings
 
 if TYPE_CHECKING:
     from ..plays.bounded_output import BoundedOutput

@@ -10,7 +10,7 @@ from .._call import Call, CallRecord
 from ._base import Play, Stage
 
 if TYPE_CHECKING:
-    from ..outputs._planning import Memory, Settings
+    from ..outputs._play_state import Memory, Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class BoundedOutput(Play):
 
     def __post_init__(self) -> None:
         # With the client and not with `import fastlane`.
-        from ..outputs._planning import Memory
+        from ..outputs._play_state import Memory
         from ..outputs._settings import settings_of
 
         object.__setattr__(self, "settings", settings_of(self))
@@ -101,7 +101,7 @@ class BoundedOutput(Play):
         if output is None:
             return
         if output.refused_fields and record.outcome != "failed":
-            self.memory.refused.update((record.origin, record.model, name) for name in output.refused_fields)
+            self.memory.note_refused(record.origin, record.model, output.refused_fields)
         # An answer that was cut off at its limit, and so ended in an error, has thought at least that long.
         if record.outcome not in ("completed", "failed") or usage.estimated or usage.output_tokens is None:
             return

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from typing import Any, Literal
 
@@ -455,6 +456,57 @@ def test_a_call_without_a_form_gets_the_plays(arguments: dict[str, Any]) -> None
 
     Ticket.model_validate_json(answer.choices[0].message.content or "")
     assert output_of(bounded.last_call).verdict == "valid"
+
+
+def test_a_call_that_asks_for_plain_text_keeps_it(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput(schema=Ticket)) as bounded:
+        answer = bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format={"type": "text"})
+
+    assert not (answer.choices[0].message.content or "").startswith("{")
+
+
+def test_json_of_any_kind_has_no_bound(arguments: dict[str, Any]) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "messages": MESSAGES, "response_format": {"type": "json_object"}}
+    with client(arguments, BoundedOutput(unbounded="error")) as bounded:
+        with pytest.raises(CallRefusedError, match="any value"):
+            bounded.chat.completions.create(**asked)
+        bounded.chat.completions.create(**asked, max_tokens=500)
+
+    assert output_of(bounded.last_call).verdict == "valid"
+
+
+# Short names
+
+
+class Review(BaseModel):
+    overall_recommendation: Literal["approve_without_changes", "request_more_changes"]
+    internal_notes_and_observations: list[Literal["needs_additional_tests", "needs_more_documentation"]] = Field(
+        max_length=30, min_length=8
+    )
+
+
+def test_short_names_go_out_and_the_application_sees_its_own(arguments: dict[str, Any]) -> None:
+    with client(arguments, BoundedOutput(compact=True)) as bounded:
+        answer = bounded.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Review)
+        record = bounded.last_call
+
+    parsed = answer.choices[0].message.parsed
+    assert isinstance(parsed, Review)
+    assert Review.model_validate_json(answer.choices[0].message.content or "") == parsed
+    saved = output_of(record).compact_saved_tokens
+    assert saved is not None
+    assert saved > 0
+
+
+@pytest.mark.parametrize("early_stop", [True, False])
+def test_what_is_wrong_in_short_names_is_said_in_the_applications(arguments: dict[str, Any], early_stop: bool) -> None:
+    schema = {"name": "review", "schema": Review.model_json_schema(), "strict": True}
+    form: Any = {"type": "json_schema", "json_schema": schema}
+    play = BoundedOutput(compact=True, early_stop=early_stop)
+    with client(arguments, play, manner="wrong_enum") as bounded, pytest.raises(InvalidOutputError) as caught:
+        bounded.chat.completions.create(model=MODEL, messages=MESSAGES, response_format=form)
+
+    assert re.search("overall_recommendation|internal_notes_and_observations", str(caught.value))
 
 
 # Settings

@@ -52,7 +52,8 @@ from .plays import (
 
 if TYPE_CHECKING:
     from .curation import Curated as Curated, curate as curate
-    from .outputs._bound import Bound as Bound, Gap as Gap, bound as bound
+    from .outputs._asked_bound import bound as bound
+    from .outputs._bound import Bound as Bound, Gap as Gap
     from .prefixes._keep_alive import (
         KeepAlivePlan as KeepAlivePlan,
         Prices as Prices,
@@ -76,7 +77,7 @@ AsyncClient = AsyncOpenAI
 _LATER = {
     "Bound": "outputs._bound",
     "Gap": "outputs._bound",
-    "bound": "outputs._bound",
+    "bound": "outputs._asked_bound",
     "Curated": "curation",
     "curate": "curation",
     "KeepAlivePlan": "prefixes._keep_alive",

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from .._exceptions import ConfigurationError
+from ._given_schema import check_schema, given_schema
 from ._play_state import Settings
+from ._references import resolve
 
 if TYPE_CHECKING:
     from ..plays.bounded_output import BoundedOutput
@@ -100,21 +102,44 @@ def _schema(given: Any) -> tuple[Mapping[str, Any] | None, str]:
     """The JSON schema of what was given, and its name."""
     if given is None:
         return None, "answer"
-    if isinstance(given, Mapping):
+    where = "BoundedOutput(schema=...)"
+    found = given_schema(given, where)
+    schema = found.schema
+    if isinstance(schema, bool):
+        raise _wrong("schema", schema, "a type that pydantic has a JSON schema for, a JSON schema, or None")
+    if not found.is_type:
         try:
-            orjson.dumps(given)
+            orjson.dumps(schema)
         except TypeError as error:
-            raise _wrong("schema", given, f"a JSON schema, which is plain JSON ({error})") from error
-        title = given.get("title")
-        return given, _name(title if isinstance(title, str) else "")
-    if isinstance(given, type):
-        from pydantic import PydanticUserError, TypeAdapter
+            raise _wrong("schema", schema, f"a JSON schema, which is plain JSON ({error})") from error
+        check_schema(schema, where)
+    _look_at_root(schema)
+    title = schema.get("title")
+    return schema, _name(found.name or (title if isinstance(title, str) else ""))
 
-        try:
-            return TypeAdapter(given).json_schema(), _name(given.__name__)
-        except PydanticUserError as error:
-            raise _wrong("schema", given, "a class that pydantic has a JSON schema for") from error
-    raise _wrong("schema", given, "a class of pydantic's, a JSON schema, or None")
+
+def _look_at_root(schema: Mapping[str, Any]) -> None:
+    """What goes out is asked for strictly, and strict modes take an object at the root alone."""
+    others = sorted(_kinds(schema, schema, set()) - {"object"})
+    if others:
+        raise ConfigurationError(
+            "BoundedOutput(schema=...) takes the schema of an object, because strict modes take nothing else at the "
+            f"root, got one of the type {' or '.join(others)}: put it into a model as its field, such as "
+            "`items: list[Model]`, or ask for it by the call's own response_format"
+        )
+
+
+def _kinds(root: Mapping[str, Any], schema: Any, seen: set[int]) -> set[str]:
+    """The types that a schema names for a value, itself or where it leads to."""
+    if not isinstance(schema, Mapping) or id(schema) in seen:
+        return set()
+    seen.add(id(schema))
+    kind = schema.get("type")
+    kinds = {kind} if isinstance(kind, str) else set(kind if isinstance(kind, list) else ())
+    reference = schema.get("$ref")
+    for one in (resolve(root, reference) if isinstance(reference, str) else None, *schema.get("anyOf", ())):
+        kinds |= _kinds(root, one, seen)
+    return kinds
 
 
 def _name(given: str) -> str:

@@ -28,7 +28,8 @@ class BoundedOutput(Play):
     keeps_bodies: ClassVar[bool] = True
 
     schema: Any = None
-    """A class of pydantic's, or a JSON schema, for calls that ask for none themselves."""
+    """A type that pydantic has a schema for, a JSON schema, or a whole response format, for calls that ask for none
+    themselves: of an object, as strict modes take nothing else."""
     unbounded: Literal["error"] | int | None = None
     """What becomes of a schema with fields that may be of any length: "error": `fastlane.CallRefusedError`, and nothing
     is sent; a number: each such field is given so many tokens; None: no limit is set, and the record names the

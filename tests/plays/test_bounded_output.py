@@ -521,7 +521,7 @@ def test_what_is_wrong_in_short_names_is_said_in_the_applications(arguments: dic
         ({"early_stop": 1}, '"at_once"'),
         ({"repairs": -1}, "from 0 to 10"),
         ({"repairs": True}, "from 0 to 10"),
-        ({"schema": 3}, "a JSON schema, or None, got 3"),
+        ({"schema": 3}, "a type that pydantic has one for, such as a model class, got int"),
         ({"stop": [""]}, "none of them empty"),
         ({"stop_when": "."}, "a function of the text so far"),
         ({"repair_temperature": -1}, "a number from 0"),

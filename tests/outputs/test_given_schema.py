@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import typing
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import openai
+import pydantic
+import pytest
+from typing_extensions import TypedDict
+
+import fastlane
+from fastlane import BoundedOutput, ConfigurationError
+
+CLOSED = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"], "additionalProperties": False}
+OPEN = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+class Owner(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=20)
+    bio: str
+
+
+class Ticket(pydantic.BaseModel):
+    category: Literal["billing", "bug"]
+    confidence: float = pydantic.Field(ge=0, le=1)
+    owner: Owner | None
+    tags: list[str] = pydantic.Field(default=[], max_length=3)
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Pair(TypedDict):
+    left: bool
+    right: bool
+
+
+class Node(pydantic.BaseModel):
+    text: str
+    kids: list[Node]
+
+
+class Many(pydantic.RootModel[list[Owner]]):
+    pass
+
+
+def gaps(schema: Any, **given: Any) -> list[str]:
+    return [str(gap) for gap in fastlane.bound(schema, **given).unbounded]
+
+
+def test_a_class_is_read_as_strict_modes_have_it() -> None:
+    found = fastlane.bound(Ticket)
+
+    assert [str(gap) for gap in found.unbounded] == [
+        "Ticket.owner.bio: string without maxLength or pattern",
+        "Ticket.tags[]: string without maxLength or pattern",
+    ]
+    assert fastlane.bound(Point, number_characters=2).characters == len(json.dumps({"x": 10, "y": 10}, indent=4))
+    assert fastlane.bound(Ticket, name="Other").unbounded[1].path == "Other.tags[]"
+    assert fastlane.bound(Pair).characters == len(json.dumps({"left": False, "right": False}, indent=4))
+    assert gaps(Ticket.model_json_schema())[0].startswith("Ticket: object without additionalProperties")
+
+
+def test_a_class_that_refers_to_itself_is_called_by_its_own_name() -> None:
+    assert gaps(Node)[0] == "Node.text: string without maxLength or pattern"
+    assert gaps(Node, name="Other")[0].startswith("Other.text")
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        (list[Owner], "$[].bio"),
+        (Owner | None, "$.bio"),
+        (typing.Union[Owner, None], "$.bio"),  # noqa: UP007 - the older form is another type
+        (Annotated[Owner, "told of"], "Owner.bio"),
+        (typing.NewType("Holder", Owner), "Owner.bio"),
+        (dict[Literal["a"], Owner], "$.*.bio"),
+        (Many, "Many[].bio"),
+    ],
+    ids=str,
+)
+def test_any_type_that_pydantic_has_a_schema_for_is_taken(given: Any, path: str) -> None:
+    assert path in [gap.path for gap in fastlane.bound(given).unbounded]
+
+
+@pytest.mark.parametrize("given", [5, None, "null", [], b"{}", 1.0, object(), Pair(left=True, right=True), print])
+def test_what_is_no_schema_is_refused(given: Any) -> None:
+    if isinstance(given, dict):
+        given = Owner(name="a", bio="secret")
+    takes: list[Any] = [fastlane.bound] if given is None else [fastlane.bound, taken]
+    for take in takes:
+        with pytest.raises(ConfigurationError, match=r"takes a JSON schema, .* or a type .*, got \w+: pass") as told:
+            take(given)
+        assert "secret" not in str(told.value)
+
+
+def taken(schema: Any) -> BoundedOutput:
+    return BoundedOutput(schema=schema)
+
+
+@pytest.mark.parametrize("take", [fastlane.bound, taken])
+def test_of_a_type_without_a_schema_pydantic_says_itself_what_is_wrong(take: Any) -> None:
+    class Undescribed:
+        pass
+
+    with pytest.raises(ConfigurationError, match=r"got Undescribed: pass a model .* pydantic says: Unable to generate"):
+        take(Undescribed)
+
+
+@pytest.mark.skipif("sys.version_info >= (3, 12)")
+@pytest.mark.parametrize("take", [fastlane.bound, taken])
+def test_a_typed_dict_that_pydantic_does_not_take_comes_with_its_advice(take: Any) -> None:
+    class Old(typing.TypedDict):
+        a: int
+
+    with pytest.raises(ConfigurationError, match=r"`typing_extensions\.TypedDict` instead"):
+        take(Old)
+
+
+FRAMES: list[Any] = [
+    {"type": "json_schema", "json_schema": {"name": "Own", "schema": OPEN, "strict": True}},
+    {"name": "Own", "schema": OPEN, "strict": True},
+    {"type": "json_schema", "name": "Own", "schema": OPEN, "strict": True},
+    {"format": {"type": "json_schema", "name": "Own", "schema": OPEN, "strict": True}},
+    {"type": "function", "function": {"name": "Own", "parameters": OPEN, "strict": True}},
+    {"type": "function", "name": "Own", "description": "", "parameters": OPEN, "strict": True},
+]
+
+
+@pytest.mark.parametrize("given", FRAMES, ids=json.dumps)
+def test_what_a_request_wraps_a_schema_in_is_taken_off(given: Any) -> None:
+    assert gaps(given) == ["Own.a: string without maxLength or pattern"]
+    assert gaps(given, name="Other") == ["Other.a: string without maxLength or pattern"]
+    assert (taken(given).settings.schema, taken(given).settings.name) == (OPEN, "Own")
+
+
+def test_a_frame_that_does_not_ask_for_strict_mode_leaves_objects_open() -> None:
+    assert len(gaps({"type": "json_schema", "json_schema": {"name": "Own", "schema": OPEN}})) == 3
+
+
+def test_a_tool_of_openais_own_making_is_taken() -> None:
+    assert gaps(openai.pydantic_function_tool(Owner)) == ["Owner.bio: string without maxLength or pattern"]
+    assert taken(openai.pydantic_function_tool(Owner)).settings.name == "Owner"
+
+
+@pytest.mark.parametrize("take", [fastlane.bound, taken])
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"type": "nonsense"}, "at type: 'nonsense'"),
+        ({"$ref": "#/nope"}, "'#/nope' leads nowhere"),
+        ({"type": "object", "properties": {"a": {"maxLength": "3"}}}, r"at properties\.a\.maxLength"),
+        ({"type": "json_object"}, "'json_object', which has none"),
+        ({"type": "json_schema"}, "without one: put it under 'schema'"),
+        ({"type": "function", "function": {"name": "a"}}, "without one: put it under 'parameters'"),
+    ],
+)
+def test_what_is_wrong_with_a_schema_is_said_where_it_is_given(take: Any, given: Any, told: str) -> None:
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=told):
+            take(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [(list[Owner], "array"), (Owner | None, "null"), (Many, "array"), ({"type": "string"}, "string")],
+)
+def test_a_play_asks_for_objects_and_says_what_to_do_with_a_list(given: Any, kind: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"got one of the type {kind}: put it into a model as its field"):
+        taken(given)
+
+
+def test_a_play_takes_every_type_of_an_object() -> None:
+    for given, name in ((Node, "Node"), (Point, "Point"), (Pair, "Pair"), (Annotated[Owner, 1], "Owner")):
+        assert taken(given).settings.name == name
+    assert taken(dict[str, int]).settings.name == "answer"
+
+
+@pytest.mark.parametrize("given", [{"name": 5}, {"model": 5}, {"origin": None}])
+def test_names_are_texts(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(given))):
+        fastlane.bound({}, **given)
+
+
+def test_a_literal_is_as_long_as_the_longer_of_its_two_forms() -> None:
+    for text in ("日本語", "ÄÖ" * 9, "😀"):
+        found = fastlane.bound({"enum": [text]})
+        keyed = fastlane.bound({"type": "object", "properties": {text: {"const": text}}, "additionalProperties": False})
+
+        assert found.characters == len(json.dumps(text))
+        assert found.tokens is not None
+        assert found.tokens >= max(len(json.dumps(text)), len(json.dumps(text, ensure_ascii=False).encode()))
+        assert keyed.characters == len(json.dumps({text: text}, indent=4))
+
+
+def test_a_bound_that_was_asked_for_before_is_the_same() -> None:
+    assert fastlane.bound(CLOSED) is fastlane.bound(dict(CLOSED))
+    assert fastlane.bound(Ticket) is fastlane.bound(Ticket)

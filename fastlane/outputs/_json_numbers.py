@@ -43,10 +43,15 @@ def shortened(text: str) -> str:
     return "1.5" if "." in text else "12"
 
 
+def value_of(text: str) -> float:
+    """Return the value of a whole number, as `json.loads` reads it."""
+    # Nothing else in a JSON number is no digit.
+    return int(text) if text.isdecimal() or text[1:].isdecimal() else float(text)
+
+
 def allowed(text: str, rules: tuple[NumberRule, ...]) -> bool:
     """Whether any rule takes a whole number, which is read as `json.loads` reads it."""
-    # Nothing else in a JSON number is no digit.
-    value: float = int(text) if text.isdecimal() or text[1:].isdecimal() else float(text)
+    value = value_of(text)
     for rule in rules:  # noqa: SIM110 - a generator costs as much as the comparison
         if _takes(rule, value, text):
             return True

@@ -9,6 +9,8 @@ from typing import Final
 from .._output_records import StopReason
 from ._json_strings import some_begins_with
 from ._nodes import Node
+from ._reading_rules import NOT_LISTED, UNKNOWN_PROPERTY
+from ._schema_rules import missing_rule
 
 # An indented text has white space for every level: so much of it is no run.
 _INDENT: Final = 8
@@ -155,8 +157,8 @@ class Reading:
             self.string += text
             if not some_begins_with(self.values, self.string):
                 if self.is_key:
-                    raise self.invalid("a property that the schema does not have", inside=False)
-                raise self.invalid("none of the allowed values")
+                    raise self.invalid(UNKNOWN_PROPERTY, inside=False)
+                raise self.invalid(NOT_LISTED)
         elif self.is_key:
             self.pieces.append(text)
         else:
@@ -170,7 +172,7 @@ class Reading:
             if self.length < self.node.least_length:
                 raise self.invalid(f"shorter than {self.node.least_length} characters")
         elif self.string not in self.values:
-            raise self.invalid("none of the allowed values")
+            raise self.invalid(NOT_LISTED)
         elif self.container is not None and self.container.is_object:
             self.container.node = self.container.node.chosen(self.container.name, self.string)
 
@@ -185,7 +187,7 @@ class Reading:
             name = self.string
         found = container.node.member(name)
         if found is None:
-            raise self.invalid("a property that the schema does not have", inside=False)
+            raise self.invalid(UNKNOWN_PROPERTY, inside=False)
         self.node, bit, container.node = found
         container.seen |= bit
         container.name = name
@@ -209,7 +211,7 @@ class Reading:
         if container.is_object:
             missing = [names for required in node.required if (names := required & ~container.seen)]
             if missing and len(missing) == len(node.required):
-                raise self.invalid(f"{node.name_of(missing[0])} is missing", inside=False)
+                raise self.invalid(missing_rule(node.missing(container.seen)), inside=False)
             if container.names is not None and len(container.names) < node.least_properties:
                 raise self.invalid(f"fewer than {node.least_properties} properties", inside=False)
         elif container.count < node.least_items:

@@ -10,6 +10,7 @@ from ._json_numbers import LONGEST, allowed, is_number, may_become_number, short
 from ._json_reading import Container, Reading, Stop, spaces
 from ._json_strings import is_unfinished, plain, read_escape
 from ._leaves import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE
+from ._reading_rules import number_rule_broken
 
 # White space behind a value that says nothing yet: models end with a line feed or two.
 _WHITESPACE_BEHIND: Final = 8
@@ -52,25 +53,25 @@ def _value(reading: Reading, text: str, at: int) -> int:
     kinds = reading.node.kinds
     if first == '"':
         if not kinds & STRING:
-            raise reading.invalid("a string where none is allowed")
+            raise reading.invalid(reading.node.kind_rule())
         reading.begin_string()
         reading.step = in_string
         return at + 1
     if first == "{":
         if not kinds & OBJECT:
-            raise reading.invalid("an object where none is allowed")
+            raise reading.invalid(reading.node.kind_rule())
         reading.enter(is_object=True)
         reading.step = _first_key
         return at + 1
     if first == "[":
         if not kinds & ARRAY:
-            raise reading.invalid("an array where none is allowed")
+            raise reading.invalid(reading.node.kind_rule())
         reading.enter(is_object=False)
         reading.step = _first_item
         return at + 1
     if first in _DIGITS:
         if not kinds & NUMBER:
-            raise reading.invalid("a number where none is allowed")
+            raise reading.invalid(reading.node.kind_rule())
         reading.literal = ""
         reading.number_is_cut = False
         reading.step = _in_number
@@ -82,7 +83,7 @@ def _value(reading: Reading, text: str, at: int) -> int:
         raise reading.invalid("no JSON value")
     reading.literal, kind = literal
     if not kinds & kind:
-        raise reading.invalid(f"{reading.literal} where it is not allowed")
+        raise reading.invalid(reading.node.kind_rule())
     reading.length = 0
     reading.step = _in_literal
     return at
@@ -183,7 +184,7 @@ def _in_number(reading: Reading, text: str, at: int) -> int:
         raise reading.invalid("no JSON number")
     rules = reading.node.numbers
     if rules is not None and not reading.number_is_cut and not allowed(literal, rules):
-        raise reading.invalid("a number that is not allowed")
+        raise reading.invalid(number_rule_broken(literal, rules, reading.node.kinds))
     container = reading.container
     if container is not None and not container.is_object and text[end] == ",":
         # Lists of numbers are the texts with the most values in them.

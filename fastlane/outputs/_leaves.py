@@ -162,10 +162,10 @@ def names_of(leaf: Leaf) -> frozenset[str] | None:
     return frozenset(properties) if isinstance(properties, Mapping) else frozenset()
 
 
-def required_of(leaf: Leaf) -> frozenset[str]:
+def required_of(leaf: Leaf) -> list[str]:
     """Return the names of the properties that an object must have."""
     required = leaf.get("required")
-    return frozenset([name for name in required if isinstance(name, str)] if isinstance(required, list) else ())
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
 
 
 def property_schemas(leaf: Leaf, name: str) -> Iterator[Any]:

@@ -29,7 +29,9 @@ from ._leaves import (
     required_of,
     string_rule,
     tuple_length,
+    values_of,
 )
+from ._reading_rules import kind_rule
 from ._references import Schema
 
 # A schema with more places than this is watched by its syntax alone from there on.
@@ -47,6 +49,7 @@ class Node:
     """
 
     __slots__ = (
+        "_alternatives",
         "_arrays",
         "_choices",
         "_document",
@@ -84,6 +87,7 @@ class Node:
         for _, kinds in allowed:
             self.kinds |= kinds
         self.anything = any(not leaves for leaves, _ in allowed)
+        self._alternatives = [leaves for leaves, _ in allowed]
         self._set_strings([string_rule(leaves) for leaves, kinds in allowed if kinds & STRING])
         numbers = [number_rule(leaves, kinds) for leaves, kinds in allowed if kinds & NUMBER]
         self.numbers: tuple[NumberRule, ...] | None = None if NumberRule() in numbers else tuple(numbers)
@@ -109,7 +113,7 @@ class Node:
         self._choices: dict[tuple[str, str], Node] = {}
         self.least_properties = min([least_of(leaves, "minProperties") for leaves in objects], default=0)
         self.most_properties = _most([most_of(leaves, "maxProperties") for leaves in objects])
-        required = [frozenset[str]().union(*map(required_of, leaves)) for leaves in objects]
+        required = [[name for leaf in leaves for name in required_of(leaf)] for leaves in objects]
         self.required = tuple({document.bits(names): None for names in required})
         names: set[str] = set()
         for leaves in objects:
@@ -175,9 +179,17 @@ class Node:
         """Whether the schema itself names a property."""
         return any(is_mentioned(leaf, name) for leaves in self._objects for leaf in leaves)
 
-    def name_of(self, bits: int) -> str:
-        """Return the name of one property that the bits stand for."""
-        return self._document.name(bits & -bits)
+    def missing(self, seen: int) -> list[str]:
+        """Return the properties that an object lacks which has those of these bits."""
+        document = self._document
+        wanted = [dict.fromkeys(name for leaf in leaves for name in required_of(leaf)) for leaves in self._objects]
+        lacking = [[name for name in names if document.bit(name) & ~seen] for names in wanted]
+        return min((names for names in lacking if names), key=lambda names: (len(names), names), default=[])
+
+    def kind_rule(self) -> str:
+        """Return the rule that a value breaks which is of none of the kinds."""
+        is_listed = all(any(values_of(leaf) is not None for leaf in leaves) for leaves in self._alternatives)
+        return kind_rule(self.kinds, is_listed=is_listed)
 
     def item(self, index: int) -> Node:
         """Return what is allowed as an item of an array; `most_items` says whether there may be one."""
@@ -268,10 +280,6 @@ class Document:
                 self._bits.setdefault(name, 1 << next(self._next_bit))
             bits |= self._bits[name]
         return bits
-
-    def name(self, bit: int) -> str:
-        """Return the name of the property that a bit stands for."""
-        return next(name for name, own in self._bits.items() if own == bit)
 
 
 def compile_schema(schema: Schema | None) -> Node:

@@ -8,14 +8,24 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from ._problems import Problem, advice_of, shown, shown_path, whole
+from ._schema_rules import missing_rule, rule_of, type_rule
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, ValidationError
 
-# What pydantic's words say of a field is fixed; what stands in braces is a number of the model's own.
+# The words are those that a schema's validator has; what stands in braces is a number of the model's own.
+_TYPES: Mapping[str, str] = {
+    "string": "string_type",
+    "integer": "int_type int_parsing int_from_float",
+    "number": "float_type float_parsing",
+    "boolean": "bool_type bool_parsing",
+    "array": "list_type tuple_type set_type frozen_set_type",
+    "object": "dict_type model_type model_attributes_type dataclass_type mapping_type",
+    "null": "none_required",
+}
 _RULES: Mapping[str, str] = {
-    "missing": "missing",
-    "extra_forbidden": "a property that the model does not allow",
+    **{kind: type_rule(name) for name, kinds in _TYPES.items() for kind in kinds.split()},
+    "extra_forbidden": rule_of("additionalProperties", None, None),
     "literal_error": "not one of the allowed values",
     "enum": "not one of the allowed values",
     "string_pattern_mismatch": "does not match its pattern",
@@ -28,11 +38,12 @@ _RULES: Mapping[str, str] = {
     "greater_than": "not above {gt}",
     "greater_than_equal": "below the minimum of {ge}",
     "multiple_of": "not a multiple of {multiple_of}",
-    "union_tag_invalid": "of none of the allowed forms",
+    "union_tag_invalid": "matches none of the allowed forms",
     "union_tag_not_found": "does not say of which of the allowed forms it is",
     "value_error": "refused by a validator",
     "assertion_error": "refused by a validator",
 }
+_OF_THE_WHOLE = frozenset(("extra_forbidden", "missing"))
 _PLACE = re.compile(r"at (line \d+ column \d+)$")
 
 
@@ -45,8 +56,14 @@ def problem_of_pydantic(error: ValidationError, known: frozenset[str]) -> Proble
     if first["type"] == "json_invalid":
         return _not_json(first, error)
     lines = (_line(each) for each in details[:100])
-    path = shown_path(first["loc"], known)
-    return Problem(path, _rule(first), advice_of(lines, more=max(0, len(details) - 100)), error)
+    place, rule = first["loc"], _rule(first)
+    if first["type"] in _OF_THE_WHOLE:
+        # What is wrong is the object, as a schema's validator has it, and not its property.
+        place = place[:-1]
+    if first["type"] == "missing":
+        lacking = [each["loc"] for each in details if each["type"] == "missing" and each["loc"][:-1] == place]
+        rule = missing_rule([loc[-1] for loc in lacking if loc[-1] in known])
+    return Problem(shown_path(place, known), rule, advice_of(lines, more=max(0, len(details) - 100)), error)
 
 
 def _not_json(detail: ErrorDetails, error: ValidationError) -> Problem:

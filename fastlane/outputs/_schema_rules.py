@@ -8,6 +8,8 @@ from typing import Any
 from ._problems import shown, written
 
 _LISTED = 12
+# A schema may name them in any order.
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
 def rule_of(keyword: str | None, asked: Any, instance: Any) -> str:
@@ -35,19 +37,32 @@ def expected(keyword: str | None, asked: Any, instance: Any, extras: list[str]) 
 _EXPECTED = {"enum": "one of", "const": "", "pattern": "a match of", "format": "the format"}
 
 
-def _type(asked: Any, _: Any) -> str:
+def type_rule(asked: Any) -> str:
+    """Return that a value is not of the one or the several types that are asked for."""
     kinds = asked if isinstance(asked, list) else [asked]
-    return "not of the type " + " or ".join(kind if isinstance(kind, str) else "object" for kind in kinds)
+    return "not of the type " + " or ".join(sorted(map(_type_name, kinds), key=_place))
 
 
-def _required(asked: Any, instance: Any) -> str:
-    if not isinstance(asked, list) or not isinstance(instance, Mapping):
-        return "a required property is missing"
-    missing = [written(name, 80) for name in asked if name not in instance]
+def _type_name(kind: Any) -> str:
+    return kind if isinstance(kind, str) else "object"
+
+
+def _place(kind: str) -> int:
+    return _TYPES.index(kind) if kind in _TYPES else len(_TYPES)
+
+
+def missing_rule(missing: list[Any]) -> str:
+    """Return that properties are missing, of these names."""
     if not missing:
         return "a required property is missing"
     more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
-    return f"{', '.join(missing[:_LISTED])}{more} {'is' if len(missing) == 1 else 'are'} missing"
+    names = ", ".join(written(name, 80) for name in missing[:_LISTED])
+    return f"{names}{more} {'is' if len(missing) == 1 else 'are'} missing"
+
+
+def _required(asked: Any, instance: Any) -> str:
+    is_known = isinstance(asked, list) and isinstance(instance, Mapping)
+    return missing_rule([name for name in asked if name not in instance] if is_known else [])
 
 
 def _counted(template: str) -> Callable[[Any, Any], str]:
@@ -58,9 +73,9 @@ def _counted(template: str) -> Callable[[Any, Any], str]:
 
 
 _RULES: Mapping[str, str | Callable[[Any, Any], str]] = {
-    "type": _type,
+    "type": lambda asked, _: type_rule(asked),
     "enum": "not one of the allowed values",
-    "const": "not the one allowed value",
+    "const": "not one of the allowed values",
     "required": _required,
     "dependentRequired": "a property is missing that another one asks for",
     "additionalProperties": "properties that the schema does not allow",

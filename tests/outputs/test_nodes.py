@@ -91,7 +91,7 @@ def test_of_alternatives_the_longest_counts() -> None:
 def test_a_schema_may_refer_to_itself() -> None:
     schema = {"properties": {"next": {"$ref": "#"}}, "required": ["next"], "type": ["object", "null"]}
 
-    assert problem(schema, '{"next":{"next":{}') == "next.next: next is missing"
+    assert problem(schema, '{"next":{"next":{}') == 'next.next: "next" is missing'
     assert problem(schema, '{"next":{"next":null}}') is None
 
 
@@ -118,7 +118,7 @@ def test_draft_4_says_whether_a_limit_is_excluded() -> None:
     schema = {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 5, "exclusiveMinimum": True}
 
     assert problem(schema, "[5]") is None
-    assert problem({"items": schema, "$schema": schema["$schema"]}, "[5,") == "[0]: a number that is not allowed"
+    assert problem({"items": schema, "$schema": schema["$schema"]}, "[5,") == "[0]: not above 5"
     assert problem({"items": {"minimum": 5, "exclusiveMinimum": True}}, "[5]") is None
 
 
@@ -132,8 +132,8 @@ def test_older_drafts_write_tuples_as_items() -> None:
 
 def test_an_alternative_is_chosen_by_a_text() -> None:
     assert problem(PET, '{"kind":"cat","lives":9}') is None
-    assert problem(PET, '{"kind":"cat","t') == "$: a property that the schema does not have"
-    assert problem(PET, '{"kind":"dog"}') == "$: tricks is missing"
+    assert problem(PET, '{"kind":"cat","t') == "$: properties that the schema does not allow"
+    assert problem(PET, '{"kind":"dog"}') == '$: "tricks" is missing'
     assert (
         problem(
             PET,
@@ -141,15 +141,15 @@ def test_an_alternative_is_chosen_by_a_text() -> None:
         )
         is None
     )
-    assert problem(PET, '{"kind":"dog","tricks":["so') == "tricks[0]: none of the allowed values"
+    assert problem(PET, '{"kind":"dog","tricks":["so') == "tricks[0]: not one of the allowed values"
     assert problem(PET, '{"kind":"dog","tricks":[],"kind":"dog"}') is None
-    assert problem(PET, '{"kind":"cow') == "kind: none of the allowed values"
+    assert problem(PET, '{"kind":"cow') == "kind: not one of the allowed values"
 
 
 def test_an_alternative_is_chosen_by_a_property_that_only_it_has() -> None:
-    assert problem(PET, '{"lives":9,"t') == "$: a property that the schema does not have"
+    assert problem(PET, '{"lives":9,"t') == "$: properties that the schema does not allow"
     assert problem(PET, '{"lives":9,"kind":"d') is not None
-    assert problem(PET, '{"lives":9}') == "$: kind is missing"
+    assert problem(PET, '{"lives":9}') == '$: "kind" is missing'
 
 
 def test_one_of_the_alternatives_has_to_be_whole() -> None:
@@ -157,15 +157,15 @@ def test_one_of_the_alternatives_has_to_be_whole() -> None:
 
     assert problem(schema, '{"c":1,"b":2}') is None
     assert problem(schema, '{"a":1}') is None
-    assert problem(schema, '{"b":1}') in ("$: a is missing", "$: c is missing")
+    assert problem(schema, '{"b":1}') == '$: "a" is missing'
 
 
 def test_a_whole_value_may_be_given() -> None:
     schema = {"const": {"a": [1, "x"], "b": None}}
 
     assert problem(schema, '{"b":null,"a":[1.0,"x"]}') is None
-    assert problem(schema, '{"a":[1,"y') == "a[1]: none of the allowed values"
-    assert problem(schema, '{"a":[1,"x"]}') == "$: b is missing"
+    assert problem(schema, '{"a":[1,"y') == "a[1]: not one of the allowed values"
+    assert problem(schema, '{"a":[1,"x"]}') == '$: "b" is missing'
     assert problem(schema, '{"a":[1,"x",') == "a: more than 2 items"
 
 
@@ -173,8 +173,8 @@ def test_patterns_of_names_are_looked_at_with_the_whole_name() -> None:
     schema = {"patternProperties": {"^n_": {"type": "integer"}}, "additionalProperties": False}
 
     assert problem(schema, '{"n_a":1}') is None
-    assert problem(schema, '{"n_a":"') == "*: a string where none is allowed"
-    assert problem(schema, '{"x"') == "$: a property that the schema does not have"
+    assert problem(schema, '{"n_a":"') == "*: not of the type integer"
+    assert problem(schema, '{"x"') == "$: properties that the schema does not allow"
 
 
 def test_a_pattern_that_nothing_can_read_may_match_anything() -> None:
@@ -186,16 +186,16 @@ def test_a_pattern_that_nothing_can_read_may_match_anything() -> None:
 def test_a_pattern_matches_a_name_as_it_does_when_the_answer_is_judged() -> None:
     schema = {"patternProperties": {r"^\p{L}": {"type": "integer"}}, "additionalProperties": False}
 
-    assert problem(schema, '{"é":"x"}') == "*: a string where none is allowed"
+    assert problem(schema, '{"é":"x"}') == "*: not of the type integer"
     assert problem(schema, '{"é":1}') is None
-    assert problem(schema, '{"1":1}') == "$: a property that the schema does not have"
+    assert problem(schema, '{"1":1}') == "$: properties that the schema does not allow"
 
 
 def test_no_pattern_keeps_a_name_waiting() -> None:
     # Python's own engine takes as many steps as there are ways to part forty letters.
     schema = {"patternProperties": {"^(a+)+$": {"type": "integer"}}, "additionalProperties": False}
 
-    assert problem(schema, f'{{"{"a" * 40}!"') == "$: a property that the schema does not have"
+    assert problem(schema, f'{{"{"a" * 40}!"') == "$: properties that the schema does not allow"
 
 
 def test_what_answers_choose_is_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_what_answers_choose_is_not_kept_without_end(monkeypatch: pytest.MonkeyP
 
     for one in range(3):
         assert problem(schema, f'{{"kind": "{one}", "m{one}": 1}}') is None
-        assert problem(schema, f'{{"kind": "{one}", "m8": 1}}') == f"$: m{one} is missing"
+        assert problem(schema, f'{{"kind": "{one}", "m8": 1}}') == f'$: "m{one}" is missing'
     assert problem(schema, '{"kind": "8", "m8": 1}') is None
     assert problem(schema, '{"kind": "8", "m1": 1}') is None
 
@@ -216,7 +216,7 @@ def test_what_is_spelt_out_may_be_of_any_depth() -> None:
         value = [value]
 
     assert problem({"const": value}, json.dumps(value)) is None
-    assert problem({"const": [[["a"]]]}, '[[["b') == "[0][0][0]: none of the allowed values"
+    assert problem({"const": [[["a"]]]}, '[[["b') == "[0][0][0]: not one of the allowed values"
 
 
 def test_too_many_alternatives_are_taken_for_any() -> None:

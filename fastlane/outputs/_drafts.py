@@ -41,6 +41,9 @@ _OF_TYPE: dict[JsonType, tuple[str, ...]] = {
 }  # fmt: skip
 
 
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+
+
 class Dialect:
     """One draft of JSON schema."""
 
@@ -121,7 +124,8 @@ def has_identifiers(document: Any, dialect: Dialect) -> bool:
     waiting = list(document.values()) if isinstance(document, Mapping) else []
     while waiting:
         one = waiting.pop()
-        if not isinstance(one, Mapping | list | tuple) or id(one) in seen:
+        # Most of what stands in a schema is text and numbers, of which one look at the type tells.
+        if type(one) in _PLAIN or not isinstance(one, Mapping | list | tuple) or id(one) in seen:
             continue
         seen.add(id(one))
         if isinstance(one, Mapping):

@@ -36,7 +36,7 @@ from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._schema_suite import Case, suite
 from fastlane._clock import cpu_ns
 from fastlane._tokens import counter
-from fastlane.outputs._bound import Bound, bound
+from fastlane.schemas._bound import Bound, bound
 
 try:
     from benchmarks._schema_values import made

@@ -35,10 +35,10 @@ from benchmarks._report import Figure, Reach, Report, main
 from fastlane._clock import cpu_ns
 from fastlane._output_records import BoundedOutputRecord
 from fastlane.outputs._guard import Guard
-from fastlane.outputs._json_progress import JsonProgress
-from fastlane.outputs._nodes import Node, compile_schema
 from fastlane.outputs._plan import OutputPlan
 from fastlane.outputs._stream_watch import StreamWatch
+from fastlane.progress._json_progress import JsonProgress
+from fastlane.progress._nodes import Node, compile_schema
 
 _ANSWERS = 40
 _ROUNDS = 40

@@ -52,8 +52,6 @@ from .plays import (
 
 if TYPE_CHECKING:
     from .curation import Curated as Curated, curate as curate
-    from .outputs._asked_bound import bound as bound
-    from .outputs._bound import Bound as Bound, Gap as Gap
     from .prefixes._keep_alive import (
         KeepAlivePlan as KeepAlivePlan,
         Prices as Prices,
@@ -66,6 +64,8 @@ if TYPE_CHECKING:
         stable as stable,
         volatile as volatile,
     )
+    from .schemas._asked_bound import bound as bound
+    from .schemas._bound import Bound as Bound, Gap as Gap
 
 __version__ = "0.1.0"
 
@@ -75,9 +75,9 @@ AsyncClient = AsyncOpenAI
 
 # What most applications do not use is loaded when it is first asked for.
 _LATER = {
-    "Bound": "outputs._bound",
-    "Gap": "outputs._bound",
-    "bound": "outputs._asked_bound",
+    "Bound": "schemas._bound",
+    "Gap": "schemas._bound",
+    "bound": "schemas._asked_bound",
     "Curated": "curation",
     "curate": "curation",
     "KeepAlivePlan": "prefixes._keep_alive",

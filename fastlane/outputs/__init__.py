@@ -1,1 +1,1 @@
-"""Bounded outputs: how long an answer can be, when it is complete, whether it is valid, and what to do if it is not."""
+"""One call's output: planned, watched while it arrives, judged, and asked for again."""

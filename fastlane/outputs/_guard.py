@@ -12,15 +12,15 @@ import orjson
 from .._exceptions import InvalidOutputError, OutputAttempt
 from .._output_records import BoundedOutputRecord, RejectedAnswer
 from .._tokens import Counter, counter
+from ..assembly._assembly import Assembly, Cut, assembly_of
+from ..progress._json_progress import JsonProgress
+from ..validation._validation import Problem
 from ._answer_texts import estimated_usage, verdict_of
-from ._assembly import Assembly, Cut, assembly_of
-from ._json_progress import JsonProgress
 from ._judgement import Judgement
 from ._plan import OutputPlan
 from ._reader import BY_SCHEMA, Reader
 from ._repair import repaired_body
 from ._request import CHAT, RESPONSES, wanted_of
-from ._validation import Problem
 from ._watch import Watch
 
 WentWrong = Callable[[str, str, Exception], None]

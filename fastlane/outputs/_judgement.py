@@ -8,15 +8,15 @@ from typing import Any
 
 from .._output_records import OutputVerdict
 from .._tokens import counter
+from ..progress._json_progress import JsonProgress
+from ..progress._nodes import compile_schema
+from ..validation._validation import Problem, problem_of, stopped, validator
 from ._answer_texts import AnswerText, answer_texts, is_cut_off, verdict_of
 from ._choices import with_choice
-from ._json_progress import JsonProgress
-from ._nodes import compile_schema
 from ._plan import OutputPlan
 from ._reader import Reader
 from ._repair import Judged
 from ._request import ANY_OBJECT, RESPONSES
-from ._validation import Problem, problem_of, stopped, validator
 from ._watch import Watch
 
 # What a Responses answer may say of itself where there is none.

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .._output_records import BoundedOutputRecord
-from ._references import Schema
+from ..schemas._references import Schema
 
 if TYPE_CHECKING:
-    from ._compact import Compacted
+    from ..schemas._compact import Compacted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from .._call import Call
 from .._exceptions import CallRefusedError
 from .._output_records import BoundedOutputRecord
 from .._tokens import counter
-from ._bound import Bound, bound
+from ..schemas._bound import Bound, bound
+from ..schemas._dialect import Wire, closed_schema, over_limits, wire_schema
 from ._ceiling import ceiling_fields, limit_in, most_tokens
-from ._dialect import Wire, closed_schema, over_limits, wire_schema
 from ._plan import OutputPlan, Tool
 from ._play_state import Memory, Settings
 from ._reasoning import efforts_of, verbosities_of
@@ -37,7 +37,7 @@ from ._request import (
 
 if TYPE_CHECKING:
     from ..providers import ProviderFacts
-    from ._compact import Compacted
+    from ..schemas._compact import Compacted
 
 ENDPOINTS = frozenset({CHAT, RESPONSES, COMPLETIONS})
 
@@ -183,7 +183,7 @@ class _Planning:
             self._notes.append(beyond)
         if self._settings.compact:
             if is_whole:
-                from ._compact import compact
+                from ..schemas._compact import compact
 
                 self._compacted = compact(sent, counter(self._call.model, origin=self._call.origin, wait=False))
                 if self._compacted is not None:

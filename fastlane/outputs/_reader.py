@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..progress._lax import is_plain, lax_node
+from ..progress._nodes import Node, compile_schema
+from ..validation._problems import without_frames
+from ..validation._validation import Problem, problem_of
 from ._answer_texts import AnswerText
-from ._lax import is_plain, lax_node
-from ._nodes import Node, compile_schema
 from ._plan import Tool
-from ._problems import without_frames
-from ._validation import Problem, problem_of
 
 
 @dataclass(frozen=True, slots=True)

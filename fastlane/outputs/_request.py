@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ..schemas._references import Schema
 from ._plan import Tool
-from ._references import Schema
 
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
 

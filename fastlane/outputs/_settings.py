@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from .._exceptions import ConfigurationError
-from ._given_schema import check_schema, given_schema
+from ..schemas._given_schema import check_schema, given_schema
+from ..schemas._references import resolve
 from ._play_state import Settings
-from ._references import resolve
 
 if TYPE_CHECKING:
     from ..plays.bounded_output import BoundedOutput

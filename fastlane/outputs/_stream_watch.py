@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ._assembly import deltas_of
-from ._closing import Closing
+from ..assembly._assembly import deltas_of
+from ..assembly._closing import Closing
+from ..progress._json_progress import JsonProgress
 from ._guard import Guard
-from ._json_progress import JsonProgress
 from ._request import CHAT, RESPONSES
 from ._watch import Progress, Watch
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .._output_records import StopReason
-from ._deltas import Channel, Delta
-from ._json_progress import JsonProgress
+from ..assembly._deltas import Channel, Delta
+from ..progress._json_progress import JsonProgress
+from ..progress._text_progress import TextProgress
 from ._plan import OutputPlan
 from ._reader import BY_SCHEMA, Reader
-from ._text_progress import TextProgress
 
 # After these, nothing that a channel can still bring is wanted.
 _ENDED: frozenset[StopReason | None] = frozenset({

@@ -12,7 +12,7 @@ from openai.types.responses import ResponseInputParam
 
 from fastlane.outputs._answer_texts import AnswerText, answer_texts
 from fastlane.outputs._repair import repaired_body
-from fastlane.outputs._validation import Problem, validator
+from fastlane.validation._validation import Problem, validator
 
 CHAT, COMPLETIONS, RESPONSES = "/chat/completions", "/completions", "/responses"
 PROBLEM = Problem("category", "not one of the allowed values", '- category: got "x"')

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from fastlane._tokens import counter
 from fastlane.emulator._schema import value_for
-from fastlane.outputs._compact import Compacted, compact
+from fastlane.schemas._compact import Compacted, compact
 
 COUNTER = counter("some-model", wait=False)
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings, strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from fastlane._output_records import StopReason
-from fastlane.outputs._json_progress import JsonProgress
-from fastlane.outputs._nodes import Node, compile_schema
-from tests.outputs.small_schemas import document, value, written
+from fastlane.progress._json_progress import JsonProgress
+from fastlane.progress._nodes import Node, compile_schema
+from tests.progress.small_schemas import document, value, written
 
 SEEDS = st.integers(0, 2**32)
 TREE: dict[str, Any] = {

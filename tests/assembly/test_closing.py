@@ -18,11 +18,11 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
 import fastlane
+from fastlane.assembly._assembly import Cut
+from fastlane.assembly._closing import Closing
 from fastlane.emulator import Emulator
-from fastlane.outputs._assembly import Cut
-from fastlane.outputs._closing import Closing
-from tests.outputs.drawn import Drawn, chat_answers, responses
-from tests.outputs.streams import (
+from tests.assembly.drawn import Drawn, chat_answers, responses
+from tests.assembly.streams import (
     CHAT,
     COMPLETIONS,
     RESPONSES,

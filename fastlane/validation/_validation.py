@@ -9,7 +9,8 @@ from itertools import islice
 from typing import Any
 
 from .._exceptions import ConfigurationError
-from . import _by_content as content
+from ..schemas import _by_content as content
+from ..schemas._references import Schema
 from ._json_text import problem_of_syntax, read_json
 from ._problems import (
     EMPTY as EMPTY,
@@ -21,7 +22,6 @@ from ._problems import (
     whole,
     written,
 )
-from ._references import Schema
 from ._schema_keywords import TURNED_ROUND, judging
 from ._schema_rules import expected, rule_of
 

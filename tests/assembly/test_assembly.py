@@ -11,10 +11,10 @@ from openai._models import construct_type
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 import fastlane
+from fastlane.assembly._assembly import Cut, assembly_of, deltas_of
+from fastlane.assembly._deltas import Delta
 from fastlane.emulator import Dialect, Emulator, preset
-from fastlane.outputs._assembly import Cut, assembly_of, deltas_of
-from fastlane.outputs._deltas import Delta
-from tests.outputs.streams import (
+from tests.assembly.streams import (
     CHAT,
     COMPLETIONS,
     RESPONSES,

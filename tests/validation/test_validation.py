@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane._exceptions import ConfigurationError
-from fastlane.outputs._validation import Problem, problem_of, stopped, validator
+from fastlane.validation._validation import Problem, problem_of, stopped, validator
 
 TICKET: dict[str, Any] = {
     "type": "object",

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from ..validation._reading_rules import number_rule_broken
 from ._json_numbers import LONGEST, allowed, is_number, may_become_number, shortened
 from ._json_reading import Container, Reading, Stop, spaces
 from ._json_strings import is_unfinished, plain, read_escape
 from ._leaves import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE
-from ._reading_rules import number_rule_broken
 
 # White space behind a value that says nothing yet: models end with a line feed or two.
 _WHITESPACE_BEHIND: Final = 8

@@ -17,11 +17,11 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
-from fastlane.outputs._assembly import Cut, deltas_of
-from fastlane.outputs._closing import Closing
-from fastlane.outputs._deltas import Channel, Delta
-from tests.outputs.drawn import Drawn, chat_answers, completions, responses
-from tests.outputs.streams import CHAT, COMPLETIONS, RESPONSES, assembled, body
+from fastlane.assembly._assembly import Cut, deltas_of
+from fastlane.assembly._closing import Closing
+from fastlane.assembly._deltas import Channel, Delta
+from tests.assembly.drawn import Drawn, chat_answers, completions, responses
+from tests.assembly.streams import CHAT, COMPLETIONS, RESPONSES, assembled, body
 
 
 def typed(model: Any, value: Any) -> Any:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from .._output_records import StopReason
+from ..validation._reading_rules import NOT_LISTED, UNKNOWN_PROPERTY
+from ..validation._schema_rules import missing_rule
 from ._json_strings import some_begins_with
 from ._nodes import Node
-from ._reading_rules import NOT_LISTED, UNKNOWN_PROPERTY
-from ._schema_rules import missing_rule
 
 # An indented text has white space for every level: so much of it is no run.
 _INDENT: Final = 8

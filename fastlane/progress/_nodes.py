@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from itertools import count
 
+from ..schemas._by_content import written
+from ..schemas._references import Schema
+from ..validation._reading_rules import kind_rule
 from ._alternatives import Alternatives, Together, TooManyError
-from ._by_content import written
 from ._json_numbers import NumberRule
 from ._leaves import (
     ANY,
@@ -31,8 +33,6 @@ from ._leaves import (
     tuple_length,
     values_of,
 )
-from ._reading_rules import kind_rule
-from ._references import Schema
 
 # A schema with more places than this is watched by its syntax alone from there on.
 _MOST_NODES = 10_000

@@ -16,12 +16,12 @@ from pydantic import BaseModel, Field, RootModel
 
 from fastlane._tokens import counter
 from fastlane.emulator._schema import value_for
-from fastlane.outputs._compact import compact
-from fastlane.outputs._dialect import Wire, over_limits, wire_schema
-from fastlane.outputs._joining import joined
-from fastlane.outputs._positions import uses
 from fastlane.providers import Fact, facts_named
 from fastlane.providers._schema import Structured
+from fastlane.schemas._compact import compact
+from fastlane.schemas._dialect import Wire, over_limits, wire_schema
+from fastlane.schemas._joining import joined
+from fastlane.schemas._positions import uses
 
 EVERYTHING_REFUSED = (
     "allOf", "const", "contains", "default", "else", "format", "if", "maxItems", "maxLength", "minimum", "minLength",

@@ -5,9 +5,9 @@ from typing import Literal
 import pydantic
 import pytest
 
-from fastlane.outputs._json_progress import JsonProgress
-from fastlane.outputs._nodes import compile_schema
-from fastlane.outputs._validation import problem_of, validator
+from fastlane.progress._json_progress import JsonProgress
+from fastlane.progress._nodes import compile_schema
+from fastlane.validation._validation import problem_of, validator
 
 
 class Step(pydantic.BaseModel, extra="forbid"):

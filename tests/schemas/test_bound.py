@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fastlane._exceptions import ConfigurationError
-from fastlane.outputs._bound import Bound, Gap, bound
+from fastlane.schemas._bound import Bound, Gap, bound
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_6 = "http://json-schema.org/draft-06/schema#"

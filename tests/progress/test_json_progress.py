@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fastlane._output_records import StopReason
-from fastlane.outputs._json_progress import JsonProgress
-from fastlane.outputs._nodes import compile_schema
+from fastlane.progress._json_progress import JsonProgress
+from fastlane.progress._nodes import compile_schema
 
 TICKET: dict[str, Any] = {
     "type": "object",

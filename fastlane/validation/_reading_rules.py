@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ._json_numbers import NumberRule, value_of
-from ._leaves import ARRAY, FALSE, FRACTION, INTEGER, NULL, OBJECT, STRING, TRUE
+from ..progress._json_numbers import NumberRule, value_of
+from ..progress._leaves import ARRAY, FALSE, FRACTION, INTEGER, NULL, OBJECT, STRING, TRUE
 from ._schema_rules import rule_of, type_rule
 
 NOT_LISTED: Final = rule_of("enum", None, None)

@@ -47,7 +47,7 @@ def given_schema(given: Any, where: str) -> Given:
 
 def check_schema(schema: Schema, where: str) -> None:
     """Raise ConfigurationError for what is no JSON schema, or has a reference that leads nowhere in it."""
-    from ._validation import validator
+    from ..validation._validation import validator
 
     try:
         validator(schema)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from ..validation._linear_patterns import search
 from ._json_numbers import NumberRule
-from ._linear_patterns import search
 
 Leaf = Mapping[str, Any]
 """A schema whose `$ref`, `allOf`, `anyOf`, `oneOf` somebody else follows."""

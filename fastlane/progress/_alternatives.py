@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
-from ._drafts import NEWEST, Dialect, dialect_of, has_identifiers
+from ..schemas._drafts import NEWEST, Dialect, dialect_of, has_identifiers
+from ..schemas._references import Schema, resolve
 from ._leaves import Leaf, values_of
-from ._references import Schema, resolve
 
 Together = frozenset[int]
 """Schemas that hold together, by number; none: anything is allowed."""

@@ -1,0 +1,1 @@
+"""Whether a whole answer is valid, and what is wrong with it."""

@@ -105,11 +105,13 @@ class Watch:
     def _content(self) -> Progress:
         plan = self._plan
         if plan.is_json:
-            return JsonProgress(self._reader.content_node(plan.watched_schema))
+            # Where an answer may be anything, what it may not be must not hide that it runs on.
+            return JsonProgress(self._reader.content_node(plan.watched_schema if plan.validates else None))
         return TextProgress(plan.stop, plan.stop_when)
 
     def _tool_call(self, name: str | None) -> Progress:
-        return JsonProgress(self._reader.tool_node(name, self._plan.tools.get(name or "")))
+        tool = self._plan.tools.get(name or "") if self._plan.validates else None
+        return JsonProgress(self._reader.tool_node(name, tool))
 
     def _replace(self, failed: Progress) -> None:
         """Go on without what the application has given, as it raised."""

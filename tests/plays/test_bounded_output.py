@@ -407,6 +407,21 @@ def test_repairs_come_to_an_end_and_the_error_carries_every_answer(arguments: di
     assert len(caught.value.attempts) == 3
 
 
+def test_an_answer_that_need_not_be_valid_is_stopped_where_it_runs_on(
+    arguments: dict[str, Any], provider: Emulator
+) -> None:
+    play = BoundedOutput(validate=False, reasoning_tokens=4_000)
+    with client(arguments, play, manner="wrong_enum,whitespace") as bounded:
+        bounded.chat.completions.create(
+            model=MODEL, messages=MESSAGES, response_format=FORMAT, extra_headers={"x-emulator-token-ms": "1"}
+        )
+        output = output_of(bounded.last_call)
+
+    assert output.stop_reason == "whitespace"
+    assert output.verdict is None
+    assert reset(provider).output_tokens < 400
+
+
 def test_a_truncated_answer_is_no_wrong_one(arguments: dict[str, Any]) -> None:
     with (
         client(arguments, BoundedOutput(repairs=2)) as bounded,

@@ -204,7 +204,7 @@ def test_an_answer_that_runs_on_is_stopped(
 ) -> None:
     bounding = BoundedOutput(early_stop=early_stop, reasoning_tokens=4_000)
     with client(arguments, bounding, manner=manner) as bounded:
-        headers = {"x-emulator-token-ms": "1"}
+        headers = {"x-emulator-token-ms": "5"}
         answer = bounded.chat.completions.parse(
             model=MODEL, messages=MESSAGES, response_format=Ticket, extra_headers=headers
         )
@@ -249,7 +249,7 @@ def test_a_stream_of_the_applications_is_ended_in_good_order(arguments: dict[str
             model=MODEL,
             messages=MESSAGES,
             response_format=Ticket,
-            extra_headers={"x-emulator-token-ms": "1"},
+            extra_headers={"x-emulator-token-ms": "5"},
         ) as stream,
     ):
         texts = [event.delta for event in stream if event.type == "content.delta"]
@@ -413,7 +413,7 @@ def test_an_answer_that_need_not_be_valid_is_stopped_where_it_runs_on(
     play = BoundedOutput(validate=False, reasoning_tokens=4_000)
     with client(arguments, play, manner="wrong_enum,whitespace") as bounded:
         bounded.chat.completions.create(
-            model=MODEL, messages=MESSAGES, response_format=FORMAT, extra_headers={"x-emulator-token-ms": "1"}
+            model=MODEL, messages=MESSAGES, response_format=FORMAT, extra_headers={"x-emulator-token-ms": "5"}
         )
         output = output_of(bounded.last_call)
 
@@ -443,7 +443,7 @@ def test_free_text_ends_where_the_application_says(arguments: dict[str, Any], pr
         answer = bounded.chat.completions.create(
             model=MODEL,
             messages=MESSAGES,
-            extra_headers={"x-emulator-output-tokens": "500", "x-emulator-token-ms": "1"},
+            extra_headers={"x-emulator-output-tokens": "500", "x-emulator-token-ms": "5"},
         )
 
     assert (answer.choices[0].message.content or "").count(".") == 1

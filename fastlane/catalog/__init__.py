@@ -1,0 +1,1 @@
+"""The models that a call may be routed to, as data: where they are, what they can do, how good and how fast they are."""

@@ -1,0 +1,1 @@
+"""What to expect of an upstream's next answer, from what its answers have shown so far."""

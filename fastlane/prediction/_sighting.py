@@ -1,0 +1,64 @@
+"""What one attempt has shown of an upstream: the only thing that predictions learn from, here and in other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, Self
+
+Failure = Literal["connection", "rate_limit", "server", "timeout", "empty"]
+"""Why an attempt brought no answer.
+
+- connection: none could be opened, or it broke
+- rate_limit: the provider takes no more for now (429), or has no room in the tier (498, 503 with a time to wait)
+- server: the provider failed (other 5xx)
+- timeout: the first token did not come in time
+- empty: an answer without any content
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One attempt at one upstream, in numbers: no text, no key."""
+
+    model: str
+    """As the upstream knows it."""
+    origin: str
+    """scheme://host:port."""
+    task: str | None = None
+    uncached_tokens: float | None = None
+    """Tokens of the prompt that were not read from the provider's cache."""
+    expected_cached_tokens: float | None = None
+    """Tokens of the prompt that should have been."""
+    cached_tokens: int | None = None
+    """Tokens that were, by the provider's own word; None where it does not say."""
+    body_bytes: int | None = None
+    """Of the request as JSON."""
+    input_tokens: int | None = None
+    """All tokens of the prompt, by the provider's own word."""
+    first_token_s: float | None = None
+    """Seconds from the request's being there, as predicted, to its first token; None where that was not seen."""
+    late_s: float | None = None
+    """Seconds after which it was given up without a first token: it would have taken longer."""
+    output_tokens: int | None = None
+    """Tokens that came in the stream."""
+    decode_s: float | None = None
+    """Seconds from the first of them to the last."""
+    whole_s: float | None = None
+    """Seconds from the request's being there to the whole answer, where no first token was seen."""
+    failure: Failure | None = None
+    """Why it brought no answer; None where it did, or was given up for another that was faster."""
+    rest_s: float | None = None
+    """Seconds for which the provider asked to be left alone."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON, without what is None."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Rebuild what `to_json` gave; fields that a newer version has added are left out. Raises TypeError."""
+        return cls(**{name: data[name] for name in _NAMES if name in data})
+
+
+_NAMES = tuple(field.name for field in fields(Sighting))

@@ -1,0 +1,1 @@
+"""Where several processes share what they have learned."""

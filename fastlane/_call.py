@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ._output_records import BoundedOutputRecord
 from ._prompt_records import CurationRecord, PromptCacheRecord
+from ._route_records import HedgingRecord, RoutingRecord
 from ._timeline import Timeline, WireStamps
 from .transport._phases import Loser
 
 if TYPE_CHECKING:
+    from .hedging._plan import HedgePlan
     from .outputs._plan import OutputPlan
     from .prefixes._account import PromptAccount
     from .providers import ProviderFacts
+    from .routing._plan import RoutePlan
 
 Form = Literal["json", "json+gzip", "msgpack", "msgpack+gzip"]
 """How a request's body is written: JSON or MessagePack, as it is or gzipped."""
@@ -93,6 +96,16 @@ class Call:
     """The application reads the bytes of the answer itself (`with_streaming_response`): nobody else may."""
     output: OutputPlan | None = None
     """How the answer is to be watched, checked and repaired."""
+    outlook: Callable[[Any], Any] | None = None
+    """What is known of the connection to a model of the catalog, without opening one."""
+    extra: frozenset[str] = frozenset()
+    """Names of the body's fields that the caller gave by `extra_body`."""
+    written: bytes | None = None
+    """The body as it would be sent if nothing changed it, where that has been written already."""
+    route: RoutePlan | None = None
+    """Which upstreams are to be tried, in which order; None for a call that names its model itself."""
+    hedge: HedgePlan | None = None
+    """When a second attempt is to be made, if the first is late."""
 
     @property
     def model(self) -> str | None:
@@ -168,21 +181,38 @@ class EncodingRecord:
     what the provider took."""
 
 
+AttemptKind = Literal["first", "plain", "retry", "repair", "fallback", "hedge"]
+"""Why an attempt was made.
+
+- first: the call's first one
+- plain: once more at once, because the provider had refused what a play made of it: as JSON where it was encoded,
+  without a field that was added
+- retry: the one before had failed
+- repair: the answer before was not valid
+- fallback: another upstream, because the one before had failed
+- hedge: the one before was late, and may still have won
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One try of a call on the wire."""
 
     number: int
     """1 for the first."""
-    kind: Literal["first", "plain", "retry", "repair"]
-    """"plain": once more at once, because the provider had refused what a play made of it: as JSON where it was
-    encoded, without a field that was added. "repair": asked again, because the answer before was not valid."""
+    kind: AttemptKind
     wire: WireStamps
     form: Form = "json"
     """In which form the body was sent."""
     status_code: int | None = None
     error: str | None = None
     """Class name of the error that ended the attempt. Never its message, which may quote the prompt."""
+    origin: str | None = None
+    """Where it went: scheme://host:port."""
+    model: str | None = None
+    """The model that it asked for."""
+    given_up: Literal["late", "lost"] | None = None
+    """"late": its first token had not come in time; "lost": another attempt's first content came before."""
     http_version: str | None = None
     """"HTTP/2" or "HTTP/1.1"."""
     connection_id: str | None = None
@@ -255,6 +285,10 @@ class CallRecord:
     output: BoundedOutputRecord | None = None
     """How the answer was bounded, stopped and checked; None without the `BoundedOutput` play, or where it had nothing
     to do."""
+    routing: RoutingRecord | None = None
+    """Which model was chosen and why; None for a call that named its model itself."""
+    hedging: HedgingRecord | None = None
+    """Whether a second attempt was made; None without the `Hedging` play."""
     user_actions: tuple[str, ...] = ()
     """Names of the user actions around the call, the outermost first."""
     transport: str | None = None

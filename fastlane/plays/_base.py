@@ -19,6 +19,8 @@ class Stage(IntEnum):
     """What of the finished prompt the provider has read before, and how it is found again."""
     ENCODE = 4
     """How its bytes travel."""
+    SEND = 5
+    """When, and how often, it is sent."""
 
 
 class Watcher(Protocol):

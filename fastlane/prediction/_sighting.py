@@ -1,4 +1,4 @@
-"""What one attempt has shown of an upstream: the only thing that predictions learn from, here and in other processes."""
+"""What one attempt has shown of an upstream: all that predictions learn from, here and in other processes."""
 
 from __future__ import annotations
 

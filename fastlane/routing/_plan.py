@@ -1,0 +1,32 @@
+"""What the driver is told of one routed call: which upstreams to try, in which order, and until when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..catalog._route import Route
+from ..catalog._models import Catalog, CatalogModel
+from ._decision import Decision
+from ._memory import Memory
+from ._question import Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutePlan:
+    """The plan of one call's way."""
+
+    route: Route
+    question: Question
+    decision: Decision
+    steps: tuple[CatalogModel, ...]
+    """What is tried, in order: the choice first."""
+    catalog: Catalog
+    memory: Memory
+    first_token_timeout_s: float | None
+    """Seconds without a first token after which the next one is tried; None: as learned of each model."""
+    deadline_s: float | None
+    """Seconds for all attempts together; None: the call's own time-out."""
+    forward_headers: tuple[str, ...]
+    """Names of the caller's headers of a call that may go to other providers."""
+    streams: bool
+    """Whether an answer that the application does not stream is streamed underneath."""

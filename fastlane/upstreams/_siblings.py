@@ -1,0 +1,171 @@
+"""Clients for other upstreams than the application's own: fresh ones, which know nothing of its keys and headers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
+
+from .._configuration import make_pipeline, pooled_http_client, settings_of, wanted_settings
+from .._request import Requests
+from .._shell import Shell
+from ..plays import Connection
+from ..transport._outlook import UNKNOWN, Outlook
+from ._keys import key_of, missing_key
+
+if TYPE_CHECKING:
+    from ..catalog._models import CatalogModel
+
+# Whose locks a child process has to make anew.
+_all: WeakSet[Siblings] = WeakSet()
+
+_Key = tuple[str, str | None, bool, bool]
+"""A base URL, the variable of its key, whether the client is asynchronous, and whether it validates strictly."""
+
+
+class _Sibling(NamedTuple):
+    client: Any
+    transport: Any
+    """What can say what is known of its connection; None where that is not ours."""
+    request: Any
+    """What leads to its upstream, and is never sent."""
+
+
+class Siblings:
+    """The clients of one pipeline for other upstreams; made when they are first needed, and used by any thread.
+
+    Each has the application's pipeline, plays and log of calls, and the shared connections. It has none of the
+    application's credentials, organisation, project, headers, query and HTTP client, and nothing that openai's client
+    takes from its environment. It is of fastlane's own class whatever the application's is: what a subclass overrides
+    is about the application's own provider.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._made: dict[_Key, _Sibling] = {}
+        _all.add(self)
+
+    def __repr__(self) -> str:
+        return f"Siblings({len(self._made)})"
+
+    def of(self, client: Any, model: CatalogModel) -> Any | None:
+        """Return the client that a model is called with: the application's own where the catalog names no base URL.
+
+        None where the key that it needs cannot be had; `missing_key` says why. The key is that of the environment at
+        this moment.
+        """
+        if model.base_url is None:
+            return client
+        key = key_of(model)
+        if key is None:
+            return None
+        which = (model.base_url, model.api_key_env, client._asynchronous, client._strict_response_validation)
+        sibling = self._made.get(which)
+        if sibling is None or sibling.client._client.is_closed:
+            with self._lock:
+                sibling = self._made.get(which)
+                if sibling is None or sibling.client._client.is_closed:
+                    sibling = self._made[which] = _sibling(client, model.base_url, key)
+        if sibling.client.api_key != key:
+            sibling.client.api_key = key
+        return sibling.client
+
+    def missing_key(self, model: CatalogModel) -> str | None:
+        """Return why a model cannot be called now, such as "MY_KEY is not set"; None where it can."""
+        return missing_key(model)
+
+    def outlook(self, model: CatalogModel, *, asynchronous: bool, client: Any = None) -> Outlook:
+        """Return what is known of the connection to a model's upstream, without opening one.
+
+        `client` is the application's own, for the models that are called with it.
+        """
+        if model.base_url is None:
+            return UNKNOWN if client is None else _outlook_of(_watched(client))
+        for strict in (False, True):
+            sibling = self._made.get((model.base_url, model.api_key_env, asynchronous, strict))
+            if sibling is not None:
+                return _outlook_of(sibling)
+        return UNKNOWN
+
+    def close(self) -> None:
+        """Close the synchronous ones; a later call makes new ones."""
+        for sibling in self._taken(asynchronous=False):
+            sibling.client.close()
+
+    async def aclose(self) -> None:
+        """Close the asynchronous ones, as far as they are of this event loop; a later call makes new ones."""
+        for sibling in self._taken(asynchronous=True):
+            await sibling.client.close()
+
+    def _taken(self, *, asynchronous: bool) -> list[_Sibling]:
+        with self._lock:
+            return [self._made.pop(which) for which in list(self._made) if which[2] is asynchronous]
+
+
+def _sibling(client: Any, base_url: str, key: str) -> _Sibling:
+    from .._client import AsyncOpenAI, OpenAI
+
+    asynchronous = client._asynchronous
+    pipeline = client._fastlane.pipeline
+    http_client = _http_client(client, asynchronous=asynchronous)
+    kind: Any = AsyncOpenAI if asynchronous else OpenAI
+    sibling = kind(
+        plays=(),
+        api_key=key,
+        base_url=base_url,
+        timeout=client.timeout,
+        max_retries=client.max_retries,
+        http_client=http_client,
+        _strict_response_validation=client._strict_response_validation,
+        # Where one of these is not given, openai takes it from its environment.
+        admin_api_key="",
+        organization="",
+        project="",
+        webhook_secret="",
+    )
+    sibling.admin_api_key = sibling.organization = sibling.project = sibling.webhook_secret = None
+    # OPENAI_CUSTOM_HEADERS is read in any case.
+    sibling._custom_headers = {}
+    sibling._custom_query = {}
+    if hasattr(sibling, "_ambient_authorizations"):
+        sibling._ambient_authorizations = frozenset()
+    sibling._fastlane = Shell(pipeline, "stock" if http_client is None else "fastlane", Requests(kind))
+    return _watched(sibling)
+
+
+def _http_client(client: Any, *, asynchronous: bool) -> Any:
+    """A client on the shared connections; None where openai's own HTTP client is to be made."""
+    shell = client._fastlane
+    settings = settings_of(client._client) if shell.transport == "fastlane" else None
+    if settings is None:
+        pipeline = shell.pipeline
+        if shell.transport == "caller" and not any(isinstance(play, Connection) for play in pipeline.plays):
+            # Whoever brings a client of their own does not say by that how others are to be connected.
+            pipeline = make_pipeline([Connection()], None, False)
+        settings = wanted_settings(pipeline, workload_identity=None, provider=None, asynchronous=asynchronous)
+    return None if settings is None else pooled_http_client(settings, client.timeout, asynchronous=asynchronous)
+
+
+def _watched(client: Any) -> _Sibling:
+    http_client = client._client
+    transport = getattr(http_client, "_transport", None) if settings_of(http_client) is not None else None
+    request = None if transport is None else http_client.build_request("GET", client._base_url)
+    return _Sibling(client, transport, request)
+
+
+def _outlook_of(sibling: _Sibling) -> Outlook:
+    if sibling.transport is None:
+        return UNKNOWN
+    outlook: Outlook = sibling.transport.outlook(sibling.request)
+    return outlook
+
+
+def _new_locks_after_fork() -> None:
+    """Another thread of the parent may have held one, and does not live on in the child."""
+    for siblings in list(_all):
+        siblings._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_locks_after_fork)

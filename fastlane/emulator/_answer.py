@@ -91,6 +91,7 @@ class Answer:
         tier = provider.model.tier(None if prompt.service_tier == "auto" else prompt.service_tier)
         record.service_tier = tier.name
         luck = provider.luck(record.sequence_number, prompt, self._overrides)
+        record.late = luck.late
         choices = generate(prompt, self._overrides, provider.model, seed=provider.seed)
         record.manner = ",".join(dict.fromkeys(kind for choice in choices for kind in choice.manner)) or None
         with contextlib.suppress(AnswerEnded):

@@ -74,6 +74,8 @@ def emulator(
     manner: Annotated[
         str, typer.Option(help="How structured answers are written, e.g. 'whitespace;share=0.2'.")
     ] = "exact",
+    late_share: Annotated[float, typer.Option(help="The share of requests whose first token is late.")] = 0.0,
+    late_factor: Annotated[float, typer.Option(help="How many times as long their first token takes.")] = 20.0,
     log: Annotated[Path | None, typer.Option(help="At the end write one JSON line per request here.")] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the presets and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
@@ -86,6 +88,8 @@ def emulator(
         model = preset(preset_name)
     with _naming("--manner"):
         model = dataclasses.replace(model, models=_listed(models), prompt_cache=not no_prompt_cache, manner=manner)
+    with _naming("--late-share or --late-factor"):
+        model = dataclasses.replace(model, late_share=late_share, late_factor=late_factor)
     with _naming("--header, --timing or --cached-tokens"):
         dialect = Dialect(
             headers=[_header(line) for line in header or ()],
@@ -150,6 +154,8 @@ def emulator(
             "max_concurrent_streams": max_streams,
             "prompt_cache": model.prompt_cache,
             "manner": model.manner,
+            "late_share": model.late_share,
+            "late_factor": model.late_factor,
             "dialect": dialect.to_json(),
         }
         _print_running(running, preset_name, differs, as_json=as_json)

@@ -51,6 +51,8 @@ class RequestLog:
     reasoning_tokens: int
     manner: str | None = None
     """How the answer misbehaved, e.g. `whitespace`; None where it was exact."""
+    late: bool = False
+    """Whether its prefill took `ProviderModel.late_factor` times as long."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> RequestLog:
@@ -100,6 +102,7 @@ class OpenRecord:
     output_tokens: int = 0
     reasoning_tokens: int = 0
     manner: str | None = None
+    late: bool = False
 
     def stamp_headers(self, now: int) -> None:
         """Note that the answer's headers were handed to the socket."""

@@ -43,7 +43,8 @@ class ProviderModel:
 
     A request waits for one of `concurrency` places, then prefills for `prefill_base_s` (drawn per request) plus
     `prefill_s_per_token` for every token that the prefix cache does not hold, then sends a token every
-    `inter_token_s` (drawn once per request), each gap varied by up to ±`inter_token_jitter` of itself.
+    `inter_token_s` (drawn once per request), each gap varied by up to ±`inter_token_jitter` of itself. With the chance
+    `late_share` a request is late: its prefill takes `late_factor` times as long.
     """
 
     name: str = "custom"
@@ -51,6 +52,8 @@ class ProviderModel:
     prefill_s_per_token: float = 0.0
     inter_token_s: Quantiles | float = 0.0
     inter_token_jitter: float = 0.0
+    late_share: float = 0.0
+    late_factor: float = 20.0
     concurrency: int = 1_024
     prompt_cache: bool = True
     # OpenAI documents prefixes from 1,024 tokens in steps of 128, kept for 5 to 10 minutes of inactivity.
@@ -87,6 +90,10 @@ class ProviderModel:
             raise ConfigurationError(
                 f"inter_token_jitter must be a share from 0 to 1, got {self.inter_token_jitter}: 0.3 means ±30 %"
             )
+        self._at_least("late_share", self.late_share, 0)
+        self._at_least("late_factor", self.late_factor, 1)
+        if self.late_share > 1:
+            raise ConfigurationError(f"late_share must be a share from 0 to 1, got {self.late_share}: 0.01 means 1 %")
         for name in (
             "concurrency",
             "cache_minimum_tokens",

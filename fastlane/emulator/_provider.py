@@ -30,6 +30,7 @@ class Luck:
 
     prefill: float
     pace: float
+    late: bool
     jitter: Random
     random: Random
 
@@ -77,11 +78,15 @@ class Provider:
     def luck(self, number: int, prompt: Prompt, overrides: Overrides) -> Luck:
         """Draw for one request. Requests with equal `x-emulator-draw` draw alike, whatever they ask."""
         if overrides.draw is None:
-            random = Random(f"{self.seed}:time:{number}:{_tokens.fingerprint(prompt.text)}")
+            drawn_by = f"time:{number}:{_tokens.fingerprint(prompt.text)}"
         else:
-            random = Random(f"{self.seed}:draw:{overrides.draw}")
+            drawn_by = f"draw:{overrides.draw}"
+        random = Random(f"{self.seed}:{drawn_by}")
         prefill, pace = random.random(), random.random()
-        return Luck(prefill=prefill, pace=pace, jitter=Random(random.random()), random=random)
+        # Drawn apart, so that all else is the same with and without late ones. Who asks for a time gets it.
+        share = self.model.late_share if overrides.prefill_ms is None else 0.0
+        late = share > 0 and Random(f"{self.seed}:late:{drawn_by}").random() < share
+        return Luck(prefill=prefill, pace=pace, late=late, jitter=Random(random.random()), random=random)
 
     def check(self, prompt: Prompt, prompt_tokens: int) -> None:
         """Raise ApiError for a model that is not served or a prompt that is too long."""
@@ -119,7 +124,8 @@ class Provider:
         """Return the nanoseconds from leaving the queue to the first token."""
         if overrides.prefill_ms is not None:
             return round(overrides.prefill_ms * 1e6)
-        return round(self.model.prefill_s(uncached_tokens=uncached_tokens, luck=luck.prefill, tier=tier) * _NS)
+        seconds = self.model.prefill_s(uncached_tokens=uncached_tokens, luck=luck.prefill, tier=tier)
+        return round(seconds * (self.model.late_factor if luck.late else 1) * _NS)
 
     def gaps_ns(self, *, luck: Luck, tier: ServiceTier, overrides: Overrides) -> Iterator[int]:
         """Yield the nanoseconds between a token and the next, for ever."""

@@ -224,6 +224,8 @@ def test_the_command_serves_what_its_options_say() -> None:
         "--timing": "time_info",
         "--cached-tokens": "none",
         "--manner": "whitespace;share=0.2",
+        "--late-share": "0.25",
+        "--late-factor": "3",
     }
     given = [part for pair in arguments.items() for part in pair]
     with command("--preset", "instant", "--json", "--http1", "--no-prompt-cache", *given) as process:
@@ -253,6 +255,7 @@ def test_the_command_serves_what_its_options_say() -> None:
     settings = told["settings"]
     assert settings["faults"] == ["status=422;only=encoded"]
     assert settings["manner"] == "whitespace;share=0.2"
+    assert (settings["late_share"], settings["late_factor"]) == (0.25, 3)
     assert (settings["http2"], settings["prompt_cache"]) == (False, False)
     assert settings["accepted_encodings"] == ["json", "gzip"]
 
@@ -262,6 +265,7 @@ def test_the_command_serves_what_its_options_say() -> None:
     [
         (("--fault", "meteor"), "--fault", "unknown fault 'meteor'"),
         (("--manner", "rude"), "--manner", "unknown manner 'rude'"),
+        (("--late-share", "2"), "--late-share", "a share from 0 to 1"),
         (("--header", "server"), "--header", "written 'name: value'"),
         (("--accept-encodings", "json,br"), "--accept-encodings", "got 'br'"),
         (("--initial-window", "0"), "--initial-window", "from 1 to"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -96,6 +97,9 @@ def test_points_that_are_no_distribution_are_refused(points: Any) -> None:
         {"prefill_base_s": -1},
         {"inter_token_s": float("nan")},
         {"inter_token_jitter": 2},
+        {"late_share": 1.1},
+        {"late_share": -0.1},
+        {"late_factor": 0.5},
         {"concurrency": 0},
         {"cache_expiry_s": -1},
         {"service_tiers": ()},
@@ -143,6 +147,40 @@ def test_the_same_seed_and_number_draw_alike(seed: int, number: int) -> None:
 
     assert lucks[0].prefill == lucks[1].prefill
     assert lucks[0].jitter.random() == lucks[1].jitter.random()
+
+
+def late(provider: Provider, count: int, **overrides: Any) -> list[bool]:
+    return [provider.luck(number, PROMPT, Overrides(**overrides)).late for number in range(count)]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 1.0])
+def test_the_share_that_was_asked_for_is_late_the_same_ones_every_time(share: float) -> None:
+    provider = Provider(ProviderModel(late_share=share))
+    drawn = late(provider, 4_000)
+
+    assert sum(drawn) / len(drawn) == pytest.approx(share, abs=0.025)
+    assert drawn == late(provider, 4_000)
+    assert (drawn != late(Provider(ProviderModel(late_share=share), seed=1), 4_000)) == (0 < share < 1)
+
+
+def test_late_ones_take_their_factor_and_leave_the_others_as_they_are() -> None:
+    on_time = Provider(preset("gpt-4.1-nano-chat"))
+    provider = Provider(replace(on_time.model, late_share=0.5, late_factor=7))
+    for number in range(20):
+        lucks = [each.luck(number, PROMPT, Overrides()) for each in (on_time, provider)]
+        taken = [
+            provider.prefill_ns(uncached_tokens=100, luck=luck, tier=provider.model.tier(None), overrides=Overrides())
+            for luck in lucks
+        ]
+        assert taken[1] == pytest.approx(taken[0] * (7 if lucks[1].late else 1))
+        assert lucks[0].random.random() == lucks[1].random.random()
+
+
+def test_a_request_that_asks_for_its_time_is_never_late() -> None:
+    provider = Provider(ProviderModel(late_share=1.0))
+
+    assert not any(late(provider, 10, prefill_ms=5.0))
+    assert all(late(provider, 10, draw=3))
 
 
 def test_jitter_keeps_the_mean_and_its_bounds() -> None:

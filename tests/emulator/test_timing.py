@@ -122,6 +122,17 @@ async def test_prefill_takes_its_base_and_every_uncached_token(planned: list[int
         assert record.first_token_ns >= first_token_planned_ns(record, planned)
 
 
+async def test_the_record_says_which_first_tokens_were_late_and_they_were(planned: list[int]) -> None:
+    async with serving(prefill_base_s=0.01, late_share=0.5, late_factor=3) as (server, client):
+        for number in range(12):
+            await post(client, chat(str(number), stream=number % 2 == 0))
+    for record in server.log:
+        assert planned_prefill_ms(record, planned) == pytest.approx(30 if record.late else 10)
+
+    assert {record.late for record in server.log} == {True, False}
+    assert RequestLog.from_json(server.log[0].to_json()) == server.log[0]
+
+
 async def test_tokens_come_at_their_rate_and_late_ones_do_not_make_the_next_ones_late(
     monkeypatch: pytest.MonkeyPatch, planned: list[int]
 ) -> None:

@@ -23,7 +23,7 @@ def watch_body(response: Any, observation: Observation, *, asynchronous: bool) -
     """Put a watcher between an answer's body and whoever reads it."""
     observation.streaming = True
     inner = response.stream
-    base = _family(type(inner), "AsyncByteStream" if asynchronous else "SyncByteStream")
+    base = family(type(inner), "AsyncByteStream" if asynchronous else "SyncByteStream")
     body_class = _body_class(AsyncObservedBody if asynchronous else SyncObservedBody, base)
     response.stream = body_class(inner, observation, _reader_for(response, observation), _phases_of(response))
 
@@ -34,7 +34,7 @@ def _phases_of(response: Any) -> Phases:
     return phases if isinstance(phases, Phases) else _UNSEEN
 
 
-def _family(stream_type: type, name: str) -> type:
+def family(stream_type: type, name: str) -> type:
     """The base class by which the response's own library knows its streams (httpx2, or legacy httpx)."""
     ours = (base for base in stream_type.__mro__ if base.__name__ == name and base.__module__.startswith("httpx"))
     return next(ours, object)
@@ -49,7 +49,7 @@ def _body_class(form: type[Any], base: type) -> type[Any]:
 _HANDS_ON = frozenset({"_stream", "__aiter__", "isinstance", "AsyncGenerator", "aclose"})
 
 
-def _unwrapped(inner: Any, own: str) -> Any:
+def unwrapped(inner: Any, own: str) -> Any:
     """Our own transport's body from under the wrapper in which an HTTP client keeps the time; any other as it is."""
     bodies = sys.modules.get("fastlane.transport._bodies")  # not imported where it is not used, because that takes time
     wrapped = getattr(inner, "__dict__", {}).get("_stream")
@@ -108,7 +108,7 @@ class SyncObservedBody(_Body):
 
     def bare(self) -> Iterator[bytes]:
         """The pieces as they come, for a stream that tells the observation itself what `observed` would tell it."""
-        return iter(_unwrapped(self._inner, "SyncBody"))
+        return iter(unwrapped(self._inner, "SyncBody"))
 
     def observed(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """The pieces, or those that `bare()` has not given yet, with everything told to the observation."""
@@ -143,7 +143,7 @@ class AsyncObservedBody(_Body):
 
     def bare(self) -> AsyncIterator[bytes]:
         """The pieces as they come, for a stream that tells the observation itself what `observed` would tell it."""
-        return aiter(_unwrapped(self._inner, "AsyncBody"))
+        return aiter(unwrapped(self._inner, "AsyncBody"))
 
     async def observed(self, pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """The pieces, or those that `bare()` has not given yet, with everything told to the observation."""

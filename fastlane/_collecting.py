@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import orjson
@@ -16,14 +16,15 @@ from .transport._phases import PHASES
 
 if TYPE_CHECKING:
     from ._observation import Observation
-    from .outputs._guard import Guard
+    from .assembly._assembly import Assembly
 
 _KINDS: Any = frozenset({"content", "reasoning", "tool_call", "refusal"})
 # As long as openai's own asynchronous streams wait for the end of a body whose last event has come.
 _DRAIN_S = 0.1
 # They describe the bytes that came, and not those that are handed on.
 _OF_THE_BYTES = frozenset({b"content-encoding", b"content-length", b"content-type", b"transfer-encoding"})
-_NO_JSON = object()
+NO_JSON: Any = object()
+"""What `event_of` gives for data that is no JSON."""
 # By OpenAI's types and codes of errors (https://platform.openai.com/docs/guides/error-codes).
 _STATUSES = {
     "invalid_request_error": 400, "authentication_error": 401, "permission_error": 403, "not_found_error": 404,
@@ -31,7 +32,45 @@ _STATUSES = {
 }  # fmt: skip
 
 
-def collected(guard: Guard, observation: Observation, response: Any) -> Any:
+class Collecting(Protocol):
+    """Puts one call's answer together while it is read: a `Guard`, or a `Collector` that only does that."""
+
+    @property
+    def collects(self) -> bool:
+        """Whether the answer is streamed to us, though the application does not stream."""
+
+    @property
+    def assembly(self) -> Assembly:
+        """The answer so far."""
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the stream was closed before its end; None where it was not."""
+
+    @property
+    def has_all(self) -> bool:
+        """Whether nothing is missing of the answer, though it has not ended."""
+
+    def begin(self) -> None:
+        """An answer is on its way, the first or another one in its place."""
+
+    def take(self, event: Mapping[str, Any]) -> tuple[bool, list[Any]]:
+        """Look at one event; whether the stream is to be closed, and what kinds of output it brought."""
+
+    def assembled(self) -> dict[str, Any]:
+        """The answer as the API gives it without streaming."""
+
+    def checked(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer as it is to be handed out."""
+
+
+def is_event_stream(response: Any) -> bool:
+    """Whether an answer is one that succeeds, event by event."""
+    content_type: str = response.headers.get("content-type", "")
+    return 200 <= response.status_code < 300 and content_type.lower().startswith("text/event-stream")
+
+
+def collected(guard: Collecting, observation: Observation, response: Any) -> Any:
     """The whole answer as the guard leaves it; any other answer as it came, read."""
     reading = _Reading(guard, observation, response)
     try:
@@ -59,7 +98,7 @@ def collected(guard: Guard, observation: Observation, response: Any) -> Any:
     return reading.whole()
 
 
-async def async_collected(guard: Guard, observation: Observation, response: Any) -> Any:
+async def async_collected(guard: Collecting, observation: Observation, response: Any) -> Any:
     """See `collected`."""
     reading = _Reading(guard, observation, response)
     try:
@@ -105,7 +144,7 @@ async def _async_drain(pieces: AsyncIterator[bytes]) -> None:
 class _Reading:
     """Sans-IO: one answer while it is read."""
 
-    def __init__(self, guard: Guard, observation: Observation, response: Any) -> None:
+    def __init__(self, guard: Collecting, observation: Observation, response: Any) -> None:
         self._guard = guard
         self._observation = observation
         self._response = response
@@ -113,11 +152,7 @@ class _Reading:
         self._garbage: bytes | None = None
         self._phases = response.extensions.get(PHASES)
         # One that has been read already, by a hook of the application's HTTP client, is looked at all the same.
-        self.is_streamed = (
-            guard.collects
-            and 200 <= response.status_code < 300
-            and response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        )
+        self.is_streamed = guard.collects and is_event_stream(response)
         # An attempt whose answer broke off may have gone before.
         guard.begin()
         observation.answer.begin_again()
@@ -147,8 +182,8 @@ class _Reading:
             if data.startswith(b"[DONE]"):
                 observation.is_done = True
                 return True
-            event = _event(data)
-            if event is _NO_JSON:
+            event = event_of(data)
+            if event is NO_JSON:
                 self._garbage = data
                 return True
             stop, kinds = self._guard.take(event)
@@ -198,13 +233,13 @@ class _Reading:
         attempt = observation.attempts[-1]
         attempt.response_body_bytes = observation.received_bytes
         attempt.ended_ns = observation.answer.arrived_ns or now_ns()
-        if guard.watch.reason is None and not self.has_all:
+        if guard.stop_reason is None and not self.has_all:
             error = guard.assembly.error
             if error is not None:
                 # Said in the middle of an answer, which an answer without streaming says by its status. But the work
                 # had begun: it is no refusal of the request.
                 observation.optional = ()
-                return self._handed_on(to_json({"error": error}), status_code=_status_of(error))
+                return self._handed_on(to_json({"error": error}), status_code=status_of(error))
             if self._garbage is not None:
                 # As an answer that is no JSON: what openai's code makes of that, it makes of this.
                 return self._handed_on(self._garbage)
@@ -239,7 +274,7 @@ class _Reading:
         return whole
 
 
-def _status_of(error: Mapping[str, Any]) -> int:
+def status_of(error: Mapping[str, Any]) -> int:
     """The status that an answer without streaming has for an error; some say it themselves."""
     for name in ("status", "status_code", "code"):
         said = error.get(name)
@@ -249,7 +284,7 @@ def _status_of(error: Mapping[str, Any]) -> int:
     return next((_STATUSES[one] for one in said if isinstance(one, str) and one in _STATUSES), 500)
 
 
-def _event(data: bytes) -> Any:
+def event_of(data: bytes) -> Any:
     """An event's JSON, if it is any."""
     try:
         return orjson.loads(data)
@@ -257,7 +292,7 @@ def _event(data: bytes) -> Any:
         try:
             return json.loads(data)  # which takes half of a surrogate pair, as openai's code does
         except ValueError:
-            return _NO_JSON
+            return NO_JSON
 
 
 def to_json(value: Any) -> bytes:

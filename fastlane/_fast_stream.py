@@ -225,7 +225,7 @@ def _rest(response: Any, left: Iterable[bytes], pieces: Iterable[bytes], failure
             response._num_bytes_downloaded += len(piece)
             yield piece
     except Exception as error:
-        _name_request(error, response)
+        name_request(error, response)
         raise
     finally:
         response.close()
@@ -243,13 +243,13 @@ async def _async_rest(
             response._num_bytes_downloaded += len(piece)
             yield piece
     except Exception as error:
-        _name_request(error, response)
+        name_request(error, response)
         raise
     finally:
         await response.aclose()
 
 
-def _name_request(error: Any, response: Any) -> None:
+def name_request(error: Any, response: Any) -> None:
     """As the library does with its own errors where a body is read."""
     if getattr(error, "_request", error) is None:
         error.request = response.request

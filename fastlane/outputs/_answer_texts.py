@@ -104,6 +104,11 @@ def is_cut_off(finish_reason: str | None) -> bool:
     return finish_reason is not None and (finish_reason.lower() in _CUT_OFF or finish_reason == "incomplete")
 
 
+def is_refused(finish_reason: str | None) -> bool:
+    """Whether a choice's finish reason says that its answer was refused or filtered."""
+    return finish_reason is not None and finish_reason.lower() in _REFUSED
+
+
 def verdict_of(body: Any, endpoint: str, *, choice: int | None = None) -> OutputVerdict | None:
     """Return "truncated" or "refused" for an answer that ended so by its own word, and None for any other.
 
@@ -118,7 +123,7 @@ def verdict_of(body: Any, endpoint: str, *, choice: int | None = None) -> Output
         reasons = [_name(each.get("finish_reason")) for each, index in _choices(body) if choice in {None, index}]
     if any(reason is not None and reason.lower() in _CUT_OFF for reason in reasons):
         return "truncated"
-    if any(reason is not None and reason.lower() in _REFUSED for reason in reasons):
+    if any(map(is_refused, reasons)):
         return "refused"
     if endpoint == "/responses":
         choice = None

@@ -7,20 +7,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import orjson
-
 from .._exceptions import InvalidOutputError, OutputAttempt
-from .._output_records import BoundedOutputRecord, RejectedAnswer
-from .._tokens import Counter, counter
+from .._output_records import BoundedOutputRecord, RejectedAnswer, StopReason
+from .._tokens import counter
 from ..assembly._assembly import Assembly, Cut, assembly_of
 from ..progress._json_progress import JsonProgress
 from ..validation._validation import Problem
 from ._answer_texts import estimated_usage, verdict_of
+from ._estimates import prompt_tokens
 from ._judgement import Judgement
 from ._plan import OutputPlan
 from ._reader import BY_SCHEMA, Reader
 from ._repair import repaired_body
-from ._request import CHAT, RESPONSES, wanted_of
 from ._watch import Watch
 
 WentWrong = Callable[[str, str, Exception], None]
@@ -73,6 +71,11 @@ class Guard:
         """Whether the answer is streamed to us, though the application does not stream."""
         return self.plan.collects
 
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why the stream can be closed, or was; None while it cannot."""
+        return self.watch.reason
+
     # While the answer arrives
 
     def take(self, event: Mapping[str, Any]) -> tuple[bool, list[Any]]:
@@ -99,11 +102,7 @@ class Guard:
         counting = counter(plan.model, origin=plan.origin, wait=False)
         self.judgement.count(self.watch.texts)
         self._thought_tokens = counting.text("".join(self.watch.reasoning))
-        body = plan.body
-        prompt = body.get("messages", body.get("input", body.get("prompt", "")))
-        beside = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
-        listed: Any = [*beside, *(prompt if isinstance(prompt, list) else [str(prompt)])]
-        input_tokens = counting.messages(listed, body.get("tools") or ()) + _of_the_form(body, counting)
+        input_tokens = prompt_tokens(plan.body, counting)
         return estimated_usage(plan.endpoint, input_tokens=input_tokens, output_tokens=self._received)
 
     @property
@@ -311,9 +310,3 @@ def _note_failure(notes: list[str], went_wrong: WentWrong, error: Exception) -> 
     # No method: the watcher would hold the guard that holds it.
     notes.append(f"stop_when raised {type(error).__name__}: the answer went on without it")
     went_wrong(_NAME, "stop_when", error)
-
-
-def _of_the_form(body: Mapping[str, Any], counting: Counter) -> int:
-    """Tokens of the schema, which the model is shown beside the prompt."""
-    wanted = wanted_of(body, CHAT if "response_format" in body else RESPONSES)
-    return 0 if wanted.schema is None else counting.text(orjson.dumps(wanted.schema).decode())

@@ -8,6 +8,7 @@ from typing import Any
 
 from .._call import Call
 from ..outputs._request import CHAT, COMPLETIONS, RESPONSES, is_kept
+from ._collector import Collector
 
 _ENDPOINTS = frozenset({CHAT, RESPONSES, COMPLETIONS})
 
@@ -58,3 +59,8 @@ def _takes_usage(call: Call, refused: Refused) -> bool:
     if known is not None and known.value is False:
         return False
     return (call.origin, call.model, "stream_options") not in refused
+
+
+def collector_of(call: Call) -> Collector | None:
+    """What puts the answer to a call together that `streamed` gave; None where its bounded output does."""
+    return None if call.output is not None else Collector(call)

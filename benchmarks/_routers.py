@@ -1,0 +1,222 @@
+"""Ways to choose a model for every call of a simulated fleet: ours, the oracle, and those that it is compared with."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from heapq import heappop, heappush
+from typing import NamedTuple, Protocol
+
+from benchmarks._fleet import MODELS, Fleet, Outcome
+from fastlane.catalog._scores import Scoreboard
+from fastlane.prediction._sighting import Sighting
+from fastlane.routing._memory import Memory
+from fastlane.routing._question import Question
+
+_NS = 1e9
+_LEAST_TIMEOUT_S = 3.0
+_FAILED_S = 30.0
+"""What a call costs beyond its attempts where every model has failed."""
+
+
+class Seen(NamedTuple):
+    """What one attempt has come to, and when that was known."""
+
+    number: int
+    model: int
+    outcome: Outcome
+    timeout_s: float
+    began_s: float
+
+    @property
+    def late(self) -> bool:
+        """Whether it was given up for want of a first token."""
+        return self.outcome.failure == "timeout" or (
+            self.outcome.failure is None and self.outcome.first_token_s > self.timeout_s
+        )
+
+    @property
+    def taken_s(self) -> float:
+        """Seconds until its end."""
+        if self.late:
+            return self.timeout_s
+        if self.outcome.failure is not None:
+            return self.outcome.failed_s
+        return self.outcome.first_token_s + self.outcome.decode_s
+
+
+class Router(Protocol):
+    """Ranks the models for a call."""
+
+    def rank(self, number: int, at_s: float) -> list[int]:
+        """All that may be tried, the first of them first."""
+
+    def timeout_s(self, index: int, number: int, at_s: float) -> float:
+        """Seconds without a first token after which the next one is tried."""
+
+    def note(self, seen: Seen, at_s: float) -> None:
+        """Learn."""
+
+
+class _Plain:
+    """What those without a memory of ours have in common."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+
+    def timeout_s(self, index: int, number: int, at_s: float) -> float:
+        """Four times what the catalog says, as people set it."""
+        model = self.fleet.catalog.models[index]
+        (small, low), (large, high) = model.first_token_s
+        size = self.fleet.requests[number].input_tokens
+        return max(_LEAST_TIMEOUT_S, 4 * (low + (high - low) * (size - small) / (large - small)))
+
+    def note(self, seen: Seen, at_s: float) -> None:
+        """Nothing."""
+
+
+class Oracle(_Plain):
+    """Knows the true distributions of this moment: the least mean time, what failures cost included."""
+
+    def rank(self, number: int, at_s: float) -> list[int]:
+        expected = sorted((self.fleet.expected_s(index, number, at_s), index) for index in range(len(MODELS)))
+        return [
+            index for _, index in sorted((self._with_failures(*one, expected[0][0], at_s), one[1]) for one in expected)
+        ]
+
+    def _with_failures(self, seconds: float, index: int, best: float, at_s: float) -> float:
+        share = self.fleet.failing_at(index, at_s)
+        return (1 - share) * seconds + share * (1.0 + 2 * best)
+
+
+class RoundRobin(_Plain):
+    """One after the other."""
+
+    def rank(self, number: int, at_s: float) -> list[int]:
+        return [(number + index) % len(MODELS) for index in range(len(MODELS))]
+
+
+class ByPrior(_Plain):
+    """Always the one that the catalog's figures say is the fastest for a usual call."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet)
+        memory = Memory(fleet.catalog, exploration=0.0, scoreboard=Scoreboard())
+        ranked = memory.decide(Question(input_tokens=8_000, output_tokens=350), 0).ranked
+        self._ranked = [int(candidate.name[-1]) for candidate in ranked]
+
+    def rank(self, number: int, at_s: float) -> list[int]:
+        return self._ranked
+
+
+class LastTen(_Plain):
+    """The least mean of its last ten answers' times, whatever they were asked; those that were never asked first.
+
+    One that fails is left alone for five seconds. `share` of the calls go to any, at random by the call's number.
+    """
+
+    def __init__(self, fleet: Fleet, share: float = 0.0) -> None:
+        super().__init__(fleet)
+        self._times: list[deque[float]] = [deque(maxlen=10) for _ in MODELS]
+        self._rests_s = [0.0] * len(MODELS)
+        self._every = round(1 / share) if share else 0
+
+    def rank(self, number: int, at_s: float) -> list[int]:
+        def mean(index: int) -> float:
+            times = self._times[index]
+            return sum(times) / len(times) if times else 0.0
+
+        ranked = sorted(range(len(MODELS)), key=lambda index: (self._rests_s[index] > at_s, mean(index)))
+        if self._every and number % self._every == 0:
+            ranked.insert(0, ranked.pop(number // self._every % len(MODELS)))
+        return ranked
+
+    def note(self, seen: Seen, at_s: float) -> None:
+        if seen.late or seen.outcome.failure is not None:
+            self._rests_s[seen.model] = at_s + 5.0
+            return
+        self._times[seen.model].append(seen.taken_s)
+
+
+class Ours(_Plain):
+    """`Memory`, by its own interface."""
+
+    def __init__(self, fleet: Fleet, seed: int = 0) -> None:
+        super().__init__(fleet)
+        self.memory = Memory(fleet.catalog, seed=seed, scoreboard=Scoreboard())
+        self.reasons: dict[str, int] = {}
+
+    def rank(self, number: int, at_s: float) -> list[int]:
+        request = self.fleet.requests[number]
+        question = Question(task=request.task, input_tokens=request.input_tokens)
+        decision = self.memory.decide(question, round(at_s * _NS))
+        reason = decision.reason or "none"
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        return [int(candidate.name[-1]) for candidate in decision.ranked]
+
+    def timeout_s(self, index: int, number: int, at_s: float) -> float:
+        model = self.fleet.catalog.models[index]
+        return self.memory.first_token_timeout(model, self.fleet.requests[number].input_tokens, round(at_s * _NS))
+
+    def note(self, seen: Seen, at_s: float) -> None:
+        request, outcome = self.fleet.requests[seen.number], seen.outcome
+        model = self.fleet.catalog.models[seen.model]
+        origin = self.fleet.catalog.origin_of(model)
+        size, now_ns = float(request.input_tokens), round(at_s * _NS)
+        if seen.late:
+            sighting = Sighting(
+                model=model.model, origin=origin, task=request.task, uncached_tokens=size, late_s=seen.timeout_s,
+                failure="timeout",
+            )  # fmt: skip
+        elif outcome.failure is not None:
+            sighting = Sighting(
+                model=model.model, origin=origin, task=request.task, uncached_tokens=size, failure=outcome.failure,
+                rest_s=outcome.rest_s,
+            )  # fmt: skip
+        else:
+            sighting = Sighting(
+                model=model.model, origin=origin, task=request.task, uncached_tokens=size,
+                first_token_s=outcome.first_token_s, output_tokens=outcome.output_tokens, decode_s=outcome.decode_s,
+            )  # fmt: skip
+        self.memory.note(sighting, now_ns)
+
+
+class Drive:
+    """Sends calls of a fleet by a router; what an attempt comes to is learned when it has ended, and not before."""
+
+    def __init__(self, fleet: Fleet, router: Router) -> None:
+        self.fleet = fleet
+        self.router = router
+        self._pending: list[tuple[float, int, Seen]] = []
+        self._counter = 0
+        self.first_choices: list[int] = []
+
+    def call(self, number: int, at_s: float) -> float:
+        """Make call `number` at a moment that is not before the last one's; seconds that it took."""
+        self._learn(at_s)
+        now = at_s
+        tried: set[int] = set()
+        # The next attempt goes where the first decision said: what was learned meanwhile by others is not asked again.
+        for index in self.router.rank(number, at_s):
+            if index in tried:
+                continue
+            if not tried:
+                self.first_choices.append(index)
+            tried.add(index)
+            timeout_s = self.router.timeout_s(index, number, now)
+            seen = Seen(number, index, self.fleet.outcome(index, number, now), timeout_s, now)
+            now += seen.taken_s
+            self._counter += 1
+            heappush(self._pending, (now, self._counter, seen))
+            if not seen.late and seen.outcome.failure is None:
+                return now - at_s
+        return now - at_s + _FAILED_S
+
+    def _learn(self, until_s: float) -> None:
+        while self._pending and self._pending[0][0] <= until_s:
+            at_s, _, seen = heappop(self._pending)
+            self.router.note(seen, at_s)
+
+    def finish(self) -> None:
+        """Learn what is left."""
+        self._learn(math.inf)

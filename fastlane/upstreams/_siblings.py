@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
+
+from openai import NOT_GIVEN
 
 from .._configuration import make_pipeline, pooled_http_client, settings_of, wanted_settings
 from .._request import Requests
@@ -22,6 +25,10 @@ _all: WeakSet[Siblings] = WeakSet()
 
 _Key = tuple[str, str | None, bool, bool]
 """A base URL, the variable of its key, whether the client is asynchronous, and whether it validates strictly."""
+
+
+# What tells an application's account from others. Not every version of openai has all of them.
+_IDENTITY = ("admin_api_key", "organization", "project", "webhook_secret")
 
 
 class _Sibling(NamedTuple):
@@ -44,6 +51,8 @@ class Siblings:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._made: dict[_Key, _Sibling] = {}
+        # Not the applications' clients themselves, which nothing but the application may keep alive.
+        self._own: WeakKeyDictionary[Any, tuple[Any, Any, Any, Any]] = WeakKeyDictionary()
         _all.add(self)
 
     def __repr__(self) -> str:
@@ -81,12 +90,19 @@ class Siblings:
         `client` is the application's own, for the models that are called with it.
         """
         if model.base_url is None:
-            return UNKNOWN if client is None else _outlook_of(_watched(client))
+            return UNKNOWN if client is None else self._own_outlook(client)
         for strict in (False, True):
             sibling = self._made.get((model.base_url, model.api_key_env, asynchronous, strict))
             if sibling is not None:
-                return _outlook_of(sibling)
+                return _outlook(sibling.transport, sibling.request)
         return UNKNOWN
+
+    def _own_outlook(self, client: Any) -> Outlook:
+        known = self._own.get(client)
+        if known is None or known[0] is not client._base_url or known[1] is not client._client:
+            transport, request = _way_of(client)
+            known = self._own[client] = (client._base_url, client._client, transport, request)
+        return _outlook(known[2], known[3])
 
     def close(self) -> None:
         """Close the synchronous ones; a later call makes new ones."""
@@ -107,31 +123,30 @@ def _sibling(client: Any, base_url: str, key: str) -> _Sibling:
     from .._client import AsyncOpenAI, OpenAI
 
     asynchronous = client._asynchronous
-    pipeline = client._fastlane.pipeline
     http_client = _http_client(client, asynchronous=asynchronous)
     kind: Any = AsyncOpenAI if asynchronous else OpenAI
+    known = inspect.signature(kind).parameters
+    # Time-outs and retries come with each call's options: clients of one pipeline may have different ones.
     sibling = kind(
         plays=(),
         api_key=key,
         base_url=base_url,
-        timeout=client.timeout,
-        max_retries=client.max_retries,
         http_client=http_client,
         _strict_response_validation=client._strict_response_validation,
         # Where one of these is not given, openai takes it from its environment.
-        admin_api_key="",
-        organization="",
-        project="",
-        webhook_secret="",
+        **{name: "" for name in _IDENTITY if name in known},
     )
-    sibling.admin_api_key = sibling.organization = sibling.project = sibling.webhook_secret = None
+    for name in _IDENTITY:
+        if hasattr(sibling, name):
+            setattr(sibling, name, None)
     # OPENAI_CUSTOM_HEADERS is read in any case.
     sibling._custom_headers = {}
     sibling._custom_query = {}
     if hasattr(sibling, "_ambient_authorizations"):
         sibling._ambient_authorizations = frozenset()
-    sibling._fastlane = Shell(pipeline, "stock" if http_client is None else "fastlane", Requests(kind))
-    return _watched(sibling)
+    transport = "stock" if http_client is None else "fastlane"
+    sibling._fastlane = Shell(client._fastlane.pipeline, transport, Requests(kind))
+    return _Sibling(sibling, *_way_of(sibling))
 
 
 def _http_client(client: Any, *, asynchronous: bool) -> Any:
@@ -144,20 +159,22 @@ def _http_client(client: Any, *, asynchronous: bool) -> Any:
             # Whoever brings a client of their own does not say by that how others are to be connected.
             pipeline = make_pipeline([Connection()], None, False)
         settings = wanted_settings(pipeline, workload_identity=None, provider=None, asynchronous=asynchronous)
-    return None if settings is None else pooled_http_client(settings, client.timeout, asynchronous=asynchronous)
+    return None if settings is None else pooled_http_client(settings, NOT_GIVEN, asynchronous=asynchronous)
 
 
-def _watched(client: Any) -> _Sibling:
+def _way_of(client: Any) -> tuple[Any, Any]:
+    """What can say what is known of a client's connection, and what to ask it with; None where that is not ours."""
     http_client = client._client
-    transport = getattr(http_client, "_transport", None) if settings_of(http_client) is not None else None
-    request = None if transport is None else http_client.build_request("GET", client._base_url)
-    return _Sibling(client, transport, request)
+    transport = getattr(http_client, "_transport", None)
+    if not callable(getattr(transport, "outlook", None)):
+        return None, None
+    return transport, http_client.build_request("GET", client._base_url)
 
 
-def _outlook_of(sibling: _Sibling) -> Outlook:
-    if sibling.transport is None:
+def _outlook(transport: Any, request: Any) -> Outlook:
+    if transport is None:
         return UNKNOWN
-    outlook: Outlook = sibling.transport.outlook(sibling.request)
+    outlook: Outlook = transport.outlook(request)
     return outlook
 
 

@@ -1,0 +1,105 @@
+"""What one model does with each field of a request: by its catalog, and else by its provider's facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..outputs._ceiling import ceiling_fields, limit_fields, most_tokens
+from ..outputs._reasoning import efforts_of, verbosities_of
+
+if TYPE_CHECKING:
+    from ..catalog._models import CatalogModel
+    from ..providers import ProviderFacts
+
+# Facts change only where the application registers its own, and catalogs only where it loads another.
+_MOST_REMEMBERED = 1_024
+_EFFORTS = ("reasoning_effort", "reasoning.effort")
+_VERBOSITIES = ("verbosity", "text.verbosity")
+
+
+class Takes:
+    """Fields have dotted paths, such as "stream_options.include_usage"."""
+
+    __slots__ = ("efforts", "is_own", "limited", "most_tokens", "name", "narrowed", "rules", "verbosities")
+
+    def __init__(self, model: CatalogModel, facts: ProviderFacts | None) -> None:
+        self.name = model.name
+        self.is_own = model.base_url is None
+        """Whether it is asked at the application's own provider, for which its request was written."""
+        known = {} if facts is None else {path: fact.value for path, fact in facts.parameters.items()}
+        known.update(model.parameters)
+        self.rules: Mapping[str, Any] = {path: value for path, value in known.items() if value is not None}
+        """True: accepted; False: refused; "ignored"; or the values that it may have."""
+        self.narrowed = tuple(
+            (*path.partition(".")[::2], value)
+            for path, value in self.rules.items()
+            if "." in path and (value is False or isinstance(value, tuple)) and path not in (*_EFFORTS, *_VERBOSITIES)
+        )
+        """What it refuses within a field, or takes some values of: the field, the path within it, what it may be."""
+        own_efforts, own_verbosities = _own(model, _EFFORTS), _own(model, _VERBOSITIES)
+        self.efforts = _allowed(own_efforts, efforts_of(facts, model.model), self.rules, _EFFORTS)
+        """What a reasoning effort may be; () for none; None where nobody knows, or anything goes."""
+        self.verbosities = _allowed(own_verbosities, verbosities_of(facts, model.model), self.rules, _VERBOSITIES)
+        self.limited = {endpoint: self._limited(endpoint, model, facts) for endpoint in model.endpoints}
+        """By endpoint: the field that bounds the length of an answer; None where each is refused."""
+        bounds = (model.most_output_tokens, most_tokens(facts, model.model))
+        self.most_tokens = min((bound for bound in bounds if bound is not None), default=None)
+
+    def heeds(self, path: str) -> bool:
+        """Whether it acts on a field, as far as anybody knows."""
+        rule = self.rules.get(path)
+        return rule is not False and rule != "ignored"
+
+    def accepts(self, path: str) -> bool:
+        """Whether somebody has said that it takes a field, whatever it does with it."""
+        return self.rules.get(path, False) is not False
+
+    def knows(self, name: str) -> bool:
+        """Whether somebody has said that it takes a field, or anything in it."""
+        begin = f"{name}."
+        return self.accepts(name) or any(
+            path.startswith(begin) and rule is not False for path, rule in self.rules.items()
+        )
+
+    def _limited(self, endpoint: str, model: CatalogModel, facts: ProviderFacts | None) -> str | None:
+        fields = limit_fields(endpoint)
+        for field in fields:
+            if self.accepts(field) and field in model.parameters:
+                return field
+        for field in (*ceiling_fields(endpoint, facts, model.model), *fields):
+            if self.heeds(field):
+                return field
+        return None
+
+
+_takes: dict[tuple[int, int], tuple[CatalogModel, ProviderFacts | None, Takes]] = {}
+
+
+def takes_of(model: CatalogModel, facts: ProviderFacts | None) -> Takes:
+    """Return what a model takes; the second question costs a look into a dict."""
+    # By identity: to hash a model is to hash all that is known of it. Both are kept, so that no other has their place.
+    which = (id(model), id(facts))
+    found = _takes.get(which)
+    if found is None:
+        if len(_takes) >= _MOST_REMEMBERED:
+            _takes.clear()
+        found = _takes[which] = (model, facts, Takes(model, facts))
+    return found[2]
+
+
+def _own(model: CatalogModel, names: tuple[str, ...]) -> Any:
+    """What the catalog says of a field that has two names."""
+    return next((model.parameters[name] for name in names if name in model.parameters), None)
+
+
+def _allowed(
+    own: Any, by_model: tuple[str, ...] | None, rules: Mapping[str, Any], names: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    """The values that a field may have: what is said of the model in the catalog counts before what facts say of it."""
+    said = own if own is not None else by_model
+    if said is None:
+        said = next((rules[name] for name in names if name in rules), None)
+    if said is False:
+        return ()
+    return said if isinstance(said, tuple) else None

@@ -242,7 +242,7 @@ class Catalog(_Part):
 
     @classmethod
     def example(cls) -> Catalog:
-        """Return the one that the package brings: five models, each with its sources; see docs/catalog.md."""
+        """Return the one that the package brings: four models, each with its sources; see docs/catalog.md."""
         from ._load import read_example
 
         return read_example()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..outputs._ceiling import limit_in
 from ..prediction._prefix_memory import PrefixMemory
 from ..prediction._upstream import Upstream
+from ._abilities import demands_of
 from ._learned_sizes import LearnedSizes
 from ._likely_output import likely_output
 from ._prompt_read import prompt_read
@@ -23,23 +24,38 @@ if TYPE_CHECKING:
     from ..providers import ProviderFacts
     from ..transport._outlook import Outlook
 
-# What a provider that says nothing of it keeps prompts for, in seconds: the shortest of those that do say it.
+# What a provider that says nothing of it keeps prompts for: the shortest time of those that do say it.
 _USUAL_LIFETIME_S = 300.0
-# Bodies below this are sent as they are: as `Encoding` has it.
+# Smaller bodies are sent as they are, as `Encoding` has it.
 _LEAST_ENCODED_BYTES = 11_000
+# Calls that are planned and have not been answered yet; of one that was forgotten, nothing is learned.
 _MOST_ASKED = 1_024
-_ATTACHED = frozenset({"vision", "audio"})
-_GZIP = "json+gzip"
+_ELSEWHERE = "what the call goes on from is kept elsewhere"
+
+Account = tuple[str | None, str | None]
+"""A base URL, and the name of the key there: what is kept of one account, no other sees."""
+
+
+class _Row(NamedTuple):
+    """What is the same for all calls."""
+
+    model: CatalogModel
+    upstream: Upstream
+    account: Account
+    told_by: tuple[str | None, str | None]
+    """By what its provider's facts are found."""
+    tls: bool
 
 
 class Asking:
-    """Makes questions of calls. Threads may share it: nothing in it is ever half done."""
+    """Makes questions of calls. Threads and finalisers may share it: nothing in it is ever seen half done."""
 
     def __init__(self) -> None:
         self.prefixes = PrefixMemory()
         self._sizes = LearnedSizes()
         self._made = ResponsesMade()
         self._asked: dict[str, tuple[int, ...]] = {}
+        self._rows: tuple[Catalog | None, tuple[_Row, ...]] = (None, ())
 
     def question(
         self,
@@ -52,111 +68,119 @@ class Asking:
         now_ns: int,
         encoded_share: Callable[[str], float | None] | None = None,
     ) -> Question:
-        """Return what a call asks. It does not change the call, and never raises for anything in its body.
+        """Return what a call asks. It leaves the call as it is, and never raises for what is in its body.
 
-        `siblings_outlook` tells of the connection to a model's origin, and `facts_of` what is known of its provider.
-        `encoded_share` is the share of its bytes that gzip leaves of a body for an origin; None where bodies are not
-        encoded.
+        `siblings_outlook` tells of the connection to a model's origin, and is asked once for each origin; `facts_of`
+        tells what is known of its provider. `encoded_share` is the share of its bytes that gzip leaves of a body for an
+        origin, where the client encodes bodies: asked only where the provider is known to take them.
         """
-        from ._abilities import needs_of, unfit
-
-        body, endpoint = call.body, call.endpoint
-        needs = needs_of(body, endpoint)
-        read = prompt_read(body, call.written, attached=not needs.isdisjoint(_ATTACHED))
-        task = route.task
+        body, endpoint, task = call.body, call.endpoint, route.task
+        demands = demands_of(body, endpoint)
+        read = prompt_read(body, call.written)
         tokens_per_byte = self._sizes.tokens_per_byte(task)
         input_tokens = read.text_bytes * tokens_per_byte + read.other_tokens
         blocks = self.prefixes.blocks(read.prompt)
         self._remember(call.call_id, blocks)
         beginnings = self.prefixes.expected(blocks, now_ns)
+        rows = self._rows_of(catalog)
+        chained = chained_to(body, endpoint)
+        accounts = None if chained is None else self._accounts(chained, rows)
+        known: dict[tuple[str | None, str | None], ProviderFacts] = {}
         cached: dict[Upstream, float] = {}
         ways: dict[str, Way] = {}
-        not_fit: dict[str, str] = {}
-        chained = chained_to(body, endpoint)
-        accounts = None if chained is None else self._accounts(chained, catalog)
-        for model in catalog.models:
-            facts = facts_of(model)
-            why = unfit(body, endpoint, model, facts)
-            if why is None and accounts is not None and (model.base_url, model.api_key_env) not in accounts:
-                why = "what the call goes on from is kept elsewhere"
+        unfit: dict[str, str] = {}
+        for model, upstream, account, told_by, tls in rows:
+            facts = known.get(told_by)
+            if facts is None:
+                facts = known[told_by] = facts_of(model)
+            why = demands.unmet_by(model, facts)
+            if why is None and accounts is not None and account not in accounts:
+                why = _ELSEWHERE
             if why is not None:
-                not_fit[model.name] = why
+                unfit[model.name] = why
                 continue
-            origin = catalog.origin_of(model)
-            upstream = Upstream(model.model, origin)
-            known_bytes = beginnings.get(upstream)
-            if known_bytes:
-                tokens = self._cached(upstream, known_bytes * tokens_per_byte, facts)
+            if upstream in beginnings:
+                tokens = self._cached(upstream, beginnings[upstream] * tokens_per_byte, facts)
                 if tokens > 0:
                     cached[upstream] = min(tokens, input_tokens)
+            origin = upstream.origin
             if origin not in ways:
-                ratio = None
-                if (
-                    encoded_share is not None
-                    and read.body_bytes >= _LEAST_ENCODED_BYTES
-                    and _takes_gzip(facts, endpoint)
-                ):
-                    ratio = encoded_share(origin)
-                tls = not (model.base_url or "").startswith("http:")
+                encodes = encoded_share is not None and read.body_bytes >= _LEAST_ENCODED_BYTES
+                ratio = encoded_share(origin) if encoded_share and encodes and _takes_gzip(facts, endpoint) else None
                 ways[origin] = way_of(siblings_outlook(model), read.body_bytes, encoded_ratio=ratio, tls=tls)
-        asks = catalog.tasks.get(task) if task is not None else None
+        quality_bar, pass_rate = route.quality_bar, route.pass_rate
+        if task is not None and (usual := catalog.tasks.get(task)) is not None:
+            quality_bar = usual.quality_bar if quality_bar is None else quality_bar
+            pass_rate = usual.pass_rate if pass_rate is None else pass_rate
         return Question(
             task=task,
-            quality_bar=asks.quality_bar if route.quality_bar is None and asks is not None else route.quality_bar,
-            pass_rate=asks.pass_rate if route.pass_rate is None and asks is not None else route.pass_rate,
-            quantile=route.quantile if route.quantile is not None else 0.5,
+            quality_bar=quality_bar,
+            pass_rate=pass_rate,
+            quantile=0.5 if route.quantile is None else route.quantile,
             endpoint=endpoint,
-            needs=needs,
+            needs=demands.needs,
             body_bytes=read.body_bytes,
             input_tokens=input_tokens,
             output_tokens=likely_output(body, endpoint, task),
             most_output_tokens=limit_in(body, endpoint),
             cached_tokens=cached,
             ways=ways,
-            unfit=not_fit,
+            unfit=unfit,
         )
 
     def note(self, sighting: Sighting) -> None:
-        """Learn from one attempt what prompts come to in tokens, and how much an upstream keeps of them."""
+        """Learn from one attempt what prompts come to in tokens, and how much of them its upstream keeps."""
         self._sizes.note(sighting)
 
     def note_read(self, call_id: str, upstream: Upstream, facts: ProviderFacts | None, now_ns: int) -> None:
-        """Take note that an upstream has answered a call, and so has read its prompt."""
+        """Take note that an upstream has begun to answer a call, and so has read its prompt."""
         blocks = self._asked.get(call_id)
         if blocks:
             self.prefixes.note(blocks, upstream, now_ns, _lifetime_s(facts))
 
     def note_response(self, response_id: str, upstream: Upstream) -> None:
-        """Take note of where a response was made (or a conversation): only there can it be gone on from."""
+        """Take note of where a response was made, or a conversation: only there can a call go on from it."""
         self._made.note(response_id, upstream)
 
     def _remember(self, call_id: str, blocks: tuple[int, ...]) -> None:
-        self._asked[call_id] = blocks
-        if len(self._asked) > _MOST_ASKED:
-            for oldest in list(self._asked)[: _MOST_ASKED // 2]:
-                self._asked.pop(oldest, None)
+        asked = self._asked
+        asked[call_id] = blocks
+        if len(asked) > _MOST_ASKED:
+            for oldest in list(asked)[: _MOST_ASKED // 4]:
+                asked.pop(oldest, None)
+
+    def _rows_of(self, catalog: Catalog) -> tuple[_Row, ...]:
+        of, rows = self._rows
+        if of is not catalog:
+            rows = tuple(
+                _Row(
+                    model,
+                    Upstream(model.model, catalog.origin_of(model)),
+                    (model.base_url, model.api_key_env),
+                    (model.base_url, model.facts),
+                    not (model.base_url or "").lower().startswith("http:"),
+                )
+                for model in catalog.models
+            )
+            self._rows = (catalog, rows)
+        return rows
 
     def _cached(self, upstream: Upstream, tokens: float, facts: Any) -> float:
-        """Tokens that an upstream is expected to have in its cache, of those that it has read."""
+        """How many of the tokens that an upstream has read it is expected to have in its cache."""
         cache = facts.cache if facts is not None else None
-        automatic = _value(cache.automatic) if cache is not None else None
-        least = _value(cache.minimum_tokens) if cache is not None else None
-        if tokens < (least or 0):
+        automatic, least = (None, None) if cache is None else (_value(cache.automatic), _value(cache.minimum_tokens))
+        if least is not None and tokens < least:
             return 0.0
         return tokens * self._sizes.cached_share(upstream, automatic)
 
-    def _accounts(self, chained: tuple[str, ...], catalog: Catalog) -> set[tuple[str | None, str | None]]:
-        """Base URLs, each with the name of its key, at which all that a call goes on from is kept."""
-        places = {self._made.of(one) for one in chained}
-        if len(places) == 1 and (place := next(iter(places))) is not None:
-            return {
-                (model.base_url, model.api_key_env)
-                for model in catalog.models
-                if Upstream(model.model, catalog.origin_of(model)) == place
-            }
-        if places == {None}:
-            return {(model.base_url, model.api_key_env) for model in catalog.models if model.base_url is None}
-        return set()
+    def _accounts(self, chained: tuple[str, ...], rows: tuple[_Row, ...]) -> set[Account]:
+        """Where all is kept that a call goes on from: what nobody has seen made is the application's own."""
+        found: set[Account] | None = None
+        for one in chained:
+            place = self._made.of(one)
+            here = {row.account for row in rows if (row.upstream == place if place else row.model.base_url is None)}
+            found = here if found is None else found & here
+        return found or set()
 
 
 def _lifetime_s(facts: Any) -> float:
@@ -165,7 +189,7 @@ def _lifetime_s(facts: Any) -> float:
 
 
 def _takes_gzip(facts: Any, endpoint: str) -> bool:
-    return facts is not None and _GZIP in (facts.forms(endpoint) or ())
+    return facts is not None and "json+gzip" in (facts.forms(endpoint) or ())
 
 
 def _value(fact: Any) -> Any:

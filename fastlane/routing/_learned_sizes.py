@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..prediction._upstream import Upstream
+
 if TYPE_CHECKING:
     from ..prediction._sighting import Sighting
-    from ..prediction._upstream import Upstream
 
 # A byte of a request's JSON, frames and all: four characters of English to a token, and in other scripts, where a
 # character has more bytes, about as many bytes.
@@ -41,7 +42,10 @@ class LearnedSizes:
     def cached_share(self, upstream: Upstream, automatic: bool | None) -> float:
         """The share that an upstream has in its cache of what it has read within its life time."""
         found = self._shares.get(upstream)
-        return _FIRST_SHARE[automatic if isinstance(automatic, bool) else None] if found is None else found[0]
+        if found is None:
+            # What comes of the first expectation is learned from what that was.
+            found = self._shares[upstream] = (_FIRST_SHARE[automatic if isinstance(automatic, bool) else None], 0)
+        return found[0]
 
     def note(self, sighting: Sighting) -> None:
         """Learn from one attempt. Numbers that cannot be are left out."""
@@ -62,14 +66,13 @@ class LearnedSizes:
                 self._middle.pop(oldest, None)
 
     def _share(self, sighting: Sighting, of_expected: float) -> None:
-        from ..prediction._upstream import Upstream
-
         upstream = Upstream(sighting.model, sighting.origin)
         share, count = self._shares.get(upstream, (_FIRST_SHARE[True], 0))
         # What was expected had the share in it already.
         seen = min(1.0, share * of_expected)
         weight = max(_WEIGHT, 1 / (count + 2))
         self._shares[upstream] = (max(_LEAST_SHARE, share + weight * (seen - share)), count + 1)
+        # Sightings of other processes may have other catalogs.
         if len(self._shares) > _MOST_UPSTREAMS:
             for oldest in list(self._shares)[: _MOST_UPSTREAMS // 2]:
                 self._shares.pop(oldest, None)

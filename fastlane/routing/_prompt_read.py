@@ -15,10 +15,15 @@ _BEFORE = ("tools", "functions", "response_format", "instructions")
 _LISTS = ("messages", "input", "prompt")
 # Tuples, because what stands under "type" may be anything, hashable or not.
 _PICTURES = ("image_url", "input_image", "image")
+_SOUNDS = ("input_audio", "audio")
 _FILES = ("file", "input_file")
-_DATA = b"base64,"
-_AUDIO = b"input_audio"
+# Base64 of a page of a PDF, which is some 1,500 tokens with its picture, takes 50 to 100 kB.
+_FILE_CHARACTERS = 50
 _MAX_DEPTH = 6
+# Shorter ones are addresses, and do not weigh.
+_LONG = 512
+_BYTES_PER_TOKEN = 4
+_WORD = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class PromptRead(NamedTuple):
@@ -34,11 +39,10 @@ class PromptRead(NamedTuple):
     """What pictures, sounds and files come to, estimated."""
 
 
-def prompt_read(body: Mapping[str, Any], written: bytes | None, *, attached: bool) -> PromptRead:
-    """Return the bytes of a request. Never raises: what cannot be written as JSON counts nothing.
+def prompt_read(body: Mapping[str, Any], written: bytes | None) -> PromptRead:
+    """Return the bytes of a request; `written` is its JSON, where that has been written already.
 
-    `attached`: whether there are pictures or sounds in it; those that it brings with it are found anyway. About 10 us
-    for 100 kB.
+    Never raises: what cannot be written as JSON counts nothing. About 10 us for 100 kB.
     """
     pieces: list[bytes] = []
     size = 0
@@ -68,12 +72,33 @@ def prompt_read(body: Mapping[str, Any], written: bytes | None, *, attached: boo
         size = len(written)
     else:
         size += len(json_of({field: value for field, value in body.items() if field not in taken}))
-    other_bytes, other_tokens = 0, 0.0
-    if attached or _DATA in prompt or _AUDIO in prompt:
-        for length, tokens in _attachments(talk, 0):
-            other_bytes += length
+    other_tokens = 0.0
+    other_bytes = 0
+    if name == "prompt" and is_token_ids(talk):
+        return PromptRead(prompt, size, max(0, size - len(prompt)), float(len(talk)))
+    if not isinstance(talk, str):
+        at = 0
+        for said_so, tokens in _attachments(talk, 0):
             other_tokens += tokens
+            other_bytes += len(said_so)
+            prompt, at = _with_filler(prompt, said_so, tokens, at)
     return PromptRead(prompt, size, max(0, size - other_bytes), other_tokens)
+
+
+def _with_filler(prompt: bytes, data: str, tokens: float, start: int) -> tuple[bytes, int]:
+    """The prompt with as many bytes in the place of an attachment's as a text of its tokens has; and where they end.
+
+    So that each byte of a prompt stands for as many tokens as any other.
+    """
+    if len(data) < _LONG or (at := prompt.find(data[:_LONG].encode("utf-8", "replace"), start)) < 0:
+        return prompt, start
+    filler = (b"%016x" % (hash(data) & _WORD)) * max(1, int(tokens * _BYTES_PER_TOKEN / 16))
+    return b"".join((prompt[:at], filler, prompt[at + len(data) :])), at + len(filler)
+
+
+def is_token_ids(prompt: Any) -> bool:
+    """Whether a prompt is given as the ids of its tokens."""
+    return isinstance(prompt, list | tuple) and bool(prompt) and type(prompt[0]) is int
 
 
 def json_of(value: Any) -> bytes:
@@ -97,22 +122,27 @@ def _plain(value: Any) -> Any:
     return None
 
 
-def _attachments(value: Any, depth: int) -> Iterator[tuple[int, float]]:
-    """Bytes and tokens of each picture, sound and file."""
+def _attachments(value: Any, depth: int) -> Iterator[tuple[str, float]]:
+    """The address or the data of each picture, sound and file, in order, and what it comes to in tokens."""
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, list | tuple):
         for member in value:
-            yield from _attachments(member, depth + 1)
+            # Most messages are a role and a text.
+            if type(member) is not dict or type(member.get("content")) is not str:
+                yield from _attachments(member, depth + 1)
     elif isinstance(value, Mapping):
         kind = value.get("type")
         if kind in _PICTURES:
-            yield _picture(value)
-        elif kind in ("input_audio", "audio") or kind in _FILES:
-            size = _longest_text(value)
-            # A file's text is read out of it, and is less than what it is written in.
-            per_token = tables()["attachments"]["audio_characters"] if kind not in _FILES else _FILE_CHARACTERS
-            yield size, size / per_token
+            inner = value.get("image_url")
+            detail = inner.get("detail") if isinstance(inner, Mapping) else value.get("detail")
+            yield _longest_text(value), float(tables()["attachments"]["image_low" if detail == "low" else "image"])
+        elif kind in _SOUNDS:
+            data = _longest_text(value)
+            yield data, len(data) / float(tables()["attachments"]["audio_characters"])
+        elif kind in _FILES:
+            data = _longest_text(value)
+            yield data, len(data) / _FILE_CHARACTERS
         else:
             for field in ("content", "output"):
                 inner = value.get(field)
@@ -120,21 +150,10 @@ def _attachments(value: Any, depth: int) -> Iterator[tuple[int, float]]:
                     yield from _attachments(inner, depth + 1)
 
 
-# Base64 of a PDF: a page of 700 tokens and its picture in some 50 to 100 kB.
-_FILE_CHARACTERS = 50
-
-
-def _picture(part: Mapping[str, Any]) -> tuple[int, float]:
-    inner = part.get("image_url")
-    detail = inner.get("detail") if isinstance(inner, Mapping) else part.get("detail")
-    return _longest_text(part), float(tables()["attachments"]["image_low" if detail == "low" else "image"])
-
-
-def _longest_text(part: Mapping[str, Any]) -> int:
-    """Characters of the address or the data of an attachment."""
-    longest = 0
+def _longest_text(part: Mapping[str, Any]) -> str:
+    longest = ""
     for value in part.values():
         for one in value.values() if isinstance(value, Mapping) else (value,):
-            if isinstance(one, str):
-                longest = max(longest, len(one))
+            if isinstance(one, str) and len(one) > len(longest):
+                longest = one
     return longest

@@ -2,19 +2,102 @@
 
 from __future__ import annotations
 
-from ..prediction._sighting import Sighting
+import threading
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from ..prediction._speed import Speed
+from ._regime import Regime
+from ._sizes import Sizes
+
+if TYPE_CHECKING:
+    from ..prediction._sighting import Sighting
+    from ._budget import Budget
+
+LEAST_SIGHTINGS = 20
+"""First tokens of an upstream that have to be seen before one can be late."""
+TOO_LITTLE_SEEN = f"fewer than {LEAST_SIGHTINGS} first tokens of this model have been seen"
+SLOW = "everybody is slow"
+SPENT = "budget"
+
+# Only what an upstream's first tokens are compared with until they are known, and they are hedged after 20 of them.
+_UNKNOWN_FIRST_TOKEN_S = ((1_000, 0.5), (10_000, 1.0))
+_UNKNOWN_TOKENS_PER_S = 100.0
 
 
 class Governor:
-    """Knows when an answer of one upstream is late, and stops second attempts when most answers are. Thread-safe."""
+    """Knows when an answer of one upstream is late, and stops second attempts while most are. Thread-safe.
+
+    Time comes in as monotonic nanoseconds. `budget` is shared by all upstreams of a play.
+    """
+
+    __slots__ = ("_lock", "_minimum_delay_s", "_quantile", "_regime", "_seen", "_speed", "budget", "sizes")
+
+    def __init__(self, budget: Budget, *, quantile: float, minimum_delay_s: float) -> None:
+        self.budget = budget
+        self.sizes = Sizes()
+        self._quantile = quantile
+        self._minimum_delay_s = minimum_delay_s
+        self._speed = Speed(first_token_s=_UNKNOWN_FIRST_TOKEN_S, tokens_per_s=_UNKNOWN_TOKENS_PER_S)
+        self._regime = Regime(quantile)
+        self._seen = 0
+        self._lock = threading.Lock()
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether most answers are late, so that no second attempt is made."""
+        return self._regime.is_slow
 
     def delay(self, uncached_tokens: float, now_ns: int) -> tuple[float | None, str | None]:
-        """Return the seconds after which a call that begins now is late, or None and why there are none yet."""
-        return None, f"too little is known of this upstream yet ({uncached_tokens and now_ns and 0} of 20 answers)"
+        """Return the seconds after which a call that begins now is late, or None and why there are none."""
+        with self._lock:
+            if self._seen < LEAST_SIGHTINGS:
+                return None, TOO_LITTLE_SEEN
+            delay_s = self._speed.late_after(uncached_tokens, now_ns, self._quantile)
+            if not isfinite(delay_s):
+                return None, TOO_LITTLE_SEEN
+            delay_s = max(self._minimum_delay_s, delay_s)
+            self._regime.began(delay_s, now_ns)
+            return delay_s, None
 
-    def take(self, tokens: float, now_ns: int) -> str | None:
+    def late(self, tokens: float, now_ns: int) -> str | None:
         """A call is late: reserve `tokens` of the budget for a second attempt; None allows it, else why not."""
-        return "budget" if tokens and now_ns else None
+        with self._lock:
+            self._regime.late(now_ns)
+            if self._regime.is_slow:
+                return SLOW
+        return None if self.budget.reserve(tokens) else SPENT
 
     def note(self, sighting: Sighting, now_ns: int) -> None:
         """Learn from one attempt at this upstream."""
+        with self._lock:
+            self._regime.settle(now_ns)
+            self._seen += sighting.first_token_s is not None
+            self._speed.note(sighting, now_ns)
+
+
+class CallGovernor:
+    """The governor's word on one call, which remembers what it has reserved for it."""
+
+    __slots__ = ("_governor", "asked", "reserved")
+
+    def __init__(self, governor: Governor) -> None:
+        self._governor = governor
+        self.asked = False
+        """Whether the call was late."""
+        self.reserved = 0.0
+        """Tokens of the budget that are reserved."""
+
+    def take(self, tokens: float, now_ns: int) -> str | None:
+        """The call is late: reserve `tokens` for a second attempt; None allows it, else why not. Call it once."""
+        self.asked = True
+        why_not = self._governor.late(tokens, now_ns)
+        if why_not is None:
+            self.reserved += tokens
+        return why_not
+
+    def settle(self, used: float | None) -> None:
+        """The call is over, and its second attempt cost `used` tokens; None: as many as were reserved."""
+        reserved, self.reserved = self.reserved, 0.0
+        if used is not None and (reserved or used):
+            self._governor.budget.settle(reserved, used)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..prediction._upstream import Upstream
 
 if TYPE_CHECKING:
-    from ._governor import Governor
+    from ._governor import CallGovernor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,15 +19,11 @@ class HedgePlan:
     """Seconds from the start of the first attempt: without content by then, a second one may be made. None: none is."""
     why_not: str | None
     """Why there is no second attempt; None where there is a delay."""
-    governor: Governor
-    """That of the upstream, which is asked when the delay is over."""
+    governor: CallGovernor
+    """Who is asked when the delay is over."""
     input_tokens: float
     """Tokens of the prompt, estimated."""
     output_tokens: float
     """Tokens of the answer, as answers of the upstream have had, and no more than the caller's limit."""
     upstream: Upstream
     """Where the first attempt goes."""
-
-    def take(self, now_ns: int) -> str | None:
-        """Ask for a second attempt once the delay is over: None allows it, else why not. Call it once."""
-        return self.governor.take(self.input_tokens + self.output_tokens, now_ns)

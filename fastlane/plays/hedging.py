@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._call import Call, CallRecord
+from .._exceptions import ConfigurationError
 from ._base import Play, Stage
+
+if TYPE_CHECKING:
+    from ..hedging._memory import Memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +34,55 @@ class Hedging(Play):
     """Seconds before which no first token is late."""
     not_with_tools: tuple[str, ...] = ()
     """Names of tools: calls that offer one of them get no second attempt. `"hedge": False` in a tool says the same."""
+    memory: Memory = field(init=False, repr=False, compare=False)
+    """What the play has learned: it is shared by all clients that this object is given to."""
+
+    def __post_init__(self) -> None:
+        _number("budget", self.budget, 0, 1, "a share of all tokens above 0, up to 1 (0.05 is 5 %)")
+        if not 0.5 <= _number("quantile", self.quantile, 0, 1, _QUANTILE) < 1:
+            raise ConfigurationError(f"Hedging(quantile=...) takes {_QUANTILE}, got {self.quantile!r}")
+        minimum: Any = self.minimum_delay_s
+        if type(minimum) not in (int, float) or not isfinite(minimum) or minimum < 0:
+            raise ConfigurationError(f"Hedging(minimum_delay_s=...) takes seconds from 0, got {minimum!r:.80}")
+        names: Any = self.not_with_tools
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise ConfigurationError(
+                f'Hedging(not_with_tools=...) takes names of tools, ("send_mail",), got {names!r:.80}'
+            )
+        # With the client and not with `import fastlane`.
+        from ..hedging._memory import Memory, Settings
+
+        object.__setattr__(self, "not_with_tools", tuple(names))
+        settings = Settings(
+            budget=self.budget,
+            quantile=self.quantile,
+            minimum_delay_s=self.minimum_delay_s,
+            not_with_tools=frozenset(names),
+        )
+        object.__setattr__(self, "memory", Memory(settings))
 
     def plan(self, call: Call) -> Call:
-        """Say after how long a second attempt is to be made, if at all."""
-        return call
+        """Say after how long a second attempt is to be made, or why there is none."""
+        from ..hedging._memory import only_once
+        from ..hedging._side_effects import ENDPOINTS, MARK, without_marks
+
+        if call.endpoint not in ENDPOINTS:
+            return call
+        why_not = only_once(call, self.memory.settings.not_with_tools)
+        tools = without_marks(call.body.get("tools"))
+        if tools is not None:
+            call = call.with_body(f'Hedging took "{MARK}" out of the tools', tools=tools)
+        return call.replaced(hedge=self.memory.plan(call, only_once=why_not))
 
     def learn(self, record: CallRecord) -> None:
         """Take note of how late first tokens were, and of what second attempts cost."""
+        self.memory.note(record)
+
+
+_QUANTILE = "a quantile from 0.5 to below 1 (0.95: the slowest twentieth is late)"
+
+
+def _number(name: str, value: Any, above: float, most: float, wanted: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not above < value <= most:
+        raise ConfigurationError(f"Hedging({name}=...) takes {wanted}, got {value!r:.80}")
+    return value

@@ -1,0 +1,197 @@
+"""What a `Hedging` play remembers: one governor per upstream, one budget, and the calls that are under way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from ..outputs._ceiling import limit_in
+from ..prediction._sighting import Sighting
+from ..prediction._upstream import Upstream
+from ._budget import Budget
+from ._governor import CallGovernor, Governor
+from ._plan import HedgePlan
+from ._side_effects import why_only_once
+
+if TYPE_CHECKING:
+    from .._call import Attempt, Call, CallRecord
+
+_MOST_UPSTREAMS = 256
+# More are not under way at once; what was reserved for one that is forgotten counts as spent.
+_MOST_CALLS = 4_096
+_UNREAD = "the application reads the bytes of the answer itself"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of the play, checked."""
+
+    budget: float
+    quantile: float
+    minimum_delay_s: float
+    not_with_tools: frozenset[str]
+
+
+class _UnderWay(NamedTuple):
+    """One attempt to plan a call: a call that is sent to several upstreams is planned for each."""
+
+    asked: CallGovernor
+    upstream: Upstream
+    body_bytes: int
+    uncached_tokens: float
+    tokens: float
+
+
+class Memory:
+    """Shared by all clients that a play is given to. Thread-safe."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.budget = Budget(settings.budget)
+        self._governors: dict[Upstream, Governor] = {}
+        self._under_way: dict[str, tuple[_UnderWay, ...]] = {}
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[Memory], tuple[Settings]]:
+        """A copy remembers nothing: what was learned belongs to the calls of its process."""
+        return Memory, (self.settings,)
+
+    def plan(self, call: Call, *, only_once: str | None) -> HedgePlan:
+        """Plan the second chance of a call; `only_once` says why it has none."""
+        upstream = Upstream(call.model or "", call.origin)
+        governor = self.governor(upstream)
+        body_bytes = _size_of(call)
+        input_tokens = governor.sizes.input_tokens(body_bytes)
+        output_tokens = governor.sizes.output_tokens(limit_in(call.body, call.endpoint)) * _choices(call.body)
+        uncached = input_tokens * governor.sizes.uncached_share
+        asked = CallGovernor(governor)
+        with self._lock:
+            before = self._under_way.pop(call.call_id, ())
+            while len(self._under_way) >= _MOST_CALLS:
+                del self._under_way[next(iter(self._under_way))]
+            one = _UnderWay(asked, upstream, body_bytes, uncached, input_tokens + output_tokens)
+            self._under_way[call.call_id] = (*before, one)
+        delay_s, why_not = None, only_once
+        if only_once is None:
+            delay_s, why_not = governor.delay(uncached, call.issued_ns)
+        return HedgePlan(
+            delay_s=delay_s,
+            why_not=why_not,
+            governor=asked,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            upstream=upstream,
+        )
+
+    def note(self, record: CallRecord) -> None:
+        """A call is over: learn from its attempts, and settle what its second one cost."""
+        with self._lock:
+            planned = self._under_way.pop(record.call_id, ())
+        usage, now_ns = record.usage, record.timeline.ended_ns
+        counted = (usage.input_tokens, usage.output_tokens)
+        answered = record.outcome not in ("failed", "cancelled")
+        tokens = sum(number or 0 for number in counted)
+        if not tokens and answered and planned:
+            tokens = round(planned[-1].tokens)
+        self.budget.earn(tokens)
+        hedging = record.hedging
+        extra = (hedging.extra_input_tokens, hedging.extra_output_tokens) if hedging is not None else (None, None)
+        hedged = hedging is not None and hedging.hedged
+        used = None if hedged and extra == (None, None) else float(sum(number or 0 for number in extra))
+        for one in planned:
+            one.asked.settle(used if one.asked.reserved else 0.0)
+        for upstream, sighting in sightings_of(record, planned):
+            self.governor(upstream).note(sighting, now_ns)
+        answer = _answering(record)
+        if answer is not None and planned and not usage.estimated:
+            sizes = self.governor(_upstream_of(answer, record)).sizes
+            sizes.learn(
+                body_bytes=planned[-1].body_bytes,
+                input_tokens=usage.input_tokens,
+                cached_tokens=usage.cached_tokens,
+                output_tokens=usage.output_tokens,
+            )
+
+    def governor(self, upstream: Upstream) -> Governor:
+        """That of an upstream: one that has not been seen for long is found out anew."""
+        with self._lock:
+            governor = self._governors.pop(upstream, None)
+            if governor is None:
+                settings = self.settings
+                governor = Governor(self.budget, quantile=settings.quantile, minimum_delay_s=settings.minimum_delay_s)
+                while len(self._governors) >= _MOST_UPSTREAMS:
+                    del self._governors[next(iter(self._governors))]
+            self._governors[upstream] = governor
+            return governor
+
+
+def only_once(call: Call, not_with_tools: Collection[str]) -> str | None:
+    """Why a call is not made twice; None where it may be."""
+    return _UNREAD if call.unread else why_only_once(call.endpoint, call.body, not_with_tools)
+
+
+def sightings_of(record: CallRecord, planned: Collection[_UnderWay] = ()) -> list[tuple[Upstream, Sighting]]:
+    """What the attempts of a call have shown of upstreams: how long first tokens took, or how long in vain."""
+    expected = {one.upstream: one.uncached_tokens for one in planned}
+    found = []
+    answering = _answering(record)
+    for attempt in record.attempts:
+        upstream = _upstream_of(attempt, record)
+        started_ns, first_token_s, late_s = attempt.wire.started_ns, None, None
+        uncached: float | None = expected.get(upstream)
+        if attempt is answering:
+            first_ns = record.timeline.first_token_ns
+            if first_ns is None or first_ns <= started_ns:
+                continue
+            first_token_s = (first_ns - started_ns) / 1e9
+            if record.usage.input_tokens is not None and not record.usage.estimated:
+                uncached = float(record.usage.input_tokens - (record.usage.cached_tokens or 0))
+        # A second attempt that lost was given up soon after its start, which says next to nothing.
+        elif attempt.given_up is not None and not (attempt.kind == "hedge" and attempt.given_up == "lost"):
+            if attempt.wire.ended_ns is None or attempt.wire.ended_ns <= started_ns:
+                continue
+            late_s = (attempt.wire.ended_ns - started_ns) / 1e9
+        else:
+            continue
+        sighting = Sighting(
+            model=upstream.model,
+            origin=upstream.origin,
+            uncached_tokens=uncached,
+            first_token_s=first_token_s,
+            late_s=late_s,
+        )
+        found.append((upstream, sighting))
+    return found
+
+
+def _answering(record: CallRecord) -> Attempt | None:
+    """The attempt whose first token the timeline tells of; None where another answer was asked for after it."""
+    if any(attempt.kind == "repair" for attempt in record.attempts):
+        return None
+    for attempt in reversed(record.attempts):
+        if attempt.given_up is None:
+            return attempt if attempt.error is None else None
+    return None
+
+
+def _upstream_of(attempt: Attempt, record: CallRecord) -> Upstream:
+    return Upstream(attempt.model or record.model or "", attempt.origin or record.origin)
+
+
+def _size_of(call: Call) -> int:
+    """Bytes of the body as JSON; 0 where only openai's own code can write it."""
+    if call.written is not None:
+        return len(call.written)
+    try:
+        return len(orjson.dumps(call.body))
+    except (TypeError, ValueError):
+        return 0
+
+
+def _choices(body: Any) -> int:
+    n = body.get("n")
+    return n if isinstance(n, int) and not isinstance(n, bool) and n > 0 else 1

@@ -86,6 +86,7 @@ class Asking:
         chained = chained_to(body, endpoint)
         accounts = None if chained is None else self._accounts(chained, rows)
         known: dict[tuple[str | None, str | None], ProviderFacts] = {}
+        keeping: dict[tuple[str | None, str | None], tuple[bool | None, int]] = {}
         cached: dict[Upstream, float] = {}
         ways: dict[str, Way] = {}
         unfit: dict[str, str] = {}
@@ -100,9 +101,11 @@ class Asking:
                 unfit[model.name] = why
                 continue
             if upstream in beginnings:
-                tokens = self._cached(upstream, beginnings[upstream] * tokens_per_byte, facts)
-                if tokens > 0:
-                    cached[upstream] = min(tokens, input_tokens)
+                tokens = beginnings[upstream] * tokens_per_byte
+                automatic, least = keeping.get(told_by) or keeping.setdefault(told_by, _keeping(facts))
+                if tokens >= least:
+                    share = self._sizes.cached_share(upstream, automatic)
+                    cached[upstream] = min(tokens * share, input_tokens)
             origin = upstream.origin
             if origin not in ways:
                 encodes = encoded_share is not None and read.body_bytes >= _LEAST_ENCODED_BYTES
@@ -165,14 +168,6 @@ class Asking:
             self._rows = (catalog, rows)
         return rows
 
-    def _cached(self, upstream: Upstream, tokens: float, facts: Any) -> float:
-        """How many of the tokens that an upstream has read it is expected to have in its cache."""
-        cache = facts.cache if facts is not None else None
-        automatic, least = (None, None) if cache is None else (_value(cache.automatic), _value(cache.minimum_tokens))
-        if least is not None and tokens < least:
-            return 0.0
-        return tokens * self._sizes.cached_share(upstream, automatic)
-
     def _accounts(self, chained: tuple[str, ...], rows: tuple[_Row, ...]) -> set[Account]:
         """Where all is kept that a call goes on from: what nobody has seen made is the application's own."""
         found: set[Account] | None = None
@@ -181,6 +176,12 @@ class Asking:
             here = {row.account for row in rows if (row.upstream == place if place else row.model.base_url is None)}
             found = here if found is None else found & here
         return found or set()
+
+
+def _keeping(facts: Any) -> tuple[bool | None, int]:
+    """Whether a provider keeps prompts unasked, None where nobody knows, and from how many tokens on."""
+    cache = facts.cache if facts is not None else None
+    return (None, 0) if cache is None else (_value(cache.automatic), _value(cache.minimum_tokens) or 0)
 
 
 def _lifetime_s(facts: Any) -> float:

@@ -23,6 +23,8 @@ _MAX_DEPTH = 6
 # Shorter ones are addresses, and do not weigh.
 _LONG = 512
 _BYTES_PER_TOKEN = 4
+# Quotes, a colon and a comma around a field's name.
+_AROUND = 4
 _WORD = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -45,44 +47,36 @@ def prompt_read(body: Mapping[str, Any], written: bytes | None) -> PromptRead:
     Never raises: what cannot be written as JSON counts nothing. About 10 us for 100 kB.
     """
     pieces: list[bytes] = []
+    rest = dict(body)
     size = 0
-    taken: list[str] = []
     for field in _BEFORE:
-        value = body.get(field)
-        if value:
-            pieces.append(json_of(value))
-            taken.append(field)
-    talk: Any = None
-    name = next((one for one in _LISTS if body.get(one) is not None), None)
-    if written is None:
-        # Quotes, a colon and a comma around each name.
-        size = sum(map(len, pieces)) + sum(map(len, taken)) + 4 * len(taken)
-    text = body.get("text")
+        if rest.get(field):
+            pieces.append(json_of(rest.pop(field)))
+            size += len(pieces[-1]) + len(field) + _AROUND
+    text = rest.get("text")
     if isinstance(text, Mapping) and text.get("format") is not None:
         pieces.append(json_of(text["format"]))
-    if name is not None:
-        talk = body[name]
-        said = json_of(talk)
-        size += len(said) + len(name) + 4
-        # Without what closes the list or the text: a longer conversation goes on there.
-        pieces.append(said[:-1])
-        taken.append(name)
+    talk: Any = None
+    for field in _LISTS:
+        if rest.get(field) is not None:
+            talk = rest.pop(field)
+            said = json_of(talk)
+            size += len(said) + len(field) + _AROUND
+            # Without what closes the list or the text: a longer conversation goes on there.
+            pieces.append(said[:-1])
+            break
     prompt = b"".join(pieces)
-    if written is not None:
-        size = len(written)
-    else:
-        size += len(json_of({field: value for field, value in body.items() if field not in taken}))
-    other_tokens = 0.0
-    other_bytes = 0
-    if name == "prompt" and is_token_ids(talk):
-        return PromptRead(prompt, size, max(0, size - len(prompt)), float(len(talk)))
-    if not isinstance(talk, str):
-        at = 0
-        for said_so, tokens in _attachments(talk, 0):
-            other_tokens += tokens
-            other_bytes += len(said_so)
-            prompt, at = _with_filler(prompt, said_so, tokens, at)
-    return PromptRead(prompt, size, max(0, size - other_bytes), other_tokens)
+    size = len(written) if written is not None else size + len(json_of(rest))
+    if isinstance(talk, str):
+        return PromptRead(prompt, size, size, 0.0)
+    if is_token_ids(talk):
+        return PromptRead(prompt, size, max(0, size - len(pieces[-1])), float(len(talk)))
+    attached_bytes, attached_tokens, at = 0, 0.0, 0
+    for data, tokens in _attachments(talk, 0):
+        attached_bytes += len(data)
+        attached_tokens += tokens
+        prompt, at = _with_filler(prompt, data, tokens, at)
+    return PromptRead(prompt, size, max(0, size - attached_bytes), attached_tokens)
 
 
 def _with_filler(prompt: bytes, data: str, tokens: float, start: int) -> tuple[bytes, int]:

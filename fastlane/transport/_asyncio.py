@@ -15,8 +15,8 @@ from ._asyncio_exchange import AsyncioExchange
 from ._asyncio_opening import OpeningLink
 from ._errors import TransportError
 from ._limits import STREAM_WINDOW
-from ._link import CLOSED, tick_s
-from ._settings import Origin
+from ._link import CLOSED
+from ._settings import Origin, tick_s
 from ._sockets import is_ready
 
 if TYPE_CHECKING:
@@ -241,11 +241,11 @@ class AsyncioLink(OpeningLink):
     ) -> bool:
         """Send a piece of the body, the first with the head; False where an answer has come already."""
         transport, http = self._transport, self.http
-        if not begin and (exchange.is_over or exchange.answer_head is not None):
+        # (Before it has begun, too: another task may have given it up.)
+        if exchange.error is not None or exchange.answer_ended or exchange.answer_head is not None:
             return False
         if self._dead or http is None or transport is None or transport.is_closing():
-            error = exchange.error
-            raise error.again() if error is not None else TransportError("ReadError", CLOSED, unprocessed=begin)
+            raise TransportError("ReadError", CLOSED, unprocessed=begin)
         if begin:
             clean = not transport.get_write_buffer_size()
             self.begin(exchange, end=last and not data)
@@ -273,12 +273,12 @@ class AsyncioLink(OpeningLink):
             exchange.phases.send_ended_ns = now_ns()
         return True
 
-    def drop(self, exchange: AsyncioExchange) -> None:
-        """Nobody reads the exchange any more."""
+    def drop(self, exchange: AsyncioExchange, given_up: bool = False) -> None:
+        """Nobody reads the exchange any more, or whoever does is told that it was given up."""
         exchange.done()
         if self._dead:
             exchange.leave()
-        elif not self.cancel(exchange, now_ns()):
+        elif not self.cancel(exchange, now_ns(), given_up=given_up):
             self._end(TransportError("ReadError", CLOSED), by_peer=False)
         else:
             self._after()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .._clock import now_ns
 from ._exchange import TAIL_BYTES, RequestHead
 from ._link import Link, LinkedExchange
+from ._patience import Patience
 from ._phases import Phases
+
+if TYPE_CHECKING:
+    from ._asyncio import AsyncioLink
 
 
 class AsyncioExchange(LinkedExchange):
@@ -197,3 +202,32 @@ class AsyncioExchange(LinkedExchange):
             timer.cancel()
         else:
             self.link.waiting.discard(self)
+
+
+class PatientAsyncioExchange(AsyncioExchange):
+    """An exchange that is waited for with patience, and that anybody may give up."""
+
+    __slots__ = ("__weakref__", "_patience")
+
+    def __init__(
+        self,
+        request_head: RequestHead,
+        phases: Phases,
+        link: Link,
+        loop: asyncio.AbstractEventLoop,
+        woken: deque[AsyncioExchange],
+        patience: Patience,
+    ) -> None:
+        super().__init__(request_head, phases, link, loop, woken)
+        self._patience = patience
+        patience.attend(self)
+
+    def expect(self, timeout_s: float | None) -> AsyncioExchange:
+        """What to wait on until something happens, or nothing has for `timeout_s`: then it has `timed_out`."""
+        return super().expect(self._patience.within(timeout_s, now_ns()))
+
+    def give_up(self) -> None:
+        """Nobody wants the request any more: end it, and wake whoever waits for it. Waits for no lock."""
+        # In a turn of its own: the garbage collector may come here amid the connection's work, and in any thread.
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the connection with it
+            self._loop.call_soon_threadsafe(cast("AsyncioLink", self.link).drop, self, True)

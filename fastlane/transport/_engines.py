@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from .._clock import now_ns
-from ._asyncio_exchange import AsyncioExchange
+from ._asyncio_exchange import AsyncioExchange, PatientAsyncioExchange
 from ._bodies import body_class
 from ._errors import TransportError, as_library_error
 from ._exchange import Exchange
@@ -21,6 +21,7 @@ from ._requests import (
     async_pieces,
     bound_expansion,
     origin_of,
+    patience_of,
     phases_of,
     pieces,
     request_head,
@@ -30,7 +31,7 @@ from ._requests import (
     whole_body,
 )
 from ._settings import PoolSettings, library_of
-from ._thread_exchange import ThreadExchange
+from ._thread_exchange import PatientThreadExchange, ThreadExchange
 from ._thread_pool import ThreadPool
 from ._tracing import answered, awaited, opened, sent
 from ._trust import ssl_context
@@ -134,10 +135,17 @@ class SyncEngine(_Engine):
         rest = pieces(request) if body is None else iter(())
         first = next(rest) if body is None else (body, True)
         retry = _Retry(replayable=body is not None)
+        patience = patience_of(request)
         for _ in range(_MOST_CONNECTIONS):
-            link = self._pool.acquire(origin, timeouts, phases)
-            exchange = ThreadExchange(head, phases, link)
+            link = self._pool.acquire(origin, timeouts, phases, patience)
+            exchange = (
+                ThreadExchange(head, phases, link)
+                if patience is None
+                else PatientThreadExchange(head, phases, link, patience)
+            )
             try:
+                if patience is not None:
+                    patience.check()
                 if trace is not None:
                     opened(trace, phases, link)
                 link.send_request(exchange, chain([first], rest), timeouts.write)
@@ -227,10 +235,17 @@ class AsyncEngine(_Engine):
         rest = None if body is not None else async_pieces(request)
         first = (body or b"", True) if rest is None else await anext(rest)
         retry = _Retry(replayable=body is not None)
+        patience = patience_of(request)
         for _ in range(_MOST_CONNECTIONS):
-            link = await pool.acquire(origin, timeouts, phases)
-            exchange = AsyncioExchange(head, phases, link, link.loop, link.woken)
+            link = await pool.acquire(origin, timeouts, phases, patience)
+            exchange = (
+                AsyncioExchange(head, phases, link, link.loop, link.woken)
+                if patience is None
+                else PatientAsyncioExchange(head, phases, link, link.loop, link.woken, patience)
+            )
             try:
+                if patience is not None:
+                    patience.check()
                 if trace is not None:
                     await awaited(opened, trace, phases, link)
                 await link.send_request(exchange, first, rest, timeouts.write)

@@ -14,9 +14,10 @@ from ._h1 import Http1Connection
 from ._h2 import Http2Connection
 from ._limits import STREAM_WINDOW
 from ._outlook import Outlook
+from ._patience import GIVEN_UP
 from ._phases import Opening, Phases
 from ._pool import Member
-from ._settings import Http2, Origin, PoolSettings
+from ._settings import LONGEST_TICK_S, Http2, Origin
 from ._tls import Tls
 
 # After `data: [DONE]`, or behind the head of a refusal, the end of the answer is in the same packet or right behind it.
@@ -29,10 +30,6 @@ _PING_TIMEOUT_NS = 15_000_000_000
 # Body bytes that are given to the protocol at once: enough to fill a window, and not the whole of a large upload.
 _WRITE_BYTES = 262_144
 
-# How often a connection without traffic looks at the time, at most and at least.
-_LONGEST_TICK_S = 5.0
-_SHORTEST_TICK_S = 0.05
-
 # A connection is opened for as long as a call waits for it, which has a time-out of its own. One that is opened for
 # nobody, or for calls without a time-out, is given up after this long.
 MOST_OPENING_NS = 600_000_000_000
@@ -41,12 +38,6 @@ CLOSED = "The connection was closed."
 _CLOSED_EARLY = "The answer was closed before its end."
 
 _ENHANCE_YOUR_CALM = 11  # RFC 9113, 7
-
-
-def tick_s(settings: PoolSettings) -> float:
-    """Seconds after which a connection without traffic looks at the time."""
-    wanted = min(_LONGEST_TICK_S, settings.idle_s / 4, (settings.ping_s or _LONGEST_TICK_S) / 4)
-    return max(_SHORTEST_TICK_S, wanted)
 
 
 class LinkedExchange(Exchange):
@@ -101,7 +92,7 @@ class Link(Member):
         """Whether bytes of the peer's are being taken in at this moment."""
         self.error: TransportError | None = None
         """Why it was closed; None while it is open."""
-        self.tick_s = _LONGEST_TICK_S
+        self.tick_s = LONGEST_TICK_S
         """Seconds between two looks at the time."""
         self.waiting: set[Any] = set()
         """Exchanges whose waits may end some looks from now."""
@@ -255,6 +246,11 @@ class Link(Member):
         """As it was measured last."""
         return self._gauge.round_trip_ns
 
+    @property
+    def local_address(self) -> str | None:
+        """Our end of it; None while it is being opened."""
+        return None if self.opening is None else self.opening.local_address
+
     def push(self, exchange: LinkedExchange, data: bytes, position: int, *, last: bool) -> int:
         """Give the protocol as much of a piece of the body as it takes now, within reason; the new position."""
         http = self._open_http()
@@ -270,21 +266,26 @@ class Link(Member):
         exchange.settle()
         return position
 
-    def cancel(self, exchange: LinkedExchange, time_ns: int) -> bool:
-        """Nobody reads the exchange any more. False where the connection has to be closed to tell the server."""
+    def cancel(self, exchange: LinkedExchange, time_ns: int, *, given_up: bool = False) -> bool:
+        """Nobody reads the exchange any more. False where the connection has to be closed to tell the server.
+
+        `given_up`: somebody may be reading it still, who is told. An answer that has come to its end can be read.
+        """
+        if given_up and (exchange.is_over or exchange.discarding):
+            return True
         exchange.discarding = True
         exchange.chunks.clear()
         http = self.http
         stays = True
         if http is not None and not (exchange.is_over and exchange.request_ended) and exchange.error is None:
             # (Over HTTP/1.1 its reader has waited for the end, and nobody else can use the connection until it comes.)
-            if worth_lingering(exchange) and not self.is_http1:
+            if worth_lingering(exchange) and not self.is_http1 and not given_up:
                 if not any(other is exchange for _, other in self._lingering):
                     self._lingering.append((time_ns + LINGER_NS, exchange))
                 return True
             stays = http.cancel(exchange)
             # Another thread may be reading it.
-            exchange.fail(TransportError("ReadError", _CLOSED_EARLY))
+            exchange.fail(TransportError("ReadError", GIVEN_UP if given_up else _CLOSED_EARLY))
         exchange.leave()
         return stays
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +15,7 @@ from ._asyncio_opening import OpeningLink
 from ._errors import TransportError
 from ._origin import GROW_AGAIN_NS
 from ._outlook import Outlook
+from ._patience import Patience, elsewhere_within
 from ._phases import Phases
 from ._pool import Member, Pool
 from ._requests import Timeouts
@@ -26,8 +28,10 @@ _CLOSE_S = 5.0
 class _Waiter:
     """A task that waits for a connection."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, avoid: str | None) -> None:
+        self.avoid = avoid
         self.granted: asyncio.Future[AsyncioLink | TransportError] = loop.create_future()
+        self._given_up: asyncio.Future[None] | None = None
 
     def grant(self, member: Member) -> None:
         assert isinstance(member, AsyncioLink)
@@ -35,6 +39,26 @@ class _Waiter:
 
     def refuse(self, error: TransportError) -> None:
         self.granted.set_result(error)
+
+    def give_up(self) -> None:
+        """Nobody wants the request any more: the task is woken, and sees to it. From any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self.granted.get_loop().call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if self._given_up is not None and not self._given_up.done():
+            self._given_up.set_result(None)
+
+    async def wait(self, timeout_s: float | None, patience: Patience | None) -> bool:
+        """Wait to be woken; whether the wait is over because of what has come."""
+        granted = self.granted
+        if patience is None:
+            await asyncio.wait([granted], timeout=timeout_s)
+        else:
+            self._given_up = given_up = granted.get_loop().create_future()
+            patience.attend(self)
+            await asyncio.wait([granted, given_up], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        return granted.done()
 
 
 class LoopPool:
@@ -75,16 +99,19 @@ class LoopPool:
 
     # Calls
 
-    async def acquire(self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None) -> AsyncioLink:
+    async def acquire(
+        self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None, patience: Patience | None = None
+    ) -> AsyncioLink:
         """A connection with a place for one exchange on it. Raises TransportError."""
-        member = self._pool.claim(origin, now_ns())
+        avoid = None if patience is None else patience.avoid
+        member = self._pool.claim(origin, now_ns(), avoid)
         if member is None:
             if phases is not None:
                 phases.connection_wait_started_ns = now_ns()
-            waiter = _Waiter(self.loop)
+            waiter = _Waiter(self.loop, avoid)
             self._pool.wait(origin, waiter, now_ns())
             self._start()
-            return await self._wait(origin, waiter, timeouts)
+            return await self._wait(origin, waiter, timeouts, patience)
         assert isinstance(member, AsyncioLink)
         if not member.is_busy and member.looks_stale():
             try:
@@ -96,21 +123,32 @@ class LoopPool:
                 raise
         return member
 
-    async def _wait(self, origin: Origin, waiter: _Waiter, timeouts: Timeouts) -> AsyncioLink:
+    async def _wait(
+        self, origin: Origin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None
+    ) -> AsyncioLink:
         opening = self._pool.is_opening(origin)
         granted = waiter.granted
         try:
             while not granted.done():
-                await asyncio.wait([granted], timeout=timeouts.connect if opening else timeouts.pool)
-                if granted.done():
+                timeout_s = timeouts.connect if opening else timeouts.pool
+                if patience is not None:
+                    timeout_s = patience.within(timeout_s, now_ns())
+                if await waiter.wait(timeout_s if waiter.avoid is None else elsewhere_within(timeout_s), patience):
                     break
-                if opening and not self._pool.is_opening(origin):
+                given_up = patience is not None and patience.given_up
+                if waiter.avoid is not None and not given_up:
+                    waiter.avoid = None  # no other is to be had soon
+                    self._serve()
+                    continue
+                if opening and not given_up and not self._pool.is_opening(origin):
                     opening = False  # the connection came, and has no place: from here on it is the pool's time
                     continue
                 self._pool.withdraw(origin, waiter)
                 for unwanted in self._pool.unwanted(origin):
                     assert isinstance(unwanted, AsyncioLink)
                     unwanted.hang_up(TransportError("ConnectTimeout", "Nobody waits for the connection any more."))
+                if patience is not None:
+                    patience.check()
                 if opening:
                     raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
                 raise TransportError("PoolTimeout", "No connection became free in time.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from itertools import islice
 from typing import Protocol
 
 from ._errors import TransportError
@@ -43,6 +44,9 @@ _SHORTEST_PING_NS = 5_000_000_000
 
 class Waiter(Protocol):
     """A call that waits for a connection."""
+
+    avoid: str | None
+    """Local address of a connection that it takes only where no other is to be had."""
 
     def grant(self, member: Member) -> None:
         """A place on this connection is claimed for the call."""
@@ -84,6 +88,11 @@ class Member:
     @property
     def round_trip_ns(self) -> int | None:
         """The round-trip time as it was measured last. Drivers override it."""
+        return None
+
+    @property
+    def local_address(self) -> str | None:
+        """Our end of the connection; None while it is being opened. Drivers override it."""
         return None
 
     def outlook(self, now_ns: int) -> Outlook:
@@ -176,14 +185,42 @@ class OriginState:
         # Until the first connection says which protocol it is, the calls of a burst wait for it together.
         return self.opening * (self.streams if http2 and self.speaks_http2 is not False else 1)
 
-    def grant(self, now_ns: int, pick: Callable[[OriginState, int], Member | None]) -> None:
+    def grant(self, now_ns: int, pick: Callable[[OriginState, int, str | None], Member | None]) -> None:
         """Give those who wait the places that are picked."""
-        while self.waiters:
-            member = pick(self, now_ns)
-            if member is None:
+        passed_over = 0
+        while len(self.waiters) > passed_over:
+            waiter = next(islice(self.waiters, passed_over, None))
+            member = pick(self, now_ns, waiter.avoid)
+            if member is not None:
+                del self.waiters[waiter]
+                waiter.grant(member)
+            elif waiter.avoid is None:
                 return
-            waiter, _ = self.waiters.popitem(last=False)
-            waiter.grant(member)
+            else:
+                passed_over += 1  # what it avoids may be a place for those behind it
+
+    def with_room(self, now_ns: int, avoid: str | None) -> Member | None:
+        """The connection with room that was used last, so that others can fall idle."""
+        full = []
+        found = None
+        for member in reversed(self.spare):
+            if member.room(BUSY_STREAMS) <= 0:
+                full.append(member)
+            elif not self.in_doubt(member, now_ns) and (avoid is None or member.local_address != avoid):
+                found = member
+                break
+        for member in full:
+            del self.spare[member]
+        return found
+
+    def with_any_room(self, now_ns: int, avoid: str | None) -> Member | None:
+        """The best connection of those that have any room: no further one can be opened."""
+
+        def merits(member: Member) -> tuple[bool, bool, int]:
+            avoided = avoid is not None and member.local_address == avoid
+            return avoided, self.in_doubt(member, now_ns), member.claimed
+
+        return min((member for member in self.members if member.room(UNBOUNDED) > 0), key=merits, default=None)
 
     def outlook(self, now_ns: int, *, with_ended: bool) -> Outlook:
         """What a request would find that came now. May be asked without the lock, and changes nothing.

@@ -12,6 +12,10 @@ PATIENCE = "fastlane.patience"
 
 GIVEN_UP = "The request was given up."
 
+ELSEWHERE_S = 1.0
+"""How long a request waits for a connection other than the one that it avoids: as long as opening one takes over a
+distance of some 300 ms, and no longer, because the same one is better than none."""
+
 
 class Waiting(Protocol):
     """What a request is in: the queue for a connection, or the exchange on one."""
@@ -53,10 +57,11 @@ class Patience:
             waiting.give_up()
 
     def attend(self, waiting: Waiting) -> None:
-        """The request is in this from now on. Raises TransportError where it was given up already."""
+        """The request is in this from now on, which is told where the request was given up already."""
         # In this order, and in the other in `give_up`: one of the two sees what the other has done.
         self._waiting = ref(waiting)
-        self.check()
+        if self.given_up:
+            waiting.give_up()
 
     def check(self) -> None:
         """Raise TransportError where the request was given up."""
@@ -70,3 +75,8 @@ class Patience:
             return timeout_s
         left_s = max(0.0, (until_ns - now_ns) / 1e9)
         return left_s if timeout_s is None else min(left_s, timeout_s)
+
+
+def elsewhere_within(timeout_s: float | None) -> float:
+    """Seconds for which a request waits for a connection other than the one that it avoids."""
+    return ELSEWHERE_S if timeout_s is None else min(ELSEWHERE_S, timeout_s / 2)

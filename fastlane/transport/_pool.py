@@ -87,16 +87,19 @@ class Pool:
 
     # Calls
 
-    def claim(self, origin: Origin, now_ns: int) -> Member | None:
-        """A place on an open connection, or None where the call has to wait."""
+    def claim(self, origin: Origin, now_ns: int, avoid: str | None = None) -> Member | None:
+        """A place on an open connection, or None where the call has to wait.
+
+        `avoid`: local address of a connection that is taken only where no other is to be had.
+        """
         state = self._state(origin)
         state.last_used_ns = now_ns
         if state.waiters:
             return None  # first come, first served
-        member = self._pick(state, now_ns)
+        member = self._pick(state, now_ns, avoid)
         # Answers that were dropped unread leave quietly: a finaliser cannot take the pool's lock.
         if member is None and self._settle_all(state, now_ns) and not self._waiting:
-            member = self._pick(state, now_ns)
+            member = self._pick(state, now_ns, avoid)
         return member
 
     def wait(self, origin: Origin, waiter: Waiter, now_ns: int) -> None:
@@ -224,28 +227,18 @@ class Pool:
         state = self._origins.get(member.origin)
         return state if state is not None and member in state.members else None
 
-    def _pick(self, state: OriginState, now_ns: int) -> Member | None:
-        """Claim a place on the connection that was used last, so that others can fall idle."""
-        full = []
-        found = None
-        for member in reversed(state.spare):
-            if member.room(BUSY_STREAMS) <= 0:
-                full.append(member)
-            elif not state.in_doubt(member, now_ns):
-                found = member
-                break
-        for member in full:
-            del state.spare[member]
+    def _pick(self, state: OriginState, now_ns: int, avoid: str | None) -> Member | None:
+        """Claim a place on a connection that is not too busy."""
+        found = state.with_room(now_ns, avoid)
         if found is not None:
             return self._take(state, found)
         if state.opening or (now_ns >= state.grow_after_ns and self._has_place()):
             return None  # a further connection is the better place
-        return self._pick_any(state, now_ns)
+        return self._pick_any(state, now_ns, avoid)
 
-    def _pick_any(self, state: OriginState, now_ns: int) -> Member | None:
+    def _pick_any(self, state: OriginState, now_ns: int, avoid: str | None) -> Member | None:
         """Claim a place wherever one is: no further connection can be opened."""
-        with_room = [member for member in state.members if member.room(UNBOUNDED) > 0]
-        best = min(with_room, key=lambda m: (state.in_doubt(m, now_ns), m.claimed), default=None)
+        best = state.with_any_room(now_ns, avoid)
         return None if best is None else self._take(state, best)
 
     def _take(self, state: OriginState, member: Member) -> Member:

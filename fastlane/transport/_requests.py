@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ._errors import TransportError
 from ._exchange import RequestHead
+from ._patience import PATIENCE, Patience
 from ._phases import PHASES, Phases
 from ._settings import Origin
 
@@ -44,6 +45,12 @@ def phases_of(request: Any) -> Phases:
     """The stamps that the request brought along, or new ones."""
     phases = request.extensions.get(PHASES)
     return phases if isinstance(phases, Phases) else Phases()
+
+
+def patience_of(request: Any) -> Patience | None:
+    """How the request is to be waited for, where it says so."""
+    patience = request.extensions.get(PATIENCE)
+    return patience if isinstance(patience, Patience) else None
 
 
 def origin_of(request: Any) -> Origin:

@@ -11,6 +11,10 @@ from typing import Literal, NamedTuple
 
 Http2 = Literal["prefer", "require", "never"]
 
+# How often a connection without traffic looks at the time, at most and at least.
+LONGEST_TICK_S = 5.0
+_SHORTEST_TICK_S = 0.05
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSettings:
@@ -35,6 +39,12 @@ class PoolSettings:
             raise ValueError(f"idle_s is a number of seconds from 0, not {self.idle_s!r}")
         if self.ping_s is not None and not self.ping_s > 0:
             raise ValueError(f"ping_s is a number of seconds above 0, or None for no pings, not {self.ping_s!r}")
+
+
+def tick_s(settings: PoolSettings) -> float:
+    """Seconds after which a connection without traffic looks at the time."""
+    wanted = min(LONGEST_TICK_S, settings.idle_s / 4, (settings.ping_s or LONGEST_TICK_S) / 4)
+    return max(_SHORTEST_TICK_S, wanted)
 
 
 class Origin(NamedTuple):

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING, cast
 
+from .._clock import now_ns
 from ._exchange import RequestHead
 from ._link import Link, LinkedExchange
+from ._patience import Patience
 from ._phases import Phases
+
+if TYPE_CHECKING:
+    from ._threads import ThreadLink
 
 
 def lock_timeout(timeout_s: float | None) -> float:
@@ -38,3 +44,30 @@ class ThreadExchange(LinkedExchange):
             return self._signal.acquire(True, -1 if timeout_s is None else lock_timeout(timeout_s))
         finally:
             self.is_awaited = False
+
+    def within(self, timeout_s: float | None) -> float | None:
+        """Seconds for which a wait that begins now may last."""
+        return timeout_s
+
+
+class PatientThreadExchange(ThreadExchange):
+    """An exchange that is waited for with patience, and that another thread may give up."""
+
+    __slots__ = ("__weakref__", "_patience")
+
+    def __init__(self, request_head: RequestHead, phases: Phases, link: Link, patience: Patience) -> None:
+        super().__init__(request_head, phases, link)
+        self._patience = patience
+        patience.attend(self)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until something has happened; False where nothing did within the time."""
+        return super().wait(self.within(timeout_s))
+
+    def within(self, timeout_s: float | None) -> float | None:
+        """Seconds for which a wait that begins now may last."""
+        return self._patience.within(timeout_s, now_ns())
+
+    def give_up(self) -> None:
+        """Nobody wants the request any more: end it, and wake whoever waits for it. Waits for no lock."""
+        cast("ThreadLink", self.link).drop(self, given_up=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from .._clock import now_ns
 from ._connect import connect_sync
 from ._errors import TransportError
-from ._link import CLOSED, MOST_OPENING_NS, Link, tick_s
-from ._settings import Origin
+from ._link import CLOSED, MOST_OPENING_NS, Link
+from ._settings import Origin, tick_s
 from ._tls import Tls
 
 if TYPE_CHECKING:

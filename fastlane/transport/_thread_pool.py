@@ -12,6 +12,7 @@ from .._clock import now_ns
 from ._errors import TransportError
 from ._link import CLOSED
 from ._outlook import Outlook
+from ._patience import Patience, elsewhere_within
 from ._phases import Phases
 from ._pool import Member, Pool
 from ._requests import Timeouts
@@ -26,20 +27,36 @@ _JOIN_S = 5.0
 class _Waiter:
     """A thread that waits for a connection."""
 
-    def __init__(self) -> None:
-        self.signal = threading.Lock()
-        self.signal.acquire()
+    def __init__(self, avoid: str | None) -> None:
+        self.avoid = avoid
+        self._signal = threading.Lock()
+        self._signal.acquire()
         self.link: ThreadLink | None = None
         self.error: TransportError | None = None
 
     def grant(self, member: Member) -> None:
         assert isinstance(member, ThreadLink)
         self.link = member
-        self.signal.release()
+        self._wake()
 
     def refuse(self, error: TransportError) -> None:
         self.error = error
-        self.signal.release()
+        self._wake()
+
+    def give_up(self) -> None:
+        """Nobody wants the request any more: the thread is woken, and sees to it. From any thread."""
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._signal.release()
+        except RuntimeError:  # somebody else has woken it
+            pass
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait to be woken; whether the wait is over because of what has come."""
+        self._signal.acquire(timeout=lock_timeout(timeout_s))
+        return self.link is not None or self.error is not None
 
 
 class ThreadPool:
@@ -66,14 +83,17 @@ class ThreadPool:
     def _make(self, origin: Origin) -> ThreadLink:
         return ThreadLink(self, origin)
 
-    def acquire(self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None) -> ThreadLink:
+    def acquire(
+        self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None, patience: Patience | None = None
+    ) -> ThreadLink:
         """A connection with a place for one exchange on it. Raises TransportError."""
         waiter = None
+        avoid = None if patience is None else patience.avoid
         try:
             with self._lock:
-                member = self._pool.claim(origin, now_ns())
+                member = self._pool.claim(origin, now_ns(), avoid)
                 if member is None:
-                    waiter = _Waiter()
+                    waiter = _Waiter(avoid)
                     self._pool.wait(origin, waiter, now_ns())
                 new, surplus = self._pool.take_orders()
         finally:
@@ -83,7 +103,7 @@ class ThreadPool:
                 phases.connection_wait_started_ns = now_ns()
             try:
                 self._start(new, surplus)
-                return self._wait(origin, waiter, timeouts)
+                return self._wait(origin, waiter, timeouts, patience)
             except BaseException:
                 self._give_up(origin, waiter)
                 raise
@@ -97,10 +117,22 @@ class ThreadPool:
             raise
         return member
 
-    def _wait(self, origin: Origin, waiter: _Waiter, timeouts: Timeouts) -> ThreadLink:
+    def _wait(self, origin: Origin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None) -> ThreadLink:
+        if patience is not None:
+            patience.attend(waiter)
         opening = self._pool.is_opening(origin)
-        while not waiter.signal.acquire(timeout=lock_timeout(timeouts.connect if opening else timeouts.pool)):
-            if opening and not self._pool.is_opening(origin):
+        while True:
+            timeout_s = timeouts.connect if opening else timeouts.pool
+            if patience is not None:
+                timeout_s = patience.within(timeout_s, now_ns())
+            if waiter.wait(timeout_s if waiter.avoid is None else elsewhere_within(timeout_s)):
+                break
+            given_up = patience is not None and patience.given_up
+            if waiter.avoid is not None and not given_up:
+                waiter.avoid = None  # no other is to be had soon
+                self.serve()
+                continue
+            if opening and not given_up and not self._pool.is_opening(origin):
                 opening = False  # the connection came, and has no place: from here on it is the pool's time
                 continue
             unwanted = self._withdraw(origin, waiter)
@@ -108,6 +140,8 @@ class ThreadPool:
                 break  # it has come in the last moment
             for link in unwanted:
                 link.hang_up(TransportError("ConnectTimeout", CLOSED))
+            if patience is not None:
+                patience.check()
             if opening:
                 raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
             raise TransportError("PoolTimeout", "No connection became free in time.")

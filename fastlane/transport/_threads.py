@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from .._clock import now_ns
 from ._errors import TransportError
-from ._link import CLOSED, tick_s
+from ._link import CLOSED
 from ._origin import GROW_AGAIN_NS
-from ._settings import Origin
+from ._settings import Origin, tick_s
 from ._sockets import is_ready
 from ._thread_exchange import ThreadExchange
 from ._thread_opening import READ_BYTES, OpeningLink
@@ -34,8 +34,8 @@ class ThreadLink(OpeningLink):
         super().__init__(owner, origin)
         self.ready = threading.Event()
         """The peer has said what it allows, or the connection is gone."""
-        self.dropped: deque[ThreadExchange] = deque()
-        """Exchanges that nobody reads any more. Whoever lets go of the lock looks here."""
+        self.dropped: deque[tuple[ThreadExchange, bool]] = deque()
+        """Exchanges that nobody reads any more; whether they were given up. Whoever lets go of the lock looks here."""
         self._by_us = False
         self._has_room = threading.Event()
         """The application has made room for more of an answer over HTTP/1.1."""
@@ -194,11 +194,11 @@ class ThreadLink(OpeningLink):
         self, exchange: ThreadExchange, data: bytes, position: int, *, begin: bool, last: bool
     ) -> tuple[int, bool]:
         """Under the lock: send as much of a piece as goes; the new position, and whether to go on."""
-        if not begin and (exchange.is_over or exchange.answer_head is not None):
+        # (Before it has begun, too: another thread may have given it up.)
+        if exchange.error is not None or exchange.answer_ended or exchange.answer_head is not None:
             return position, False
         if self._dead or self.http is None:
-            error = exchange.error
-            raise error.again() if error is not None else TransportError("ReadError", CLOSED, unprocessed=begin)
+            raise TransportError("ReadError", CLOSED, unprocessed=begin)
         sent_bytes, clean = self._sent_bytes, not self._unsent
         if begin:
             self.begin(exchange, end=last and not data)
@@ -225,6 +225,7 @@ class ThreadLink(OpeningLink):
 
     def _wait_writable(self, exchange: ThreadExchange, timeout_s: float | None) -> bool:
         """Wait until the socket takes more, or an answer makes that needless; False where neither came in time."""
+        timeout_s = exchange.within(timeout_s)
         until_ns = None if timeout_s is None else now_ns() + timeout_s * 1e9
         while (writer := self._writer) is not None and exchange.answer_head is None and not exchange.is_over:
             if is_ready(writer, _LOOK_S, write=True):
@@ -233,13 +234,13 @@ class ThreadLink(OpeningLink):
                 return False
         return True
 
-    def drop(self, exchange: ThreadExchange) -> None:
-        """Nobody reads the exchange any more. Waits for no lock.
+    def drop(self, exchange: ThreadExchange, *, given_up: bool = False) -> None:
+        """Nobody reads the exchange any more, or whoever does is told that it was given up. Waits for no lock.
 
         The garbage collector may get here, by way of an answer that was dropped or of a generator that closes one, in a
         thread that holds the very lock.
         """
-        self.dropped.append(exchange)
+        self.dropped.append((exchange, given_up))
         self.sweep()
         owner = self._owner()
         if owner is not None:
@@ -247,11 +248,11 @@ class ThreadLink(OpeningLink):
 
     abandon = drop
 
-    def _drop(self, exchange: ThreadExchange) -> None:
+    def _drop(self, exchange: ThreadExchange, given_up: bool) -> None:
         self._has_room.set()
         if self._dead:
             exchange.leave()
-        elif not self.cancel(exchange, now_ns()):
+        elif not self.cancel(exchange, now_ns(), given_up=given_up):
             self._hang_up(TransportError("ReadError", CLOSED))
         else:
             with contextlib.suppress(TransportError):  # the reader will find out
@@ -265,7 +266,7 @@ class ThreadLink(OpeningLink):
         while self.dropped and self.lock.acquire(blocking=False):
             try:
                 while self.dropped:
-                    self._drop(self.dropped.popleft())
+                    self._drop(*self.dropped.popleft())
             finally:
                 self.lock.release()
 

@@ -29,10 +29,23 @@ class FakeHttp:
         self.is_ready = True
 
 
+class FakeMember(Member):
+    """A connection that has an address at our end."""
+
+    def __init__(self, origin: Origin, address: str) -> None:
+        super().__init__(origin)
+        self._address = address
+
+    @property
+    def local_address(self) -> str | None:
+        return self._address if self.is_open else None
+
+
 class FakeWaiter:
     """A call that waits, and what became of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, avoid: str | None = None) -> None:
+        self.avoid = avoid
         self.member: Member | None = None
         self.error: TransportError | None = None
         self.number: int | None = None
@@ -64,7 +77,7 @@ class Desk:
 
     def _make(self, origin: Origin) -> Member:
         self.made += 1
-        return Member(origin)
+        return FakeMember(origin, f"127.0.0.1:{self.made}")
 
     def take(self) -> None:
         """What a driver does after each call of the pool."""
@@ -72,13 +85,13 @@ class Desk:
         self.opening += new
         self.surplus += surplus
 
-    def ask(self, origin: Origin = HERE) -> FakeWaiter:
+    def ask(self, origin: Origin = HERE, *, avoid: Member | None = None) -> FakeWaiter:
         """A call asks for a place."""
-        call = FakeWaiter()
+        call = FakeWaiter(None if avoid is None else avoid.local_address)
         foreseen = self.pool.outlook(origin, self.now_ns)
-        member = self.pool.claim(origin, self.now_ns)
+        member = self.pool.claim(origin, self.now_ns, call.avoid)
         # (Where no further connection may be opened, a call may be given a place that is not foreseen.)
-        assert member is not None or not foreseen.is_open
+        assert member is not None or call.avoid is not None or not foreseen.is_open
         if member is None:
             self.pool.wait(origin, call, self.now_ns)
         else:

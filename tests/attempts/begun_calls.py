@@ -1,0 +1,115 @@
+"""Clients whose answers are begun before anything else is done with them, over each kind of transport."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import Connection
+from fastlane._clock import now_ns
+from fastlane.attempts._begun import async_begun, begun
+from fastlane.attempts._first_content import FirstContent, Verdict
+
+OWN = ("HTTP/2", "HTTP/1.1")
+WAYS = (*OWN, "httpx2", "httpx")
+"""Our own transport over each protocol, and the transports of HTTP clients of the application's own."""
+
+
+@dataclass
+class Seen:
+    """What was seen of the answers of one client."""
+
+    endpoint: str = "/chat/completions"
+    verdicts: list[Verdict] = field(default_factory=list)
+    firsts: list[FirstContent] = field(default_factory=list)
+    responses: list[Any] = field(default_factory=list)
+    streams: list[Any] = field(default_factory=list)
+    """Each answer's stream as it was before."""
+    errors: list[Exception] = field(default_factory=list)
+    returned_ns: int = 0
+    """When it was known how the last one begins."""
+
+    def _looking(self, response: Any) -> FirstContent:
+        self.responses.append(response)
+        self.streams.append(response.stream)
+        self.firsts.append(FirstContent(self.endpoint))
+        return self.firsts[-1]
+
+    def look(self, response: Any) -> None:
+        first = self._looking(response)
+        try:
+            self.verdicts.append(begun(response, self.endpoint, first=first))
+        except Exception as error:
+            self.errors.append(error)
+            raise
+        self.returned_ns = now_ns()
+
+    async def async_look(self, response: Any) -> None:
+        first = self._looking(response)
+        try:
+            self.verdicts.append(await async_begun(response, self.endpoint, first=first))
+        except Exception as error:
+            self.errors.append(error)
+            raise
+        self.returned_ns = now_ns()
+
+    def forget(self) -> None:
+        """Keep nothing alive."""
+        self.responses.clear()
+        self.streams.clear()
+        self.errors.clear()
+
+
+def _library(name: str) -> Any:
+    return pytest.importorskip(name, reason=f"{name} is not installed")
+
+
+@contextmanager
+def looking(way: str, seen: Seen, arguments: dict[str, Any], **options: Any) -> Iterator[fastlane.OpenAI]:
+    """A client that looks at each answer where its HTTP client hands it out, before our own code sees it."""
+    if way in OWN:
+        plays = [Connection(http2="require" if way == "HTTP/2" else "never")]
+        made = fastlane.OpenAI(**{**arguments, "max_retries": 0, **options}, plays=plays, strict=True)
+        made._client.event_hooks = {"response": [seen.look]}
+    else:
+        http_client = _library(way).Client(event_hooks={"response": [seen.look]}, timeout=None)
+        made = fastlane.OpenAI(**{**arguments, "max_retries": 0, **options}, strict=True, http_client=http_client)
+    with made:
+        yield made
+
+
+@asynccontextmanager
+async def async_looking(
+    way: str, seen: Seen, arguments: dict[str, Any], **options: Any
+) -> AsyncIterator[fastlane.AsyncOpenAI]:
+    """See `looking`."""
+    if way in OWN:
+        plays = [Connection(http2="require" if way == "HTTP/2" else "never")]
+        made = fastlane.AsyncOpenAI(**{**arguments, "max_retries": 0, **options}, plays=plays, strict=True)
+        made._client.event_hooks = {"response": [seen.async_look]}
+    else:
+        http_client = _library(way).AsyncClient(event_hooks={"response": [seen.async_look]}, timeout=None)
+        made = fastlane.AsyncOpenAI(**{**arguments, "max_retries": 0, **options}, strict=True, http_client=http_client)
+    async with made:
+        yield made
+
+
+MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
+
+
+def opened(client: openai.OpenAI, **options: Any) -> Any:
+    return client.chat.completions.create(model="m", messages=MESSAGES, stream=True, **options)
+
+
+async def async_opened(client: openai.AsyncOpenAI, **options: Any) -> Any:
+    return await client.chat.completions.create(model="m", messages=MESSAGES, stream=True, **options)
+
+
+def text_of(chunks: list[Any]) -> str:
+    return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)

@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fastlane._tokens_seen import from_json, kind_of_choices
+from fastlane.attempts._first_content import FirstContent, Verdict, is_empty_answer
+from tests.attempts.events import (
+    BEFORE,
+    BEFORE_RESPONSE,
+    CALL,
+    CHAT,
+    COMMENT,
+    COMPLETIONS,
+    CREATED,
+    DONE,
+    MESSAGE,
+    RESPONSES,
+    ROLE,
+    STOP,
+    THOUGHT,
+    USAGE,
+    chunk,
+    data,
+    response,
+    said,
+    whole_response,
+)
+
+
+def fed(pieces: Iterable[bytes], endpoint: str = CHAT) -> list[Verdict | None]:
+    first = FirstContent(endpoint)
+    return [first.feed(piece) for piece in pieces]
+
+
+def verdict(*pieces: bytes, endpoint: str = CHAT) -> tuple[Verdict, int | None]:
+    """What is said of all of a body, and the status of its error."""
+    first = FirstContent(endpoint)
+    for piece in pieces:
+        found = first.feed(piece)
+        if found is not None:
+            return found, first.status_of_error
+    return first.ended(), first.status_of_error
+
+
+# What a first content is
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_what_comes_before_an_answer_is_no_content(before: bytes) -> None:
+    assert fed([before, said(content="Rhine")]) == [None, "content"]
+
+
+@pytest.mark.parametrize("before", BEFORE_RESPONSE)
+def test_what_comes_before_a_response_is_no_content(before: bytes) -> None:
+    after = response("output_text.delta", output_index=0, content_index=0, delta="Rhine")
+    assert fed([before, after], RESPONSES) == [None, "content"]
+
+
+CALLED = [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "look", "arguments": ""}}]
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"content": "Rhine"},
+        {"content": "\n"},
+        {"content": [{"type": "text", "text": "Rhine"}]},
+        {"content": None, "reasoning_content": "Hm"},
+        {"content": "", "reasoning": "Hm"},
+        {"reasoning_details": [{"type": "reasoning.text", "text": "Hm"}]},
+        {"refusal": "No"},
+        {"tool_calls": CALLED},
+        {"function_call": {"name": "look", "arguments": ""}},
+        {"audio": {"id": "audio_1", "data": "AAAA"}},
+    ],
+)
+def test_each_kind_of_output_is_content(delta: dict[str, Any]) -> None:
+    assert fed([ROLE, said(**delta)]) == [None, "content"]
+
+
+def test_the_text_of_a_legacy_completion_is_content() -> None:
+    nothing, text = ({"index": 0, "text": text, "finish_reason": None} for text in ("", "Rhine"))
+    assert fed([data(chunk(nothing)), data(chunk(text))], COMPLETIONS) == [None, "content"]
+
+
+def test_the_second_of_two_choices_may_be_the_first_to_speak() -> None:
+    assert fed([said("stop"), said(index=1, content="Rhine")]) == [None, "content"]
+
+
+def test_an_answer_in_one_piece_is_content() -> None:
+    assert fed([data(chunk({"index": 0, "message": {"role": "assistant", "content": "Rhine"}}))]) == ["content"]
+
+
+def test_what_the_record_counts_as_the_first_token_is_content() -> None:
+    names = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call", "audio", "role")
+    for name in names:
+        for value in ("", None, "text", [], [{"index": 0, "type": "text", "text": "text"}], {"name": "look"}):
+            event = chunk({"index": 0, "delta": {name: value}, "finish_reason": None})
+            token = kind_of_choices(from_json(json.dumps(event)).choices)
+            assert fed([data(event)]) == [None if token is None else "content"], (name, value)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        response("output_text.delta", delta="Rhine"),
+        response("refusal.delta", delta="No"),
+        response("reasoning_text.delta", delta="Hm"),
+        response("reasoning_summary_text.delta", delta="Hm"),
+        response("function_call_arguments.delta", delta="{"),
+        response("custom_tool_call_input.delta", delta="ls"),
+        response("mcp_call_arguments.delta", delta="{"),
+        response("audio.delta", delta="AAAA"),
+        response("web_search_call.in_progress", output_index=0),
+        response("code_interpreter_call.interpreting", output_index=0),
+        # Of providers that send no deltas.
+        response("output_text.done", text="Rhine"),
+        response("content_part.done", part={"type": "output_text", "text": "Rhine"}),
+        response("function_call_arguments.done", arguments="{}"),
+        response("output_item.done", item={**MESSAGE, "content": [{"type": "output_text", "text": "Rhine"}]}),
+        response("output_item.done", item={**THOUGHT, "summary": [{"type": "summary_text", "text": "Hm"}]}),
+        response("output_item.done", item=CALL),
+        response("completed", response=whole_response(CALL)),
+        response("incomplete", response=whole_response(CALL, status="incomplete")),
+    ],
+)
+def test_each_event_of_a_response_that_says_something_is_content(event: bytes) -> None:
+    assert fed([CREATED, event], RESPONSES) == [None, "content"]
+
+
+# What ends without any
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (),
+        (DONE,),
+        (COMMENT, COMMENT),
+        (ROLE, STOP, USAGE, DONE),
+        (ROLE, STOP),
+        (ROLE, said("tool_calls"), DONE),
+        (ROLE,),
+        (said("stop", role="assistant", content="", annotations=[], provider_specific_fields={"refusal": None}),),
+        (ROLE + STOP + DONE,),
+        (ROLE, b'data: {"choices": [{"index": 0, "delta": {"content": "cut off by the e'),
+    ],
+)
+def test_an_answer_that_says_nothing_is_empty(pieces: tuple[bytes, ...]) -> None:
+    assert verdict(*pieces) == ("empty", None)
+
+
+def test_an_answer_is_not_empty_before_it_is_over() -> None:
+    assert fed([ROLE, STOP, USAGE, DONE]) == [None, None, None, "empty"]
+
+
+def test_a_response_that_says_nothing_is_empty() -> None:
+    completed = response("completed", response=whole_response(THOUGHT, MESSAGE))
+    assert verdict(*BEFORE_RESPONSE, completed, endpoint=RESPONSES) == ("empty", None)
+    assert verdict(CREATED, endpoint=RESPONSES) == ("empty", None)
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter", "max_tokens", "LENGTH"])
+def test_an_answer_that_met_its_limit_or_a_filter_is_not_called_empty(reason: str) -> None:
+    assert verdict(ROLE, said(reason), DONE) == ("unknown", None)
+
+
+def test_a_response_that_met_its_limit_is_not_called_empty() -> None:
+    cut_off = whole_response(THOUGHT, status="incomplete", incomplete_details={"reason": "max_output_tokens"})
+    assert verdict(CREATED, response("incomplete", response=cut_off), endpoint=RESPONSES) == ("unknown", None)
+
+
+def test_an_answer_with_something_unknown_in_it_is_not_called_empty() -> None:
+    picture = said(content="", images=[{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}])
+    assert verdict(ROLE, picture, STOP, DONE) == ("unknown", None)
+
+
+def test_what_never_begins_is_not_held_back_for_ever() -> None:
+    large = response("created", response=whole_response(status="in_progress", instructions="x" * 3_000_000))
+    found = fed([large] * 7, RESPONSES)
+    assert found[:5] == [None] * 5
+    assert found[-1] == "unknown"
+
+
+# What fails before any
+
+
+@pytest.mark.parametrize(
+    ("event", "status"),
+    [
+        ({"error": {"message": "no", "code": 503}}, 503),
+        ({"error": {"message": "no", "type": "rate_limit_exceeded"}}, 429),
+        ({"error": {"message": "no", "type": "invalid_request_error"}}, 400),
+        ({"error": "no"}, 500),
+        ({**chunk({"index": 0, "delta": {"content": ""}, "finish_reason": "error"}), "error": {"code": 502}}, 502),
+        (chunk({"index": 0, "delta": {"content": ""}, "finish_reason": "error", "error": {"code": 429}}), 429),
+        ({"object": "error", "message": "no", "code": 400}, 400),
+        ({"type": "error", "code": "rate_limit_exceeded", "message": "no", "param": None}, 429),
+    ],
+)
+def test_an_error_before_any_content_has_the_status_that_it_would_have_without_a_stream(
+    event: dict[str, Any], status: int
+) -> None:
+    assert verdict(COMMENT, ROLE, data(event)) == ("error", status)
+
+
+def test_a_response_that_fails_says_so() -> None:
+    failed = whole_response(status="failed", error={"code": "server_error", "message": "no"})
+    assert verdict(CREATED, response("failed", response=failed), endpoint=RESPONSES) == ("error", 500)
+    said_alone = data({"type": "error", "code": "rate_limit_exceeded", "message": "no"})
+    assert verdict(CREATED, said_alone, endpoint=RESPONSES) == ("error", 429)
+
+
+def test_what_is_no_json_is_an_error_without_a_status() -> None:
+    assert verdict(ROLE, b"data: <html>\n\n") == ("error", None)
+
+
+def test_an_error_behind_the_first_content_is_not_looked_at() -> None:
+    first = FirstContent(CHAT)
+    assert first.feed(said(content="Rhine") + data({"error": {"code": 503}})) == "content"
+    assert first.feed(data({"error": {"code": 503}})) == "content"
+    assert first.ended() == "content"
+    assert first.status_of_error is None
+
+
+# However it is cut
+
+
+EVENTS = st.lists(
+    st.sampled_from(
+        [*BEFORE, said(content="Rhine"), said("length"), STOP, DONE, data({"error": {"code": 503}}), b"data: {\n\n"]
+    ),
+    max_size=5,
+)
+
+
+@given(EVENTS, st.sampled_from([b"\n", b"\r\n"]), st.data())
+@settings(max_examples=60)
+def test_where_a_body_is_cut_into_pieces_changes_nothing(events: list[bytes], end: bytes, draw: st.DataObject) -> None:
+    body = b"".join(events).replace(b"\n", end)
+    cuts = sorted(draw.draw(st.sets(st.integers(0, len(body)), max_size=6)))
+    pieces = [body[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(body)], strict=True)]
+    assert verdict(*pieces) == verdict(*events)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["", "x", "stop", "length", "error"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["choices", "delta", "content", "error", "type", "response", "output", "item", "message"]),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=8,
+)
+TYPES = ("output_item.done", "content_part.done", "output_text.delta", "completed", "incomplete", "failed", "x_call.y")
+
+
+@given(JSON, st.sampled_from([CHAT, COMPLETIONS, RESPONSES]), st.sampled_from(TYPES))
+@settings(max_examples=100)
+def test_nothing_raises_whatever_a_provider_says(event: Any, endpoint: str, kind: str) -> None:
+    odd = {"type": f"response.{kind}", **event} if isinstance(event, dict) else event
+    for one in (event, odd):
+        assert verdict(data(one), endpoint=endpoint)[0] in ("content", "empty", "error", "unknown")
+        if isinstance(one, dict):
+            assert is_empty_answer(one, endpoint) in (True, False)
+
+
+# Whole answers
+
+
+def completion(reason: str | None = "stop", **message: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        completion(content=None),
+        completion(content="", refusal=None, annotations=[]),
+        completion(content=[{"type": "text", "text": ""}]),
+        completion(content="", reasoning_content="Hm"),
+        completion("tool_calls", content=None, tool_calls=[]),
+        {"choices": []},
+        {"choices": None},
+        {"error": {"message": "no", "code": 503}},
+    ],
+)
+def test_a_whole_answer_without_anything_to_use_is_empty(answer: dict[str, Any]) -> None:
+    assert is_empty_answer(answer, CHAT)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        completion(content="Rhine"),
+        completion(content=[{"type": "text", "text": "Rhine"}]),
+        completion(content=None, refusal="No"),
+        completion("tool_calls", content=None, tool_calls=CALLED),
+        completion("function_call", content=None, function_call={"name": "look", "arguments": "{}"}),
+        completion(content=None, audio={"id": "audio_1", "data": "AAAA"}),
+        completion(content="", images=[{"image_url": {"url": "data:image/png;base64,AAAA"}}]),
+        completion("length", content=""),
+        completion("content_filter", content=None),
+        {"choices": [*completion(content="")["choices"], *completion(content="Rhine")["choices"]]},
+    ],
+)
+def test_any_other_whole_answer_is_not(answer: dict[str, Any]) -> None:
+    assert not is_empty_answer(answer, CHAT)
+
+
+def test_whole_answers_of_the_other_endpoints_are_looked_at_alike() -> None:
+    text = {"index": 0, "text": "", "finish_reason": "stop"}
+    assert is_empty_answer({"choices": [text]}, COMPLETIONS)
+    assert not is_empty_answer({"choices": [{**text, "text": "Rhine"}]}, COMPLETIONS)
+    assert not is_empty_answer({"choices": [{**text, "finish_reason": "length"}]}, COMPLETIONS)
+    thought = {**THOUGHT, "summary": [{"type": "summary_text", "text": "Hm"}]}
+    assert is_empty_answer(whole_response(thought, MESSAGE), RESPONSES)
+    assert is_empty_answer(whole_response(status="failed"), RESPONSES)
+    assert not is_empty_answer(whole_response(CALL), RESPONSES)
+    for status in ("incomplete", "queued", "in_progress", "cancelled"):
+        assert not is_empty_answer(whole_response(status=status), RESPONSES)
+    assert not is_empty_answer({"data": []}, "/embeddings")

@@ -51,7 +51,7 @@ def _place(value: str) -> str:
 
 
 def _variable(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or _KEY.search(value):
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or _KEY.fullmatch(value):
         # It may be a key: it is not quoted.
         raise ValueError(
             'expected the name of an environment variable, such as "EXAMPLE_API_KEY", got something else; where it is '
@@ -96,10 +96,8 @@ def _accepted(value: Any) -> Any:
 
 
 _PLACE = 'expected an address such as "https://api.example.com/v1"'
-# How providers begin their keys, and what no name of a variable is: long, without a gap or of all kinds of letters.
-_KEY = re.compile(
-    r"^(?:sk|csk|gsk|xai|fw|tgp|pplx|nvapi|hf|r8)_(?=.*[0-9a-z])|^[^_]{32,}$|(?=.*[0-9])(?=.*[A-Z])(?=.*[a-z]).{24,}"
-)
+# What keys look like, and names of variables do not: long, with small letters and digits, or without a gap.
+_KEY = re.compile(r"(?=.*[0-9])(?=.*[a-z]).{16,}|[^_]{32,}")
 
 Place = Annotated[str, AfterValidator(_place)]
 Variable = Annotated[str, AfterValidator(_variable)]

@@ -156,7 +156,8 @@ def _read(name: str, value: str) -> Any:
 def _written(value: float | str) -> str:
     if isinstance(value, str):
         return quote(value, safe="")
-    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    # A "+" would stand for a space.
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value).replace("+", "")
 
 
 _PLAIN = Route()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -52,8 +53,9 @@ class Memory:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.budget = Budget(settings.budget)
-        self._governors: dict[Upstream, Governor] = {}
-        self._under_way: dict[str, tuple[_UnderWay, ...]] = {}
+        # A dict takes ever longer to find its oldest key where many old ones have gone.
+        self._governors: OrderedDict[Upstream, Governor] = OrderedDict()
+        self._under_way: OrderedDict[str, tuple[_UnderWay, ...]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[Memory], tuple[Settings]]:
@@ -72,7 +74,7 @@ class Memory:
         with self._lock:
             before = self._under_way.pop(call.call_id, ())
             while len(self._under_way) >= _MOST_CALLS:
-                del self._under_way[next(iter(self._under_way))]
+                self._under_way.popitem(last=False)
             one = _UnderWay(asked, upstream, body_bytes, uncached, input_tokens + output_tokens)
             self._under_way[call.call_id] = (*before, one)
         delay_s, why_not = None, only_once
@@ -119,13 +121,15 @@ class Memory:
     def governor(self, upstream: Upstream) -> Governor:
         """That of an upstream: one that has not been seen for long is found out anew."""
         with self._lock:
-            governor = self._governors.pop(upstream, None)
-            if governor is None:
-                settings = self.settings
-                governor = Governor(self.budget, quantile=settings.quantile, minimum_delay_s=settings.minimum_delay_s)
-                while len(self._governors) >= _MOST_UPSTREAMS:
-                    del self._governors[next(iter(self._governors))]
+            governor = self._governors.get(upstream)
+            if governor is not None:
+                self._governors.move_to_end(upstream)
+                return governor
+            settings = self.settings
+            governor = Governor(self.budget, quantile=settings.quantile, minimum_delay_s=settings.minimum_delay_s)
             self._governors[upstream] = governor
+            if len(self._governors) > _MOST_UPSTREAMS:
+                self._governors.popitem(last=False)
             return governor
 
 

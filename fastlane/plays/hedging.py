@@ -45,7 +45,7 @@ class Hedging(Play):
         if type(minimum) not in (int, float) or not isfinite(minimum) or minimum < 0:
             raise ConfigurationError(f"Hedging(minimum_delay_s=...) takes seconds from 0, got {minimum!r:.80}")
         names: Any = self.not_with_tools
-        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise ConfigurationError(
                 f'Hedging(not_with_tools=...) takes names of tools, ("send_mail",), got {names!r:.80}'
             )

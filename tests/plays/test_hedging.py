@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from fastlane._call import Call
+from fastlane._exceptions import ConfigurationError
+from fastlane.plays import Stage
+from fastlane.plays.hedging import Hedging
+
+CHAT = "/chat/completions"
+TOOL = {"type": "function", "function": {"name": "send_mail", "parameters": {}}}
+
+
+def call(*, endpoint: str = CHAT, body: dict[str, Any] | None = None, **fields: Any) -> Call:
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}]} if body is None else body
+    return Call(
+        call_id="1", endpoint=endpoint, origin="https://a.example:443", body=body, stream=True, issued_ns=1, **fields
+    )
+
+
+# Settings
+
+
+def test_the_repr_is_the_fingerprint_and_says_nothing_of_what_is_remembered() -> None:
+    play = Hedging(budget=0.1, not_with_tools=("pay",))
+    play.plan(call())
+
+    assert repr(Hedging()) == "Hedging(budget=0.05, quantile=0.95, minimum_delay_s=0.1, not_with_tools=())"
+    assert eval(repr(play)) == play == Hedging(budget=0.1, not_with_tools=("pay",))
+
+
+def test_settings_are_frozen_and_named() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Hedging().budget = 1  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Hedging(0.05)  # type: ignore[call-arg]
+    assert Hedging.stage is Stage.SEND
+    assert Hedging.keeps_bodies
+    assert not Hedging.needs_facts
+
+
+def test_a_list_of_tools_is_taken_as_a_tuple_is() -> None:
+    assert Hedging(not_with_tools=["pay"]) == Hedging(not_with_tools=("pay",))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"budget": 0}, "Hedging(budget=...) takes a share of all tokens above 0, up to 1 (0.05 is 5 %), got 0"),
+        ({"budget": 5}, "up to 1 (0.05 is 5 %), got 5"),
+        ({"budget": "5%"}, "got '5%'"),
+        ({"budget": True}, "got True"),
+        ({"budget": float("nan")}, "got nan"),
+        ({"quantile": 95}, "Hedging(quantile=...) takes a quantile from 0.5 to below 1"),
+        ({"quantile": 1.0}, "from 0.5 to below 1"),
+        ({"quantile": 0.4}, "got 0.4"),
+        ({"minimum_delay_s": -1}, "Hedging(minimum_delay_s=...) takes seconds from 0, got -1"),
+        ({"minimum_delay_s": float("inf")}, "got inf"),
+        ({"minimum_delay_s": None}, "got None"),
+        ({"not_with_tools": "send_mail"}, "takes names of tools, (\"send_mail\",), got 'send_mail'"),
+        ({"not_with_tools": (1,)}, "takes names of tools"),
+        ({"not_with_tools": 3}, "takes names of tools"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Hedging(**settings)
+
+    assert words in str(raised.value)
+
+
+# What it does to a call
+
+
+def test_a_call_goes_out_as_it_is_with_a_plan_beside_it() -> None:
+    asked = call()
+    planned = Hedging().plan(asked)
+
+    assert planned.body is asked.body
+    assert planned.changes == ()
+    assert planned.hedge is not None
+    assert planned.hedge.upstream == ("m", "https://a.example:443")
+
+
+def test_calls_that_generate_nothing_are_left_alone() -> None:
+    asked = call(endpoint="/embeddings", body={"model": "m", "input": "x", "tools": [{"hedge": False}]})
+
+    assert Hedging().plan(asked) is asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (call(unread=True), "reads the bytes"),
+        (call(body={"model": "m", "store": True}), "keeps the answer"),
+        (call(endpoint="/responses", body={"model": "m"}), "store=False"),
+        (call(body={"model": "m", "tools": [{**TOOL, "hedge": False}]}), "side effects"),
+        (call(body={"model": "m", "tools": [TOOL]}), "side effects"),
+    ],
+)
+def test_a_call_with_side_effects_has_no_second_chance_and_says_why(asked: Call, words: str) -> None:
+    plan = Hedging(not_with_tools=("send_mail",)).plan(asked).hedge
+
+    assert plan is not None
+    assert plan.delay_s is None
+    assert words in (plan.why_not or "")
+
+
+@pytest.mark.parametrize("mark", [True, False])
+def test_the_mark_on_a_tool_is_for_us_and_is_not_sent(mark: bool) -> None:
+    tools = [{**TOOL, "hedge": mark}]
+    asked = call(body={"model": "m", "tools": tools, "messages": []})
+    planned = Hedging().plan(asked)
+
+    assert planned.body == {"model": "m", "tools": [TOOL], "messages": []}
+    assert planned.changes == ('Hedging took "hedge" out of the tools',)
+    assert asked.body["tools"] is tools
+    assert tools == [{**TOOL, "hedge": mark}]
+
+
+def test_a_body_that_only_openai_can_write_is_planned_all_the_same() -> None:
+    planned = Hedging().plan(call(body={"model": "m", "messages": [object()]}))
+
+    assert planned.hedge is not None
+
+
+def test_a_body_without_a_model_is_planned_all_the_same() -> None:
+    planned = Hedging().plan(call(body={"messages": []}))
+
+    assert planned.hedge is not None
+    assert planned.hedge.upstream.model == ""

@@ -37,6 +37,12 @@ from ._prompt_records import (
     Drift as Drift,
     PromptCacheRecord as PromptCacheRecord,
 )
+from ._route_records import (
+    Fallback as Fallback,
+    HedgingRecord as HedgingRecord,
+    RoutingCandidate as RoutingCandidate,
+    RoutingRecord as RoutingRecord,
+)
 from ._timeline import Timeline as Timeline, WireStamps as WireStamps
 from ._user_action import user_action as user_action
 from .plays import (
@@ -44,13 +50,18 @@ from .plays import (
     Connection as Connection,
     Curation as Curation,
     Encoding as Encoding,
+    Hedging as Hedging,
     Play as Play,
     PromptCache as PromptCache,
+    Routing as Routing,
     Stage as Stage,
     Watcher as Watcher,
 )
 
 if TYPE_CHECKING:
+    from .catalog._models import Catalog as Catalog, CatalogModel as CatalogModel, Price as Price, Task as Task
+    from .catalog._route import Route as Route
+    from .catalog._scores import Score as Score, score as score
     from .curation import Curated as Curated, curate as curate
     from .prefixes._keep_alive import (
         KeepAlivePlan as KeepAlivePlan,
@@ -78,6 +89,13 @@ _LATER = {
     "Bound": "schemas._bound",
     "Gap": "schemas._bound",
     "bound": "schemas._asked_bound",
+    "Catalog": "catalog._models",
+    "CatalogModel": "catalog._models",
+    "Price": "catalog._models",
+    "Route": "catalog._route",
+    "Score": "catalog._scores",
+    "Task": "catalog._models",
+    "score": "catalog._scores",
     "Curated": "curation",
     "curate": "curation",
     "KeepAlivePlan": "prefixes._keep_alive",
@@ -117,6 +135,8 @@ __all__ = [
     "Call",
     "CallRecord",
     "CallRefusedError",
+    "Catalog",
+    "CatalogModel",
     "Client",
     "ConfigurationError",
     "Connection",
@@ -127,8 +147,11 @@ __all__ = [
     "Drift",
     "Encoding",
     "EncodingRecord",
+    "Fallback",
     "FastlaneError",
     "Gap",
+    "Hedging",
+    "HedgingRecord",
     "InvalidOutputError",
     "KeepAlivePlan",
     "MissingExtraError",
@@ -136,12 +159,19 @@ __all__ = [
     "OutputAttempt",
     "Play",
     "PlayError",
+    "Price",
     "Prices",
     "Prompt",
     "PromptCache",
     "PromptCacheRecord",
     "RejectedAnswer",
+    "Route",
+    "Routing",
+    "RoutingCandidate",
+    "RoutingRecord",
+    "Score",
     "Stage",
+    "Task",
     "Timeline",
     "Usage",
     "Watcher",
@@ -151,6 +181,7 @@ __all__ = [
     "install",
     "lint",
     "plan_keep_alive",
+    "score",
     "session",
     "stable",
     "uninstall",

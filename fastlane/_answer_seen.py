@@ -31,6 +31,7 @@ class AnswerSeen:
         "model",
         "reason_of",
         "request_id",
+        "response_id",
         "service_tier",
         "token_ns",
         "usage",
@@ -57,6 +58,7 @@ class AnswerSeen:
         self.model: str | None = None
         self.service_tier: str | None = None
         self.request_id: str | None = None
+        self.response_id: str | None = None
         self.reason_of: Callable[[Any], str | None] | None = None
         """Reads out of an answer why the provider says that its cache was missed; None if nobody wants to know."""
         self.cache_reason: str | None = None
@@ -121,6 +123,7 @@ class AnswerSeen:
             self._steady = kind == "content" and self._seen_choices == 1
         if self.model is None:
             self.model = _tokens_seen.text_of(event, "model")
+            self.response_id = _tokens_seen.text_of(event, "id")
         # Engines report usage on a last event without choices, on the finishing event, or on every event.
         usage = getattr(event, "usage", None)
         if usage is not None:
@@ -167,6 +170,7 @@ class AnswerSeen:
             self.usage = usage
         self.finish_reason = _tokens_seen.finish_reason_of(answer)
         self.model = _tokens_seen.text_of(answer, "model")
+        self.response_id = _tokens_seen.text_of(answer, "id")
         self.service_tier = _tokens_seen.text_of(answer, "service_tier")
         if self.reason_of is not None:
             self.cache_reason = self.reason_of(answer)

@@ -20,6 +20,7 @@ from ._stream import observing
 if TYPE_CHECKING:
     from ._call import Form
     from ._observation import Observation
+    from .attempts._journey import Journey
 
 _POST = OwnMethods(("post",), openai.AsyncOpenAI, openai._base_client.AsyncAPIClient)
 
@@ -40,18 +41,25 @@ class AsyncCalls(CommonCalls):
             return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
         observation = shell.begin(self._base_url, options, stream=stream)  # type: ignore[attr-defined]
         token = current_observation.set(observation)
+        journey: Journey | None = None
         try:
-            options = shell.plan(observation, options, self._custom_headers)  # type: ignore[attr-defined]
             if stream and stream_cls is not None:
                 stream_cls = observing(stream_cls)
-            if observation.guard is None:
-                result = await self._run(observation, cast_to, stream, stream_cls, options)
-            else:
-                from ._guarding import async_guarded
+            if shell.pipeline.goes_several_ways:
+                from .attempts._journey import journey_of
 
-                run = partial(self._run, observation, cast_to, stream, stream_cls)
-                result = await async_guarded(observation, options, run, observation.guard)
+                journey = journey_of(self, observation, options)
+            if journey is None:
+                options = shell.plan(observation, options, self._custom_headers)  # type: ignore[attr-defined]
+                result = await self._planned(observation, cast_to, stream, stream_cls, options)
+            else:
+                from .attempts._async import async_travel
+
+                result, way = await async_travel(journey, cast_to, stream, stream_cls)
+                observation = journey.ended(way)
         except BaseException as error:
+            if journey is not None:
+                observation = journey.ended(None)
             observation.failed(error)
             observation.finish()
             raise
@@ -59,6 +67,17 @@ class AsyncCalls(CommonCalls):
             restore(current_observation, token)
         shell.returned(observation, result)
         return result
+
+    async def _planned(
+        self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any
+    ) -> Any:
+        """The result of a planned call."""
+        if observation.guard is None:
+            return await self._run(observation, cast_to, stream, stream_cls, options)
+        from ._guarding import async_guarded
+
+        run = partial(self._run, observation, cast_to, stream, stream_cls)
+        return await async_guarded(observation, options, run, observation.guard)
 
     async def _run(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:
         """The result of a planned call: by a first attempt that succeeds, or by openai's own loop."""
@@ -102,23 +121,15 @@ class AsyncCalls(CommonCalls):
             return await super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
         if observation.first_attempt is not None:
             return observation.take_first_attempt()
-        guard = None if stream else observation.guard
+        guard = None if stream else observation.guard or observation.collector
         unread = stream or (guard is not None and guard.collects)
-        if observation.sending is None:
-            response = await self._attempt(observation, request, stream=unread, **kwargs)
+        send = partial(self._sent, observation, request, unread, **kwargs)
+        if observation.leg is None:
+            response = await send()
         else:
-            from .encoding import async_run
+            from .attempts._async import async_begun_by
 
-            probing = {**kwargs, "stream": True, "follow_redirects": False}
-            response = await async_run(
-                observation.sending,
-                request,
-                self._client,  # type: ignore[attr-defined]
-                lambda step: self._attempt(
-                    observation, step.request, stream=unread, form=step.form, plain=step.kind == "plain", **kwargs
-                ),
-                partial(super()._send_request, **probing),  # type: ignore[misc]
-            )
+            response = await async_begun_by(observation.leg, observation, send, unread=unread)
         if guard is not None:
             from ._collecting import async_collected
 
@@ -126,6 +137,29 @@ class AsyncCalls(CommonCalls):
         if stream and not response.is_closed and response.status_code < 400:
             watch_body(response, observation, asynchronous=True)
         return response
+
+    async def _sent(self, observation: Observation, request: Any, unread: bool, **kwargs: Any) -> Any:
+        """Send one attempt's request, in the form that pays; its response, unread if it is to be streamed."""
+        if observation.sending is None:
+            return await self._attempt(observation, request, stream=unread, **kwargs)
+        from .encoding import async_run
+
+        probing = {**kwargs, "stream": True, "follow_redirects": False}
+        return await async_run(
+            observation.sending,
+            request,
+            self._client,  # type: ignore[attr-defined]
+            lambda step: self._attempt(
+                observation, step.request, stream=unread, form=step.form, plain=step.kind == "plain", **kwargs
+            ),
+            partial(super()._send_request, **probing),  # type: ignore[misc]
+        )
+
+    async def _sleep_for_retry(self, **kwargs: Any) -> Any:
+        observation = current_observation.get()
+        if observation is not None and observation.leg is not None:
+            observation.leg.before_retry()
+        return await super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
 
     async def _attempt(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any, Literal
 
-from ._call import Attempt, Form
+from ._call import Attempt, AttemptKind, Form
 from ._clock import now_ns
 from ._timeline import WireStamps
 from .transport._phases import Opening, Phases
@@ -42,8 +42,11 @@ class AttemptStamps:
         "ended_ns",
         "error",
         "form",
+        "given_up",
         "kind",
+        "model",
         "number",
+        "origin",
         "phases",
         "request_body_bytes",
         "response_body_bytes",
@@ -56,11 +59,16 @@ class AttemptStamps:
         number: int,
         request_body_bytes: int | None,
         *,
-        kind: Literal["first", "plain", "retry", "repair"] = "first",
+        kind: AttemptKind = "first",
         form: Form = "json",
+        origin: str | None = None,
+        model: str | None = None,
     ) -> None:
         self.number = number
-        self.kind: Literal["first", "plain", "retry", "repair"] = kind
+        self.kind: AttemptKind = kind
+        self.origin = origin
+        self.model = model
+        self.given_up: Literal["late", "lost"] | None = None
         self.form: Form = form
         self.request_body_bytes = request_body_bytes
         self.phases = Phases()
@@ -155,6 +163,9 @@ class AttemptStamps:
             form=self.form,
             status_code=self.status_code,
             error=self.error,
+            origin=self.origin,
+            model=self.model,
+            given_up=self.given_up,
             request_body_bytes=self.request_body_bytes,
             response_body_bytes=self.response_body_bytes,
             **known,

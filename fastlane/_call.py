@@ -98,6 +98,8 @@ class Call:
     """How the answer is to be watched, checked and repaired."""
     outlook: Callable[[Any], Any] | None = None
     """What is known of the connection to a model of the catalog, without opening one."""
+    missing_key: Callable[[Any], str | None] | None = None
+    """Why a model of the catalog cannot be called for want of a key; None where it can."""
     extra: frozenset[str] = frozenset()
     """Names of the body's fields that the caller gave by `extra_body`."""
     written: bytes | None = None
@@ -268,6 +270,8 @@ class CallRecord:
     status_code: int | None = None
     request_id: str | None = None
     """The provider's id of the request (`x-request-id`)."""
+    response_id: str | None = None
+    """The answer's own id."""
     service_tier: str | None = None
     """The tier that served the call, by the provider's own word."""
     events: int = 0

@@ -20,6 +20,7 @@ from ._stream import observing
 if TYPE_CHECKING:
     from ._call import Form
     from ._observation import Observation
+    from .attempts._journey import Journey
 
 # Instrumentations put their own in the place of these, before or after they are first looked at.
 _AROUND = ("request", "_send_request", "_send_with_auth_retry", "_process_response", "_build_request")
@@ -89,18 +90,25 @@ class Calls(CommonCalls):
             return super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
         observation = shell.begin(self._base_url, options, stream=stream)  # type: ignore[attr-defined]
         token = current_observation.set(observation)
+        journey: Journey | None = None
         try:
-            options = shell.plan(observation, options, self._custom_headers)  # type: ignore[attr-defined]
             if stream and stream_cls is not None:
                 stream_cls = observing(stream_cls)
-            if observation.guard is None:
-                result = self._run(observation, cast_to, stream, stream_cls, options)
-            else:
-                from ._guarding import guarded
+            if shell.pipeline.goes_several_ways:
+                from .attempts._journey import journey_of
 
-                run = partial(self._run, observation, cast_to, stream, stream_cls)
-                result = guarded(observation, options, run, observation.guard)
+                journey = journey_of(self, observation, options)
+            if journey is None:
+                options = shell.plan(observation, options, self._custom_headers)  # type: ignore[attr-defined]
+                result = self._planned(observation, cast_to, stream, stream_cls, options)
+            else:
+                from .attempts._sync import travel
+
+                result, way = travel(journey, cast_to, stream, stream_cls)
+                observation = journey.ended(way)
         except BaseException as error:
+            if journey is not None:
+                observation = journey.ended(None)
             observation.failed(error)
             observation.finish()
             raise
@@ -108,6 +116,15 @@ class Calls(CommonCalls):
             restore(current_observation, token)
         shell.returned(observation, result)
         return result
+
+    def _planned(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:
+        """The result of a planned call."""
+        if observation.guard is None:
+            return self._run(observation, cast_to, stream, stream_cls, options)
+        from ._guarding import guarded
+
+        run = partial(self._run, observation, cast_to, stream, stream_cls)
+        return guarded(observation, options, run, observation.guard)
 
     def _run(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:
         """The result of a planned call: by a first attempt that succeeds, or by openai's own loop."""
@@ -155,23 +172,15 @@ class Calls(CommonCalls):
             return super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
         if observation.first_attempt is not None:
             return observation.take_first_attempt()
-        guard = None if stream else observation.guard
+        guard = None if stream else observation.guard or observation.collector
         unread = stream or (guard is not None and guard.collects)
-        if observation.sending is None:
-            response = self._attempt(observation, request, stream=unread, **kwargs)
+        send = partial(self._sent, observation, request, unread, **kwargs)
+        if observation.leg is None:
+            response = send()
         else:
-            from .encoding import run
+            from .attempts._sync import begun_by
 
-            probing = {**kwargs, "stream": True, "follow_redirects": False}
-            response = run(
-                observation.sending,
-                request,
-                self._client,  # type: ignore[attr-defined]
-                lambda step: self._attempt(
-                    observation, step.request, stream=unread, form=step.form, plain=step.kind == "plain", **kwargs
-                ),
-                partial(super()._send_request, **probing),  # type: ignore[misc]
-            )
+            response = begun_by(observation.leg, observation, send, unread=unread)
         if guard is not None:
             from ._collecting import collected
 
@@ -179,6 +188,29 @@ class Calls(CommonCalls):
         if stream and not response.is_closed and response.status_code < 400:
             watch_body(response, observation, asynchronous=False)
         return response
+
+    def _sent(self, observation: Observation, request: Any, unread: bool, **kwargs: Any) -> Any:
+        """Send one attempt's request, in the form that pays; its response, unread if it is to be streamed."""
+        if observation.sending is None:
+            return self._attempt(observation, request, stream=unread, **kwargs)
+        from .encoding import run
+
+        probing = {**kwargs, "stream": True, "follow_redirects": False}
+        return run(
+            observation.sending,
+            request,
+            self._client,  # type: ignore[attr-defined]
+            lambda step: self._attempt(
+                observation, step.request, stream=unread, form=step.form, plain=step.kind == "plain", **kwargs
+            ),
+            partial(super()._send_request, **probing),  # type: ignore[misc]
+        )
+
+    def _sleep_for_retry(self, **kwargs: Any) -> Any:
+        observation = current_observation.get()
+        if observation is not None and observation.leg is not None:
+            observation.leg.before_retry()
+        return super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
 
     def _attempt(
         self,

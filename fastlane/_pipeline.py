@@ -62,16 +62,26 @@ class Pipeline:
                 )
         self.fingerprint = tuple(repr(play) for play in self.plays)
         # What a play does not override is not called: an empty loop is the cheapest plan.
-        self._planners = sorted(_overriding(self.plays, "plan"), key=lambda play: play.stage)
+        planners = sorted(_overriding(self.plays, "plan"), key=lambda play: play.stage)
+        self._routers = [play for play in planners if play.routes]
+        self._planners = [play for play in planners if not play.routes]
         self._watching = _overriding(self.plays, "watch")
         self._learners = _overriding(self.plays, "learn")
-        self.needs_facts = any(play.needs_facts for play in self._planners)
+        self.needs_facts = any(play.needs_facts for play in planners)
         """Whether any play looks at what is known of the provider."""
         self.keeps_bodies = all(play.keeps_bodies for play in (*self._planners, *self._watching))
         """Whether what was written of a body before it was planned still holds."""
+        self.siblings: Any = None
+        """The clients for other upstreams than the application's own, once one is needed."""
         self._calls: deque[Ended] = deque(maxlen=REMEMBERED_CALLS)
         self._unreported: deque[Ended] = deque()
         self._logged: set[tuple[str, str]] = set()
+        self.routes_calls = bool(self._routers)
+        """Whether a call may ask for a model to be chosen for it."""
+        self.hedges = any(play.stage is Stage.SEND for play in self._planners)
+        """Whether a call may be sent twice."""
+        self.goes_several_ways = self.routes_calls or self.hedges
+        """Whether a call may go to another upstream than its client's, or twice."""
 
     @property
     def shapes_calls(self) -> bool:
@@ -88,9 +98,16 @@ class Pipeline:
         self.report_abandoned()
         return tuple([call.record() for call in tuple(self._calls)])
 
+    def route(self, call: Call) -> Call:
+        """Have it said which upstreams the call may go to."""
+        return self._planned(call, self._routers)
+
     def plan(self, call: Call) -> Call:
         """Let every play rewrite the call, in the order of their stages."""
-        for play in self._planners:
+        return self._planned(call, self._planners)
+
+    def _planned(self, call: Call, planners: list[Play]) -> Call:
+        for play in planners:
             try:
                 call = _checked(play, call, play.plan(call))
             except CallRefusedError:

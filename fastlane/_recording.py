@@ -58,9 +58,12 @@ def record_of(call: Observation) -> CallRecord:
             answer_ended_ns = call.answer.arrived_ns or None
         elif whole and last is not None:
             answer_ended_ns = last.ended_ns
-    attempts = [attempt.record(following.started_ns) for attempt, following in pairwise(call.attempts)]
+    # Those of other ways went on beside these.
+    attempts = [attempt.record(attempt.ended_ns or call.ended_ns) for attempt in call.before]
+    attempts += [attempt.record(following.started_ns) for attempt, following in pairwise(call.attempts)]
     if last is not None:
         attempts.append(last.record(call.ended_ns))
+    account = call.account
     return CallRecord(
         call_id=call.call_id,
         method=call.method,
@@ -87,6 +90,7 @@ def record_of(call: Observation) -> CallRecord:
         error=call.error,
         status_code=last.status_code if last is not None else None,
         request_id=call.answer.request_id,
+        response_id=call.answer.response_id,
         service_tier=call.answer.service_tier,
         events=call.answer.events,
         plays=call.pipeline.fingerprint,
@@ -95,6 +99,8 @@ def record_of(call: Observation) -> CallRecord:
         prompt_cache=call.prompt_cache,
         curation=call.curation,
         output=call.output,
+        routing=account.routing(call) if account is not None else None,
+        hedging=account.hedging(call) if account is not None else None,
         user_actions=call.action_path,
         transport=_carrier(call, last),
     )

@@ -22,6 +22,8 @@ class RoutingCandidate:
     upload_s: float | None = None
     first_token_s: float | None = None
     decode_s: float | None = None
+    cached_tokens: int | None = None
+    """Tokens of the prompt that its cache was expected to have."""
     why_not: str | None = None
     """Why it was not eligible; None where it was."""
 
@@ -34,7 +36,8 @@ class Fallback:
     """As the catalog names it."""
     origin: str
     why: str
-    """"connection", "rate_limit", "server", "timeout" or "empty"; see docs/plays/routing.md."""
+    """"connection", "rate_limit", "server", "timeout", "empty", "denied", "too_long" or "unfit": see
+    docs/plays/routing.md."""
     after_s: float
     """Seconds that the call had taken by then."""
 
@@ -64,6 +67,10 @@ class RoutingRecord:
     actual_s: float | None
     """What the call took, API end-to-end; None where no answer came."""
     fallbacks: tuple[Fallback, ...] = ()
+    body_bytes: int = 0
+    """Of the call's body as JSON, as the application gave it."""
+    input_tokens: int = 0
+    """Tokens of the prompt, as estimated for the decision."""
     price: float | None = None
     """What the answer cost by the catalog's prices, in the catalog's currency; None where it has none."""
 

@@ -19,17 +19,24 @@ from openai._types import NotGiven
 from ._body import watch_body
 from ._call import Call, Encode, Form
 from ._call_options import changed_options
+from ._exceptions import ConfigurationError
 from ._observation import EXTENSION, Observation
 from ._pipeline import Pipeline
 from ._request import Requests
 from .plays._base import Stage
+from .transport._patience import PATIENCE
 from .transport._phases import FALLBACK_TRACE, PHASES
 
 if TYPE_CHECKING:
     from .outputs._plan import OutputPlan
+    from .providers import ProviderFacts
+    from .upstreams._siblings import Siblings
 
 # Endpoints whose JSON bodies plays may rewrite. Embeddings and uploads carry mappings too, which are not prompts.
 PLANNED_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
+
+# What stands in the place of a model where one is to be chosen.
+ROUTED = "fastlane/"
 
 # What `with_raw_response` and `with_streaming_response` give.
 _UNDECODED = (LegacyAPIResponse, BaseAPIResponse)
@@ -89,30 +96,12 @@ class Shell:
 
         `client_headers` are those that the client was made with: no play takes the place of one of them.
         """
-        body = options.json_data
-        if not isinstance(body, Mapping):
+        call = self.call_of(observation, options)
+        if call is None:
             return options
-        extra = options.extra_json or {}
-        model = extra.get("model", body.get("model")) if isinstance(extra, Mapping) else body.get("model")
-        observation.model = model if isinstance(model, str) else None
-        if not self.pipeline.shapes_calls or observation.endpoint not in PLANNED_ENDPOINTS:
-            return options
-        if options.method.lower() != "post" or options.files is not None or options.content is not None:
-            return options
-        if extra:
-            body = {name: value for name, value in {**body, **extra}.items() if not isinstance(value, openai.Omit)}
-        call = Call(
-            call_id=observation.call_id,
-            endpoint=observation.endpoint,
-            origin=observation.origin,
-            body=MappingProxyType(body if extra else dict(body)),
-            stream=observation.stream,
-            facts=_facts_of(observation.origin) if self.pipeline.needs_facts else None,
-            issued_ns=observation.started_ns,
-            placements=observation.placements,
-            unread=isinstance(options.headers, Mapping) and options.headers.get(RAW_RESPONSE_HEADER) == "stream",
-        )
         planned = self.pipeline.plan(call)
+        if observation.leg is not None:
+            planned = observation.leg.planned(planned)
         observation.watchers = self.pipeline.watchers(planned)
         if planned.output is not None:
             self._guard(observation, planned.output, options)
@@ -124,12 +113,12 @@ class Shell:
             observation.answer.reason_of = planned.prompt.reason_of
         if planned.encoding is not None:
             observation.sending = _sending(observation, planned.encoding, planned.model)
+        observation.optional = planned.optional
         changed: dict[str, Any] = {}
         if planned.body is not call.body:
             changed["json_data"] = dict(planned.body)
             changed["extra_json"] = None  # merged into the body that the plays saw
             observation.model = planned.model
-            observation.optional = planned.optional
         if planned.headers:
             given = options.headers if isinstance(options.headers, Mapping) else {}
             taken = {name.lower() for name in (*given, *client_headers)} | _CREDENTIAL_HEADERS
@@ -137,6 +126,55 @@ class Shell:
             changed["headers"] = {**added, **given}
         # Never the caller's own options: a retry, a test or the caller may look at them again.
         return changed_options(options, changed) if changed else options
+
+    @property
+    def siblings(self) -> Siblings:
+        """The clients for other upstreams, shared by all clients with these plays."""
+        siblings: Siblings | None = self.pipeline.siblings
+        if siblings is None:
+            from .upstreams._siblings import Siblings
+
+            siblings = self.pipeline.siblings = Siblings()
+        return siblings
+
+    @staticmethod
+    def facts_of(origin: str) -> ProviderFacts:
+        """What is known of the provider at an origin."""
+        return _facts_of(origin)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _facts(observation: Observation) -> Any:
+        leg = observation.leg
+        return leg.facts if leg is not None and leg.facts is not None else _facts_of(observation.origin)
+
+    def call_of(self, observation: Observation, options: FinalRequestOptions) -> Call | None:
+        """What the plays are shown of a call; None where it is none for them."""
+        body = options.json_data
+        if not isinstance(body, Mapping):
+            return None
+        extra = options.extra_json or {}
+        model = extra.get("model", body.get("model")) if isinstance(extra, Mapping) else body.get("model")
+        observation.model = model if isinstance(model, str) else None
+        is_planned = observation.endpoint in PLANNED_ENDPOINTS
+        if isinstance(model, str) and model.startswith(ROUTED) and not (is_planned and self.pipeline.routes_calls):
+            raise _not_routed(model, observation.endpoint, routes=self.pipeline.routes_calls)
+        if not is_planned or not (self.pipeline.shapes_calls or self.pipeline.goes_several_ways):
+            return None
+        if options.method.lower() != "post" or options.files is not None or options.content is not None:
+            return None
+        if extra:
+            body = {name: value for name, value in {**body, **extra}.items() if not isinstance(value, openai.Omit)}
+        return Call(
+            call_id=observation.call_id,
+            endpoint=observation.endpoint,
+            origin=observation.origin,
+            body=MappingProxyType(body if extra else dict(body)),
+            stream=observation.stream,
+            facts=self._facts(observation) if self.pipeline.needs_facts else None,
+            issued_ns=observation.started_ns,
+            placements=observation.placements,
+            unread=isinstance(options.headers, Mapping) and options.headers.get(RAW_RESPONSE_HEADER) == "stream",
+        )
 
     @staticmethod
     def _guard(observation: Observation, plan: OutputPlan, options: FinalRequestOptions) -> None:
@@ -198,6 +236,8 @@ class Shell:
         extensions = request.extensions
         extensions[EXTENSION] = observation
         extensions[PHASES] = attempt.phases
+        if observation.leg is not None:
+            extensions[PATIENCE] = observation.leg.patience
         # Our own transport fills in the phases, and calls a trace only for whoever wants one: that costs it more than
         # all of its stamps. If it hands the request on to the library's, it puts this trace into its place.
         wanted = FALLBACK_TRACE if observation.transport == "fastlane" else "trace"
@@ -225,6 +265,18 @@ class Shell:
             return
         Shell.looked_at(observation, result)
         observation.finish()
+
+
+def _not_routed(model: str, endpoint: str, *, routes: bool) -> ConfigurationError:
+    if routes:
+        return ConfigurationError(
+            f"model={model!r} asks for a route, and calls of {endpoint} are not routed: expected one of "
+            f"{', '.join(sorted(PLANNED_ENDPOINTS))}; name a model here"
+        )
+    return ConfigurationError(
+        f"model={model!r} asks for a route, and this client has no Routing play: make it with "
+        "plays=[..., Routing(catalog)], or name a model"
+    )
 
 
 def _says_nothing(error: openai.APIStatusError, said: str, body: Mapping[str, Any]) -> bool:

@@ -5,6 +5,19 @@ from .bounded_output import BoundedOutput as BoundedOutput
 from .connection import Connection as Connection
 from .curation import Curation as Curation
 from .encoding import Encoding as Encoding
+from .hedging import Hedging as Hedging
 from .prompt_cache import PromptCache as PromptCache
+from .routing import Routing as Routing
 
-__all__ = ["BoundedOutput", "Connection", "Curation", "Encoding", "Play", "PromptCache", "Stage", "Watcher"]
+__all__ = [
+    "BoundedOutput",
+    "Connection",
+    "Curation",
+    "Encoding",
+    "Hedging",
+    "Play",
+    "PromptCache",
+    "Routing",
+    "Stage",
+    "Watcher",
+]

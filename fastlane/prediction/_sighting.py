@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self
 
-Failure = Literal["connection", "rate_limit", "server", "timeout", "empty"]
+Failure = Literal["connection", "rate_limit", "server", "timeout", "empty", "denied", "too_long"]
 """Why an attempt brought no answer.
 
 - connection: none could be opened, or it broke
@@ -14,6 +14,8 @@ Failure = Literal["connection", "rate_limit", "server", "timeout", "empty"]
 - server: the provider failed (other 5xx)
 - timeout: the first token did not come in time
 - empty: an answer without any content
+- denied: the provider lets this key or this model not in (401, 402, 403, 404)
+- too_long: the prompt is longer than the model takes, other than was expected
 """
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..catalog._route import Route
 from ..catalog._models import Catalog, CatalogModel
 from ._decision import Decision
-from ._memory import Memory
+from ._knowledge import Knowledge
 from ._question import Question
 
 
@@ -21,11 +21,14 @@ class RoutePlan:
     steps: tuple[CatalogModel, ...]
     """What is tried, in order: the choice first."""
     catalog: Catalog
-    memory: Memory
+    knowledge: Knowledge
+    """Which is told of what fails on the way."""
     first_token_timeout_s: float | None
     """Seconds without a first token after which the next one is tried; None: as learned of each model."""
     deadline_s: float | None
     """Seconds for all attempts together; None: the call's own time-out."""
+    fallbacks: int
+    """How many other models are tried."""
     forward_headers: tuple[str, ...]
     """Names of the caller's headers of a call that may go to other providers."""
     streams: bool

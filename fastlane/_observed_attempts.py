@@ -1,0 +1,224 @@
+"""What is known of one call while it lasts, and the attempts that it is made of."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+
+from ._answer_seen import AnswerSeen
+from ._attempt_stamps import AttemptStamps
+from ._call import CallRecord, Form, Outcome
+from ._call_ids import call_id, next_number
+from ._clock import now_ns, wall_ns
+from ._context import Issued, take_issued
+from ._json_body import longer_bytes
+from ._output_records import BoundedOutputRecord
+from ._pipeline import Pipeline
+from ._prompt_records import CurationRecord, PromptCacheRecord
+from ._request import body_of
+from ._user_action import current_user_action
+from .plays._base import Watcher
+
+if TYPE_CHECKING:
+    from .attempts._account import WayAccount
+    from .attempts._collector import Collector
+    from .attempts._leg import Leg
+    from .encoding import Sending
+    from .outputs._guard import Guard
+    from .prefixes._account import PromptAccount
+
+
+class ObservedAttempts:
+    """What is known of one call while it lasts, and its attempts."""
+
+    __slots__ = (
+        "_action", "_begun", "_body_error", "_encoded", "_headers", "_issued", "_lock", "_made", "_number", "_over",
+        "account", "action_path", "answer", "attempts", "before", "cached_path", "changes", "collector", "curation",
+        "decoded", "ended_ns", "endpoint", "error", "exhausted", "first_attempt", "guard", "is_done", "leg", "method",
+        "model", "next_kind", "optional", "origin", "outcome", "output", "pipeline", "prompt", "prompt_cache",
+        "pulling", "received_bytes", "refused", "sending", "started_ns", "started_wall_ns", "stream", "streaming",
+        "transport", "watchers",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        method: str,
+        endpoint: str,
+        origin: str,
+        stream: bool,
+        transport: str,
+        beside: ObservedAttempts | None = None,
+    ) -> None:
+        """Observe a call, or with `beside` the call of that observation on another of its ways."""
+        if beside is None:
+            # A call that came by one of our resources was issued before it was built.
+            entered_ns = now_ns()
+            self._issued = take_issued()
+            self.started_ns = self._issued.ns if self._issued is not None else entered_ns
+            self.started_wall_ns = wall_ns() - (entered_ns - self.started_ns)
+            self._number = next_number()
+        else:
+            self._issued = beside._issued
+            self.started_ns, self.started_wall_ns = beside.started_ns, beside.started_wall_ns
+            self._number = beside._number
+        self.pipeline = pipeline
+        self.method = method
+        self.endpoint = endpoint
+        self.origin = origin
+        self.stream = stream
+        self.transport = transport
+        self.model: str | None = None
+        self.changes: tuple[str, ...] = ()
+        self.watchers: tuple[Watcher, ...] = ()
+        self.guard: Guard | None = None
+        """Bounds the output; None where no play asks for that."""
+        self.output: BoundedOutputRecord | None = None
+        self.sending: Sending | None = None
+        """Sends the body in another form than JSON where that pays; None where no play asks for that."""
+        self.prompt: PromptAccount | None = None
+        """Settles what was to be expected of the provider's prompt cache; None where no play keeps track of that."""
+        self.prompt_cache: PromptCacheRecord | None = None
+        self.curation: CurationRecord | None = None
+        self.optional: tuple[str, ...] = ()
+        """Fields of the body that a play added, and that the call goes without where the provider refuses them."""
+        self.refused: tuple[str, ...] = ()
+        """Those that were."""
+        self.next_kind: Literal["plain", "repair", "fallback", "hedge"] | None = None
+        """Why the next attempt is made, if not because the one before it failed."""
+        self.cached_path: tuple[str, ...] = ()
+        """Where the provider's usage counts cached tokens, if elsewhere than OpenAI's."""
+        self.attempts: list[AttemptStamps] = []
+        self._begun: list[AttemptStamps] = self.attempts if beside is None else beside._begun
+        """Those of all of the call's ways."""
+        self.before: list[AttemptStamps] = []
+        """Those of the call that went other ways, and did not bring its answer."""
+        self.leg: Leg | None = None
+        """Which of the call's ways this is; None where it has but one."""
+        self.account: WayAccount | None = None
+        """What the record will say of the choice of the model, and of a second attempt."""
+        self.collector: Collector | None = None
+        """Puts a streamed answer together for an application that does not stream; None where nobody asks for that,
+        or where `guard` does it."""
+        self.streaming = False
+        """The answer's body is handed to the application unread: the call is over when that stream is."""
+        self.decoded = False
+        """A decoding stream shows its events, so that the bytes need not be looked into."""
+        self.pulling = False
+        """The decoding stream waits for its source: if the body is closed now, the decoding stream will say why."""
+        self.exhausted = False
+        """The last byte of the answer's body was read."""
+        self.received_bytes: int = 0
+        self.answer: AnswerSeen = AnswerSeen(is_response=endpoint == "/responses" or endpoint.startswith("/responses/"))
+        self._action: Any = current_user_action() if beside is None else beside._action
+        self.action_path: tuple[str, ...] = ()
+        self._lock = threading.Lock()
+        self._over = False
+        self.is_done: bool = False
+        self.outcome: Outcome | None = None
+        self.error: str | None = None
+        self._body_error: BaseException | None = None
+        self._headers: Any = None
+        self.first_attempt: tuple[Any, Any, Exception | None] | None = None
+        """Request, response and error of an attempt that openai's loop is to take for its own first."""
+        self._encoded: tuple[Any, Any, bytes | None] | None = None
+        self.ended_ns = 0
+        self._made: CallRecord | None = None
+
+    @property
+    def call_id(self) -> str:
+        """Tells the call from every other, also of other processes."""
+        return call_id(self._number)
+
+    @property
+    def issued(self) -> Issued | None:
+        """What is known of the call from the resource that it was made with; None without one."""
+        return self._issued
+
+    # The attempts
+
+    def body(self, options: Any) -> bytes | None:
+        """The JSON body of an attempt, written once for all of them; None where only openai's own code can write it."""
+        issued = self._issued
+        body, extra = options.json_data, options.extra_json
+        # What lies deep inside a body was shown to the plays as it is: what they make of it is what is to be sent.
+        still_holds = issued is not None and extra is None and self.pipeline.keeps_bodies
+        if issued is not None and still_holds and issued.body is body:
+            return issued.written
+        encoded = self._encoded
+        if encoded is None or encoded[0] is not body or encoded[1] is not extra:
+            written = None
+            if issued is not None and still_holds and issued.body and issued.written and type(body) is dict:
+                written = longer_bytes(issued.written, issued.body, body)
+            encoded = self._encoded = (body, extra, body_of(options) if written is None else written)
+        return encoded[2]
+
+    def attempted(self, request: Any, response: Any, error: Exception | None) -> None:
+        """The first attempt was not the last word: openai's own loop is to go on from it."""
+        self.first_attempt = (request, response, error)
+
+    def take_first_attempt(self) -> Any:
+        """The response of the attempt that was made before openai's loop began; raises its error."""
+        (_, response, error), self.first_attempt = self.first_attempt or (None, None, None), None
+        try:
+            if error is not None:
+                raise error
+            return response
+        finally:
+            # Its traceback keeps this frame, and with the error in it neither would go before a garbage collection.
+            del error
+
+    def begin_attempt(
+        self, request_body_bytes: int | None, *, form: Form = "json", plain: bool = False
+    ) -> AttemptStamps:
+        """An attempt is handed to the HTTP client; `plain`: because the one before it was refused for its form."""
+        number = len(self._begun) + 1
+        kind: Any = "first" if number == 1 else "plain" if plain else self.next_kind or "retry"
+        self.next_kind = None
+        attempt = AttemptStamps(number, request_body_bytes, kind=kind, form=form, origin=self.origin, model=self.model)
+        self.attempts.append(attempt)
+        if self._begun is not self.attempts:
+            self._begun.append(attempt)
+        return attempt
+
+    def goes_several_ways(self) -> None:
+        """The call may be sent to other upstreams, or twice: attempts are counted over all of its ways."""
+        self._begun = []
+
+    def take_back(self, optional: tuple[str, ...]) -> None:
+        """The next attempt is the call without these fields, and none of later calls has them."""
+        self.next_kind, self.refused = "plain", (*self.refused, *optional)
+        self.changes = (*self.changes, f"sent again without {', '.join(optional)}, which the provider refused")
+        if self.prompt is not None:
+            self.prompt.refused(optional)
+        if self.guard is not None:
+            self.guard.refused(optional)
+
+    def asking_again(self) -> None:
+        """The next attempt asks for another answer in the place of one that was not valid."""
+        self.next_kind = "repair"
+        self.outcome = None
+        self.is_done = False
+        self.received_bytes = 0
+
+    def attempt_failed(self, error: BaseException) -> None:
+        """The attempt ended without an answer."""
+        if self._over:
+            return
+        attempt = self.attempts[-1]
+        attempt.error = type(error).__name__
+        if attempt.ended_ns is None:
+            attempt.ended_ns = now_ns()
+
+    def attempt_answered(self, response: Any) -> None:
+        """The head of an answer has come, and its body too unless the caller streams."""
+        attempt = self.attempts[-1]
+        attempt.answered(response)
+        if response.is_closed:
+            attempt.response_body_bytes = response.num_bytes_downloaded
+        self._headers = response.headers
+        if self.pipeline.needs_facts and response.status_code < 300:
+            from .providers import hear  # which a pipeline that needs facts has loaded
+
+            hear(self.origin, response.headers)

@@ -1,0 +1,183 @@
+"""Run the ways of an asynchronous call: see `_sync`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .._clock import now_ns
+from .._context import current_observation, restore
+from ._begun import async_begun
+from ._journey import Journey
+from ._judged import judged, received, whole_answer
+from ._left import Left
+from ._leg import Leg
+from ._race import Race
+from ._sync import following_of, may_enter, retrying
+
+if TYPE_CHECKING:
+    from .._observation import Observation
+
+Run = Callable[[Leg], Awaitable[Any]]
+"""Runs one way to its result."""
+
+# A loop keeps no task alive.
+_under_way: set[asyncio.Task[None]] = set()
+
+
+async def async_travel(journey: Journey, cast_to: Any, stream: bool, stream_cls: Any) -> tuple[Any, Leg]:
+    """See `travel`."""
+
+    async def run(leg: Leg) -> Any:
+        token = current_observation.set(leg.observation)
+        try:
+            return await leg.client._planned(leg.observation, cast_to, stream, stream_cls, leg.options)
+        finally:
+            restore(current_observation, token)
+
+    async def tried(leg: Leg) -> tuple[Any, Leg] | Leg:
+        journey.begin(leg)
+        try:
+            return await _raced(journey, leg, run)
+        except (Exception, Left) as error:  # noqa: BLE001 - raised again where no other way is left
+            return following_of(journey, leg, error)
+
+    outcome = await tried(journey.first())
+    if isinstance(outcome, Leg):
+        from anyio import sleep
+        from tenacity import AsyncRetrying
+
+        is_first = True  # that has failed already
+        async for attempt in AsyncRetrying(sleep=sleep, **retrying()):
+            if isinstance(outcome, Leg):
+                outcome = outcome if is_first else await tried(outcome)
+            is_first = False
+            attempt.retry_state.set_result(outcome)
+    assert isinstance(outcome, tuple)
+    return outcome
+
+
+async def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
+    """See `_sync._raced`."""
+    hedge = leg.hedge
+    if hedge is None or hedge.delay_s is None or leg.observation.transport != "fastlane":
+        return await run(leg), leg
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # trio's loop, which our transport does not know either
+        return await run(leg), leg
+    second = _Second(journey, leg, run)
+    # (Planning and sending have taken some time already.)
+    alarm = loop.call_at(loop.time() + hedge.delay_s - (now_ns() - leg.started_ns) / 1e9, second.start)
+    try:
+        return await run(leg), leg
+    except (Exception, Left) as error:
+        if not second.goes_on(leg):
+            raise
+        return await second.result(error)
+    except BaseException:
+        second.give_up()
+        raise
+    finally:
+        alarm.cancel()
+        second.close()
+
+
+class _Second:
+    """The second way of a call, in a task of its own once it is begun."""
+
+    def __init__(self, journey: Journey, first: Leg, run: Run) -> None:
+        self._journey = journey
+        self._first = first
+        self._run: Run | None = run
+        self._race = Race(first)
+        self._context = contextvars.copy_context()
+        self._task: asyncio.Task[None] | None = None
+        self._leg: Leg | None = None
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """The first one is late."""
+        self._task = asyncio.get_running_loop().create_task(self._go(), context=self._context)
+        _under_way.add(self._task)
+        self._task.add_done_callback(_under_way.discard)
+
+    async def _go(self) -> None:
+        journey, run = self._journey, self._run
+        leg: Leg | None = None
+        try:
+            if run is None:
+                return
+            leg = journey.second(self._first)
+            if leg is None or not self._race.enter(leg, partial(may_enter, journey, self._first)):
+                return
+            self._leg = leg
+            journey.hedge_began(leg)
+            self._result = await run(leg)
+        except BaseException as error:  # noqa: BLE001 - for the task of the call to look at
+            self._error = error
+            if leg is not None:
+                self._race.ended(leg)
+        finally:
+            del journey, run, leg
+
+    def goes_on(self, first: Leg) -> bool:
+        """The first one has ended without an answer: whether this one goes on."""
+        return self._race.ended(first)
+
+    async def result(self, first_error: BaseException) -> tuple[Any, Leg]:
+        """Wait for its result. Raises the first one's error where both have failed."""
+        try:
+            if self._task is not None:
+                await asyncio.wait([self._task])
+            if self._error is None and self._leg is not None:
+                return self._result, self._leg
+            if isinstance(first_error, Left) and first_error.why == "lost" and self._error is not None:
+                raise self._error
+            raise first_error
+        except asyncio.CancelledError:
+            self.give_up()
+            raise
+        finally:
+            self._error = None
+            del first_error
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def close(self) -> None:
+        """The call has its result, or its error."""
+        self._race.close()
+        self._run = None
+
+
+async def async_begun_by(
+    leg: Leg, observation: Observation, send: Callable[[], Awaitable[Any]], *, unread: bool
+) -> Any:
+    """See `begun_by`."""
+    leg.check()
+    try:
+        response = await send()
+        if not received(response):
+            return response
+        if not unread:
+            return whole_answer(leg, observation, response)
+        verdict = await async_begun(response, observation.endpoint)
+    except Exception as error:
+        left = leg.left_by(error)
+        if left is None:
+            raise
+        observation.attempt_failed(error)
+        raise left from None
+    try:
+        judged(leg, verdict, response)
+    except Left:
+        await response.aclose()
+        raise
+    return response

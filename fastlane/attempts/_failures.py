@@ -1,0 +1,63 @@
+"""Which errors are about an upstream, so that another may do better, and which are about the call itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+
+from ..prediction._sighting import Failure
+
+# No permission, no such model, no credit: for this key, there.
+_DENIED = frozenset({401, 402, 403, 404})
+# Beside 429: the tier that was asked for has no room (https://console.groq.com/docs/flex-processing).
+_FULL = frozenset({429, 498})
+_CONTEXT = frozenset({"context_length_exceeded", "string_above_max_length"})
+
+# What a key or a model that is refused is left alone for: it takes somebody to put that right.
+DENIED_REST_S = 60.0
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """What an error of openai's says of the upstream; None where another would answer with the same."""
+    if isinstance(error, openai.APITimeoutError):
+        return "timeout"
+    if isinstance(error, openai.APIConnectionError):
+        return "connection"
+    if not isinstance(error, openai.APIStatusError):
+        return None
+    return failure_of_status(error.status_code, error.code)
+
+
+def failure_of_status(status: int, code: Any = None) -> Failure | None:
+    """What an answer's status says of the upstream; None where another would answer with the same."""
+    if status in _FULL:
+        return "rate_limit"
+    if status in _DENIED:
+        return "denied"
+    if status == 408:
+        return "timeout"
+    if status == 409 or status >= 500:
+        return "server"
+    if isinstance(code, str) and code in _CONTEXT:
+        return "too_long"
+    return None
+
+
+def rest_of(error: BaseException) -> float | None:
+    """Seconds for which the provider asks to be left alone; None where it does not say.
+
+    By `retry-after-ms`, or `retry-after` in seconds, as openai's own loop reads them.
+    """
+    response = getattr(error, "response", None)
+    if response is None:
+        return None
+    for name, unit in (("retry-after-ms", 1_000.0), ("retry-after", 1.0)):
+        given = response.headers.get(name)
+        try:
+            seconds = float(given) / unit
+        except (TypeError, ValueError):
+            continue
+        if 0 <= seconds < 1e6:
+            return seconds
+    return None

@@ -1,0 +1,357 @@
+"""The ways of one call, one after the other: which upstream is tried next, until when, and what is learned of each."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import openai
+
+from .._call_options import changed_options
+from .._clock import now_ns
+from .._exceptions import CallRefusedError
+from .._observation import Observation
+from .._route_records import Fallback
+from ..prediction._sighting import Failure, Sighting
+from ..prediction._upstream import Upstream
+from ._account import WayAccount
+from ._failures import DENIED_REST_S, failure_of, rest_of
+from ._left import Left
+from ._leg import Kind, Leg
+from ._legs_made import client_for, options_at
+
+if TYPE_CHECKING:
+    from .._call import Call
+    from ..catalog._models import CatalogModel
+    from ..routing._plan import RoutePlan
+
+# A second attempt goes elsewhere only where that is about as fast.
+_AS_FAST = 1.5
+
+
+def journey_of(client: Any, observation: Observation, options: Any) -> Journey | None:
+    """The journey of a call that may go several ways; None where it has but one."""
+    shell = client._fastlane
+    call = shell.call_of(observation, options)
+    if call is None:
+        return None
+    plan = None
+    if shell.pipeline.routes_calls:
+        siblings = shell.siblings
+        issued = observation.issued
+        plan = shell.pipeline.route(
+            call.replaced(
+                outlook=lambda model: siblings.outlook(model, asynchronous=client._asynchronous, client=client),
+                missing_key=siblings.missing_key,
+                facts=shell.facts_of(observation.origin),
+                extra=frozenset(options.extra_json or ()),
+                written=issued.written if issued is not None and issued.body is options.json_data else None,
+            )
+        ).route
+    if plan is None and not shell.pipeline.hedges:
+        return None
+    return Journey(client, observation, options, call, plan)
+
+
+class Journey:
+    """One call on its ways. Sans-IO."""
+
+    def __init__(self, client: Any, observation: Observation, options: Any, call: Call, plan: RoutePlan | None) -> None:
+        self._client = client
+        self._first: Observation | None = observation
+        self._options = options
+        self._call: Call = call
+        self._plan = plan
+        self._lock = threading.Lock()
+        self._steps: list[CatalogModel] = list(plan.steps) if plan is not None else []
+        self._left = 1 + plan.fallbacks if plan is not None else 1
+        self._waited = False
+        self.legs: list[Leg] = []
+        self.account = WayAccount(plan, observation.origin)
+        self.hedged = False
+        observation.goes_several_ways()
+        self._deadline_ns = self._deadline(observation.started_ns)
+
+    def _deadline(self, started_ns: int) -> int | None:
+        plan = self._plan
+        if plan is None:
+            return None
+        seconds: Any = plan.deadline_s
+        if seconds is None:
+            seconds = self._options.timeout
+            if isinstance(seconds, openai.NotGiven):
+                seconds = self._client.timeout
+            seconds = getattr(seconds, "read", seconds)
+        return None if not isinstance(seconds, int | float) else started_ns + int(seconds * 1e9)
+
+    # The ways
+
+    def first(self) -> Leg:
+        """The first way. Raises CallRefusedError where none can be gone."""
+        leg = self._leg(None, "first") if self._plan is None else self._next("first")
+        if leg is None:
+            raise CallRefusedError("no model of the catalog can be called any more: the keys are gone")
+        return leg
+
+    def _next(self, kind: Kind) -> Leg | None:
+        """The next way that can be gone; None where there is none."""
+        refused: CallRefusedError | None = None
+        while self._left > 0 and (model := self._take()) is not None:
+            try:
+                leg = self._leg(model, kind)
+            except CallRefusedError as error:
+                # A play refuses to send the call to this one, which another may well take.
+                refused = error
+                continue
+            if leg is not None:
+                self._left -= 1
+                return leg
+        if refused is not None and not self.legs:
+            raise refused
+        return None
+
+    def _take(self) -> CatalogModel | None:
+        """The next model of the decision that does not rest."""
+        plan = self._plan
+        assert plan is not None
+        with self._lock:
+            for at, model in enumerate(self._steps):
+                if not self.legs or plan.knowledge.memory.is_open(model, now_ns()):
+                    return self._steps.pop(at)
+            # One that rests is better than an error.
+            return self._steps.pop(0) if self._steps else None
+
+    def _leg(self, model: CatalogModel | None, kind: Kind, *, avoid: str | None = None) -> Leg | None:
+        plan = self._plan
+        client = client_for(self._client, model)
+        if client is None:
+            return None  # its key has gone since the decision
+        observation, self._first = self._first, None
+        shell = client._fastlane
+        if observation is None:
+            before = self.legs[0].observation
+            observation = Observation(
+                before.pipeline,
+                method=before.method,
+                endpoint=before.endpoint,
+                origin=shell.origin(client._base_url),
+                stream=before.stream,
+                transport=shell.transport,
+                beside=before,
+            )
+        else:
+            observation.origin = shell.origin(client._base_url)
+            observation.transport = shell.transport
+        leg = Leg(
+            client,
+            observation,
+            kind=kind,
+            model=model,
+            streams=plan is not None and plan.streams,
+            deadline_ns=self._deadline_ns,
+            avoid=avoid,
+        )
+        self.legs.append(leg)
+        observation.account = self.account
+        if model is not None and model.facts is not None and plan is not None:
+            leg.facts = plan.knowledge.facts_of(model, shell.facts_of(observation.origin))
+        leg.may_leave = plan is not None and self._left > 1 and bool(self._steps)
+        options, made = self._options, None
+        if model is not None and plan is not None:
+            options, made = options_at(self._client, options, self._call, model, plan)
+            if leg.may_leave:
+                # Another upstream is the better second try.
+                options = changed_options(options, {"max_retries": 0})
+            leg.doubtful = made.doubtful
+        leg.options = shell.plan(observation, options, client._custom_headers)
+        if made is not None:
+            observation.changes = (*made.changes, *observation.changes)
+        if not self.account.hedges:
+            self.account.planned(leg.hedge)
+        return leg
+
+    def begin(self, leg: Leg) -> None:
+        """A way is begun now."""
+        timeout_s = None
+        plan, model = self._plan, leg.model
+        if plan is not None and model is not None and leg.may_leave:
+            timeout_s = plan.first_token_timeout_s
+            if timeout_s is None:
+                timeout_s = plan.knowledge.memory.first_token_timeout(model, self._uncached(model), now_ns())
+        leg.begin(timeout_s)
+
+    def _upstream(self, model: CatalogModel) -> Upstream:
+        assert self._plan is not None
+        return Upstream(model.model, self._plan.catalog.origin_of(model))
+
+    def _uncached(self, model: CatalogModel) -> float:
+        assert self._plan is not None
+        question = self._plan.question
+        return max(0.0, question.input_tokens - question.cached_tokens.get(self._upstream(model), 0.0))
+
+    # A second way at once
+
+    def second(self, first: Leg) -> Leg | None:
+        """The way of a second attempt beside one that is late; None where there is none."""
+        model, avoid = first.model, first.connection
+        plan = self._plan
+        if plan is not None and model is not None:
+            with self._lock:
+                at = self._as_fast_as(model)
+                if at is not None:
+                    model, avoid = self._steps.pop(at), None
+        leg = self._leg(model, "hedge", avoid=avoid)
+        if leg is None:
+            return None
+        leg.hedge = None  # it has no second chance of its own
+        leg.begin(None)
+        return leg
+
+    def _as_fast_as(self, model: CatalogModel) -> int | None:
+        """Where among the next ones one is about as fast as this one, and does not rest."""
+        plan = self._plan
+        assert plan is not None
+        expected = {one.name: one.prediction for one in plan.decision.ranked}
+        this = expected.get(model.name)
+        for at, other in enumerate(self._steps):
+            that = expected.get(other.name)
+            if this is None or that is None or not plan.knowledge.memory.is_open(other, now_ns()):
+                continue
+            if that.connect_s + that.upload_s + that.first_token_s <= _AS_FAST * this.first_token_s:
+                return at
+        return None
+
+    def hedge_began(self, leg: Leg) -> None:
+        """The second attempt is on its way."""
+        self.hedged = True
+        account = self.account
+        account.hedged = True
+        account.hedge_origin, account.hedge_model = leg.observation.origin, leg.observation.model
+
+    # What comes of a way
+
+    def after(self, leg: Leg, error: BaseException) -> Leg | None:
+        """The way that is gone next; None where the error is the application's."""
+        plan = self._plan
+        why = error.why if isinstance(error, Left) else failure_of(error)
+        if plan is None or leg.model is None or why is None or why == "lost" or why == "deadline":  # noqa: PLR1714 - which types understand
+            return None
+        time_ns = now_ns()
+        rest_s = DENIED_REST_S if why == "denied" else rest_of(error)
+        self._failed(leg, why, rest_s, time_ns)
+        if (leg.was_claimed and leg.observation.stream) or self._is_over(time_ns):
+            return None
+        following = None
+        if why == "rate_limit" and rest_s is not None and not self._waited and self._is_worth(rest_s, leg.model):
+            # It asks for a shorter wait than the next one would take longer.
+            self._waited = True
+            following = self._leg(leg.model, "fallback")
+            if following is not None:
+                following.wait_s = rest_s
+        else:
+            following = self._next("fallback")
+        if following is not None:
+            self.account.fallbacks += (
+                Fallback(
+                    model=leg.model.name,
+                    origin=leg.observation.origin,
+                    why=why,
+                    after_s=(time_ns - leg.observation.started_ns) / 1e9,
+                ),
+            )
+        return following
+
+    def _is_over(self, time_ns: int) -> bool:
+        return self._deadline_ns is not None and time_ns >= self._deadline_ns
+
+    def _is_worth(self, rest_s: float, model: CatalogModel) -> bool:
+        plan = self._plan
+        assert plan is not None
+        if not self._steps:
+            return False  # openai's own loop has waited already
+        expected = {one.name: one.prediction for one in plan.decision.ranked}
+        this, that = expected.get(model.name), expected.get(self._steps[0].name)
+        return this is not None and that is not None and rest_s <= that.total_s - this.total_s
+
+    def _failed(self, leg: Leg, why: Failure, rest_s: float | None, time_ns: int) -> None:
+        plan, model = self._plan, leg.model
+        assert plan is not None
+        assert model is not None
+        upstream = self._upstream(model)
+        plan.knowledge.note(
+            Sighting(
+                model=upstream.model,
+                origin=upstream.origin,
+                task=plan.question.task,
+                uncached_tokens=self._uncached(model),
+                late_s=(time_ns - leg.started_ns) / 1e9 if leg.is_late else None,
+                failure=why,
+                rest_s=rest_s,
+            ),
+            time_ns,
+        )
+
+    def ended(self, winner: Leg | None) -> Observation:
+        """The call has its answer, or its error: the observation that makes its record.
+
+        `winner` is the way that brought the answer; None where none did.
+        """
+        legs, last = self.legs, winner if winner is not None else (self.legs[-1] if self.legs else None)
+        if last is None:  # nothing was even planned
+            assert self._first is not None
+            return self._first
+        observation = last.observation
+        for leg in legs:
+            if leg is not last:
+                observation.before += leg.observation.attempts
+                leg.observation.set_aside()
+        observation.before.sort(key=lambda attempt: attempt.number)
+        if winner is not None:
+            self._won(winner)
+        for leg in legs:
+            leg.let_go()
+        return observation
+
+    def _won(self, winner: Leg) -> None:
+        account, plan = self.account, self._plan
+        account.answered_by = winner.model
+        time_ns = now_ns()
+        if plan is not None and winner.model is not None:
+            own = plan.knowledge.facts_of(winner.model, self._client._fastlane.facts_of(winner.observation.origin))
+            plan.knowledge.read(winner.observation.call_id, winner.model, own, time_ns)
+        losers = [leg for leg in self.legs if leg.is_lost]
+        if account.hedged:
+            account.won = winner.kind == "hedge"
+        for loser in losers:
+            account.loser = loser.model
+            hedge = self.legs[0].hedge if loser.kind == "hedge" else loser.hedge
+            sent = any(one.phases.send_started_ns is not None for one in loser.observation.attempts)
+            if hedge is not None:
+                account.extra_input_tokens = round(hedge.input_tokens) if sent else 0
+                account.extra_output_tokens = 0
+            if plan is not None and loser.model is not None:
+                upstream = self._upstream(loser.model)
+                plan.knowledge.note(
+                    Sighting(
+                        model=upstream.model,
+                        origin=upstream.origin,
+                        task=plan.question.task,
+                        uncached_tokens=self._uncached(loser.model),
+                        late_s=(time_ns - loser.started_ns) / 1e9,
+                    ),
+                    time_ns,
+                )
+
+
+def as_openai_error(left: Left) -> Exception:
+    """What the application gets for a way that was left, where no other could be taken."""
+    request = left.request
+    if request is None:
+        return openai.OpenAIError(f"the answer could not be had: {left.why}")
+    if left.why in ("timeout", "deadline"):
+        return openai.APITimeoutError(request=request)
+    if left.why == "empty":
+        return openai.APIConnectionError(
+            message="The answer had no content, and no other model is left.", request=request
+        )
+    return openai.APIConnectionError(request=request)

@@ -1,0 +1,169 @@
+"""One way of a call: a client, the observation of what happens there, and how long it is waited for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from .._call import Call
+from .._clock import now_ns
+from ..transport._patience import Patience
+from ._left import Left
+
+if TYPE_CHECKING:
+    from .._observation import Observation
+    from ..catalog._models import CatalogModel
+    from ..hedging._plan import HedgePlan
+    from ..prediction._sighting import Failure
+    from ..providers import ProviderFacts
+    from ._race import Race
+
+Kind = Literal["first", "fallback", "hedge"]
+
+REFUSED: set[tuple[str, str | None, str]] = set()
+"""Origins, models, and fields that they have refused, so that they are not streamed underneath again."""
+# Beyond so many an application names its models anew with every call.
+_MOST_REFUSED = 1_024
+
+
+class Leg:
+    """One way of a call. Sans-IO."""
+
+    __slots__ = (
+        "client", "deadline_ns", "doubtful", "facts", "hedge", "is_late", "is_lost", "kind", "may_leave", "model",
+        "observation", "options", "patience", "race", "started_ns", "streams", "wait_s", "was_claimed",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        client: Any,
+        observation: Observation,
+        *,
+        kind: Kind,
+        model: CatalogModel | None,
+        streams: bool,
+        deadline_ns: int | None,
+        avoid: str | None = None,
+    ) -> None:
+        self.client = client
+        """The client of the upstream: the application's own, or one of its siblings."""
+        self.observation = observation
+        self.kind: Kind = kind
+        self.model = model
+        """The catalog's; None where the call names its model itself."""
+        self.streams = streams
+        """Whether the answer is streamed to us, though the application does not stream."""
+        self.deadline_ns = deadline_ns
+        """When the time of the whole call is up."""
+        self.options: Any = None
+        self.doubtful: tuple[str, ...] = ()
+        """Fields of the body that the upstream may refuse, and that the call can go without."""
+        self.facts: ProviderFacts | None = None
+        """What is known of the provider, where the catalog says more of that than the address."""
+        self.patience = Patience(until_ns=deadline_ns, avoid=avoid)
+        self.race: Race | None = None
+        self.hedge: HedgePlan | None = None
+        self.may_leave = False
+        """Whether another upstream is left, so that an answer without content need not be handed out."""
+        self.is_late = False
+        self.is_lost = False
+        self.was_claimed = False
+        """Its first content has come, before any other's."""
+        self.wait_s = 0.0
+        """Seconds to wait before it begins."""
+        self.started_ns = 0
+        observation.leg = self
+        if kind != "first":
+            observation.next_kind = kind
+
+    def planned(self, call: Call) -> Call:
+        """Take note of what was planned for the call here; the call, streamed underneath where that is to be."""
+        self.hedge = call.hedge
+        if self.doubtful:
+            call = call.replaced(optional=(*call.optional, *self.doubtful))
+        hedges = call.hedge is not None and call.hedge.delay_s is not None
+        if not (self.streams or hedges):
+            return call
+        from ._streaming_underneath import collector_of, streamed
+
+        underneath = streamed(call, play="Routing" if self.streams else "Hedging", refused=REFUSED)
+        if underneath is None:
+            return call
+        self.observation.collector = collector_of(underneath)
+        return underneath
+
+    @property
+    def connection(self) -> str | None:
+        """The connection that its last attempt is on, by its local address; None where that is not known."""
+        attempts = self.observation.attempts
+        opening = attempts[-1].phases.opening if attempts else None
+        return opening.local_address if opening is not None else None
+
+    def begin(self, first_token_timeout_s: float | None) -> None:
+        """It begins now. `first_token_timeout_s`: for how long it is waited for; None: as long as for the call."""
+        self.started_ns = now_ns()
+        if first_token_timeout_s is not None:
+            until_ns = self.started_ns + int(first_token_timeout_s * 1e9)
+            self.patience.until_ns = until_ns if self.deadline_ns is None else min(until_ns, self.deadline_ns)
+
+    # What the driver of an attempt asks
+
+    def check(self) -> None:
+        """Raise Left if this way is not to be gone on with."""
+        if self.is_lost:
+            raise Left("lost")
+
+    def left_by(self, error: Exception) -> Left | None:
+        """What the failure of an attempt ends this way with; None where openai's own loop is to look at it."""
+        time_ns = now_ns()
+        if self.is_lost:
+            return Left("lost", error)
+        if self.deadline_ns is not None and time_ns >= self.deadline_ns:
+            return Left("deadline", error)
+        until_ns = self.patience.until_ns
+        if not self.was_claimed and until_ns is not None and time_ns >= until_ns:
+            self.is_late = True
+            if self.observation.attempts:
+                self.observation.attempts[-1].given_up = "late"
+            return Left("timeout", error)
+        if self.race is not None and self.race.goes_on_without(self):
+            return Left("connection", error)
+        return None
+
+    def before_retry(self) -> None:
+        """The loop of openai's is about to wait and try again: raise Left where another way is under way instead."""
+        if self.race is not None and self.race.goes_on_without(self):
+            raise Left("server")
+        if self.deadline_ns is not None and now_ns() >= self.deadline_ns:
+            raise Left("deadline")
+
+    def empty(self, why: Failure) -> Left | None:
+        """What an answer without content ends this way with; None where it is to be handed out."""
+        others = self.race is not None and self.race.goes_on_without(self)
+        return Left(why) if self.may_leave or others else None
+
+    def claim(self) -> None:
+        """The first content has come. Raises Left if another way's came before."""
+        if self.race is not None and not self.race.claim(self):
+            raise Left("lost")
+        self.was_claimed = True
+        # What is read from here on has the call's own time-outs, and an answer that is put together here the deadline.
+        self.patience.until_ns = None if self.observation.stream else self.deadline_ns
+
+    def lose(self) -> None:
+        """Another way's content came first: reset this one."""
+        self.is_lost = True
+        attempts = self.observation.attempts
+        if attempts:
+            attempts[-1].given_up = "lost"
+            if attempts[-1].ended_ns is None:
+                attempts[-1].ended_ns = now_ns()
+        self.patience.give_up()
+
+    def let_go(self) -> None:
+        """The call is over, one way or another: keep nothing of it."""
+        observation = self.observation
+        if observation.refused and len(REFUSED) < _MOST_REFUSED:
+            REFUSED.update((observation.origin, observation.model, name) for name in observation.refused)
+        self.options = None
+        self.race = None
+        self.hedge = None

@@ -1,0 +1,30 @@
+"""What a way of a call is made of: the client of its upstream, and the call's options as that takes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .._call_options import changed_options
+from ..routing._adapting import Adapted, adapted
+from ..upstreams._headers import options_for
+
+if TYPE_CHECKING:
+    from .._call import Call
+    from ..catalog._models import CatalogModel
+    from ..routing._plan import RoutePlan
+
+
+def client_for(client: Any, model: CatalogModel | None) -> Any | None:
+    """The client that a model is called with; None where its key cannot be had."""
+    return client if model is None else client._fastlane.siblings.of(client, model)
+
+
+def options_at(client: Any, options: Any, call: Call, model: CatalogModel, plan: RoutePlan) -> tuple[Any, Adapted]:
+    """The options of a call at a model of the catalog, and what was changed for it."""
+    own_facts = client._fastlane.facts_of(call.origin)
+    facts = plan.knowledge.facts_of(model, own_facts)
+    extra = frozenset(options.extra_json or ())
+    made = adapted(call.body, call.endpoint, model, facts, extra=extra)
+    own = model.base_url is None
+    options = changed_options(options, {"json_data": made.body, "extra_json": None})
+    return options_for(options, client, model, own=own, forward=plan.forward_headers), made

@@ -1,0 +1,216 @@
+"""Run the ways of a synchronous call: the next one after a failure, and a second one beside one that is late."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .._clock import now_ns
+from .._context import current_observation, restore
+from ._begun import begun
+from ._journey import Journey, as_openai_error
+from ._judged import judged, received, whole_answer
+from ._late_calls import late_calls
+from ._left import Left
+from ._leg import Leg
+from ._race import Race
+
+if TYPE_CHECKING:
+    from .._observation import Observation
+
+Run = Callable[[Leg], Any]
+"""Runs one way to its result."""
+
+
+def travel(journey: Journey, cast_to: Any, stream: bool, stream_cls: Any) -> tuple[Any, Leg]:
+    """The result of a call, and the way that brought it. Raises what the last way raised."""
+
+    def run(leg: Leg) -> Any:
+        token = current_observation.set(leg.observation)
+        try:
+            return leg.client._planned(leg.observation, cast_to, stream, stream_cls, leg.options)
+        finally:
+            restore(current_observation, token)
+
+    def tried(leg: Leg) -> tuple[Any, Leg] | Leg:
+        journey.begin(leg)
+        try:
+            return _raced(journey, leg, run)
+        except (Exception, Left) as error:  # noqa: BLE001 - raised again where no other way is left
+            return following_of(journey, leg, error)
+
+    outcome = tried(journey.first())
+    if isinstance(outcome, Leg):
+        from tenacity import Retrying
+
+        is_first = True  # that has failed already
+        for attempt in Retrying(**retrying()):
+            if isinstance(outcome, Leg):
+                outcome = outcome if is_first else tried(outcome)
+            is_first = False
+            attempt.retry_state.set_result(outcome)
+    assert isinstance(outcome, tuple)
+    return outcome
+
+
+def retrying() -> dict[str, Any]:
+    """What tenacity is to keep to: go on while there is another way, each after the wait that it asks for.
+
+    It is shown results alone: with an error it would keep the frames that the error came through.
+    """
+    from tenacity import retry_if_result
+
+    def wait(state: Any) -> float:
+        leg = state.outcome.result()
+        return leg.wait_s if isinstance(leg, Leg) else 0.0
+
+    return {"retry": retry_if_result(lambda outcome: isinstance(outcome, Leg)), "wait": wait}
+
+
+def following_of(journey: Journey, leg: Leg, error: BaseException) -> Leg:
+    """The way that is gone next. Raises what the application gets where there is none."""
+    try:
+        following = journey.after(leg, error)
+        if following is None:
+            if isinstance(error, Left):
+                raise as_openai_error(error) from error.error
+            raise error
+        return following
+    finally:
+        # Its traceback leads here, and would keep it until a garbage collection.
+        del error
+
+
+def may_enter(journey: Journey, first: Leg) -> bool:
+    """Whether the second attempt beside a late one may be made now; the record says why not."""
+    hedge = first.hedge
+    why_not: str | None = "the call is over"
+    if hedge is not None:
+        why_not = hedge.governor.take(hedge.input_tokens + hedge.output_tokens, now_ns())
+    if why_not is not None:
+        journey.account.why_not = why_not
+    return why_not is None
+
+
+def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
+    """The result of a way, or of the second one that was begun beside it because it was late."""
+    hedge = leg.hedge
+    if hedge is None or hedge.delay_s is None or leg.observation.transport != "fastlane":
+        return run(leg), leg
+    second = _Second(journey, leg, run)
+    try:
+        alarm = late_calls.set(leg.started_ns + int(hedge.delay_s * 1e9), second.start)
+    except RuntimeError:  # no thread to be had
+        return run(leg), leg
+    try:
+        return run(leg), leg
+    except (Exception, Left) as error:
+        if not second.goes_on(leg):
+            raise
+        return second.result(error)
+    except BaseException:
+        second.give_up()
+        raise
+    finally:
+        alarm.call_off()
+        second.close()
+
+
+class _Second:
+    """The second way of a call, in a thread of its own once it is begun."""
+
+    def __init__(self, journey: Journey, first: Leg, run: Run) -> None:
+        self._journey = journey
+        self._first = first
+        self._run: Run | None = run
+        self._race = Race(first)
+        self._context = contextvars.copy_context()
+        self._ended = threading.Event()
+        self._leg: Leg | None = None
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """The first one is late."""
+        try:
+            threading.Thread(target=self._context.run, args=(self._go,), name="fastlane hedge", daemon=True).start()
+        except RuntimeError:  # no thread to be had
+            self._journey.account.why_not = "no thread could be started"
+
+    def _go(self) -> None:
+        journey, run = self._journey, self._run
+        leg: Leg | None = None
+        try:
+            if run is None:
+                return
+            leg = journey.second(self._first)
+            if leg is None or not self._race.enter(leg, partial(may_enter, journey, self._first)):
+                return
+            self._leg = leg
+            journey.hedge_began(leg)
+            self._result = run(leg)
+        except BaseException as error:  # noqa: BLE001 - for the thread of the call to look at
+            self._error = error
+            if leg is not None:
+                self._race.ended(leg)
+        finally:
+            self._ended.set()
+            del journey, run, leg
+
+    def goes_on(self, first: Leg) -> bool:
+        """The first one has ended without an answer: whether this one goes on."""
+        return self._race.ended(first)
+
+    def result(self, first_error: BaseException) -> tuple[Any, Leg]:
+        """Wait for its result. Raises the first one's error where both have failed."""
+        try:
+            self._ended.wait()
+            if self._error is None and self._leg is not None:
+                return self._result, self._leg
+            if isinstance(first_error, Left) and first_error.why == "lost" and self._error is not None:
+                raise self._error
+            raise first_error
+        except KeyboardInterrupt:
+            self.give_up()
+            raise
+        finally:
+            self._error = None
+            del first_error
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more."""
+        leg = self._leg
+        if leg is not None:
+            leg.lose()
+
+    def close(self) -> None:
+        """The call has its result, or its error."""
+        self._race.close()
+        self._run = None
+
+
+def begun_by(leg: Leg, observation: Observation, send: Callable[[], Any], *, unread: bool) -> Any:
+    """The answer to one attempt of a way, its first content seen. Raises Left where the way ends here."""
+    leg.check()
+    try:
+        response = send()
+        if not received(response):
+            return response
+        if not unread:
+            return whole_answer(leg, observation, response)
+        verdict = begun(response, observation.endpoint)
+    except Exception as error:
+        left = leg.left_by(error)
+        if left is None:
+            raise
+        observation.attempt_failed(error)
+        raise left from None
+    try:
+        judged(leg, verdict, response)
+    except Left:
+        response.close()
+        raise
+    return response

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Literal, NoReturn, Self, get_args
 from urllib.parse import parse_qsl, quote
 
@@ -62,32 +63,16 @@ class Route(str):  # noqa: SLOT000 - slots could be set again
             return None
         if isinstance(text, Route):
             return text
-        if text == AUTO:
-            return _PLAIN
-        rest = text.removeprefix(AUTO)
-        if not rest.startswith("?"):
-            return None
-        try:
-            pairs = parse_qsl(rest[1:], keep_blank_values=True, strict_parsing=True, errors="strict")
-        except ValueError:
-            raise ConfigurationError(f'expected "{AUTO}?name=value&…" with {_ALLOWED}, got {text!r}') from None
-        asked: dict[str, Any] = {}
-        for name, value in pairs:
-            if name not in _CHECKS:
-                raise ConfigurationError(f'{name!r} is not known in "{AUTO}?…": expected {_ALLOWED}')
-            if name in asked:
-                raise ConfigurationError(f'{name!r} stands twice in "{AUTO}?…"')
-            asked[name] = _read(name, value)
-        return cls(**asked)
+        return _parsed(str(text))
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """What it says, without what it leaves open."""
-        return {name: value for name in _CHECKS if (value := getattr(self, name)) is not None}
+        """What its text says, without what it leaves open, or only follows from the urgency."""
+        return {name: getattr(self, name) for name in _CHECKS if f"{name}=" in self}
 
     def over(self, defaults: Route) -> Route:
         """Return this route, and where it says nothing, what `defaults` says."""
-        return Route(**{**defaults.asked, **self.asked})
+        return _over(self, defaults)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError("a Route cannot be changed: make another one")
@@ -96,8 +81,7 @@ class Route(str):  # noqa: SLOT000 - slots could be set again
         raise AttributeError("a Route cannot be changed: make another one")
 
     def __repr__(self) -> str:
-        own = {name: value for name, value in self.asked.items() if f"{name}=" in self}
-        return f"Route({', '.join(f'{name}={value!r}' for name, value in own.items())})"
+        return f"Route({', '.join(f'{name}={value!r}' for name, value in self.asked.items())})"
 
     def __reduce__(self) -> tuple[Callable[[str], Route | None], tuple[str]]:
         return Route.parse, (str(self),)
@@ -160,4 +144,30 @@ def _written(value: float | str) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value).replace("+", "")
 
 
-_PLAIN = Route()
+# Applications ask for the same few routes over and over.
+@lru_cache(maxsize=1_000)
+def _parsed(text: str) -> Route | None:
+    rest = text.removeprefix(AUTO)
+    if rest and not rest.startswith("?"):
+        return None
+    try:
+        pairs = parse_qsl(rest[1:], keep_blank_values=True, strict_parsing=len(rest) > 1, errors="strict")
+    except ValueError:
+        raise ConfigurationError(f'expected "{AUTO}?name=value&…" with {_ALLOWED}, got {text!r}') from None
+    asked: dict[str, Any] = {}
+    for name, value in pairs:
+        if name not in _CHECKS:
+            raise ConfigurationError(f'{name!r} is not known in "{AUTO}?…": expected {_ALLOWED}')
+        if name in asked:
+            raise ConfigurationError(f'{name!r} stands twice in "{AUTO}?…"')
+        asked[name] = _read(name, value)
+    return Route(**asked)
+
+
+# Routes of the same text say the same.
+@lru_cache(maxsize=1_000)
+def _over(route: Route, defaults: Route) -> Route:
+    asked = {**defaults.asked, **route.asked}
+    if route.urgency in _QUANTILES and "quantile" not in route.asked:
+        asked.pop("quantile", None)
+    return Route(**asked)

@@ -95,8 +95,8 @@ def test_every_ability_has_a_name() -> None:
         ({"price": {"input": 1}}, "price.output: expected this key, got none"),
         ({"price": {"input": -1, "output": 2}}, "price.input: expected greater than or equal to 0, got -1"),
         (
-            {"price": {"input": 1, "outptu": 2}},
-            "price.outptu: unknown key; expected one of cached_input, input, output",
+            {"price": {"input": 1, "sandwich": 2}},
+            "price.sandwich: unknown key; expected one of cached_input, input, output",
         ),
         ({"checked": "2026"}, "checked: expected a date such as 2026-11-22, without quotes, got '2026'"),
         ({"sandwich": 1}, "sandwich: unknown key; expected one of abilities, .*, tokens_per_s"),

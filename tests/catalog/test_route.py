@@ -104,7 +104,13 @@ def test_what_it_leaves_open_is_as_others_say() -> None:
 
     assert Route(quality_bar=45).over(defaults) == Route(quality_bar=45, task="triage", quantile=0.9)
     assert Route(urgency="interactive").over(defaults).quantile == 0.95
+    assert Route(urgency="background").over(Route(urgency="interactive")).quantile is None
+    assert Route().over(Route(urgency="interactive")) == Route(urgency="interactive")
     assert Route().over(Route()) == "fastlane/auto"
+
+
+def test_a_question_mark_alone_asks_for_nothing() -> None:
+    assert Route.parse("fastlane/auto?") == Route()
 
 
 def test_cannot_be_changed() -> None:

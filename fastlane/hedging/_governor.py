@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from math import isfinite
+from math import inf
 from typing import TYPE_CHECKING
 
 from ..prediction._speed import Speed
 from ._regime import Regime
 from ._sizes import Sizes
+from ._usual import Usual
 
 if TYPE_CHECKING:
     from ..prediction._sighting import Sighting
@@ -20,9 +21,10 @@ TOO_LITTLE_SEEN = f"fewer than {LEAST_SIGHTINGS} first tokens of this model have
 SLOW = "everybody is slow"
 SPENT = "budget"
 
-# Only what an upstream's first tokens are compared with until they are known, and they are hedged after 20 of them.
+# Only how much longer a longer prompt takes counts here, and is learned.
 _UNKNOWN_FIRST_TOKEN_S = ((1_000, 0.5), (10_000, 1.0))
 _UNKNOWN_TOKENS_PER_S = 100.0
+_USUAL_TOKENS = 1_000.0
 
 
 class Governor:
@@ -31,7 +33,7 @@ class Governor:
     Time comes in as monotonic nanoseconds. `budget` is shared by all upstreams of a play.
     """
 
-    __slots__ = ("_lock", "_minimum_delay_s", "_quantile", "_regime", "_seen", "_speed", "budget", "sizes")
+    __slots__ = ("_lock", "_minimum_delay_s", "_quantile", "_regime", "_seen", "_speed", "_usual", "budget", "sizes")
 
     def __init__(self, budget: Budget, *, quantile: float, minimum_delay_s: float) -> None:
         self.budget = budget
@@ -39,6 +41,7 @@ class Governor:
         self._quantile = quantile
         self._minimum_delay_s = minimum_delay_s
         self._speed = Speed(first_token_s=_UNKNOWN_FIRST_TOKEN_S, tokens_per_s=_UNKNOWN_TOKENS_PER_S)
+        self._usual = Usual()
         self._regime = Regime(quantile)
         self._seen = 0
         self._lock = threading.Lock()
@@ -48,16 +51,18 @@ class Governor:
         """Whether most answers are late, so that no second attempt is made."""
         return self._regime.is_slow
 
-    def delay(self, uncached_tokens: float, now_ns: int) -> tuple[float | None, str | None]:
-        """Return the seconds after which a call that begins now is late, or None and why there are none."""
+    def delay(self, uncached_tokens: float, now_ns: int, *, counts: bool = True) -> tuple[float | None, str | None]:
+        """Return the seconds after which a call that begins now is late, or None and why there are none.
+
+        Whether it was late counts for whether everybody is slow, unless `counts` says otherwise.
+        """
         with self._lock:
             if self._seen < LEAST_SIGHTINGS:
                 return None, TOO_LITTLE_SEEN
-            delay_s = self._speed.late_after(uncached_tokens, now_ns, self._quantile)
-            if not isfinite(delay_s):
-                return None, TOO_LITTLE_SEEN
+            delay_s = self._usual.late_after(self._quantile) * self._scale(uncached_tokens, now_ns)
             delay_s = max(self._minimum_delay_s, delay_s)
-            self._regime.began(delay_s, now_ns)
+            if counts:
+                self._regime.began(delay_s, now_ns)
             return delay_s, None
 
     def late(self, tokens: float, now_ns: int) -> str | None:
@@ -72,8 +77,19 @@ class Governor:
         """Learn from one attempt at this upstream."""
         with self._lock:
             self._regime.settle(now_ns)
+            seconds = sighting.first_token_s or sighting.late_s
+            if seconds is None or not 0 < seconds < inf:
+                return
             self._seen += sighting.first_token_s is not None
             self._speed.note(sighting, now_ns)
+            usual_s = seconds / self._scale(sighting.uncached_tokens, now_ns)
+            self._usual.note(usual_s, now_ns, is_slow=self._regime.is_slow)
+
+    def _scale(self, uncached_tokens: float | None, now_ns: int) -> float:
+        """How many times as long a prompt of this size takes as a usual one."""
+        if uncached_tokens is None:
+            return 1.0
+        return self._speed.first_token(uncached_tokens, now_ns) / self._speed.first_token(_USUAL_TOKENS, now_ns)
 
 
 class CallGovernor:

@@ -79,7 +79,8 @@ class Memory:
             self._under_way[call.call_id] = (*before, one)
         delay_s, why_not = None, only_once
         if only_once is None:
-            delay_s, why_not = governor.delay(uncached, call.issued_ns)
+            # A call that is planned once more, for another upstream, is not another call.
+            delay_s, why_not = governor.delay(uncached, call.issued_ns, counts=not before)
         return HedgePlan(
             delay_s=delay_s,
             why_not=why_not,

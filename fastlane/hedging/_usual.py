@@ -1,0 +1,59 @@
+"""How long first tokens of one upstream usually take, and beyond what one is late, however many are."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from math import exp, log
+from statistics import NormalDist
+
+_VALUES = 128
+# The share below one standard deviation under the mean of a normal distribution.
+_LOW = 0.15866
+# Clocks and threads alone scatter a first token by a few per cent.
+_LEAST_SPREAD = 0.03
+# While everybody is slow, so many nanoseconds lie between two values that are taken in: half a minute's fit then has a
+# small part of the window, and what lasts for minutes is the new usual.
+_APART_NS = 2_000_000_000
+_quantile = NormalDist().inv_cdf
+
+
+class Usual:
+    """The latest first tokens' logarithms, of which only the lower half counts.
+
+    The body is taken for log-normal: its middle is the median, and its spread the distance from there down to the
+    16th percentile. A tail of late ones moves both by what it adds to the count alone, whatever its length: with 30 %
+    of late ones the delay for the 95th percentile comes to the 99.7th percentile of the body, and not into the tail.
+    One that was given up counts with the time for which it was waited for, as it lies in the upper half either way.
+    Not thread-safe.
+    """
+
+    __slots__ = ("_order", "_sorted", "_taken_ns")
+
+    def __init__(self) -> None:
+        self._order: deque[float] = deque()
+        self._sorted: list[float] = []
+        self._taken_ns: int | None = None
+
+    def note(self, seconds: float, now_ns: int, *, is_slow: bool) -> None:
+        """Take in the time of one first token, above 0; while everybody `is_slow`, only one now and then."""
+        if is_slow and self._taken_ns is not None and now_ns - self._taken_ns < _APART_NS:
+            return
+        self._taken_ns = now_ns
+        value = log(seconds)
+        self._order.append(value)
+        insort(self._sorted, value)
+        if len(self._order) > _VALUES:
+            del self._sorted[bisect_left(self._sorted, self._order.popleft())]
+
+    def late_after(self, quantile: float) -> float:
+        """Seconds after which a first token is late: the quantile of the body. At least one has to be known."""
+        middle = self._at(0.5)
+        return exp(middle + _quantile(quantile) * max(_LEAST_SPREAD, middle - self._at(_LOW)))
+
+    def _at(self, share: float) -> float:
+        values = self._sorted
+        place = share * (len(values) - 1)
+        low = int(place)
+        high = min(low + 1, len(values) - 1)
+        return values[low] + (place - low) * (values[high] - values[low])

@@ -268,7 +268,7 @@ async def test_a_call_that_is_cancelled_before_its_answer_begins_stops_the_provi
 def test_an_answer_that_breaks_off_before_it_begins_raises_the_librarys_own_error(
     way: str, fault: str, seen: Seen, arguments: dict[str, Any]
 ) -> None:
-    headers = {**ASKED, "x-emulator-fault": f"early_role,{fault}"}
+    headers = {**THINKING, "x-emulator-fault": f"early_role,{fault}"}
     with looking(way, seen, arguments, default_headers=headers) as client:
         with pytest.raises(openai.APIConnectionError):
             opened(client)
@@ -284,7 +284,7 @@ def test_an_answer_that_breaks_off_before_it_begins_raises_the_librarys_own_erro
 async def test_an_async_answer_that_breaks_off_before_it_begins_raises_the_librarys_own_error(
     way: str, seen: Seen, arguments: dict[str, Any]
 ) -> None:
-    headers = {**ASKED, "x-emulator-fault": "early_role,drop;after=0"}
+    headers = {**THINKING, "x-emulator-fault": "early_role,drop;after=0"}
     async with async_looking(way, seen, arguments, default_headers=headers) as client:
         with pytest.raises(openai.APIConnectionError):
             await async_opened(client)

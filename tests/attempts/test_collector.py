@@ -1,0 +1,322 @@
+"""What is streamed underneath comes to what the stock client is given without a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+import fastlane
+from fastlane import Connection, Play, Stage
+from fastlane._call import Call
+from fastlane._collecting import async_collected, collected
+from fastlane.attempts._begun import async_begun, begun
+from fastlane.attempts._collector import Collector
+from fastlane.attempts._first_content import Verdict
+from fastlane.attempts._streaming_underneath import collector_of, streamed
+from fastlane.emulator import Emulator
+from tests.attempts.events import (
+    CHAT,
+    COMMENT,
+    COMPLETIONS,
+    DONE,
+    RESPONSES,
+    ROLE,
+    STOP,
+    USAGE,
+    chunk,
+    data,
+    said,
+)
+from tests.call_peer import ANSWER, CallPeer, Reply
+
+MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
+EVENT_STREAM = (("content-type", "text/event-stream"), ("x-request-id", "req_1"))
+PROTOCOLS = {"HTTP/2": Connection(), "HTTP/1.1": Connection(http2="never")}
+
+
+@dataclass(frozen=True)
+class Underneath(Play):
+    """Has every answer streamed underneath that may be."""
+
+    stage = Stage.SEND
+    collectors: dict[str, Collector] = field(default_factory=dict, repr=False)
+    verdicts: list[Verdict] = field(default_factory=list, repr=False)
+
+    def plan(self, call: Call) -> Call:
+        underneath = streamed(call)
+        if underneath is None:
+            return call
+        collector = collector_of(underneath)
+        assert collector is not None
+        self.collectors[call.call_id] = collector
+        return underneath
+
+
+@dataclass(frozen=True)
+class UnderneathTheBound(Play):
+    """Has the answers streamed underneath that are bounded without that."""
+
+    stage = Stage.SEND
+
+    def plan(self, call: Call) -> Call:
+        assert call.output is not None
+        return streamed(call) or call
+
+
+class Streaming(fastlane.OpenAI):
+    play: Underneath
+
+    def _attempt(self, observation: Any, request: Any, *, stream: bool, **more: Any) -> Any:
+        collector = self.play.collectors.get(observation.call_id)
+        response = super()._attempt(observation, request, stream=stream or collector is not None, **more)
+        if collector is None:
+            return response
+        self.play.verdicts.append(begun(response, observation.endpoint))
+        return collected(collector, observation, response)
+
+
+class AsyncStreaming(fastlane.AsyncOpenAI):
+    play: Underneath
+
+    async def _attempt(self, observation: Any, request: Any, *, stream: bool, **more: Any) -> Any:
+        collector = self.play.collectors.get(observation.call_id)
+        response = await super()._attempt(observation, request, stream=stream or collector is not None, **more)
+        if collector is None:
+            return response
+        self.play.verdicts.append(await async_begun(response, observation.endpoint))
+        return await async_collected(collector, observation, response)
+
+
+def streaming(arguments: dict[str, Any], protocol: str = "HTTP/2", **options: Any) -> Streaming:
+    play = Underneath()
+    made = Streaming(**{**arguments, **options}, plays=[PROTOCOLS[protocol], play], strict=True)
+    made.play = play
+    return made
+
+
+def async_streaming(arguments: dict[str, Any], protocol: str = "HTTP/2") -> AsyncStreaming:
+    play = Underneath()
+    made = AsyncStreaming(**arguments, plays=[PROTOCOLS[protocol], play], strict=True)
+    made.play = play
+    return made
+
+
+def peer_client(peer: CallPeer, **options: Any) -> Streaming:
+    arguments = {"api_key": "sk-test", "base_url": f"{peer.url}/v1", "max_retries": 0}
+    return streaming(arguments, peer.protocol, **options)
+
+
+def create(client: Any, endpoint: str = CHAT, **asked: Any) -> Any:
+    if endpoint == CHAT:
+        return client.chat.completions.create(model="m", messages=MESSAGES, **asked)
+    if endpoint == COMPLETIONS:
+        return client.completions.create(model="m", **{"prompt": "Name a river.", **asked})
+    return client.responses.create(model="m", input="Name a river.", **asked)
+
+
+def without_ids(answer: Any) -> Any:
+    if isinstance(answer, openai.BaseModel):
+        answer = answer.model_dump(warnings=False)
+    if isinstance(answer, dict):
+        numbered = ("id", "call_id", "created", "created_at", "completed_at")
+        return {name: without_ids(value) for name, value in answer.items() if name not in numbered}
+    return [without_ids(one) for one in answer] if isinstance(answer, list) else answer
+
+
+TOOL = {
+    "name": "look",
+    "parameters": {"type": "object", "properties": {"at": {"enum": ["a", "b"]}}, "required": ["at"]},
+}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "t", "schema": TOOL["parameters"]}}
+THINKING = {"extra_headers": {"x-emulator-reasoning-tokens": "9"}}
+
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, {}),
+    (CHAT, {"n": 3}),
+    (CHAT, {"max_completion_tokens": 3}),
+    (CHAT, {"response_format": SCHEMA}),
+    (CHAT, {"tools": [{"type": "function", "function": TOOL}], "tool_choice": "required", "n": 2}),
+    (CHAT, THINKING),
+    (COMPLETIONS, {"n": 2, "max_tokens": 5}),
+    (RESPONSES, {}),
+    (RESPONSES, {"tools": [{"type": "function", **TOOL}], "tool_choice": "required"}),
+    (RESPONSES, THINKING),
+]
+
+
+@pytest.mark.parametrize(("endpoint", "asked"), ASKED)
+def test_the_whole_answer_is_the_stock_clients(
+    provider: Emulator, arguments: dict[str, Any], endpoint: str, asked: dict[str, Any]
+) -> None:
+    with streaming(arguments) as client, openai.OpenAI(**arguments) as stock:
+        answer, expected = create(client, endpoint, **asked), create(stock, endpoint, **asked)
+        assert client.play.verdicts == ["content"]
+        record = client.calls[0]
+    assert type(answer) is type(expected)
+    assert without_ids(answer) == without_ids(expected)
+    assert [request.stream for request in provider.log()] == [True, False]
+    assert (record.stream, record.outcome) == (False, "completed")
+    assert record.time_to_first_token_s is not None
+    assert (
+        record.usage.output_tokens
+        == expected.usage.model_dump()["output_tokens" if endpoint == RESPONSES else "completion_tokens"]
+    )
+    assert not record.usage.estimated
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_so_it_is_over_each_protocol_of_an_asynchronous_client(protocol: str, arguments: dict[str, Any]) -> None:
+    async def answers() -> tuple[Any, Any]:
+        async with async_streaming(arguments, protocol) as client, openai.AsyncOpenAI(**arguments) as stock:
+            answer, expected = await create(client), await create(stock)
+            assert client.play.verdicts == ["content"]
+            assert client.calls[0].time_to_first_token_s is not None
+            assert client.calls[0].last_attempt is not None
+            assert client.calls[0].last_attempt.http_version == protocol
+            return answer, expected
+
+    answer, expected = asyncio.run(answers())
+    assert without_ids(answer) == without_ids(expected)
+
+
+class Place(BaseModel):
+    at: Literal["a", "b"]
+
+
+def test_helpers_and_raw_answers_do_not_tell_the_difference(arguments: dict[str, Any]) -> None:
+    with streaming(arguments) as client, openai.OpenAI(**arguments) as stock:
+        asked: dict[str, Any] = {"model": "m", "messages": MESSAGES, "response_format": Place}
+        parsed, expected = client.chat.completions.parse(**asked), stock.chat.completions.parse(**asked)
+        assert parsed.choices[0].message.parsed == expected.choices[0].message.parsed
+        assert isinstance(parsed.choices[0].message.parsed, Place)
+        raw = client.chat.completions.with_raw_response.create(model="m", messages=MESSAGES)
+        assert raw.headers["content-type"] == "application/json"
+        assert without_ids(json.loads(raw.content)) == without_ids(create(stock).to_dict())
+
+
+def test_the_first_token_counts_when_it_arrived(provider: Emulator, arguments: dict[str, Any]) -> None:
+    headers = {"x-emulator-prefill-ms": "50", "x-emulator-token-ms": "5", "x-emulator-fault": "early_role"}
+    headers["x-emulator-output-text"] = "The Danube flows."
+    with streaming(arguments) as client:
+        create(client, extra_headers=headers)
+        timeline = client.calls[0].timeline
+    (request,) = provider.log()
+    assert timeline.first_token_ns is not None
+    assert timeline.first_token_ns - request.received_ns >= 50_000_000
+    assert timeline.first_token_ns < timeline.token_ns[-1]
+
+
+def test_usage_that_a_provider_leaves_out_is_estimated(arguments: dict[str, Any]) -> None:
+    with streaming(arguments) as client, openai.OpenAI(**arguments) as stock:
+        answer = create(client, extra_headers={"x-emulator-fault": "no_usage"})
+        expected = create(stock)
+        assert client.calls[0].usage.estimated
+    assert answer.usage.estimated is True
+    assert 0 < answer.usage.prompt_tokens <= 3 * expected.usage.prompt_tokens
+    assert 0 < answer.usage.completion_tokens <= 3 * expected.usage.completion_tokens
+    assert without_ids(answer) | {"usage": None} == without_ids(expected) | {"usage": None}
+
+
+def test_an_answer_that_ends_without_a_finish_reason_is_asked_for_again(arguments: dict[str, Any]) -> None:
+    headers = {"x-emulator-fault": "truncate;after=3;times=1", "x-emulator-tag": "truncated once"}
+    with streaming(arguments) as client, openai.OpenAI(**arguments) as stock:
+        answer = create(client, extra_headers=headers)
+        assert without_ids(answer) == without_ids(create(stock))
+        (record,) = client.calls
+    assert [attempt.kind for attempt in record.attempts] == ["first", "retry"]
+    assert client.play.verdicts == ["content", "content"]
+
+
+def test_an_answer_that_is_bounded_without_a_stream_is_put_together_too(
+    provider: Emulator, arguments: dict[str, Any]
+) -> None:
+    asked: dict[str, Any] = {"response_format": SCHEMA, "max_completion_tokens": 200}
+    bounded = fastlane.BoundedOutput(early_stop=False)
+    plays: list[Play] = [PROTOCOLS["HTTP/2"], bounded, UnderneathTheBound()]
+    with fastlane.OpenAI(**arguments, plays=plays, strict=True) as client, openai.OpenAI(**arguments) as stock:
+        assert without_ids(create(client, **asked)) == without_ids(create(stock, **asked))
+        (record,) = client.calls
+    assert [request.stream for request in provider.log()] == [True, False]
+    assert record.output is not None
+    assert (record.output.verdict, record.output.stop_reason) == ("valid", None)
+    assert record.time_to_first_token_s is not None
+
+
+# What a server may say instead
+
+
+def test_an_error_in_the_stream_has_the_status_that_it_would_have_without_one(peer: CallPeer) -> None:
+    error = {"error": {"message": "Too many.", "type": "rate_limit_exceeded", "code": None}}
+    peer.replies = [Reply(headers=EVENT_STREAM, body=COMMENT + ROLE + data(error))]
+    with peer_client(peer) as client:
+        with pytest.raises(openai.RateLimitError, match="Too many"):
+            create(client)
+        assert client.play.verdicts == ["error"]
+
+
+def test_an_answer_that_comes_whole_all_the_same_is_handed_on(peer: CallPeer) -> None:
+    with peer_client(peer) as client:
+        assert create(client).to_dict() == ANSWER
+        assert client.play.verdicts == ["unknown"]
+
+
+def test_an_empty_answer_is_put_together_as_it_is(peer: CallPeer) -> None:
+    peer.replies = [Reply(headers=EVENT_STREAM, body=b"".join((ROLE, STOP, USAGE, DONE)))]
+    with peer_client(peer) as client:
+        answer = create(client)
+        assert client.play.verdicts == ["empty"]
+    assert answer.choices[0].message.content == ""
+    assert answer.usage.total_tokens == 3
+
+
+@pytest.mark.parametrize("name", ["stream_options", "stream"])
+def test_a_call_whose_stream_is_refused_is_sent_again_without_it(peer: CallPeer, name: str) -> None:
+    refusal = {"error": {"message": f"Unknown parameter: '{name}'.", "param": name, "code": "unknown_parameter"}}
+    streams = Reply(headers=EVENT_STREAM, body=b"".join((ROLE, said(content="Rhine"), STOP, DONE)))
+    peer.replies = [Reply(status=400, body=json.dumps(refusal).encode()), streams if name != "stream" else Reply()]
+    with peer_client(peer) as client:
+        answer = create(client)
+        assert answer.choices[0].message.content == "Rhine"
+        assert answer.usage is not None
+        first, second = [json.loads(asked.body) for asked in peer.take()]
+        assert first.keys() - second.keys() == {"stream", "stream_options"} - ({"stream"} - {name})
+        assert [attempt.kind for attempt in client.calls[0].attempts] == ["first", "plain"]
+
+
+# Sans-IO
+
+
+def call(endpoint: str, **body: Any) -> Call:
+    return Call(call_id="c", endpoint=endpoint, origin="https://models.example:443", body=body, stream=False)
+
+
+def test_an_answer_has_ended_when_all_of_its_choices_have() -> None:
+    def finishing(index: int) -> dict[str, Any]:
+        return chunk({"index": index, "text": "Rhine", "finish_reason": "stop"})
+
+    two: list[dict[str, Any]] = [{"prompt": ["a", "b"], "n": 1}, {"prompt": [[1, 2], [3]]}, {"prompt": "a", "n": 2}]
+    one: list[dict[str, Any]] = [{"prompt": [1, 2, 3]}, {"prompt": "a", "n": None}, {"prompt": []}]
+    for body in two:
+        collector = Collector(call(COMPLETIONS, **body))
+        collector.take(finishing(0))
+        assert not collector.assembly.finished
+        collector.take(finishing(1))
+        assert collector.assembly.finished
+    for body in one:
+        collector = Collector(call(COMPLETIONS, **body))
+        collector.take(finishing(0))
+        assert collector.assembly.finished
+
+
+def test_an_answer_that_begins_again_keeps_nothing_of_the_one_before() -> None:
+    collector = Collector(call(CHAT, messages=MESSAGES))
+    assert collector.take(chunk({"index": 0, "delta": {"content": "Seine"}})) == (False, ["content"])
+    collector.begin()
+    collector.take(chunk({"index": 0, "delta": {"content": "Rhine"}, "finish_reason": "stop"}))
+    assert collector.assembled()["choices"][0]["message"]["content"] == "Rhine"

@@ -80,7 +80,7 @@ class Leg:
         self.hedge = call.hedge
         if self.doubtful:
             call = call.replaced(optional=(*call.optional, *self.doubtful))
-        hedges = call.hedge is not None and call.hedge.delay_s is not None
+        hedges = call.hedge is not None and call.hedge.streams
         if not (self.streams or hedges):
             return call
         from ._streaming_underneath import collector_of, streamed

@@ -87,6 +87,7 @@ class Memory:
             governor=asked,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
+            streams=only_once is None,
             upstream=upstream,
         )
 

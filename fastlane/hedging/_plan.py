@@ -25,5 +25,8 @@ class HedgePlan:
     """Tokens of the prompt, estimated."""
     output_tokens: float
     """Tokens of the answer, as answers of the upstream have had, and no more than the caller's limit."""
+    streams: bool
+    """Whether an answer that the application does not stream is streamed underneath, so that its first token is seen:
+    also before enough were seen to know which are late."""
     upstream: Upstream
     """Where the first attempt goes."""

@@ -39,6 +39,8 @@ class Demands(NamedTuple):
     """The caller bounds the length of the answer."""
     wanted: Wanted
     """The form of the answer."""
+    losses: dict[int, bool]
+    """What was found out for this call already: which provider's rules would take something from the schema."""
 
     def unmet_by(self, model: CatalogModel, facts: ProviderFacts | None, *, is_checked: bool = False) -> str | None:
         """Return why a model cannot answer this call as it is meant; None where it can, as far as anybody knows.
@@ -76,7 +78,11 @@ class Demands(NamedTuple):
             return "binds no answer to a schema"
         if is_checked or structured.refused_keywords is None or not structured.refused_keywords.value:
             return None
-        if wire_schema(wanted.schema, structured, strict=True).dropped:
+        loses = self.losses.get(id(structured))
+        if loses is None:
+            loses = bool(wire_schema(wanted.schema, structured, strict=True).dropped)
+            self.losses[id(structured)] = loses
+        if loses:
             return "does not keep to all of the schema"
         return None
 
@@ -97,7 +103,8 @@ def demands_of(body: Mapping[str, Any], endpoint: str) -> Demands:
         hosted.append("web_search")
     for part in _parts(body, endpoint):
         kind = part.get("type")
-        need = _PARTS.get(kind) if isinstance(kind, str) else None
+        kind = kind if isinstance(kind, str) else ""
+        need = _PARTS.get(kind)
         if need is not None:
             needs.add(need)
         elif kind in _FILES:
@@ -119,6 +126,7 @@ def demands_of(body: Mapping[str, Any], endpoint: str) -> Demands:
         refers=refers,
         is_limited=limit_in(body, endpoint) is not None,
         wanted=wanted,
+        losses={},
     )
 
 
@@ -178,7 +186,8 @@ def _parts(body: Mapping[str, Any], endpoint: str) -> Iterator[Mapping[str, Any]
     if endpoint == COMPLETIONS or not isinstance(listed, list | tuple):
         return
     for message in listed:
-        if not isinstance(message, Mapping):
+        # What a class is, is asked at a fraction of what `Mapping` costs: a conversation may be long.
+        if message.__class__ is not dict and not isinstance(message, Mapping):
             continue
         if endpoint == RESPONSES or "audio" in message:
             yield message
@@ -189,7 +198,7 @@ def _parts(body: Mapping[str, Any], endpoint: str) -> Iterator[Mapping[str, Any]
                     yield part
 
 
-def _is_elsewhere(part: Mapping[str, Any], kind: Any) -> bool:
+def _is_elsewhere(part: Mapping[str, Any], kind: str) -> bool:
     """Whether a part stands for something that only the application's own provider has."""
     if kind == "item_reference" or part.get("file_id") is not None or part.get("encrypted_content") is not None:
         return True

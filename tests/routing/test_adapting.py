@@ -1,0 +1,265 @@
+"""A call's body, as another model takes it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fastlane.providers import facts_named, names
+from fastlane.routing._abilities import unfit
+from fastlane.routing._adapting import Adapted, adapted
+from tests.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, facts, model
+
+OWN = model(base_url=None)
+OTHER = model()
+NOTHING = facts_named("unknown")
+
+
+def test_the_model_is_named_as_its_provider_knows_it_and_nothing_else_changes() -> None:
+    asked = body(temperature=0.5, stream=True, top_p=0.9, max_tokens=7)
+    for one in (model(model="vendor/m-2"), model(model="vendor/m-2", base_url=None)):
+        made = adapted(asked, CHAT, one, NOTHING)
+        assert made.body == {**asked, "model": "vendor/m-2"}
+        assert list(made.body) == list(asked)
+        assert made.changes == ()
+
+
+@pytest.mark.parametrize(
+    ("given_field", "slug", "becomes"),
+    [
+        ("max_tokens", "openai", "max_completion_tokens"),
+        ("max_completion_tokens", "openai", "max_completion_tokens"),
+        ("max_completion_tokens", "deepseek", "max_tokens"),
+        ("max_completion_tokens", "ollama", "max_tokens"),
+        ("max_completion_tokens", "mistral", "max_tokens"),
+        ("max_tokens", "groq", "max_completion_tokens"),
+        ("max_completion_tokens", "unknown", "max_tokens"),
+    ],
+)
+def test_the_limit_of_an_answer_goes_into_the_field_that_is_heeded(given_field: str, slug: str, becomes: str) -> None:
+    made = adapted(body(**{given_field: 50}), CHAT, OTHER, facts_named(slug))
+    assert made.body == {**body(model="m-2"), becomes: 50}
+    assert bool(made.changes) is (given_field != becomes)
+
+
+def test_of_two_limits_the_lower_one_counts() -> None:
+    made = adapted(body(max_tokens=50, max_completion_tokens=40), CHAT, OTHER, NOTHING)
+    assert made.body == {**body(model="m-2"), "max_tokens": 40}
+
+
+def test_the_application_s_own_provider_gets_the_limit_as_it_was_written_unless_it_refuses_that() -> None:
+    assert adapted(body(max_completion_tokens=5), CHAT, OWN, NOTHING).body["max_completion_tokens"] == 5
+    refusing = facts(max_completion_tokens=False)
+    assert adapted(body(max_completion_tokens=5), CHAT, OWN, refusing).body == {**body(model="m-2"), "max_tokens": 5}
+
+
+def test_the_catalog_says_for_a_model_which_limit_it_takes() -> None:
+    newer = model(parameters={"max_tokens": False})
+    assert adapted(body(max_tokens=5), CHAT, newer, NOTHING).body["max_completion_tokens"] == 5
+    newer = model(parameters={"max_completion_tokens": True})
+    assert adapted(body(max_tokens=5), CHAT, newer, facts(max_tokens=True)).body["max_completion_tokens"] == 5
+
+
+def test_a_limit_beyond_what_a_model_can_answer_is_lowered_to_that() -> None:
+    short = model(most_output_tokens=100)
+    assert adapted(body(max_tokens=500), CHAT, short, NOTHING).body["max_tokens"] == 100
+    assert adapted(body(max_tokens=50), CHAT, short, NOTHING).body["max_tokens"] == 50
+    response = {"model": "x", "input": "y", "max_output_tokens": 500}
+    assert adapted(response, RESPONSES, short, NOTHING).body["max_output_tokens"] == 100
+    assert adapted({"prompt": "x", "max_tokens": 500}, COMPLETIONS, short, NOTHING).body["max_tokens"] == 100
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "slug", "becomes"),
+    [
+        ("medium", "gpt-5", "openai", "medium"),
+        ("none", "gpt-5", "openai", "minimal"),
+        ("xhigh", "gpt-5", "openai", "high"),
+        ("minimal", "gpt-5.1", "openai", "low"),
+        ("medium", "deepseek-v4-flash", "deepseek", "high"),
+        ("low", "gpt-4o", "openai", None),
+        ("low", "gpt-5-pro", "openai", "high"),
+        ("minimal", "openai/gpt-oss-120b", "groq", "low"),
+        ("high", "qwen/qwen3-32b", "groq", None),
+        ("none", "openai/gpt-oss-120b", "cerebras", "none"),
+        ("low", "anything", "unknown", "low"),
+        ("a word of its own", "gpt-5", "openai", None),
+    ],
+)
+def test_an_effort_becomes_the_nearest_that_the_model_has(
+    asked: str, name: str, slug: str, becomes: str | None
+) -> None:
+    one = model(name)
+    expected = {} if becomes is None else {"reasoning_effort": becomes}
+    made = adapted(body(reasoning_effort=asked), CHAT, one, facts_named(slug))
+    assert {key: made.body[key] for key in ("reasoning_effort",) if key in made.body} == expected
+    assert bool(made.changes) is (becomes != asked)
+
+    response = {"input": "x", "reasoning": {"effort": asked, "summary": "auto"}}
+    made = adapted(response, RESPONSES, one, facts_named(slug))
+    nested = {} if becomes is None else {"effort": becomes}
+    assert made.body["reasoning"] == {"summary": "auto", **nested}
+    if becomes is None:
+        made = adapted({"input": "x", "reasoning": {"effort": asked}}, RESPONSES, one, facts_named(slug))
+        assert "reasoning" not in made.body
+
+
+def test_the_catalog_says_for_a_model_which_efforts_it_has() -> None:
+    openai = facts_named("openai")
+    for name in ("reasoning_effort", "reasoning.effort"):
+        one = model("gpt-5", parameters={name: ("low", "medium")})
+        assert adapted(body(reasoning_effort="high"), CHAT, one, openai).body["reasoning_effort"] == "medium"
+    assert (
+        "reasoning_effort"
+        not in adapted(body(reasoning_effort="high"), CHAT, model(parameters={"reasoning_effort": False}), openai).body
+    )
+
+
+def test_a_verbosity_becomes_the_nearest_that_the_model_has() -> None:
+    openai = facts_named("openai")
+    assert adapted(body(verbosity="low"), CHAT, model("gpt-5.1"), openai).body["verbosity"] == "low"
+    assert adapted(body(verbosity="low"), CHAT, model("gpt-4o"), openai).body["verbosity"] == "medium"
+    assert "verbosity" not in adapted(body(verbosity="low"), CHAT, OTHER, facts(verbosity=False)).body
+    text = {"input": "x", "text": {"verbosity": "high", "format": {"type": "text"}}}
+    made = adapted(text, RESPONSES, model("gpt-4o"), openai)
+    assert made.body["text"] == {"verbosity": "medium", "format": {"type": "text"}}
+
+
+def test_what_is_refused_is_left_out_and_said_without_its_value() -> None:
+    asked = body(temperature=0.123, seed=987654, user="somebody", stop=[])
+    made = adapted(asked, CHAT, model(parameters={"temperature": False, "seed": False, "stop": False}), NOTHING)
+    assert made.body == body(model="m-2")
+    assert made.changes == (
+        "left out user, which m-2 is not known to take",
+        "left out temperature, seed, stop, which m-2 does not take",
+    )
+    for value in ("0.123", "987654", "somebody"):
+        assert value not in str(made.changes)
+
+
+def test_what_is_refused_within_a_field_is_left_out_of_it() -> None:
+    streamed = body(stream=True, stream_options={"include_usage": True})
+    assert "stream_options" not in adapted(streamed, CHAT, OTHER, facts_named("mistral")).body
+    streamed = body(stream=True, stream_options={"include_usage": True, "include_obfuscation": False})
+    made = adapted(streamed, CHAT, OTHER, facts_named("mistral"))
+    assert made.body["stream_options"] == {"include_obfuscation": False}
+    assert streamed["stream_options"] == {"include_usage": True, "include_obfuscation": False}
+    assert made.changes == ("left out stream_options.include_usage, which m-2 does not take",)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"user": "u"}, {"metadata": {"a": "b"}}, {"store": False}, {"prompt_cache_key": "k"}, {"service_tier": "flex"},
+     {"safety_identifier": "s"}, {"prediction": {"type": "content", "content": "x"}}],
+    ids=str,
+)  # fmt: skip
+def test_what_only_one_provider_understands_is_not_told_to_others(fields: dict[str, Any]) -> None:
+    (name,) = fields
+    assert name not in adapted(body(**fields), CHAT, OTHER, NOTHING).body
+    assert adapted(body(**fields), CHAT, OWN, NOTHING).body[name] == fields[name]
+    assert adapted(body(**fields), CHAT, model(parameters={name: True}), NOTHING).body[name] == fields[name]
+
+
+def test_a_grade_of_service_goes_along_where_it_has_the_same_name() -> None:
+    groq = facts_named("groq")
+    assert adapted(body(service_tier="flex"), CHAT, OTHER, groq).body["service_tier"] == "flex"
+    assert "service_tier" not in adapted(body(service_tier="priority"), CHAT, OTHER, groq).body
+
+
+def test_what_came_by_extra_body_goes_only_where_somebody_says_that_it_is_taken() -> None:
+    asked = body(top_k=4, cache_salt="s", temperature=0.1)
+    extra = frozenset({"top_k", "cache_salt", "temperature"})
+    assert adapted(asked, CHAT, OWN, NOTHING, extra=extra).body == {**asked, "model": "m-2"}
+    made = adapted(asked, CHAT, OTHER, facts_named("vllm"), extra=extra)
+    assert made.body == body(model="m-2", cache_salt="s", temperature=0.1)
+    assert made.changes == ("left out top_k, which m-2 is not known to take",)
+    assert adapted(asked, CHAT, model(parameters={"top_k": True}), NOTHING, extra=extra).body["top_k"] == 4
+    thinking = body(thinking={"type": "disabled"})
+    made = adapted(thinking, CHAT, OTHER, facts_named("deepseek"), extra=frozenset({"thinking"}))
+    assert made.body["thinking"] == {"type": "disabled"}
+
+
+def test_developers_speak_as_the_system_elsewhere() -> None:
+    asked = body(messages=[{"role": "developer", "content": "Be brief."}, *MESSAGES])
+    made = adapted(asked, CHAT, OTHER, NOTHING)
+    assert made.body["messages"] == [{"role": "system", "content": "Be brief."}, *MESSAGES]
+    assert asked["messages"][0]["role"] == "developer"
+    for one in (OWN, model(parameters={"messages.role": ("developer", "user")})):
+        assert adapted(asked, CHAT, one, NOTHING).body["messages"] is asked["messages"]
+    assert adapted(body(), CHAT, OTHER, NOTHING).body["messages"] is MESSAGES
+    response = {"input": [{"role": "developer", "content": "x"}]}
+    assert adapted(response, RESPONSES, OTHER, NOTHING).body["input"] == [{"role": "system", "content": "x"}]
+
+
+def test_a_strict_schema_is_worded_as_the_provider_takes_it_unless_it_would_lose_something() -> None:
+    open_object = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": open_object, "strict": True}}
+    made = adapted(body(response_format=form), CHAT, OTHER, facts_named("openai"))
+    worded = made.body["response_format"]["json_schema"]
+    assert worded == {"name": "answer", "schema": {**open_object, "additionalProperties": False}, "strict": True}
+    assert "additionalProperties" not in open_object
+    assert adapted(body(response_format=form), CHAT, OWN, facts_named("openai")).body["response_format"] is form
+
+    ruled = {"type": "object", "properties": {"a": {"not": {"const": 1}}}, "required": ["a"]}
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": ruled, "strict": True}}
+    assert adapted(body(response_format=form), CHAT, OTHER, facts_named("openai")).body["response_format"] is form
+
+
+def test_what_is_doubtful_is_named() -> None:
+    made = adapted(body(temperature=0.1, seed=1), CHAT, model(parameters={"seed": True}), NOTHING)
+    assert made.doubtful == ("temperature",)
+    assert adapted(body(temperature=0.1), CHAT, OWN, NOTHING).doubtful == ()
+
+
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "temperature": st.floats(0, 2),
+    "max_tokens": st.integers(1, 10_000) | st.none(),
+    "max_completion_tokens": st.integers(1, 10_000),
+    "n": st.integers(1, 3),
+    "stop": st.none() | st.lists(st.text(max_size=3), max_size=2),
+    "reasoning_effort": st.sampled_from(["none", "minimal", "low", "medium", "high", "xhigh", "odd"]),
+    "verbosity": st.sampled_from(["low", "medium", "high", 7]),
+    "stream_options": st.dictionaries(st.sampled_from(["include_usage", "include_obfuscation"]), st.booleans()),
+    "service_tier": st.sampled_from(["auto", "flex", "priority"]),
+    "store": st.booleans(),
+    "top_k": st.integers(1, 5),
+    "tools": st.just([{"type": "function", "function": {"name": "f"}}]) | st.just([]),
+    "parallel_tool_calls": st.booleans(),
+    "logprobs": st.booleans(),
+    "messages": st.just(MESSAGES) | st.just([{"role": "developer", "content": "x"}, *MESSAGES]),
+}
+BODIES = st.fixed_dictionaries({"model": st.just("fastlane/auto")}, optional=FIELDS)
+MODELS = st.sampled_from([OWN, OTHER, model("gpt-5"), model("gpt-4o"), model(most_output_tokens=64)])
+PROVIDERS = st.sampled_from([facts_named(name) for name in names()])
+
+
+@settings(max_examples=40)
+@given(BODIES, MODELS, PROVIDERS)
+def test_adapting_changes_nothing_of_the_caller_s_and_nothing_when_done_again(asked: Any, one: Any, known: Any) -> None:
+    before = copy.deepcopy(asked)
+    made = adapted(asked, CHAT, one, known, extra=frozenset({"top_k"}))
+    assert asked == before
+    again = adapted(made.body, CHAT, one, known, extra=frozenset({"top_k"}))
+    assert again == Adapted(made.body, (), made.doubtful)
+    assert bool(made.changes) is (made.body != {**asked, "model": one.model})
+
+
+@settings(max_examples=40)
+@given(BODIES, MODELS, PROVIDERS)
+def test_what_changes_the_answer_is_kept_wherever_the_call_fits(asked: Any, one: Any, known: Any) -> None:
+    if unfit(asked, CHAT, one, known) is not None:
+        return
+    made = adapted(asked, CHAT, one, known).body
+    for name in ("n", "stop", "tools", "logprobs", "parallel_tool_calls"):
+        if asked.get(name) not in (None, [], 1, True, False):
+            assert made[name] == asked[name]
+    if asked.get("logprobs"):
+        assert made["logprobs"] is True
+    limits = [asked[name] for name in ("max_tokens", "max_completion_tokens") if asked.get(name) is not None]
+    if limits:
+        sent = [made[name] for name in ("max_tokens", "max_completion_tokens") if made.get(name) is not None]
+        assert sent
+        assert min(sent) == min(*limits, one.most_output_tokens or 10_000)

@@ -44,7 +44,8 @@ class _UnderWay(NamedTuple):
     upstream: Upstream
     body_bytes: int
     uncached_tokens: float
-    tokens: float
+    input_tokens: float
+    output_tokens: float
 
 
 class Memory:
@@ -75,7 +76,7 @@ class Memory:
             before = self._under_way.pop(call.call_id, ())
             while len(self._under_way) >= _MOST_CALLS:
                 self._under_way.popitem(last=False)
-            one = _UnderWay(asked, upstream, body_bytes, uncached, input_tokens + output_tokens)
+            one = _UnderWay(asked, upstream, body_bytes, uncached, input_tokens, output_tokens)
             self._under_way[call.call_id] = (*before, one)
         delay_s, why_not = None, only_once
         if only_once is None:
@@ -100,14 +101,10 @@ class Memory:
         answered = record.outcome not in ("failed", "cancelled")
         tokens = sum(number or 0 for number in counted)
         if not tokens and answered and planned:
-            tokens = round(planned[-1].tokens)
+            tokens = round(planned[-1].input_tokens + planned[-1].output_tokens)
         self.budget.earn(tokens)
-        hedging = record.hedging
-        extra = (hedging.extra_input_tokens, hedging.extra_output_tokens) if hedging is not None else (None, None)
-        hedged = hedging is not None and hedging.hedged
-        used = None if hedged and extra == (None, None) else float(sum(number or 0 for number in extra))
         for one in planned:
-            one.asked.settle(used if one.asked.reserved else 0.0)
+            one.asked.settle(_used(record, one))
         for upstream, sighting in sightings_of(record, planned):
             self.governor(upstream).note(sighting, now_ns)
         answer = _answering(record)
@@ -172,6 +169,20 @@ def sightings_of(record: CallRecord, planned: Collection[_UnderWay] = ()) -> lis
         )
         found.append((upstream, sighting))
     return found
+
+
+def _used(record: CallRecord, one: _UnderWay) -> float | None:
+    """Tokens that the second attempt cost; None where nobody knows."""
+    hedging = record.hedging
+    if hedging is None or not hedging.hedged or not one.asked.reserved:
+        return 0.0
+    extra = (hedging.extra_input_tokens, hedging.extra_output_tokens)
+    if extra == (None, None):
+        return None
+    told = float(sum(number or 0 for number in extra))
+    # What was sent may have been read, whatever became of it.
+    sent = any(attempt.given_up == "lost" and attempt.wire.send_ended_ns is not None for attempt in record.attempts)
+    return max(told, one.input_tokens) if sent else told
 
 
 def _answering(record: CallRecord) -> Attempt | None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 from typing import Any
 
@@ -93,6 +94,23 @@ def test_what_it_did_not_cost_is_given_back_when_the_call_is_over() -> None:
     end(play, "1", hedged(won=True, extra_input_tokens=600, extra_output_tokens=10))
 
     assert play.memory.budget.left == pytest.approx(left - 610)
+
+
+def test_a_prompt_that_was_sent_counts_as_read() -> None:
+    play = learned(Hedging(), 60)
+    left = play.memory.budget.left
+    plan = planned(play, "1", at_s=50)
+    assert plan.governor.take(plan.input_tokens + plan.output_tokens, ns(51)) is None
+    lost = attempt(1, 50, 52, given_up="lost")
+    sent = dataclasses.replace(lost, wire=dataclasses.replace(lost.wire, send_ended_ns=ns(50)))
+    told = hedged(won=True, extra_input_tokens=0, extra_output_tokens=0)
+    play.learn(
+        record(
+            "1", (sent,), started_s=50, first_token_s=None, ended_s=52, usage=Usage(), outcome="failed", hedging=told
+        )
+    )
+
+    assert play.memory.budget.left == pytest.approx(left - plan.input_tokens)
 
 
 def test_what_was_reserved_is_spent_where_nobody_knows_what_it_cost() -> None:

@@ -10,7 +10,7 @@ from statistics import NormalDist
 _VALUES = 128
 # The share below one standard deviation under the mean of a normal distribution.
 _LOW = 0.15866
-# A second attempt takes as long as a first one. Where all take the same, one that is late by a few per cent comes before
+# A second attempt takes as long as a first one. Where all take the same, one that is a few per cent late comes before
 # it: the 95th percentile is then 1.28 times the usual time.
 _LEAST_SPREAD = 0.15
 # While everybody is slow, so many nanoseconds lie between two values that are taken in: half a minute's fit then has a

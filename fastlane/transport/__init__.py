@@ -5,13 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._outlook import Outlook as Outlook
+from ._patience import PATIENCE as PATIENCE, Patience as Patience
 from ._phases import PHASES as PHASES, Loser as Loser, Opening as Opening, Phases as Phases
 from ._settings import PoolSettings as PoolSettings, certificates_now as certificates_now
 
 if TYPE_CHECKING:
     from ._transports import AsyncTransport as AsyncTransport, Transport as Transport
 
-__all__ = ["PHASES", "AsyncTransport", "Loser", "Opening", "Outlook", "Phases", "PoolSettings", "Transport"]
+__all__ = [
+    "PATIENCE",
+    "PHASES",
+    "AsyncTransport",
+    "Loser",
+    "Opening",
+    "Outlook",
+    "Patience",
+    "Phases",
+    "PoolSettings",
+    "Transport",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -144,9 +144,10 @@ class LoopPool:
                     opening = False  # the connection came, and has no place: from here on it is the pool's time
                     continue
                 self._pool.withdraw(origin, waiter)
-                for unwanted in self._pool.unwanted(origin):
+                for unwanted in self._pool.take_unwanted(origin):
                     assert isinstance(unwanted, AsyncioLink)
                     unwanted.hang_up(TransportError("ConnectTimeout", "Nobody waits for the connection any more."))
+                    self._serve()  # its place is another's now
                 if patience is not None:
                     patience.check()
                 if opening:

@@ -152,6 +152,11 @@ class OriginState:
         return not self.members and not self.waiters
 
     @property
+    def has_queue(self) -> bool:
+        """Whether calls wait that would take any place, and not only one on another connection than they avoid."""
+        return bool(self.waiters) and any(waiter.avoid is None for waiter in self.waiters)
+
+    @property
     def allows_nothing(self) -> bool:
         """Whether the server has left an unused connection without any place: it would do so on the next."""
         return any(
@@ -227,7 +232,7 @@ class OriginState:
 
         `with_ended`: the places count that exchanges have left without the pool's having looked.
         """
-        if not self.waiters:
+        if not self.has_queue:
             # What `Pool.claim` would look at.
             for members in (self.spare, self.members):
                 for member in list(reversed(members)):

@@ -78,12 +78,16 @@ class Pool:
         self._new, self._surplus = [], []
         return orders
 
-    def unwanted(self, origin: Origin) -> list[Member]:
-        """The connections that are being opened, where nobody waits for them any more."""
+    def take_unwanted(self, origin: Origin) -> list[Member]:
+        """The connections that were being opened and that nobody waits for any more: out of the pool, to be closed."""
         state = self._origins.get(origin)
         if state is None or state.waiters or not state.opening:
             return []
-        return [member for member in state.members if not member.is_open]
+        unwanted = [member for member in state.members if not member.is_open]
+        for member in unwanted:
+            self._remove(state, member)  # at once, lest the next call waits for one that is about to fail
+            member.is_closed = True
+        return unwanted
 
     # Calls
 
@@ -94,7 +98,7 @@ class Pool:
         """
         state = self._state(origin)
         state.last_used_ns = now_ns
-        if state.waiters:
+        if state.has_queue:
             return None  # first come, first served
         member = self._pick(state, now_ns, avoid)
         # Answers that were dropped unread leave quietly: a finaliser cannot take the pool's lock.

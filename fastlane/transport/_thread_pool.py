@@ -140,6 +140,8 @@ class ThreadPool:
                 break  # it has come in the last moment
             for link in unwanted:
                 link.hang_up(TransportError("ConnectTimeout", CLOSED))
+            if unwanted:
+                self.serve()  # their places are others' now
             if patience is not None:
                 patience.check()
             if opening:
@@ -160,7 +162,7 @@ class ThreadPool:
         try:
             with self._lock:
                 self._pool.withdraw(origin, waiter)
-                return [link for link in self._pool.unwanted(origin) if isinstance(link, ThreadLink)]
+                return [link for link in self._pool.take_unwanted(origin) if isinstance(link, ThreadLink)]
         finally:
             self._catch_up()
 

@@ -53,6 +53,8 @@ class ThreadLink(OpeningLink):
             )
             self._let_go()
             self._tell(lambda owner: owner.failed(self, failure))
+            if self.error is not None:
+                return  # nobody wanted it any more
             # Calls may go on waiting for a place on another connection: for them it is tried again.
             threading.Event().wait(GROW_AGAIN_NS / 1e9)
             self._tell(lambda owner: owner.serve())

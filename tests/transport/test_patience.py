@@ -1,0 +1,733 @@
+"""A request that somebody gives up ends at once, wherever it is, and one whose time is up ends then."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+
+from fastlane._clock import now_ns
+from fastlane.emulator import Emulator
+from fastlane.transport import PATIENCE, PHASES, Patience, Phases
+from tests.transport.faces import AsyncFace, both_faces, in_a_thread
+from tests.transport.peer import CANCEL, INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, Peer, Stream, by_path, trusting
+from tests.transport.peer_h1 import CHUNKED, PeerH1, Request1, chunk
+from tests.transport.resources import comes_true, descriptors, threads
+
+GIVEN_UP = "The request was given up."
+SOON_NS = 150_000_000
+both_protocols = pytest.mark.parametrize("version", ["HTTP/2", "HTTP/1.1"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_stays(running_provider: Emulator) -> Iterator[None]:
+    """These tests leave the process as they found it."""
+    gc.collect()
+    files, before = descriptors(), threads()
+    yield
+    gc.collect()
+    assert comes_true(lambda: threads() <= before), threads() - before
+    assert comes_true(lambda: len(descriptors()) <= len(files)), descriptors() - files
+
+
+def silent(stream: Stream) -> None:
+    stream.hold_until_left()
+
+
+def one_piece(stream: Stream) -> None:
+    stream.head()
+    stream.data(b"piece")
+    stream.hold_until_left()
+
+
+SCRIPTS = by_path(silent=silent, one=one_piece)
+
+
+def silent1(request: Request1) -> None:
+    if request.target == "/one":
+        request.send(CHUNKED, chunk(b"piece"))
+    request.left()
+
+
+def with_patience(patience: Patience, phases: Phases | None = None) -> dict[str, Any]:
+    return {PATIENCE: patience} if phases is None else {PATIENCE: patience, PHASES: phases}
+
+
+def is_given_up(error: BaseException | None) -> bool:
+    return isinstance(error, httpx2.ReadError) and str(error) == GIVEN_UP and error.request is not None
+
+
+def connections(face: Any) -> int:
+    """How many there are, those that are being opened included."""
+    engine = face.transport._engine
+    pools = engine._pools.values() if face.asynchronous else [engine._pool]
+    return sum(int(pool._pool._count) for pool in pools)
+
+
+def waiters(face: Any) -> int:
+    engine = face.transport._engine
+    pools = engine._pools.values() if face.asynchronous else [engine._pool]
+    return sum(len(state.waiters) for pool in pools for state in pool._pool._origins.values())
+
+
+def claimed(face: Any) -> int:
+    engine = face.transport._engine
+    pools = engine._pools.values() if face.asynchronous else [engine._pool]
+    return sum(member.claimed - len(member.ended) for pool in pools for member in pool._pool.members())
+
+
+def nothing_is_claimed(face: Any) -> bool:
+    return comes_true(lambda: not waiters(face) and not claimed(face))
+
+
+# Giving up
+
+
+@both_faces
+def test_a_request_that_was_given_up_before_is_never_sent(make_face: Any) -> None:
+    patience = Patience()
+    patience.give_up()
+    with Peer() as peer, make_face(peer.url) as face:
+        for _ in range(2):  # without a connection, and with one
+            error = face.begin("/never", extensions=with_patience(patience)).error()
+            assert is_given_up(error)
+            assert face.get("/other").content == b"ok"
+
+        assert [stream.path for stream in peer.requests] == ["/other"] * 2
+        assert nothing_is_claimed(face)
+
+
+@both_faces
+def test_giving_up_ends_a_wait_for_a_connection_that_never_stands(make_face: Any) -> None:
+    patience, phases = Patience(), Phases()
+    with socket.create_server(("127.0.0.1", 0)) as mute, make_face() as face:
+        pending = face.begin(f"https://127.0.0.1:{mute.getsockname()[1]}/", extensions=with_patience(patience, phases))
+        assert comes_true(lambda: phases.connection_wait_started_ns is not None)
+        assert not pending.future.done()
+        patience.give_up()
+
+        assert is_given_up(pending.error())
+        # Nobody else wants the connection.
+        assert comes_true(lambda: not connections(face))
+        assert waiters(face) == 0
+
+
+@both_faces
+def test_giving_up_leaves_a_connection_alone_that_somebody_else_waits_for(make_face: Any) -> None:
+    go_on, patience, begun = threading.Event(), Patience(), threading.Event()
+    with Peer() as peer:
+        real = peer.context
+
+        class Held:
+            """A TLS context that begins the handshake when the test says."""
+
+            def wrap_bio(self, *args: Any, **options: Any) -> Any:
+                begun.set()
+                assert go_on.wait(30)
+                return real.wrap_bio(*args, **options)
+
+        peer.context = Held()  # type: ignore[assignment]
+        with make_face(peer.url) as face:
+            other = face.begin("/other")
+            pending = face.begin("/gives-up", extensions=with_patience(patience))
+            assert begun.wait(30)
+            assert comes_true(lambda: waiters(face) == 2)
+            patience.give_up()
+            assert is_given_up(pending.error())
+            go_on.set()
+
+            assert other.result().content == b"ok"
+            assert [stream.path for stream in peer.requests] == ["/other"]
+
+
+@both_faces
+@both_protocols
+def test_giving_up_ends_a_wait_for_a_place_and_takes_none(make_face: Any, version: str) -> None:
+    patience, phases = Patience(), Phases()
+    with (
+        Peer(SCRIPTS, settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
+        PeerH1(silent1) as plain,
+        make_face(peer.url if version == "HTTP/2" else plain.url, max_connections=1) as face,
+    ):
+        holding = face.open("/one")
+        pending = face.begin("/gives-up", extensions=with_patience(patience, phases))
+        assert comes_true(lambda: phases.connection_wait_started_ns is not None)
+        assert not pending.future.done()
+        patience.give_up()
+
+        assert is_given_up(pending.error())
+        assert waiters(face) == 0
+        assert claimed(face) == 1
+        holding.close()
+        assert nothing_is_claimed(face)
+        assert "/gives-up" not in [request.path for request in peer.requests]
+
+
+@both_faces
+def test_giving_up_ends_an_upload_that_the_window_does_not_let_through(make_face: Any) -> None:
+    patience = Patience()
+    with Peer(SCRIPTS, settings={INITIAL_WINDOW_SIZE: 0}, grants=False) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        pending = face.begin("/silent", "POST", content=bytes(1_000_000), extensions=with_patience(patience))
+        peer.wait_until(lambda: len(peer.requests) == 2)
+        patience.give_up()
+
+        assert is_given_up(pending.error())
+        peer.wait_until(lambda: peer.resets == [CANCEL])
+        assert face.get("/next").content == b"ok"
+        assert len(peer.connections) == 1
+        assert nothing_is_claimed(face)
+
+
+@both_faces
+def test_over_http1_giving_up_ends_an_upload_that_nobody_reads(make_face: Any) -> None:
+    release, patience = threading.Event(), Patience()
+
+    def respond(request: Request1) -> None:
+        request.hold(release)
+        request.close()
+
+    with PeerH1(respond) as peer, make_face(peer.url) as face:
+        pending = face.begin("/", "POST", content=bytes(40 << 20), extensions=with_patience(patience))
+        assert comes_true(lambda: len(peer.requests) == 1)
+        with pytest.raises(TimeoutError):
+            pending.future.result(0.2)
+        patience.give_up()
+
+        assert is_given_up(pending.error())
+        assert comes_true(lambda: not connections(face))
+        release.set()
+
+
+@both_faces
+@both_protocols
+@pytest.mark.parametrize("path", ["/silent", "/one"])
+def test_giving_up_ends_a_wait_for_the_head_and_for_the_body_and_tells_the_server(
+    make_face: Any, path: str, version: str
+) -> None:
+    patience = Patience()
+    with (
+        Peer(SCRIPTS) as peer,
+        PeerH1(silent1) as plain,
+        make_face(peer.url if version == "HTTP/2" else plain.url) as face,
+    ):
+        if path == "/silent":
+            pending = face.begin(path, extensions=with_patience(patience))
+            assert comes_true(lambda: bool(peer.requests or plain.requests))
+        else:
+            answer = face.open(path, extensions=with_patience(patience))
+            assert answer.piece() == b"piece"
+            pending = answer.begin_rest()
+        with pytest.raises(TimeoutError):
+            pending.future.result(0.1)
+        patience.give_up()
+        patience.give_up()
+
+        assert is_given_up(pending.error())
+        if version == "HTTP/2":
+            peer.wait_until(lambda: peer.resets == [CANCEL])
+            assert face.get("/next").content == b"ok"
+            assert peer.resets == [CANCEL]
+            assert len(peer.connections) == 1
+        else:
+            assert plain.left.acquire(timeout=30)
+        assert nothing_is_claimed(face)
+
+
+@both_faces
+def test_a_piece_that_was_not_read_before_the_giving_up_is_not_read_after_it(make_face: Any) -> None:
+    patience, phases = Patience(), Phases()
+    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
+        answer = face.open("/one", extensions=with_patience(patience, phases))
+        assert comes_true(lambda: len(phases.data_ns) == 1)
+        patience.give_up()
+        peer.wait_until(lambda: peer.resets == [CANCEL])
+        assert is_given_up(answer.begin_rest().error())
+        answer.close()
+
+        assert peer.resets == [CANCEL]
+        assert nothing_is_claimed(face)
+
+
+@both_faces
+@both_protocols
+def test_giving_up_after_the_end_does_nothing(make_face: Any, version: str) -> None:
+    patience, phases = Patience(), Phases()
+    with Peer() as peer, PeerH1() as plain, make_face(peer.url if version == "HTTP/2" else plain.url) as face:
+        read = face.get("/read", extensions=with_patience(patience))
+        unread_patience = Patience()
+        unread = face.open("/unread", extensions=with_patience(unread_patience, phases))
+        assert comes_true(lambda: phases.answer_ended_ns is not None)
+        patience.give_up()
+        unread_patience.give_up()
+        assert face.get("/next").content == b"ok"
+
+        assert read.content == b"ok"
+        assert unread.rest() == b"ok"
+        assert peer.resets == []
+        assert len(peer.connections) + plain.connections == 1
+        assert patience.given_up
+
+
+@both_faces
+def test_giving_up_after_done_need_not_wait_for_the_end(make_face: Any) -> None:
+    def done(stream: Stream) -> None:
+        stream.head()
+        stream.data(b"data: [DONE]\n\n")
+        stream.hold_until_left()
+
+    patience = Patience()
+    with Peer(done) as peer, make_face(peer.url) as face:
+        answer = face.open("/", extensions=with_patience(patience))
+        assert answer.piece() == b"data: [DONE]\n\n"
+        pending = answer.begin_rest()
+        patience.give_up()
+
+        assert is_given_up(pending.error())
+        peer.wait_until(lambda: peer.resets == [CANCEL])
+
+
+@both_faces
+def test_giving_up_from_many_threads_at_once_is_one_giving_up(make_face: Any) -> None:
+    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        for count in range(1, 11):
+            patience, together = Patience(), threading.Barrier(8)
+
+            def give_up(patience: Patience = patience, together: threading.Barrier = together) -> None:
+                together.wait(30)
+                patience.give_up()
+
+            pending = face.begin("/silent", extensions=with_patience(patience))
+            peer.wait_until(lambda count=count: len(peer.requests) == 1 + count)  # type: ignore[misc]
+            givers = [in_a_thread(give_up) for _ in range(8)]
+
+            assert is_given_up(pending.error())
+            assert [giver.error() for giver in givers] == [None] * 8
+            peer.wait_until(lambda count=count: len(peer.resets) == count)  # type: ignore[misc]
+        assert face.get("/next").content == b"ok"
+        assert peer.resets == [CANCEL] * 10
+        assert len(peer.connections) == 1
+        assert nothing_is_claimed(face)
+
+
+@both_faces
+@both_protocols
+def test_giving_up_at_any_moment_ends_in_an_answer_or_a_giving_up(make_face: Any, version: str) -> None:
+    def talk(stream: Stream) -> None:
+        stream.body()
+        stream.head()
+        for _ in range(20):
+            stream.data(b"x" * 1_000)
+        stream.data(b"", end=True)
+
+    def talk1(request: Request1) -> None:
+        request.body()
+        request.send(CHUNKED, *[chunk(b"x" * 1_000)] * 20, b"0\r\n\r\n")
+
+    with (
+        Peer(talk) as peer,
+        PeerH1(talk1) as plain,
+        make_face(peer.url if version == "HTTP/2" else plain.url, max_connections=3) as face,
+    ):
+        for round_number in range(16):
+            patiences = [Patience() for _ in range(6)]
+            calls = [
+                face.begin("/", "POST", content=bytes(50_000), extensions=with_patience(patience))
+                for patience in patiences
+            ]
+            pause = round_number * 0.000_7
+            for patience in patiences[::2]:
+                time.sleep(pause)
+                patience.give_up()
+            for patience, call in zip(patiences, calls, strict=True):
+                error = call.error()
+                if error is None:
+                    assert len(call.result().content) == 20_000
+                else:
+                    assert patience.given_up
+                    assert is_given_up(error), repr(error)
+
+        assert nothing_is_claimed(face)
+        assert len(face.get("/last").content) == 20_000
+
+
+def test_in_a_task_of_the_same_loop_giving_up_wakes_another_task() -> None:
+    async def race(client: httpx2.AsyncClient) -> list[Any]:
+        patiences = [Patience() for _ in range(3)]
+        paths = ["/silent", "/one", "/silent"]
+        calls = [
+            asyncio.create_task(client.get(path, extensions=with_patience(patience)))
+            for path, patience in zip(paths, patiences, strict=True)
+        ]
+        while len(peer.requests) < 3:  # noqa: ASYNC110 - they are another thread's
+            await asyncio.sleep(0.01)
+        for patience in patiences[:2]:
+            patience.give_up()
+        losers = await asyncio.gather(*calls[:2], return_exceptions=True)
+        assert not calls[2].done()
+        patiences[2].give_up()
+        return [*losers, *await asyncio.gather(calls[2], return_exceptions=True)]
+
+    with Peer(SCRIPTS) as peer, AsyncFace(peer.url) as face:
+        assert all(is_given_up(error) for error in face.use(race))
+        peer.wait_until(lambda: peer.resets == [CANCEL] * 3)
+        assert nothing_is_claimed(face)
+
+
+def test_giving_up_when_the_loop_has_ended_does_nothing() -> None:
+    patience = Patience()
+    with Peer(SCRIPTS) as peer, AsyncFace(peer.url) as face:
+        answer = face.open("/one", extensions=with_patience(patience))
+        face.close()
+        patience.give_up()
+
+        assert patience.given_up
+        assert peer.resets in ([], [CANCEL])
+        del answer
+
+
+# Time
+
+
+@both_faces
+@both_protocols
+@pytest.mark.parametrize("path", ["/silent", "/one"])
+def test_when_the_time_is_up_a_wait_ends_as_a_time_out(make_face: Any, path: str, version: str) -> None:
+    with (
+        Peer(SCRIPTS) as peer,
+        PeerH1(silent1) as plain,
+        make_face(peer.url if version == "HTTP/2" else plain.url) as face,
+    ):
+        until_ns = now_ns() + SOON_NS
+        error = face.begin(path, extensions=with_patience(Patience(until_ns=until_ns))).error()
+
+        assert isinstance(error, httpx2.ReadTimeout)
+        assert now_ns() >= until_ns
+        if version == "HTTP/2":
+            peer.wait_until(lambda: peer.resets == [CANCEL])
+        else:
+            assert plain.left.acquire(timeout=30)
+        assert nothing_is_claimed(face)
+
+
+@both_faces
+def test_when_the_time_is_up_while_connecting_it_is_a_connect_timeout(make_face: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute, make_face() as face:
+        until_ns = now_ns() + SOON_NS
+        error = face.begin(
+            f"https://127.0.0.1:{mute.getsockname()[1]}/", extensions=with_patience(Patience(until_ns=until_ns))
+        ).error()
+
+        assert isinstance(error, httpx2.ConnectTimeout)
+        assert now_ns() >= until_ns
+        assert comes_true(lambda: not connections(face))
+
+
+@both_faces
+def test_when_the_time_is_up_while_waiting_for_a_place_it_is_a_pool_timeout(make_face: Any) -> None:
+    with (
+        Peer(SCRIPTS, settings={MAX_CONCURRENT_STREAMS: 1}) as peer,
+        make_face(peer.url, max_connections=1) as face,
+    ):
+        holding = face.open("/one")
+        error = face.begin("/", extensions=with_patience(Patience(until_ns=now_ns() + SOON_NS))).error()
+        assert isinstance(error, httpx2.PoolTimeout)
+        holding.close()
+
+        assert nothing_is_claimed(face)
+
+
+@both_faces
+@pytest.mark.parametrize("how", ["window", "socket"])
+def test_when_the_time_is_up_while_sending_it_is_a_write_timeout(make_face: Any, how: str) -> None:
+    release = threading.Event()
+
+    def respond(request: Request1) -> None:
+        request.hold(release)
+        request.close()
+
+    with (
+        Peer(SCRIPTS, settings={INITIAL_WINDOW_SIZE: 0}, grants=False) as peer,
+        PeerH1(respond) as plain,
+        make_face(peer.url if how == "window" else plain.url) as face,
+    ):
+        if how == "window":
+            face.get("/first")
+        patience = Patience(until_ns=now_ns() + SOON_NS)
+        error = face.begin("/silent", "POST", content=bytes(40 << 20), extensions=with_patience(patience)).error()
+        assert isinstance(error, httpx2.WriteTimeout)
+        release.set()
+
+
+@both_faces
+def test_the_requests_own_time_out_counts_where_it_is_shorter(make_face: Any) -> None:
+    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
+        patience = Patience(until_ns=now_ns() + 60_000_000_000)
+        with pytest.raises(httpx2.ReadTimeout):
+            face.get("/silent", extensions=with_patience(patience), timeout=0.05)
+        with pytest.raises(httpx2.ReadTimeout):
+            face.get("/silent", extensions=with_patience(Patience()), timeout=0.05)
+
+
+@both_faces
+def test_a_time_that_is_changed_counts_from_the_next_wait_on(make_face: Any) -> None:
+    first_read = threading.Event()
+
+    def two_pieces(stream: Stream) -> None:
+        stream.head()
+        stream.data(b"first")
+        stream.hold(first_read)
+        stream.data(b"second")
+        stream.hold_until_left()
+
+    patience = Patience(until_ns=now_ns() + 60_000_000_000)
+    with Peer(two_pieces) as peer, make_face(peer.url) as face:
+        answer = face.open("/", extensions=with_patience(patience))
+        assert answer.piece() == b"first"
+        second = in_a_thread(answer.piece)
+        assert comes_true(lambda: bool(_exchange_of(answer).is_awaited))
+        patience.until_ns = now_ns()
+        first_read.set()
+        assert second.result() == b"second"
+        third = in_a_thread(answer.piece)
+
+        assert isinstance(third.error(), httpx2.ReadTimeout)
+        answer.close()
+        peer.wait_until(lambda: peer.resets == [CANCEL])
+
+
+@both_faces
+def test_a_time_that_is_taken_back_counts_no_more(make_face: Any) -> None:
+    go_on, patience = threading.Event(), Patience()
+
+    def late(stream: Stream) -> None:
+        stream.head()
+        stream.hold(go_on)
+        stream.data(b"last", end=True)
+
+    with Peer(late) as peer, make_face(peer.url) as face:
+        answer = face.open("/", extensions=with_patience(patience))
+        patience.until_ns = now_ns()
+        patience.until_ns = None
+        rest = answer.begin_rest()
+        with pytest.raises(TimeoutError):
+            rest.future.result(0.1)
+        go_on.set()
+
+        assert rest.result() == b"last"
+
+
+# Avoiding
+
+
+def local_address(phases: Phases) -> str:
+    assert phases.opening is not None
+    return phases.opening.local_address
+
+
+@both_faces
+@pytest.mark.parametrize("max_connections", [1, 4])
+def test_a_request_avoids_the_connection_of_another(make_face: Any, max_connections: int) -> None:
+    first, second = Phases(), Phases()
+    with Peer(SCRIPTS) as peer, make_face(peer.url, max_connections=max_connections) as face:
+        holding = face.open("/one", extensions={PHASES: first})
+        for _ in range(2):  # a connection that is opened for it, and one that is open
+            patience = Patience(avoid=local_address(first))
+            assert face.get("/two", extensions=with_patience(patience, second)).content == b"ok"
+            # One that may be had is another, and the same is better than none.
+            assert (local_address(second) != local_address(first)) == (max_connections > 1)
+
+        assert len(peer.connections) == min(2, max_connections)
+        holding.close()
+
+
+@both_faces
+def test_over_http1_a_request_avoids_the_connection_of_another(make_face: Any) -> None:
+    first, second = Phases(), Phases()
+    with PeerH1() as peer, make_face(peer.url) as face:
+        face.get("/one", extensions={PHASES: first})
+        patience = Patience(avoid=local_address(first))
+        face.get("/two", extensions=with_patience(patience, second))
+
+        assert local_address(second) != local_address(first)
+        assert peer.connections == 2
+
+
+@both_faces
+def test_where_another_connection_is_not_to_be_had_soon_the_same_one_carries_the_request(
+    make_face: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastlane.transport._patience.ELSEWHERE_S", 0.2)
+    first, second = Phases(), Phases()
+    with Peer() as peer, make_face(peer.url) as face:
+        face.get("/one", extensions={PHASES: first})
+        stalled = threading.Event()
+        real = peer.context
+
+        class Mute:
+            """A server that accepts further connections and says nothing on them."""
+
+            def wrap_bio(self, *args: Any, **options: Any) -> Any:
+                assert stalled.wait(30)
+                return real.wrap_bio(*args, **options)
+
+        peer.context = Mute()  # type: ignore[assignment]
+        started_ns = now_ns()
+        patience = Patience(avoid=local_address(first))
+        assert face.get("/two", extensions=with_patience(patience, second)).content == b"ok"
+
+        assert local_address(second) == local_address(first)
+        assert now_ns() - started_ns >= 200_000_000
+        stalled.set()
+
+
+@both_faces
+def test_an_address_that_is_nobodys_is_avoided_by_anything(make_face: Any) -> None:
+    with Peer() as peer, make_face(peer.url) as face:
+        for _ in range(3):
+            assert face.get("/", extensions=with_patience(Patience(avoid="127.0.0.1:1"))).content == b"ok"
+        assert len(peer.connections) == 1
+
+
+# What stays
+
+
+@both_faces
+def test_a_patience_that_is_kept_keeps_nothing(make_face: Any) -> None:
+    patience = Patience()
+    with Peer() as peer, make_face(peer.url) as face:
+        answer = face.open("/", extensions=with_patience(patience))
+        exchange = weakref.ref(_exchange_of(answer))
+        answer.rest()
+        answer.close()
+        gc.disable()
+        try:
+            del answer
+            assert comes_true(lambda: exchange() is None)
+        finally:
+            gc.enable()
+        patience.give_up()
+        assert face.get("/next").content == b"ok"
+        assert len(peer.connections) == 1
+
+
+def _exchange_of(answer: Any) -> Any:
+    body = answer.response.stream
+    while not hasattr(body, "_exchange"):
+        body = body._stream
+    return body._exchange
+
+
+@both_faces
+def test_a_request_that_was_given_up_leaves_no_cycle(make_face: Any) -> None:
+    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
+        patience = Patience()
+        face.get("/first")
+        answer = face.open("/one", extensions=with_patience(patience))
+        exchange = weakref.ref(_exchange_of(answer))
+        patience.give_up()
+        assert is_given_up(answer.begin_rest().error())
+        answer.close()
+        gc.collect()
+        gc.disable()
+        try:
+            del answer
+            assert comes_true(lambda: exchange() is None)
+        finally:
+            gc.enable()
+
+
+@both_faces
+def test_giving_up_amid_a_collection_of_garbage_waits_for_no_lock(make_face: Any, monkeypatch: Any) -> None:
+    from fastlane.transport._h2 import Http2Connection
+
+    patience, lost, collected = Patience(), threading.Event(), threading.Event()
+    real = Http2Connection.begin
+
+    class GivesUp:
+        def __del__(self) -> None:
+            patience.give_up()
+            collected.set()
+
+    def collecting(*args: Any, **options: Any) -> Any:
+        if lost.is_set():
+            lost.clear()
+            cycle: list[Any] = [GivesUp()]
+            cycle.append(cycle)
+            del cycle
+            gc.collect()  # as making any object may do
+        return real(*args, **options)
+
+    with Peer(SCRIPTS) as peer, make_face(peer.url) as face:
+        face.get("/first")
+        monkeypatch.setattr(Http2Connection, "begin", collecting)
+        pending = face.begin("/silent", extensions=with_patience(patience))
+        peer.wait_until(lambda: len(peer.requests) == 2)
+        lost.set()
+
+        assert face.get("/second").content == b"ok"
+        assert collected.wait(30)
+        assert is_given_up(pending.error())
+        peer.wait_until(lambda: peer.resets == [CANCEL])
+        assert len(peer.connections) == 1
+
+
+# Other transports
+
+
+@pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
+def test_the_libraries_own_transports_send_such_a_request_without(library: Any) -> None:
+    patience = Patience(until_ns=now_ns() - 1, avoid="127.0.0.1:1")
+    patience.give_up()
+
+    async def aget(url: str) -> Any:
+        async with library.AsyncClient(transport=library.AsyncHTTPTransport(verify=trusting())) as client:
+            return await client.get(url, extensions=with_patience(patience))
+
+    with PeerH1(tls=True) as peer:
+        with library.Client(transport=library.HTTPTransport(verify=trusting())) as client:
+            assert client.get(peer.url, extensions=with_patience(patience)).content == b"ok"
+        assert asyncio.run(aget(peer.url)).content == b"ok"
+
+
+# The embedded provider
+
+ASK = b'{"model": "m", "stream": true, "messages": [{"role": "user", "content": "Hello"}]}'
+
+
+@both_faces
+@pytest.mark.parametrize("http2", ["require", "never"])
+@pytest.mark.parametrize("moment", ["before the head", "amid the body"])
+def test_the_provider_stops_generating_what_was_given_up(
+    make_face: Any, http2: str, moment: str, provider: Emulator
+) -> None:
+    headers = {"authorization": "Bearer sk-test", "content-type": "application/json"}
+    headers |= {"x-emulator-output-tokens": "2000"}
+    headers["x-emulator-prefill-ms"] = "60000" if moment == "before the head" else "0"
+    headers["x-emulator-token-ms"] = "50"
+    patience = Patience()
+    url = f"{provider.base_url}/chat/completions"
+    with make_face(verify=True, http2=http2) as face:
+        pending = face.begin_open(url, "POST", content=ASK, headers=headers, extensions=with_patience(patience))
+        if moment == "amid the body":
+            answer = pending.result()
+            answer.piece()
+            pending = answer.begin_rest()
+        else:
+            with pytest.raises(TimeoutError):
+                pending.future.result(0.2)
+        patience.give_up()
+
+        assert is_given_up(pending.error())
+        assert comes_true(lambda: [request.reset_ns is not None for request in provider.log()] == [True])
+        assert nothing_is_claimed(face)

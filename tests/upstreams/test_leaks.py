@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import openai
 import pytest
+from openai.types.chat import ChatCompletion
 
 import fastlane
 from fastlane import Connection
+from fastlane.catalog._models import Catalog, CatalogModel
+from fastlane.plays.routing import Routing
 from fastlane.upstreams._siblings import Siblings
 from tests.call_peer import JSON, MESSAGES, Asked, CallPeer, Reply
 from tests.transport.peer import authority
-from tests.upstreams.driving import async_run, model_at, options_of, run
+from tests.upstreams.driving import model_at, options_of, run
 
 SECRET = "planted-secret"
 PLAYS = [Connection(http2="prefer")]
@@ -84,8 +88,12 @@ def row(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Row:
     return row
 
 
-def client_of(row: Row, first: CallPeer, *, asynchronous: bool) -> Any:
-    options: dict[str, Any] = {"api_key": "sk-first", "base_url": f"{first.url}/v1", "plays": PLAYS, "max_retries": 0}
+def client_of(
+    row: Row, first: CallPeer, second: CallPeer, *, asynchronous: bool, others: Sequence[CatalogModel] = ()
+) -> Any:
+    routing = Routing(Catalog(models=(*others, model_at(second.url))), streams=False, exploration=0.0)
+    options: dict[str, Any] = {"api_key": "sk-first", "base_url": f"{first.url}/v1", "max_retries": 0}
+    options["plays"] = [*PLAYS, routing]
     options |= row.client
     if row.is_azure:
         options["api_version"] = "2026-01-01"
@@ -128,41 +136,58 @@ def check(row: Row, first: CallPeer, second: CallPeer) -> None:
     assert all(b"Name a river." in one.body for one in others)
 
 
+def ask(client: Any, row: Row, model: str, **options: Any) -> Any:
+    """One call, by a resource, or as an application may post it."""
+    if "?" in row.path:
+        body = {"model": model, "messages": MESSAGES}
+        return client.post(row.path, body=body, cast_to=ChatCompletion, options=options)
+    return client.chat.completions.create(model=model, messages=MESSAGES, **row.call)
+
+
 def test_another_provider_sees_nothing_of_it(row: Row, first: CallPeer, second: CallPeer) -> None:
-    siblings, model = Siblings(), model_at(second.url)
-    with client_of(row, first, asynchronous=False) as client:
-        client.chat.completions.create(model="m", messages=MESSAGES, **row.call)
-        if "?" in row.path:
-            client.post(row.path, body={"model": "m", "messages": MESSAGES}, cast_to=object)
+    with client_of(row, first, second, asynchronous=False) as client:
+        ask(client, row, "m")
         for _ in range(2):
-            run(siblings, client, model, options_of(row.path, **row.call))
+            ask(client, row, "fastlane/auto")
         failing_once(second)
-        run(siblings, client, model, options_of(row.path, own={"max_retries": 1}, **row.call))
-        check(row, first, second)
-        siblings.close()
+        ask(client.with_options(max_retries=1), row, "fastlane/auto")
+    check(row, first, second)
 
 
 def test_another_provider_sees_nothing_of_it_asynchronously(row: Row, first: CallPeer, second: CallPeer) -> None:
     async def calls() -> None:
-        siblings, model = Siblings(), model_at(second.url)
-        async with client_of(row, first, asynchronous=True) as client:
-            await client.chat.completions.create(model="m", messages=MESSAGES, **row.call)
-            if "?" in row.path:
-                await client.post(row.path, body={"model": "m", "messages": MESSAGES}, cast_to=object)
+        async with client_of(row, first, second, asynchronous=True) as client:
+            await ask(client, row, "m")
             for _ in range(2):
-                await async_run(siblings, client, model, options_of(row.path, **row.call))
+                await ask(client, row, "fastlane/auto")
             failing_once(second)
-            await async_run(siblings, client, model, options_of(row.path, own={"max_retries": 1}, **row.call))
-            await siblings.aclose()
+            await ask(client.with_options(max_retries=1), row, "fastlane/auto")
 
     asyncio.run(calls())
     check(row, first, second)
 
 
+@pytest.mark.parametrize("row", ["default_headers", "extra_headers: api-key", "OPENAI_CUSTOM_HEADERS"], indirect=True)
+def test_whoever_takes_over_from_a_provider_that_fails_sees_nothing_of_it(
+    row: Row, first: CallPeer, second: CallPeer
+) -> None:
+    first.usually = lambda _: Reply(status=503)
+    own = model_at(second.url, name="own", quality=9.0).model_copy(update={"base_url": None, "api_key_env": None})
+    fast = own.model_copy(update={"tokens_per_s": 10_000.0})
+    with client_of(row, first, second, asynchronous=False, others=[fast]) as client:
+        ask(client, row, "fastlane/auto")
+        assert client.last_call.routing.chosen == "own"
+        assert client.last_call.routing.model == "second"
+    (asked,) = second.take()
+    assert planted([asked]) == []
+    assert asked.header("authorization") == "Bearer sk-second"
+    assert planted(first.take()) != []
+
+
 @pytest.mark.parametrize("row", ["OPENAI_ADMIN_KEY", "OPENAI_WEBHOOK_SECRET", "OPENAI_ORG_ID"], indirect=True)
 def test_what_openai_takes_from_its_environment_is_not_even_kept(row: Row, first: CallPeer, second: CallPeer) -> None:
     siblings = Siblings()
-    with client_of(row, first, asynchronous=False) as client:
+    with client_of(row, first, second, asynchronous=False) as client:
         assert SECRET in client.__dict__.values()
         sibling: Any = siblings.of(client, model_at(second.url))
         assert SECRET not in sibling.__dict__.values()

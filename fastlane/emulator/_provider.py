@@ -22,6 +22,8 @@ from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
 from fastlane.emulator._prompt import Prompt
 
 _NS = 1_000_000_000
+# A client may send any number of tags and draws.
+_MOST_ASKED = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class Provider:
             per_minute=model.cache_requests_per_key_per_minute,
         )
         self.comparisons = Comparisons()
+        self._asked: dict[tuple[str | None, int], int] = {}
 
     def luck(self, number: int, prompt: Prompt, overrides: Overrides) -> Luck:
         """Draw for one request. Requests with equal `x-emulator-draw` draw alike, whatever they ask."""
@@ -85,8 +88,19 @@ class Provider:
         prefill, pace = random.random(), random.random()
         # Drawn apart, so that all else is the same with and without late ones. Who asks for a time gets it.
         share = self.model.late_share if overrides.prefill_ms is None else 0.0
-        late = share > 0 and Random(f"{self.seed}:late:{drawn_by}").random() < share
+        late = share > 0 and Random(f"{self.seed}:late:{self._asked_before(overrides)}:{drawn_by}").random() < share
         return Luck(prefill=prefill, pace=pace, late=late, jitter=Random(random.random()), random=random)
+
+    def _asked_before(self, overrides: Overrides) -> int:
+        """How many requests with this tag have drawn by this number: a second attempt has another chance."""
+        if overrides.draw is None:
+            return 0
+        key = (overrides.tag, overrides.draw)
+        before = self._asked.pop(key, 0)
+        self._asked[key] = before + 1
+        if len(self._asked) > _MOST_ASKED:
+            del self._asked[next(iter(self._asked))]
+        return before
 
     def check(self, prompt: Prompt, prompt_tokens: int) -> None:
         """Raise ApiError for a model that is not served or a prompt that is too long."""

@@ -183,6 +183,27 @@ def test_a_request_that_asks_for_its_time_is_never_late() -> None:
     assert all(late(provider, 10, draw=3))
 
 
+def test_equal_draws_are_late_alike_and_a_second_attempt_has_another_chance() -> None:
+    provider = Provider(ProviderModel(late_share=0.5))
+    arms = [
+        [provider.luck(0, PROMPT, Overrides(draw=draw, tag=f"{arm}:{draw}")).late for draw in range(50)]
+        for arm in ("with", "without")
+    ]
+    again = [provider.luck(0, PROMPT, Overrides(draw=draw, tag=f"with:{draw}")).late for draw in range(50)]
+
+    assert arms[0] == arms[1]
+    assert again != arms[0]
+    assert 10 < sum(again) < 40
+
+
+def test_what_was_drawn_by_whom_is_forgotten_in_the_end() -> None:
+    provider = Provider(ProviderModel(late_share=0.5))
+    for number in range(66_000):
+        provider._asked_before(Overrides(draw=number))
+
+    assert len(provider._asked) == 65_536
+
+
 def test_jitter_keeps_the_mean_and_its_bounds() -> None:
     provider = Provider(ProviderModel(inter_token_s=0.01, inter_token_jitter=0.5))
     gaps = provider.gaps_ns(

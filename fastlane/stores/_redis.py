@@ -106,7 +106,7 @@ class RedisLine:
 
     def say(self, batches: Sequence[bytes]) -> None:
         """Say batches, and listen to nothing."""
-        if self._connection is not None:
+        if self._connection is not None and batches:
             self._ask(batches, "PING")
 
     def hang_up(self) -> None:

@@ -30,10 +30,15 @@ _USUAL_LIFETIME_S = 300.0
 _LEAST_ENCODED_BYTES = 11_000
 # Calls that are planned and have not been answered yet; of one that was forgotten, nothing is learned.
 _MOST_ASKED = 1_024
+# To look up what is known of a provider takes a microsecond, and there are several of them in every call.
+_FACTS_HOLD_NS = 1_000_000_000
 _ELSEWHERE = "what the call goes on from is kept elsewhere"
 
 Account = tuple[str | None, str | None]
 """A base URL, and the name of the key there: what is kept of one account, no other sees."""
+
+
+_ToldBy = tuple[str, str | None]
 
 
 class _Row(NamedTuple):
@@ -42,8 +47,8 @@ class _Row(NamedTuple):
     model: CatalogModel
     upstream: Upstream
     account: Account
-    told_by: tuple[str | None, str | None]
-    """By what its provider's facts are found."""
+    told_by: _ToldBy | None
+    """By what its provider's facts are found; None where that depends on who asks."""
     tls: bool
 
 
@@ -55,6 +60,7 @@ class Asking:
         self._sizes = LearnedSizes()
         self._made = ResponsesMade()
         self._asked: dict[str, tuple[int, ...]] = {}
+        self._facts: tuple[int, dict[_ToldBy, ProviderFacts]] = (0, {})
         self._rows: tuple[Catalog | None, tuple[_Row, ...]] = (None, ())
 
     def question(
@@ -71,8 +77,9 @@ class Asking:
         """Return what a call asks. It leaves the call as it is, and never raises for what is in its body.
 
         `siblings_outlook` tells of the connection to a model's origin, and is asked once for each origin; `facts_of`
-        tells what is known of its provider. `encoded_share` is the share of its bytes that gzip leaves of a body for an
-        origin, where the client encodes bodies: asked only where the provider is known to take them.
+        tells what is known of its provider: of any but the application's own, it is asked once in a second.
+        `encoded_share` is the share of its bytes that gzip leaves of a body for an origin, where the client encodes
+        bodies: asked only where the provider is known to take them.
         """
         body, endpoint, task = call.body, call.endpoint, route.task
         demands = demands_of(body, endpoint)
@@ -85,15 +92,16 @@ class Asking:
         rows = self._rows_of(catalog)
         chained = chained_to(body, endpoint)
         accounts = None if chained is None else self._accounts(chained, rows)
-        known: dict[tuple[str | None, str | None], ProviderFacts] = {}
-        keeping: dict[tuple[str | None, str | None], tuple[bool | None, int]] = {}
+        known = self._facts_at(now_ns)
         cached: dict[Upstream, float] = {}
         ways: dict[str, Way] = {}
         unfit: dict[str, str] = {}
         for model, upstream, account, told_by, tls in rows:
-            facts = known.get(told_by)
+            facts = facts_of(model) if told_by is None else known.get(told_by)
             if facts is None:
-                facts = known[told_by] = facts_of(model)
+                facts = facts_of(model)
+                if told_by is not None:
+                    known[told_by] = facts
             why = demands.unmet_by(model, facts)
             if why is None and accounts is not None and account not in accounts:
                 why = _ELSEWHERE
@@ -102,7 +110,7 @@ class Asking:
                 continue
             if upstream in beginnings:
                 tokens = beginnings[upstream] * tokens_per_byte
-                automatic, least = keeping.get(told_by) or keeping.setdefault(told_by, _keeping(facts))
+                automatic, least = _keeping(facts)
                 if tokens >= least:
                     share = self._sizes.cached_share(upstream, automatic)
                     cached[upstream] = min(tokens * share, input_tokens)
@@ -145,6 +153,14 @@ class Asking:
         """Take note of where a response was made, or a conversation: only there can a call go on from it."""
         self._made.note(response_id, upstream)
 
+    def _facts_at(self, now_ns: int) -> dict[_ToldBy, ProviderFacts]:
+        """What was found out within the last second of other providers than the application's own."""
+        until_ns, found = self._facts
+        if not until_ns - _FACTS_HOLD_NS <= now_ns < until_ns:
+            found = {}
+            self._facts = (now_ns + _FACTS_HOLD_NS, found)
+        return found
+
     def _remember(self, call_id: str, blocks: tuple[int, ...]) -> None:
         asked = self._asked
         asked[call_id] = blocks
@@ -160,7 +176,7 @@ class Asking:
                     model,
                     Upstream(model.model, catalog.origin_of(model)),
                     (model.base_url, model.api_key_env),
-                    (model.base_url, model.facts),
+                    None if model.base_url is None else (model.base_url, model.facts),
                     not (model.base_url or "").lower().startswith("http:"),
                 )
                 for model in catalog.models

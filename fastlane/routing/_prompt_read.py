@@ -122,8 +122,10 @@ def _attachments(value: Any, depth: int) -> Iterator[tuple[str, float]]:
         return
     if isinstance(value, list | tuple):
         for member in value:
-            # Most messages are a role and a text.
-            if type(member) is not dict or type(member.get("content")) is not str:
+            if type(member) is dict and "type" not in member:
+                # Most are a role and a text, or a role and calls of tools.
+                member = member.get("content")
+            if member.__class__ is not str and member is not None:
                 yield from _attachments(member, depth + 1)
     elif isinstance(value, Mapping):
         kind = value.get("type")

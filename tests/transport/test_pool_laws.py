@@ -21,9 +21,10 @@ seconds = st.sampled_from([0.1, 0.6, 1.0, 3.0, 4.0, 5.0, 400.0])
 class Call(FakeWaiter):
     """A call that checks what it is given."""
 
-    def __init__(self, origin: Origin) -> None:
-        super().__init__()
+    def __init__(self, origin: Origin, avoid: str | None = None) -> None:
+        super().__init__(avoid)
         self.origin = origin
+        self.avoided = avoid
         self.withdrawn = False
         self.is_over = False
 
@@ -86,8 +87,49 @@ class Interleavings(RuleBasedStateMachine):
                 self._look_at_the_refused()
             else:
                 queued = [each for each in self.calls if each.is_queued and each is not call]
-                assert all(each.origin != origin for each in queued)
+                assert all(each.origin != origin for each in queued if each.avoid is None)
                 call.grant(member)
+        self.desk.take()
+
+    @precondition(lambda self: any(member.is_open for member in self.desk.members))
+    @rule(number=choices)
+    def ask_for_another(self, number: int) -> None:
+        avoided = self._one_open(number)
+        call = Call(avoided.origin, avoided.local_address)
+        self.calls.append(call)
+        pool, now_ns = self.desk.pool, self.desk.now_ns
+        member = pool.claim(call.origin, now_ns, call.avoid)
+        if member is None:
+            pool.wait(call.origin, call, now_ns)
+            self.served = True
+            self._look_at_the_refused()
+        else:
+            call.grant(member)
+        self.desk.take()
+        if call.member is avoided:  # no other is to be had
+            state = pool._origins[avoided.origin]
+            assert not state.opening
+            assert all(each is avoided or each.room(UNBOUNDED) <= 0 for each in state.members)
+
+    @precondition(lambda self: any(call.is_queued and call.avoid is not None for call in self.calls))
+    @rule(number=choices)
+    def takes_any(self, number: int) -> None:
+        choosy = [call for call in self.calls if call.is_queued and call.avoid is not None]
+        choosy[number % len(choosy)].avoid = None
+        self.desk.pool.serve(self.desk.now_ns)
+        self.desk.take()
+        self.served = True
+
+    @rule(origin=origins)
+    def hangs_up_what_nobody_wants(self, origin: Origin) -> None:
+        unwanted = self.desk.pool.take_unwanted(origin)
+        assert not unwanted or not any(call.is_queued and call.origin == origin for call in self.calls)
+        for member in unwanted:
+            self.desk.opening.remove(member)
+            self.desk.pool.failed(member, self.desk_error(), self.desk.now_ns)
+        if unwanted:
+            self.desk.pool.serve(self.desk.now_ns)
+            self.served = True
         self.desk.take()
 
     def _one_live(self, number: int) -> Call:
@@ -228,7 +270,8 @@ class Interleavings(RuleBasedStateMachine):
         pool, now_ns = self.desk.pool, self.desk.now_ns
         for state in pool._waiting.values():
             for member in state.members:
-                assert member.room(BUSY_STREAMS) <= 0 or state.in_doubt(member, now_ns)
+                if member.room(BUSY_STREAMS) > 0 and not state.in_doubt(member, now_ns):
+                    assert all(waiter.avoid == member.local_address for waiter in state.waiters)
             is_held_up = (state.grow_after_ns > now_ns and state.members) or state.allows_nothing
             enough = state.expected_places(http2=pool._http2) >= len(state.waiters)
             assert enough or is_held_up or not pool._has_place()
@@ -239,7 +282,8 @@ class Interleavings(RuleBasedStateMachine):
         if not hasattr(self, "desk"):
             return
         for origin in ORIGINS:
-            calls = [call for call in self.calls if call.origin == origin and not call.withdrawn]
+            plain = [call for call in self.calls if call.avoided is None]
+            calls = [call for call in plain if call.origin == origin and not call.withdrawn]
             waits = [call.waits for call in calls]
             assert waits == sorted(waits)
 

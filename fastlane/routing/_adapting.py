@@ -60,8 +60,8 @@ class Adapted(NamedTuple):
     changes: tuple[str, ...]
     """What was changed, one sentence each, without any value of the caller's."""
     doubtful: tuple[str, ...] = ()
-    """Fields in it of which nobody says that this upstream takes them, and without which the answer is of the same
-    kind: where it refuses one, the call can go without."""
+    """Fields in it of which nobody says that this model takes them, and without which the answer is of the same kind:
+    where it refuses one, the call can go without. Whoever asks for any model cannot know what each of them takes."""
 
 
 def adapted(
@@ -91,7 +91,15 @@ def adapted(
     _bound(made, endpoint, takes, changes)
     _think(made, endpoint, takes, changes)
     _leave_refused(made, takes, changes)
-    doubtful = () if takes.is_own else tuple(name for name in made if name in _TASTES and name not in takes.rules)
+    doubtful = tuple(
+        [
+            name
+            for name in made
+            if (name in _TASTES and name not in takes.rules)
+            or (name == "reasoning_effort" and takes.efforts is None)
+            or (name == "verbosity" and takes.verbosities is None)
+        ]
+    )
     return Adapted(made, tuple(changes), doubtful)
 
 

@@ -62,9 +62,9 @@ class Siblings:
         """Return the client that a model is called with: the application's own where the catalog names no base URL.
 
         None where the key that it needs cannot be had; `missing_key` says why. The key is that of the environment at
-        this moment.
+        this moment. A client that was closed calls nobody: it is returned itself, to fail as it does by itself.
         """
-        if model.base_url is None:
+        if model.base_url is None or client._client.is_closed:
             return client
         key = key_of(model)
         if key is None:

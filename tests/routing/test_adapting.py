@@ -208,10 +208,11 @@ def test_a_strict_schema_is_worded_as_the_provider_takes_it_unless_it_would_lose
     assert adapted(body(response_format=form), CHAT, OTHER, facts_named("openai")).body["response_format"] is form
 
 
-def test_what_is_doubtful_is_named() -> None:
-    made = adapted(body(temperature=0.1, seed=1), CHAT, model(parameters={"seed": True}), NOTHING)
-    assert made.doubtful == ("temperature",)
-    assert adapted(body(temperature=0.1), CHAT, OWN, NOTHING).doubtful == ()
+def test_what_a_model_may_refuse_and_the_call_can_do_without_is_named() -> None:
+    asked = body(temperature=0.1, seed=1, reasoning_effort="low", verbosity="low", n=2)
+    for one in (model(parameters={"seed": True}), model(parameters={"seed": True}, base_url=None)):
+        assert adapted(asked, CHAT, one, NOTHING).doubtful == ("temperature", "reasoning_effort", "verbosity")
+    assert adapted(asked, CHAT, model("gpt-5"), facts_named("openai")).doubtful == ("temperature", "seed")
 
 
 FIELDS: dict[str, st.SearchStrategy[Any]] = {

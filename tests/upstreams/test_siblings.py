@@ -215,6 +215,25 @@ def test_what_is_closed_is_made_anew_for_the_next_call(first: CallPeer, second: 
         siblings.close()
 
 
+def test_a_client_that_was_closed_calls_no_other_provider_either(first: CallPeer, second: CallPeer) -> None:
+    siblings, client = Siblings(), client_of(first, max_retries=0)
+    client.close()
+
+    def stock() -> Any:
+        return client.chat.completions.create(model="m", messages=MESSAGES)
+
+    def routed() -> Any:
+        return run(siblings, client, model_at(second.url), options_of())
+
+    errors = []
+    for call in (stock, routed):
+        with pytest.raises((RuntimeError, openai.APIConnectionError)) as caught:
+            call()
+        errors.append((repr(caught.value), repr(caught.value.__cause__)))
+    assert errors[0] == errors[1]
+    assert first.take() == second.take() == []
+
+
 def test_event_loops_one_after_the_other_have_each_their_own_connections(first: CallPeer, second: CallPeer) -> None:
     siblings, model = Siblings(), model_at(second.url)
     client = fastlane.AsyncOpenAI(api_key="sk-first", base_url=first.url)
@@ -222,12 +241,12 @@ def test_event_loops_one_after_the_other_have_each_their_own_connections(first: 
     async def call() -> bool:
         await async_run(siblings, client, model, options_of())
         found = siblings.outlook(model, asynchronous=True)
-        await client.close()
         await siblings.aclose()
         return found.is_open
 
     assert asyncio.run(call())
     assert asyncio.run(call())
+    asyncio.run(client.close())
     assert len(second.take()) == 2
 
 

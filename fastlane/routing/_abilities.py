@@ -19,6 +19,8 @@ _ELSEWHERE = "what the call speaks of is kept elsewhere"
 # Kinds of parts, by what a model needs to read them.
 _PARTS = {"image_url": "vision", "input_image": "vision", "computer_call_output": "vision", "input_audio": "audio"}
 _FILES = frozenset({"file", "input_file"})
+# What a provider does beside answering: it may be what keeps an answer from being seen, and is never left out silently.
+_HOSTED = ("access_programs", "context_management", "image", "moderation", "web_search_options")
 # Tools that the application runs. All others are run by the provider, which another does not have.
 _OWN_TOOLS = frozenset({"function", "custom"})
 
@@ -32,7 +34,7 @@ class Demands(NamedTuple):
     fields: tuple[tuple[str, Any], ...]
     """Fields that change what comes back, with what they say."""
     hosted: tuple[str, ...]
-    """Kinds of tools that the provider runs."""
+    """What not every provider does: fields, and kinds of tools that it runs ("tools.web_search")."""
     refers: bool
     """It speaks of what is kept at the application's own provider: files, items, what was thought there."""
     is_limited: bool
@@ -60,9 +62,9 @@ class Demands(NamedTuple):
         if not takes.is_own:
             if self.refers:
                 return _ELSEWHERE
-            for kind in self.hosted:
-                if not takes.accepts(f"tools.{kind}"):
-                    return f"is not known to run tools of the kind {kind}" if kind.isidentifier() else "runs no tools"
+            for path in self.hosted:
+                if not takes.knows(path):
+                    return f"is not known to take {path}"
         return self._unbound(facts, is_checked) if self.wanted.is_json and facts is not None else None
 
     def _unbound(self, facts: ProviderFacts, is_checked: bool) -> str | None:
@@ -90,7 +92,7 @@ class Demands(NamedTuple):
 def demands_of(body: Mapping[str, Any], endpoint: str) -> Demands:
     """Return what a body demands, for `Demands.unmet_by` of every candidate."""
     needs: set[str] = set()
-    hosted: list[str] = []
+    hosted = [name for name in _HOSTED if body.get(name) is not None]
     refers = _refers(body)
     tools = body.get("tools")
     if tools or body.get("functions"):
@@ -98,9 +100,8 @@ def demands_of(body: Mapping[str, Any], endpoint: str) -> Demands:
         for tool in tools if isinstance(tools, list | tuple) else ():
             kind = tool.get("type") if isinstance(tool, Mapping) else None
             if isinstance(kind, str) and kind not in _OWN_TOOLS:
-                hosted.append(kind)
-    if body.get("web_search_options") is not None:
-        hosted.append("web_search")
+                # What is no word of the API may be the caller's own text.
+                hosted.append(f"tools.{kind}" if kind.isidentifier() else "tools of a kind of its own")
     for part in _parts(body, endpoint):
         kind = part.get("type")
         kind = kind if isinstance(kind, str) else ""

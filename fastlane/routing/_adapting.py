@@ -27,7 +27,7 @@ _TASTES = frozenset({
 # Those that say something to one provider only: what its accounts, caches and grades of service are called. Another may
 # refuse what it does not know, and is not told of them unless somebody says that it takes them.
 _PRIVATE = frozenset({
-    "metadata", "moderation", "prediction", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+    "metadata", "prediction", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
     "safety_identifier", "service_tier", "store", "user",
 })  # fmt: skip
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from openai.types import chat, responses
 
 from fastlane.providers import ProviderFacts, facts_named
-from fastlane.routing._abilities import demands_of, needs_of, unfit
+from fastlane.routing import _adapting
+from fastlane.routing._abilities import _FIELDS, _HOSTED, demands_of, needs_of, unfit
 from tests.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, fact, facts, model
 
 OWN = model(base_url=None)
@@ -176,11 +178,27 @@ def test_a_text_prompt_is_no_reference() -> None:
 def test_tools_that_a_provider_runs_are_not_asked_of_another_unless_the_catalog_says_so() -> None:
     asked = {"input": "x", "tools": [{"type": "web_search"}, {"type": "function", "name": "f"}]}
     assert unfit(asked, RESPONSES, OWN, NOTHING) is None
-    assert unfit(asked, RESPONSES, OTHER, NOTHING) == "is not known to run tools of the kind web_search"
+    assert unfit(asked, RESPONSES, OTHER, NOTHING) == "is not known to take tools.web_search"
     assert unfit(asked, RESPONSES, model(parameters={"tools.web_search": True}), NOTHING) is None
     assert unfit(body(web_search_options={}), CHAT, OTHER, NOTHING) is not None
     secret = {"input": "x", "tools": [{"type": "a kind that nobody knows"}]}
-    assert unfit(secret, RESPONSES, OTHER, NOTHING) == "runs no tools"
+    assert unfit(secret, RESPONSES, OTHER, NOTHING) == "is not known to take tools of a kind of its own"
+
+
+@pytest.mark.parametrize("field", ["moderation", "access_programs", "context_management"])
+def test_what_a_provider_does_beside_answering_is_not_left_out_silently(field: str) -> None:
+    asked = {"input": "x", field: {"policy": "block"}}
+    assert unfit(asked, RESPONSES, OWN, NOTHING) is None
+    assert unfit(asked, RESPONSES, OTHER, NOTHING) == f"is not known to take {field}"
+    assert unfit(asked, RESPONSES, model(parameters={field: True}), NOTHING) is None
+
+
+def test_every_field_of_the_api_is_one_that_somebody_has_thought_about() -> None:
+    # A new version of openai has new ones: does the answer come back as something else without them?
+    thought_about = {*_FIELDS, *_HOSTED, "audio", *_adapting._TASTES, *_adapting._PRIVATE, *_adapting._COMMON}
+    for params in (chat.completion_create_params, responses.response_create_params):
+        base: Any = next(getattr(params, name) for name in dir(params) if name.endswith("CreateParamsBase"))
+        assert set(base.__annotations__) <= thought_about
 
 
 def test_bodies_of_any_kind_are_read_without_an_error() -> None:

@@ -128,7 +128,7 @@ class FirstContent:
         if kind == "response.failed":
             self.status_of_error = status_of(error_of(response.get("error")) or {})
             return "error"
-        return "empty" if kind == "response.completed" and not self._is_odd else "unknown"
+        return "empty" if kind == "response.completed" else "unknown"
 
 
 def is_empty_answer(body: Mapping[str, Any], endpoint: str) -> bool:

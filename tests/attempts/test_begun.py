@@ -467,6 +467,22 @@ def test_a_large_first_piece_is_given_once() -> None:
     assert response.read() == COMMENT + piece
 
 
+def test_an_answer_that_cannot_be_read_is_closed_by_whoever_looks_into_it() -> None:
+    response = prepared([ROLE], "ReadError")
+    with pytest.raises(LIBRARY.ReadError) as raised:
+        begun(response, CHAT)
+    assert raised.value.request is response.request
+    assert response.is_closed
+
+    async def again() -> None:
+        response = prepared([ROLE], "ReadError")
+        with pytest.raises(LIBRARY.ReadError):
+            await async_begun(response, CHAT)
+        assert response.is_closed
+
+    asyncio.run(again())
+
+
 def test_an_answer_that_was_read_already_is_left_alone() -> None:
     response = prepared([said(content="Rhine"), STOP, DONE])
     response.read()

@@ -137,6 +137,8 @@ class SyncEngine(_Engine):
         retry = _Retry(replayable=body is not None)
         patience = patience_of(request)
         for _ in range(_MOST_CONNECTIONS):
+            if patience is not None:
+                patience.check()
             link = self._pool.acquire(origin, timeouts, phases, patience)
             exchange = (
                 ThreadExchange(head, phases, link)
@@ -237,6 +239,8 @@ class AsyncEngine(_Engine):
         retry = _Retry(replayable=body is not None)
         patience = patience_of(request)
         for _ in range(_MOST_CONNECTIONS):
+            if patience is not None:
+                patience.check()
             link = await pool.acquire(origin, timeouts, phases, patience)
             exchange = (
                 AsyncioExchange(head, phases, link, link.loop, link.woken)

@@ -103,6 +103,7 @@ def test_a_request_that_was_given_up_before_is_never_sent(make_face: Any) -> Non
             assert face.get("/other").content == b"ok"
 
         assert [stream.path for stream in peer.requests] == ["/other"] * 2
+        assert len(peer.connections) == 1
         assert nothing_is_claimed(face)
 
 

@@ -109,6 +109,8 @@ class SharedStore:
         self._has_warned = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        # Held while a receiver runs, and during a fork: a child does not begin with a receiver's lock taken for ever.
+        self._receiving = threading.RLock()
         self._sent = self._received = self._dropped = self._refused = self._unreadable = self._failed = 0
         _stores.add(self)
 
@@ -203,7 +205,8 @@ class SharedStore:
         self._received += 1
         for receive in self._receivers:
             try:
-                receive(event, age_s)
+                with self._receiving:
+                    receive(event, age_s)
             except Exception as error:  # noqa: BLE001 - an event of another version, and the next may be understood
                 if not self._failed:
                     log.warning("an event from the shared store %s was refused (%s)", self._name, type(error).__name__)
@@ -233,9 +236,19 @@ class SharedStore:
         self._is_connected = self._has_warned = False
         self._thread = None
         self._starting = threading.Lock()
+        self._receiving = threading.RLock()
 
 
 _stores: weakref.WeakSet[SharedStore] = weakref.WeakSet()
+_forking = threading.local()
+
+
+def _all_stores() -> list[SharedStore]:
+    while True:
+        try:
+            return list(_stores)
+        except RuntimeError:  # another thread is making one
+            continue
 
 
 def _run(reference: weakref.ref[SharedStore], line: Line, outbox: _Outbox) -> None:
@@ -277,19 +290,30 @@ def _rest(pause_s: float, reference: weakref.ref[SharedStore], outbox: _Outbox) 
         pause_s -= _LOOK_S
 
 
+def _hold_receivers() -> None:
+    # A receiver that forks, or takes this long, is not waited for.
+    _forking.held = [store._receiving for store in _all_stores() if store._receiving.acquire(timeout=_LOOK_S)]
+
+
+def _release_receivers() -> None:
+    for lock in _forking.__dict__.pop("held", ()):
+        lock.release()
+
+
 def _begin_in_child() -> None:
-    for store in list(_stores):
+    _forking.__dict__.clear()
+    for store in _all_stores():
         store._begin_in_child()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_in_child)
+    os.register_at_fork(before=_hold_receivers, after_in_parent=_release_receivers, after_in_child=_begin_in_child)
 
 
 @atexit.register
 def _close_at_exit() -> None:
     """What a process that soon ends has seen is of use to the others; but it does not wait long for that."""
-    stores = list(_stores)
+    stores = _all_stores()
     for store in stores:
         store._end()
     until = now_ns() + int(_LAST_WORDS_S * 1e9)

@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -365,6 +366,31 @@ def test_a_child_process_goes_on_by_itself_and_hears_nothing_again(redis_server:
     assert sorted(other.numbers) == [2, 3, 4, 5]
     assert heard_by_child == [1, 5]
     assert state_at_first == "away"
+
+
+def test_a_child_process_never_begins_with_a_lock_that_a_receiver_held(redis_server: RedisServer, join: Join) -> None:
+    one, other = join(redis_server.url), join(redis_server.url, listens=False)
+    learning = threading.Lock()
+
+    def learn(event: Mapping[str, Any], age_s: float) -> None:
+        with learning:
+            time.sleep(0.001)
+
+    other.store.subscribe(learn)
+    codes = []
+    for _ in range(8):
+        for number in range(40):
+            one.store.publish({"number": number})
+        received = other.store.traffic.received
+        assert eventually(lambda: other.store.traffic.received > received)  # noqa: B023 - it is over before the next
+        if (child := os.fork()) == 0:
+            try:
+                taken = learning.acquire(timeout=3)
+            finally:
+                os._exit(0 if taken else 1)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    assert codes == [0] * 8
 
 
 AT_EXIT = """

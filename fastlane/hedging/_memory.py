@@ -97,12 +97,13 @@ class Memory:
         with self._lock:
             planned = self._under_way.pop(record.call_id, ())
         usage, now_ns = record.usage, record.timeline.ended_ns
-        counted = (usage.input_tokens, usage.output_tokens)
-        answered = record.outcome not in ("failed", "cancelled")
-        tokens = sum(number or 0 for number in counted)
-        if not tokens and answered and planned:
-            tokens = round(planned[-1].input_tokens + planned[-1].output_tokens)
-        self.budget.earn(tokens)
+        # What nobody has counted: each event with output carries a token or more.
+        output_tokens = len(record.timeline.token_ns) if usage.output_tokens is None else usage.output_tokens
+        input_tokens: float | None = usage.input_tokens
+        if input_tokens is None:
+            answered = record.outcome not in ("failed", "cancelled")
+            input_tokens = planned[-1].input_tokens if answered and planned else 0.0
+        self.budget.earn(input_tokens + output_tokens)
         for one in planned:
             one.asked.settle(_used(record, one))
         for upstream, sighting in sightings_of(record, planned):
@@ -114,7 +115,7 @@ class Memory:
                 body_bytes=planned[-1].body_bytes,
                 input_tokens=usage.input_tokens,
                 cached_tokens=usage.cached_tokens,
-                output_tokens=usage.output_tokens,
+                output_tokens=output_tokens or None,
             )
 
     def governor(self, upstream: Upstream) -> Governor:
@@ -200,11 +201,12 @@ def _upstream_of(attempt: Attempt, record: CallRecord) -> Upstream:
 
 
 def _size_of(call: Call) -> int:
-    """Bytes of the body as JSON; 0 where only openai's own code can write it."""
+    """Bytes of the body as JSON, about; 0 where nobody can say."""
     if call.written is not None:
         return len(call.written)
     try:
-        return len(orjson.dumps(call.body))
+        # The mapping itself may be of any kind, and what is in it may be openai's own objects.
+        return len(orjson.dumps(dict(call.body), default=repr, option=orjson.OPT_NON_STR_KEYS))
     except (TypeError, ValueError):
         return 0
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
+from types import MappingProxyType
 
 from fastlane._call import Attempt, Call, CallRecord, Usage
 from fastlane._route_records import HedgingRecord
@@ -34,6 +35,8 @@ def usual(late_share: float = 0.0, *, median_s: float = 0.5, spread: float = 0.2
 def call(call_id: str = "1", *, at_s: float = 0.0, model: str = "m", size: int = 4_000, **fields: object) -> Call:
     body = {"model": model, "messages": [{"role": "user", "content": "x" * size}]}
     given = {"endpoint": CHAT, "origin": ORIGIN, "body": body, "stream": True, **fields}
+    # As the clients show it.
+    given["body"] = MappingProxyType(given["body"])  # type: ignore[arg-type]
     return Call(call_id=call_id, issued_ns=ns(at_s), **given)  # type: ignore[arg-type]
 
 

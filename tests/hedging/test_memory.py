@@ -46,7 +46,7 @@ def hedged(won: bool, **extra: Any) -> HedgingRecord:
 
 def end(play: Hedging, call_id: str, hedging: HedgingRecord | None, **fields: Any) -> None:
     one = attempt(1, 50, 52)
-    given = {"started_s": 50, "first_token_s": 50.5, "ended_s": 52, "usage": Usage(), "outcome": "failed", **fields}
+    given = {"started_s": 50, "first_token_s": None, "ended_s": 52, "usage": Usage(), "outcome": "failed", **fields}
     play.learn(record(call_id, (one,), hedging=hedging, **given))
 
 
@@ -145,15 +145,13 @@ def test_a_call_that_is_planned_once_more_for_another_upstream_settles_both() ->
     assert play.memory.budget.left == pytest.approx(left - 500)
 
 
-def test_answers_that_nobody_counted_count_as_estimated() -> None:
+def test_answers_that_nobody_counted_count_as_their_prompt_is_estimated_and_their_events() -> None:
     play = learned(Hedging(), 20)
     left = play.memory.budget.left
     plan = planned(play, "1", at_s=50)
-    end(play, "1", None, outcome="completed")
+    end(play, "1", None, outcome="completed", first_token_s=50.5)  # of one event
 
-    assert play.memory.budget.left == pytest.approx(
-        left + 0.05 * round(plan.input_tokens + plan.output_tokens), abs=0.1
-    )
+    assert play.memory.budget.left == pytest.approx(left + 0.05 * (plan.input_tokens + 1))
 
 
 # What is learned of attempts
@@ -228,9 +226,19 @@ def test_sizes_are_learned_of_what_was_counted_and_heed_the_callers_limit() -> N
 def test_one_odd_count_does_not_move_a_size_far() -> None:
     sizes = Sizes()
     sizes.learn(body_bytes=1_000, input_tokens=10**7, cached_tokens=None, output_tokens=None)
-    sizes.learn(body_bytes=0, input_tokens=10**7, cached_tokens=None, output_tokens=None)
 
     assert 250 <= sizes.input_tokens(1_000) <= 300
+
+
+def test_a_body_that_nobody_can_write_is_taken_for_as_long_as_others_and_never_for_nothing() -> None:
+    play = Hedging()
+    odd = {"model": "m", "messages": [{1: {object()}}]}
+    assert planned(play, "1", body=odd).input_tokens > 0
+    unwritable = {"model": "m", "messages": [float("nan"), "\ud800"]}
+    assert planned(play, "2", body=unwritable).input_tokens == 2_000
+    learned(play, 1)
+
+    assert planned(play, "3", body=unwritable).input_tokens == pytest.approx(1_000)
 
 
 def test_tokens_of_the_cache_are_not_waited_for() -> None:

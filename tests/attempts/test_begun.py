@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +15,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import fastlane
+from fastlane._clock import now_ns
 from fastlane.attempts._begun import async_begun, begun
 from fastlane.emulator import Emulator, RequestLog
+from fastlane.transport._patience import PATIENCE, Patience
 from fastlane.transport._phases import PHASES
 from tests.attempts.begun_calls import OWN, WAYS, Seen, async_looking, async_opened, looking, opened, text_of
 from tests.attempts.events import BEFORE, CHAT, COMMENT, DONE, ROLE, STOP, USAGE, data, said
@@ -321,6 +324,31 @@ def test_a_server_that_says_nothing_more_is_waited_for_as_long_as_the_call_says(
         assert [type(error).__name__ for error in seen.errors] == ["ReadTimeout"]
         assert seen.responses[0].is_closed
         assert eventually(lambda: was_told_to_stop(provider))
+
+
+@own_ways
+@pytest.mark.parametrize("ends", ["given up", "too late"])
+def test_whoever_waits_for_the_first_content_may_be_told_to_stop(
+    way: str, ends: str, seen: Seen, provider: Emulator, arguments: dict[str, Any]
+) -> None:
+    patience = Patience(until_ns=None if ends == "given up" else now_ns() + 50_000_000)
+    headers = {**SLOW, "x-emulator-prefill-ms": "60000", "x-emulator-fault": "keepalive=0.02"}
+    with looking(way, seen, arguments) as client:
+        http, stop = client._client, threading.Timer(0.05, patience.give_up)
+        request = http.build_request(
+            "POST",
+            f"{arguments['base_url']}/chat/completions",
+            json={"model": "m", "messages": [{"role": "user", "content": "Hi."}], "stream": True},
+            headers={"authorization": "Bearer sk-test", **headers},
+            extensions={PATIENCE: patience},
+        )
+        if ends == "given up":
+            stop.start()
+        with pytest.raises(LIBRARY.ReadError if ends == "given up" else LIBRARY.ReadTimeout):
+            http.send(request, stream=True)
+        assert seen.responses[0].is_closed
+        assert eventually(lambda: was_told_to_stop(provider))
+        stop.cancel()
 
 
 # What a server may say instead, over real connections of both protocols

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ._attempt_records import Attempt as Attempt, AttemptKind as AttemptKind, Form as Form
 from ._output_records import BoundedOutputRecord
 from ._prompt_records import CurationRecord, PromptCacheRecord
 from ._route_records import HedgingRecord, RoutingRecord
-from ._timeline import Timeline, WireStamps
-from .transport._phases import Loser
+from ._timeline import Timeline
 
 if TYPE_CHECKING:
     from .hedging._plan import HedgePlan
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from .prefixes._account import PromptAccount
     from .providers import ProviderFacts
     from .routing._plan import RoutePlan
-
-Form = Literal["json", "json+gzip", "msgpack", "msgpack+gzip"]
-"""How a request's body is written: JSON or MessagePack, as it is or gzipped."""
 
 Outcome = Literal["completed", "truncated", "stopped", "closed", "abandoned", "cancelled", "failed"]
 """How a call ended.
@@ -61,6 +58,19 @@ class Encode(NamedTuple):
     """A file in which to keep what was found out about providers; None for this process only."""
 
 
+class Upstreams(NamedTuple):
+    """What is known of the upstreams of a call, asked without opening or waiting for anything."""
+
+    outlook: Callable[[Any], Any]
+    """Of a model of the catalog: what is known of the connection to it (`transport._outlook.Outlook`)."""
+    missing_key: Callable[[Any], str | None]
+    """Of a model of the catalog: why it cannot be called for want of a key; None where it can."""
+    encoded_share: Callable[[str], float | None] | None = None
+    """Of an origin: the share of its bytes that a body has there once it is encoded; None where none is."""
+    is_checked: bool = False
+    """Whether a play checks answers against their schema, so that a provider need not."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """What is about to be sent, for plays to rewrite; a play returns a new Call and leaves this one as it is."""
@@ -96,10 +106,8 @@ class Call:
     """The application reads the bytes of the answer itself (`with_streaming_response`): nobody else may."""
     output: OutputPlan | None = None
     """How the answer is to be watched, checked and repaired."""
-    outlook: Callable[[Any], Any] | None = None
-    """What is known of the connection to a model of the catalog, without opening one."""
-    missing_key: Callable[[Any], str | None] | None = None
-    """Why a model of the catalog cannot be called for want of a key; None where it can."""
+    upstreams: Upstreams | None = None
+    """What is known of the upstreams that the call may go to; None unless one is to be chosen."""
     extra: frozenset[str] = frozenset()
     """Names of the body's fields that the caller gave by `extra_body`."""
     written: bytes | None = None
@@ -181,69 +189,6 @@ class EncodingRecord:
     answer_s: float | None = None
     """Seconds from the first byte of the request to the first of the answer, as stamped: the upload, a way back, and
     what the provider took."""
-
-
-AttemptKind = Literal["first", "plain", "retry", "repair", "fallback", "hedge"]
-"""Why an attempt was made.
-
-- first: the call's first one
-- plain: once more at once, because the provider had refused what a play made of it: as JSON where it was encoded,
-  without a field that was added
-- retry: the one before had failed
-- repair: the answer before was not valid
-- fallback: another upstream, because the one before had failed
-- hedge: the one before was late, and may still have won
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One try of a call on the wire."""
-
-    number: int
-    """1 for the first."""
-    kind: AttemptKind
-    wire: WireStamps
-    form: Form = "json"
-    """In which form the body was sent."""
-    status_code: int | None = None
-    error: str | None = None
-    """Class name of the error that ended the attempt. Never its message, which may quote the prompt."""
-    origin: str | None = None
-    """Where it went: scheme://host:port."""
-    model: str | None = None
-    """The model that it asked for."""
-    given_up: Literal["late", "lost"] | None = None
-    """"late": its first token had not come in time; "lost": another attempt's first content came before."""
-    http_version: str | None = None
-    """"HTTP/2" or "HTTP/1.1"."""
-    connection_id: str | None = None
-    """Local address and port of the connection: tells connections apart while they are open."""
-    connection_reused: bool | None = None
-    """False where this attempt had the connection opened; None where the HTTP client did not say."""
-    alpn: str | None = None
-    """The protocol that TLS agreed on ("h2", "http/1.1")."""
-    tls_version: str | None = None
-    peer_address: str | None = None
-    """Host and port of the address that the connection goes to."""
-    connect_losers: tuple[Loser, ...] = ()
-    """Addresses that were tried for the connection and not taken, each with its outcome."""
-    peer_stream_window: int | None = None
-    """Body bytes that the peer took at once for this request, when it was sent (HTTP/2)."""
-    peer_connection_window: int | None = None
-    """Body bytes that the peer took at once for the whole connection, when the request was sent (HTTP/2)."""
-    round_trip_time_s: float | None = None
-    """Round-trip time to the server's end of HTTP when the request was sent: the kernel's smoothed one (Linux). Where a
-    proxy stands in between or the kernel does not say, the smallest that HTTP itself has seen of late."""
-    congestion_window: int | None = None
-    """Segments that TCP let be on their way at once when the request was sent, after what silence had taken: the
-    kernel's (Linux). Where a proxy stands in between or the kernel does not say, what slow start leads to."""
-    resent: int = 0
-    """How often the request was sent again, because the server had certainly not processed it: 0 or 1."""
-    request_body_bytes: int | None = None
-    """Bytes of the request's body as sent."""
-    response_body_bytes: int | None = None
-    """Bytes of the answer's body as received, before decompression."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,6 +164,7 @@ class Shell:
             return None
         if extra:
             body = {name: value for name, value in {**body, **extra}.items() if not isinstance(value, openai.Omit)}
+        issued = observation.issued
         return Call(
             call_id=observation.call_id,
             endpoint=observation.endpoint,
@@ -173,6 +174,7 @@ class Shell:
             facts=self._facts(observation) if self.pipeline.needs_facts else None,
             issued_ns=observation.started_ns,
             placements=observation.placements,
+            written=issued.written if issued is not None and issued.body is options.json_data else None,
             unread=isinstance(options.headers, Mapping) and options.headers.get(RAW_RESPONSE_HEADER) == "stream",
         )
 

@@ -51,6 +51,10 @@ class WayAccount:
             self.hedges = True
             self.delay_s, self.why_not = hedge.delay_s, hedge.why_not
 
+    def no_hedge(self, why_not: str) -> None:
+        """There will be no second attempt, whatever was planned."""
+        self.delay_s, self.why_not = None, why_not
+
     def routing(self, call: Observation) -> RoutingRecord | None:
         """The part of the record on the choice of the model."""
         route, question, decision, catalog = self._route, self._question, self._decision, self._catalog

@@ -16,7 +16,7 @@ from ._judged import judged, received, whole_answer
 from ._left import Left
 from ._leg import Leg
 from ._race import Race
-from ._sync import following_of, may_enter, retrying
+from ._sync import can_hedge, following_of, may_enter, retrying
 
 if TYPE_CHECKING:
     from .._observation import Observation
@@ -63,11 +63,12 @@ async def async_travel(journey: Journey, cast_to: Any, stream: bool, stream_cls:
 async def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
     """See `_sync._raced`."""
     hedge = leg.hedge
-    if hedge is None or hedge.delay_s is None or leg.observation.transport != "fastlane":
+    if hedge is None or hedge.delay_s is None or not can_hedge(journey, leg):
         return await run(leg), leg
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:  # trio's loop, which our transport does not know either
+        journey.account.no_hedge("the event loop is not asyncio's")
         return await run(leg), leg
     second = _Second(journey, leg, run)
     # (Planning and sending have taken some time already.)

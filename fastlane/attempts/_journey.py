@@ -12,13 +12,13 @@ from .._clock import now_ns
 from .._exceptions import CallRefusedError
 from .._observation import Observation
 from .._route_records import Fallback
-from ..prediction._sighting import Failure, Sighting
-from ..prediction._upstream import Upstream
+from .._shell import ROUTED
 from ._account import WayAccount
 from ._failures import DENIED_REST_S, failure_of, rest_of
 from ._left import Left
 from ._leg import Kind, Leg
-from ._legs_made import client_for, options_at
+from ._legs_made import client_for, options_at, upstreams_of
+from ._told import answered, failed, watched
 
 if TYPE_CHECKING:
     from .._call import Call
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # A second attempt goes elsewhere only where that is about as fast.
 _AS_FAST = 1.5
+_NO_MORE_S = 0.05
 
 
 def journey_of(client: Any, observation: Observation, options: Any) -> Journey | None:
@@ -36,16 +37,12 @@ def journey_of(client: Any, observation: Observation, options: Any) -> Journey |
     if call is None:
         return None
     plan = None
-    if shell.pipeline.routes_calls:
-        siblings = shell.siblings
-        issued = observation.issued
+    if shell.pipeline.routes_calls and call.model is not None and call.model.startswith(ROUTED):
         plan = shell.pipeline.route(
             call.replaced(
-                outlook=lambda model: siblings.outlook(model, asynchronous=client._asynchronous, client=client),
-                missing_key=siblings.missing_key,
+                upstreams=upstreams_of(client, call.endpoint),
                 facts=shell.facts_of(observation.origin),
                 extra=frozenset(options.extra_json or ()),
-                written=issued.written if issued is not None and issued.body is options.json_data else None,
             )
         ).route
     if plan is None and not shell.pipeline.hedges:
@@ -174,20 +171,9 @@ class Journey:
         """A way is begun now."""
         timeout_s = None
         plan, model = self._plan, leg.model
-        if plan is not None and model is not None and leg.may_leave:
-            timeout_s = plan.first_token_timeout_s
-            if timeout_s is None:
-                timeout_s = plan.knowledge.memory.first_token_timeout(model, self._uncached(model), now_ns())
-        leg.begin(timeout_s)
-
-    def _upstream(self, model: CatalogModel) -> Upstream:
-        assert self._plan is not None
-        return Upstream(model.model, self._plan.catalog.origin_of(model))
-
-    def _uncached(self, model: CatalogModel) -> float:
-        assert self._plan is not None
-        question = self._plan.question
-        return max(0.0, question.input_tokens - question.cached_tokens.get(self._upstream(model), 0.0))
+        if plan is not None and model is not None:
+            timeout_s = watched(plan, leg, model)
+        leg.begin(timeout_s if leg.may_leave else None)
 
     # A second way at once
 
@@ -204,7 +190,11 @@ class Journey:
         if leg is None:
             return None
         leg.hedge = None  # it has no second chance of its own
+        if plan is not None and model is not None:
+            watched(plan, leg, model)
         leg.begin(None)
+        # Both together are waited for as long as the first alone.
+        leg.patience.until_ns = first.patience.until_ns
         return leg
 
     def _as_fast_as(self, model: CatalogModel) -> int | None:
@@ -217,7 +207,8 @@ class Journey:
             that = expected.get(other.name)
             if this is None or that is None or not plan.knowledge.memory.is_open(other, now_ns()):
                 continue
-            if that.connect_s + that.upload_s + that.first_token_s <= _AS_FAST * this.first_token_s:
+            # (The same upstream may have to be connected to once more as well.)
+            if that.upload_s + that.first_token_s <= _AS_FAST * (this.upload_s + this.first_token_s) + _NO_MORE_S:
                 return at
         return None
 
@@ -232,13 +223,14 @@ class Journey:
 
     def after(self, leg: Leg, error: BaseException) -> Leg | None:
         """The way that is gone next; None where the error is the application's."""
+        leg.ended()
         plan = self._plan
         why = error.why if isinstance(error, Left) else failure_of(error)
         if plan is None or leg.model is None or why is None or why == "lost" or why == "deadline":  # noqa: PLR1714 - which types understand
             return None
         time_ns = now_ns()
         rest_s = DENIED_REST_S if why == "denied" else rest_of(error)
-        self._failed(leg, why, rest_s, time_ns)
+        failed(plan, leg, why, rest_s, time_ns)
         if (leg.was_claimed and leg.observation.stream) or self._is_over(time_ns):
             return None
         following = None
@@ -273,24 +265,6 @@ class Journey:
         this, that = expected.get(model.name), expected.get(self._steps[0].name)
         return this is not None and that is not None and rest_s <= that.total_s - this.total_s
 
-    def _failed(self, leg: Leg, why: Failure, rest_s: float | None, time_ns: int) -> None:
-        plan, model = self._plan, leg.model
-        assert plan is not None
-        assert model is not None
-        upstream = self._upstream(model)
-        plan.knowledge.note(
-            Sighting(
-                model=upstream.model,
-                origin=upstream.origin,
-                task=plan.question.task,
-                uncached_tokens=self._uncached(model),
-                late_s=(time_ns - leg.started_ns) / 1e9 if leg.is_late else None,
-                failure=why,
-                rest_s=rest_s,
-            ),
-            time_ns,
-        )
-
     def ended(self, winner: Leg | None) -> Observation:
         """The call has its answer, or its error: the observation that makes its record.
 
@@ -307,40 +281,10 @@ class Journey:
                 leg.observation.set_aside()
         observation.before.sort(key=lambda attempt: attempt.number)
         if winner is not None:
-            self._won(winner)
+            answered(self._plan, self._client, self.legs, winner, self.account)
         for leg in legs:
             leg.let_go()
         return observation
-
-    def _won(self, winner: Leg) -> None:
-        account, plan = self.account, self._plan
-        account.answered_by = winner.model
-        time_ns = now_ns()
-        if plan is not None and winner.model is not None:
-            own = plan.knowledge.facts_of(winner.model, self._client._fastlane.facts_of(winner.observation.origin))
-            plan.knowledge.read(winner.observation.call_id, winner.model, own, time_ns)
-        losers = [leg for leg in self.legs if leg.is_lost]
-        if account.hedged:
-            account.won = winner.kind == "hedge"
-        for loser in losers:
-            account.loser = loser.model
-            hedge = self.legs[0].hedge if loser.kind == "hedge" else loser.hedge
-            sent = any(one.phases.send_started_ns is not None for one in loser.observation.attempts)
-            if hedge is not None:
-                account.extra_input_tokens = round(hedge.input_tokens) if sent else 0
-                account.extra_output_tokens = 0
-            if plan is not None and loser.model is not None:
-                upstream = self._upstream(loser.model)
-                plan.knowledge.note(
-                    Sighting(
-                        model=upstream.model,
-                        origin=upstream.origin,
-                        task=plan.question.task,
-                        uncached_tokens=self._uncached(loser.model),
-                        late_s=(time_ns - loser.started_ns) / 1e9,
-                    ),
-                    time_ns,
-                )
 
 
 def as_openai_error(left: Left) -> Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._call import Call
@@ -30,7 +31,7 @@ class Leg:
 
     __slots__ = (
         "client", "deadline_ns", "doubtful", "facts", "hedge", "is_late", "is_lost", "kind", "may_leave", "model",
-        "observation", "options", "patience", "race", "started_ns", "streams", "wait_s", "was_claimed",
+        "observation", "options", "over", "patience", "race", "started_ns", "streams", "wait_s", "was_claimed",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +62,8 @@ class Leg:
         """What is known of the provider, where the catalog says more of that than the address."""
         self.patience = Patience(until_ns=deadline_ns, avoid=avoid)
         self.race: Race | None = None
+        self.over: Callable[..., None] | None = None
+        """Told once it has its first token, or will have none any more: `answered`. May be told again."""
         self.hedge: HedgePlan | None = None
         self.may_leave = False
         """Whether another upstream is left, so that an answer without content need not be handed out."""
@@ -146,12 +149,15 @@ class Leg:
         if self.race is not None and not self.race.claim(self):
             raise Left("lost")
         self.was_claimed = True
+        if self.over is not None:
+            self.over(answered=True)
         # What is read from here on has the call's own time-outs, and an answer that is put together here the deadline.
         self.patience.until_ns = None if self.observation.stream else self.deadline_ns
 
     def lose(self) -> None:
         """Another way's content came first: reset this one."""
         self.is_lost = True
+        self.ended()
         attempts = self.observation.attempts
         if attempts:
             attempts[-1].given_up = "lost"
@@ -159,11 +165,18 @@ class Leg:
                 attempts[-1].ended_ns = now_ns()
         self.patience.give_up()
 
+    def ended(self) -> None:
+        """Nobody waits for its first token any more."""
+        if self.over is not None:
+            self.over(answered=False)
+
     def let_go(self) -> None:
         """The call is over, one way or another: keep nothing of it."""
         observation = self.observation
         if observation.refused and len(REFUSED) < _MOST_REFUSED:
             REFUSED.update((observation.origin, observation.model, name) for name in observation.refused)
+        self.ended()
+        self.over = None
         self.options = None
         self.race = None
         self.hedge = None

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .._call import Upstreams
 from .._call_options import changed_options
+from ..plays import BoundedOutput
+from ..plays._base import Stage
 from ..routing._adapting import Adapted, adapted
 from ..upstreams._headers import options_for
 
@@ -12,6 +15,27 @@ if TYPE_CHECKING:
     from .._call import Call
     from ..catalog._models import CatalogModel
     from ..routing._plan import RoutePlan
+
+
+def upstreams_of(client: Any, endpoint: str) -> Upstreams:
+    """What is known of the upstreams that a client's call may go to."""
+    shell = client._fastlane
+    siblings, pipeline = shell.siblings, shell.pipeline
+    encoded_share = None
+    if pipeline.plans_in(Stage.ENCODE):
+        from ..encoding._shares import shares
+        from ..encoding._verdicts import Key
+
+        def encoded_share(origin: str) -> float:
+            # (What is sent below another path than the usual one has shares of its own: the first guess does.)
+            return shares.expected(Key(origin, f"/v1{endpoint}", "json+gzip"))
+
+    return Upstreams(
+        outlook=lambda model: siblings.outlook(model, asynchronous=client._asynchronous, client=client),
+        missing_key=siblings.missing_key,
+        encoded_share=encoded_share,
+        is_checked=any(isinstance(play, BoundedOutput) for play in pipeline.plays),
+    )
 
 
 def client_for(client: Any, model: CatalogModel | None) -> Any | None:

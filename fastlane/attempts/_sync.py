@@ -84,6 +84,14 @@ def following_of(journey: Journey, leg: Leg, error: BaseException) -> Leg:
         del error
 
 
+def can_hedge(journey: Journey, leg: Leg) -> bool:
+    """Whether an attempt of this way can be given up from outside; if not, the record says so."""
+    if leg.observation.transport == "fastlane":
+        return True
+    journey.account.no_hedge("the connections are not fastlane's own")
+    return False
+
+
 def may_enter(journey: Journey, first: Leg) -> bool:
     """Whether the second attempt beside a late one may be made now; the record says why not."""
     hedge = first.hedge
@@ -98,7 +106,7 @@ def may_enter(journey: Journey, first: Leg) -> bool:
 def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
     """The result of a way, or of the second one that was begun beside it because it was late."""
     hedge = leg.hedge
-    if hedge is None or hedge.delay_s is None or leg.observation.transport != "fastlane":
+    if hedge is None or hedge.delay_s is None or not can_hedge(journey, leg):
         return run(leg), leg
     second = _Second(journey, leg, run)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -125,8 +125,9 @@ class Routing(Play):
             return call
         catalog, knowledge = self.catalog, self.knowledge
         assert isinstance(catalog, Catalog)
-        now_ns, own = call.issued_ns, call.facts
-        assert own is not None
+        now_ns, own, upstreams = call.issued_ns, call.facts, call.upstreams
+        if own is None or upstreams is None:
+            return call  # it has been planned already
         knowledge.at(now_ns)
         if self.defaults.asked:
             route = route.over(self.defaults)
@@ -134,10 +135,15 @@ class Routing(Play):
             call,
             route,
             catalog,
-            siblings_outlook=call.outlook or _nothing_known,
+            siblings_outlook=upstreams.outlook,
             facts_of=lambda model: knowledge.facts_of(model, own),
             now_ns=now_ns,
+            encoded_share=upstreams.encoded_share,
+            is_checked=upstreams.is_checked,
         )
+        keyless = {model.name: why for model in catalog.models if (why := upstreams.missing_key(model)) is not None}
+        if keyless:
+            question = replace(question, unfit={**keyless, **question.unfit})
         decision = knowledge.memory.decide(question, now_ns)
         if not decision.ranked:
             reasons = "; ".join(f"{one.name}: {one.why_not}" for one in decision.rejected)
@@ -172,9 +178,3 @@ def _seconds(name: str, value: object) -> None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise ConfigurationError(f"Routing({name}=...) takes seconds above 0, or None, got {value!r}")
-
-
-def _nothing_known(_: object) -> Any:
-    from ..transport._outlook import UNKNOWN
-
-    return UNKNOWN

@@ -73,6 +73,7 @@ class Asking:
         facts_of: Callable[[CatalogModel], ProviderFacts],
         now_ns: int,
         encoded_share: Callable[[str], float | None] | None = None,
+        is_checked: bool = False,
     ) -> Question:
         """Return what a call asks. It leaves the call as it is, and never raises for what is in its body.
 
@@ -102,7 +103,7 @@ class Asking:
                 facts = facts_of(model)
                 if told_by is not None:
                     known[told_by] = facts
-            why = demands.unmet_by(model, facts)
+            why = demands.unmet_by(model, facts, is_checked=is_checked)
             if why is None and accounts is not None and account not in accounts:
                 why = _ELSEWHERE
             if why is not None:

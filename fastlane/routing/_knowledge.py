@@ -27,6 +27,9 @@ class Shares(Protocol):
     def publish(self, event: Mapping[str, Any]) -> None:
         """Tell it. Waits for nothing, and raises nothing."""
 
+    def start(self) -> None:
+        """Begin to tell and to hear; where that has begun, this does nothing."""
+
 
 class Knowledge:
     """Everything that routing has learned for one catalog. Threads may share it."""
@@ -36,6 +39,8 @@ class Knowledge:
         self.memory = Memory(catalog, seed=seed, exploration=exploration)
         self.asking = Asking()
         self.shares: Shares | None = None
+        self.teller: Any = None
+        """What tells of scores, kept for as long as this is."""
         self._latest_ns = 0
         self._waiting: deque[tuple[Mapping[str, Any], float]] = deque(maxlen=_MOST_WAITING)
 
@@ -55,6 +60,8 @@ class Knowledge:
     def at(self, now_ns: int) -> None:
         """It is so late by now: take in what was told before anybody knew."""
         self._latest_ns = now_ns
+        if self.shares is not None:
+            self.shares.start()  # in a child process it is yet to begin
         while self._waiting:
             try:
                 event, age_s = self._waiting.popleft()

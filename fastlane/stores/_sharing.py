@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import TYPE_CHECKING
+import itertools
+import os
+import secrets
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from .._exceptions import ConfigurationError
 from ..catalog._scores import scoreboard
-from ._store import Store, store_of
+from ._store import Receive, Store, store_of
 
 if TYPE_CHECKING:
     from ..routing._knowledge import Knowledge
+
+
+# By what a process knows its own scores, which come back to it by its other stores.
+_TOKEN = secrets.token_hex(8)
+_numbers = itertools.count()
+_heard: dict[str, None] = {}
+_MOST_HEARD = 20_000
+
+
+class _Teller:
+    """Tells a store of this process's evaluations, for as long as somebody has it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # Which does not keep it alive.
+        scoreboard.subscribe(self.tell)
+
+    def tell(self, task: str, model: str, passed: bool) -> None:
+        number = f"{_TOKEN}-{os.getpid()}-{next(_numbers)}"
+        self._store.publish({"kind": "score", "task": task, "model": model, "passed": passed, "number": number})
+
+
+def _told(receive: Receive, event: Mapping[str, Any], age_s: float) -> None:
+    """Hand an event on, and an evaluation once, however many stores have told of it."""
+    if event.get("kind") == "score":
+        number = str(event.get("number"))
+        if number.startswith(f"{_TOKEN}-{os.getpid()}-") or number in _heard:
+            return
+        _heard[number] = None
+        if len(_heard) > _MOST_HEARD:
+            for oldest in list(_heard)[: _MOST_HEARD // 2]:
+                _heard.pop(oldest, None)
+    receive(event, age_s)
 
 
 def share(knowledge: Knowledge, store: str | Store) -> None:
@@ -26,14 +63,6 @@ def share(knowledge: Knowledge, store: str | Store) -> None:
             f'Routing(store=...) takes an address such as "redis://localhost:6379/0", got {type(store).__name__}'
         )
     knowledge.shares = store
-    store.subscribe(knowledge.told)
-    # The scores are the whole process's, and outlive every store.
-    reference = weakref.ref(store)
-
-    def tell(task: str, model: str, passed: bool) -> None:
-        living = reference()
-        if living is not None:
-            living.publish({"kind": "score", "task": task, "model": model, "passed": passed})
-
-    weakref.finalize(store, scoreboard.subscribe(tell))
+    store.subscribe(partial(_told, knowledge.told))
+    knowledge.teller = _Teller(store)
     store.start()

@@ -154,6 +154,13 @@ class Stream:
         while not event.wait(0.02):
             self.connection.check(self)
 
+    def hold_for(self, seconds: float) -> None:
+        """Do nothing for a while."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            self.connection.check(self)
+            time.sleep(min(left, 0.02))
+
     def hold_until_left(self) -> None:
         """Do nothing until the client gives up."""
         self.connection.wait(lambda: False, self)

@@ -1,0 +1,248 @@
+"""Upstreams that answer chat completions as a test says, and clients that choose between them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import fastlane
+from fastlane import Catalog, CatalogModel, Connection, Routing
+from tests.transport.peer import Peer, Stream
+
+MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
+EVENTS = ("content-type", "text/event-stream")
+JSON = ("content-type", "application/json")
+KINDS = ("sync", "async")
+
+Script = Callable[["Upstream", Stream, dict[str, Any]], None]
+
+
+def chunk(model: str, delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+    """One event of a stream."""
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    body = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": [choice], **more}
+    return b"data: " + json.dumps(body).encode() + b"\n\n"
+
+
+def whole(model: str, content: str | None) -> bytes:
+    """A whole answer."""
+    message = {"role": "assistant", "content": content}
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+    body = {"id": "c1", "object": "chat.completion", "created": 1, "model": model, "choices": [choice], "usage": usage}
+    return json.dumps(body).encode()
+
+
+def answer(text: str) -> Script:
+    """Answer with this text, streamed where that is asked for."""
+
+    def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+        model = body["model"]
+        if not body.get("stream"):
+            stream.answer(whole(model, text), 200, (JSON,))
+            return
+        stream.head(200, (EVENTS,))
+        stream.data(chunk(model, {"role": "assistant", "content": ""}))
+        for piece in text.split(" "):
+            stream.data(chunk(model, {"content": piece + " "}))
+        usage = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+        stream.data(chunk(model, {}, "stop"))
+        last = {
+            "id": "c1",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": model,
+            "choices": [],
+            "usage": usage,
+        }
+        stream.data(b"data: " + json.dumps(last).encode() + b"\n\n")
+        stream.data(b"data: [DONE]\n\n", end=True)
+
+    return script
+
+
+def refuse(status: int, *headers: tuple[str, str], code: str | None = None) -> Script:
+    """Answer with an error."""
+
+    def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+        said = json.dumps({"error": {"message": "no", "type": "t", "code": code, "param": None}}).encode()
+        stream.answer(said, status, (JSON, *headers))
+
+    return script
+
+
+def break_off(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+    """Reset the stream."""
+    stream.rst(2)
+
+
+def say_nothing(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+    """Take the request, and answer nothing until the client leaves."""
+    upstream.silent.append(stream)
+    stream.hold_until_left()
+
+
+def keep_alive(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+    """Send comments and a role, and nothing of an answer, until the client leaves."""
+    upstream.silent.append(stream)
+    stream.head(200, (EVENTS,))
+    stream.data(chunk(body["model"], {"role": "assistant", "content": ""}))
+    while True:
+        stream.data(b": still here\n\n")
+        stream.hold_for(0.05)
+
+
+def answer_without_content(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+    """Answer in good order, without anything."""
+    if not body.get("stream"):
+        stream.answer(whole(body["model"], None), 200, (JSON,))
+        return
+    stream.head(200, (EVENTS,))
+    stream.data(chunk(body["model"], {"role": "assistant", "content": ""}))
+    stream.data(chunk(body["model"], {}, "stop"))
+    stream.data(b"data: [DONE]\n\n", end=True)
+
+
+def fail_in_the_stream(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+    """Begin a stream, and say in it that it failed."""
+    stream.head(200, (EVENTS,))
+    stream.data(b'data: {"error": {"message": "overloaded", "type": "server_error", "code": null}}\n\n', end=True)
+
+
+def break_off_after(text: str) -> Script:
+    """Send some of an answer, and reset the stream."""
+
+    def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+        stream.head(200, (EVENTS,))
+        stream.data(chunk(body["model"], {"content": text}))
+        upstream.may_break.wait(20)
+        stream.rst(2)
+
+    return script
+
+
+def answer_after(seconds: float, text: str) -> Script:
+    """Answer late, unless the client leaves before."""
+
+    def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+        upstream.silent.append(stream)
+        stream.hold_for(seconds)
+        answer(text)(upstream, stream, body)
+
+    return script
+
+
+@dataclass
+class Upstream:
+    """A server that follows its scripts, one for each request, and then `usually`."""
+
+    name: str
+    scripts: list[Script] = field(default_factory=list)
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    connections: list[int] = field(default_factory=list)
+    silent: list[Stream] = field(default_factory=list)
+    """Requests that got no answer, or a late one."""
+    may_break: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.usually: Script = answer(f"from {self.name}")
+        self._peer = Peer(self._respond)
+        self.url = f"{self._peer.url}/v1"
+
+    def __enter__(self) -> Self:
+        self._peer.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.may_break.set()
+        self._peer.__exit__(kind, error, trace)
+
+    def _respond(self, stream: Stream) -> None:
+        body = json.loads(stream.body())
+        self.asked.append(body)
+        self.keys.append(stream.header("authorization"))
+        self.connections.append(stream.connection.number)
+        script = self.scripts.pop(0) if self.scripts else self.usually
+        script(self, stream, body)
+
+
+def model_at(upstream: Upstream, *, first_token_s: float, **more: Any) -> CatalogModel:
+    """A model of the catalog that is at an upstream."""
+    return CatalogModel(
+        name=upstream.name,
+        model=f"{upstream.name}-1",
+        base_url=upstream.url,
+        first_token_s=((1_000, first_token_s),),
+        tokens_per_s=100.0,
+        endpoints=("/chat/completions", "/responses", "/completions"),
+        abilities=frozenset({"tools", "json", "json_strict"}),
+        **more,
+    )
+
+
+@contextmanager
+def two_upstreams() -> Iterator[tuple[Upstream, Upstream]]:
+    """Two servers, "near" and "far"."""
+    with Upstream("near") as near, Upstream("far") as far:
+        yield near, far
+
+
+def routing(near: Upstream, far: Upstream, **settings: Any) -> Routing:
+    """Routing between two upstreams, of which "near" is the faster by what is known beforehand; no exploration."""
+    models = (model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.5))
+    return Routing(Catalog(models=models), **{"exploration": 0.0, **settings})
+
+
+class Asked:
+    """A client of either kind, asked in one way."""
+
+    def __init__(self, kind: str, base_url: str, *plays: fastlane.Play, **options: Any) -> None:
+        arguments: dict[str, Any] = {"api_key": "sk-own", "base_url": base_url, "max_retries": 0, "strict": True}
+        arguments |= {"plays": [Connection(http2="require"), *plays], **options}
+        self._is_async = kind == "async"
+        self.client: Any = fastlane.AsyncOpenAI(**arguments) if self._is_async else fastlane.OpenAI(**arguments)
+        self._loop = asyncio.new_event_loop() if self._is_async else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._loop is not None:
+            self._loop.run_until_complete(self.client.close())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+        else:
+            self.client.close()
+
+    def text(self, model: str = "fastlane/auto", *, stream: bool = False, **options: Any) -> str:
+        """What a call answers."""
+        if self._loop is not None:
+            return self._loop.run_until_complete(self._text(model, stream=stream, **options))
+        result = self.client.chat.completions.create(model=model, messages=MESSAGES, stream=stream, **options)
+        if not stream:
+            return result.choices[0].message.content or ""
+        return "".join(choice.delta.content or "" for event in result for choice in event.choices).strip()
+
+    async def _text(self, model: str, *, stream: bool, **options: Any) -> str:
+        result = await self.client.chat.completions.create(model=model, messages=MESSAGES, stream=stream, **options)
+        if not stream:
+            return result.choices[0].message.content or ""
+        events = [event async for event in result]
+        return "".join(choice.delta.content or "" for event in events for choice in event.choices).strip()
+
+    @property
+    def record(self) -> fastlane.CallRecord:
+        """Of the last call."""
+        record: fastlane.CallRecord = self.client.last_call
+        return record

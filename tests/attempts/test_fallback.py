@@ -1,0 +1,254 @@
+"""Where a model fails before anything of its answer was handed out, the next one answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import Catalog, Route
+from tests.attempts.scripted import (
+    EVENTS,
+    KINDS,
+    Asked,
+    Script,
+    Upstream,
+    answer,
+    answer_after,
+    answer_without_content,
+    break_off,
+    break_off_after,
+    chunk,
+    fail_in_the_stream,
+    keep_alive,
+    model_at,
+    refuse,
+    routing,
+    say_nothing,
+    two_upstreams,
+)
+
+pytestmark = pytest.mark.usefixtures("trusting_peers")
+
+
+@pytest.fixture
+def upstreams() -> Iterator[tuple[Upstream, Upstream]]:
+    with two_upstreams() as both:
+        yield both
+
+
+FAILURES: dict[str, tuple[Script, str]] = {
+    "500": (refuse(500), "server"),
+    "503": (refuse(503), "server"),
+    "429": (refuse(429, ("retry-after", "30")), "rate_limit"),
+    "401": (refuse(401), "denied"),
+    "404": (refuse(404), "denied"),
+    "too long": (refuse(400, code="context_length_exceeded"), "too_long"),
+    "reset": (break_off, "connection"),
+    "empty": (answer_without_content, "empty"),
+    "error event": (fail_in_the_stream, "server"),
+    "silent": (say_nothing, "timeout"),
+    "keep-alive": (keep_alive, "timeout"),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("failure", FAILURES)
+def test_the_next_model_answers_where_the_first_fails(
+    failure: str, kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    script, why = FAILURES[failure]
+    near.scripts.append(script)
+    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.3)) as asked:
+        assert asked.text(stream=stream).strip() == "from far"
+        record = asked.record
+    routed = record.routing
+    assert routed is not None
+    assert (routed.chosen, routed.model, routed.reason) == ("near", "far", "fastest")
+    assert [(one.model, one.why) for one in routed.fallbacks] == [("near", why)]
+    assert [(one.kind, one.model) for one in record.attempts] == [("first", "near-1"), ("fallback", "far-1")]
+    assert (record.outcome, record.model, record.origin) == ("completed", "far-1", far.url.removesuffix("/v1"))
+    assert (len(near.asked), len(far.asked)) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_what_is_wrong_with_the_call_itself_is_not_tried_elsewhere(
+    status: int, kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    near.usually = refuse(status)
+    with Asked(kind, near.url, routing(near, far)) as asked, pytest.raises(openai.APIStatusError) as raised:
+        asked.text()
+    assert raised.value.status_code == status
+    assert far.asked == []
+    assert asked.record.outcome == "failed"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_error_is_raised_where_all_fail(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.usually, far.usually = refuse(500), refuse(503)
+    with Asked(kind, near.url, routing(near, far)) as asked, pytest.raises(openai.InternalServerError) as raised:
+        asked.text()
+    assert raised.value.status_code == 503
+    record = asked.record
+    assert [one.status_code for one in record.attempts] == [500, 503]
+    assert record.routing is not None
+    assert record.routing.model is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_model_has_the_callers_own_retries(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.usually = refuse(500)
+    far.scripts.append(refuse(500, ("retry-after-ms", "1")))
+    with Asked(kind, near.url, routing(near, far), max_retries=1) as asked:
+        assert asked.text().strip() == "from far"
+    assert [one.kind for one in asked.record.attempts] == ["first", "fallback", "retry"]
+    assert len(near.asked) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_tried_again_once_something_was_shown(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.scripts.append(break_off_after("Rhi"))
+    near.may_break.set()
+    with Asked(kind, near.url, routing(near, far)) as asked, pytest.raises(openai.APIError):
+        asked.text(stream=True)
+    assert far.asked == []
+    assert (asked.record.outcome, asked.record.model) == ("failed", "near-1")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_short_wait_that_the_provider_asks_for_is_kept_before_another_is_asked(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    near.scripts.append(refuse(429, ("retry-after-ms", "50")))
+    with Asked(kind, near.url, routing(near, far)) as asked:
+        assert asked.text().strip() == "from near"
+    assert far.asked == []
+    assert len(near.asked) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_falls_back_where_the_provider_has_no_room_after_its_own_wait_either(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    near.usually = refuse(429, ("retry-after-ms", "50"))
+    with Asked(kind, near.url, routing(near, far)) as asked:
+        assert asked.text().strip() == "from far"
+    assert len(near.asked) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_deadline_holds_for_all_attempts(kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.usually = far.usually = say_nothing
+    play = routing(near, far, first_token_timeout=0.2, deadline=0.6)
+    with Asked(kind, near.url, play, max_retries=5) as asked, pytest.raises(openai.APITimeoutError):
+        asked.text(stream=stream)
+    record = asked.record
+    assert record.duration_s >= 0.55
+    assert (len(near.asked), len(far.asked)) == (1, 1)
+    assert record.attempts[0].given_up == "late"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_outlasts_the_deadline_once_it_has_begun(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+
+    def slowly(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
+        stream.head(200, (EVENTS,))
+        stream.data(chunk("m", {"content": "Rh"}))
+        stream.hold_for(0.8)
+        stream.data(chunk("m", {"content": "ine"}, "stop") + b"data: [DONE]\n\n", end=True)
+
+    near.usually = slowly
+    with Asked(kind, near.url, routing(near, far, deadline=0.5)) as asked:
+        assert asked.text(stream=True) == "Rhine"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_that_has_failed_often_is_left_alone(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.usually = refuse(500)
+    with Asked(kind, near.url, routing(near, far)) as asked:
+        for _ in range(12):
+            assert asked.text().strip() == "from far"
+        record = asked.record
+    assert len(near.asked) < 8
+    assert record.routing is not None
+    assert record.routing.chosen == "far"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_that_names_a_plain_model_goes_to_the_clients_own_upstream(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    near.usually = refuse(500)
+    far.usually = answer("never")
+    with Asked(kind, near.url, routing(near, far)) as asked, pytest.raises(openai.InternalServerError):
+        asked.text("gpt-5.4")
+    assert far.asked == []
+    assert asked.record.routing is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_other_model_is_tried_where_none_may_be(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.usually = refuse(500)
+    with Asked(kind, near.url, routing(near, far, fallbacks=0)) as asked, pytest.raises(openai.InternalServerError):
+        asked.text()
+    assert far.asked == []
+
+
+def test_a_model_without_a_base_url_is_asked_by_the_applications_own_client(
+    upstreams: tuple[Upstream, Upstream],
+) -> None:
+    near, far = upstreams
+    own = fastlane.CatalogModel(name="own", first_token_s=((1_000, 0.01),), tokens_per_s=100.0, quality=50.0)
+    catalog = Catalog(models=(own, model_at(far, first_token_s=0.5, quality=70.0)))
+    with Asked("sync", near.url, fastlane.Routing(catalog, exploration=0.0)) as asked:
+        assert asked.text(Route(quality_bar=45)).strip() == "from near"
+        assert near.keys == ["Bearer sk-own"]
+        assert asked.text(Route(quality_bar=60)).strip() == "from far"
+        assert far.keys == ["Bearer none"]
+
+
+def test_a_client_without_routing_says_what_it_lacks(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, _ = upstreams
+    with (
+        Asked("sync", near.url) as asked,
+        pytest.raises(fastlane.ConfigurationError, match=r"plays=\[\.\.\., Routing\(catalog\)\]"),
+    ):
+        asked.text()
+    assert near.asked == []
+
+
+def test_a_call_that_no_model_can_answer_is_refused_with_the_reasons(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with (
+        Asked("sync", near.url, routing(near, far)) as asked,
+        pytest.raises(fastlane.CallRefusedError, match=r"near: .*far: "),
+    ):
+        asked.text(Route(quality_bar=45))
+    assert near.asked == far.asked == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slow_model_is_not_given_up_where_no_other_is_left(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.usually = refuse(500)
+    far.usually = answer_after(0.6, "at last")
+    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.2)) as asked:
+        assert asked.text(stream=True) == "at last"

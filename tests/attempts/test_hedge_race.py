@@ -1,0 +1,265 @@
+"""A second attempt beside one that is late: whose content comes first wins, and the other is reset."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import weakref
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import AsyncOpenAI, Connection, Hedging
+from tests.attempts.scripted import (
+    KINDS,
+    MESSAGES,
+    Asked,
+    Upstream,
+    answer,
+    answer_after,
+    model_at,
+    refuse,
+    routing,
+    say_nothing,
+    two_upstreams,
+)
+
+pytestmark = pytest.mark.usefixtures("trusting_peers")
+CANCEL = 8
+both_kinds = pytest.mark.parametrize("kind", KINDS)
+both_ways = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+@pytest.fixture
+def upstreams() -> Iterator[tuple[Upstream, Upstream]]:
+    with two_upstreams() as both:
+        yield both
+
+
+def hedging() -> Hedging:
+    """A second attempt after 0.1 s, whatever it costs."""
+    return Hedging(budget=1.0, minimum_delay_s=0.1)
+
+
+def is_used_to(asked: Asked, near: Upstream, model: str = "m") -> None:
+    """Enough answers to know when one is late."""
+    for _ in range(22):
+        asked.text(model)
+    near.connections.clear()
+    near.asked.clear()
+
+
+def the_reset_of(upstream: Upstream, number: int = 0) -> int | None:
+    """How the client left a request that got no answer; None where it has not within two seconds."""
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        if len(upstream.silent) > number and upstream.silent[number].reset is not None:
+            return upstream.silent[number].reset
+        time.sleep(0.01)
+    return None
+
+
+@both_ways
+@both_kinds
+def test_the_second_attempt_answers_a_call_that_is_late_and_the_first_is_reset(
+    kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, _ = upstreams
+    with Asked(kind, near.url, hedging()) as asked:
+        is_used_to(asked, near)
+        near.scripts = [say_nothing, answer("second")]
+        assert asked.text("m", stream=stream).strip() == "second"
+        record = asked.record
+        assert the_reset_of(near) == CANCEL
+    hedged = record.hedging
+    assert hedged is not None
+    assert (hedged.hedged, hedged.won, hedged.why_not) == (True, True, None)
+    assert [(one.kind, one.given_up) for one in record.attempts] == [("first", "lost"), ("hedge", None)]
+    assert record.outcome == "completed"
+    assert record.time_to_first_token_s is not None
+    assert record.time_to_first_token_s >= 0.1
+    assert len(set(near.connections)) == 2, "the second attempt goes by another connection"
+
+
+@both_ways
+@both_kinds
+def test_the_first_attempt_may_still_win(kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, _ = upstreams
+    with Asked(kind, near.url, hedging()) as asked:
+        is_used_to(asked, near)
+        near.scripts = [answer_after(0.4, "first"), say_nothing]
+        assert asked.text("m", stream=stream).strip() == "first"
+        record = asked.record
+        assert the_reset_of(near, 1) == CANCEL
+    assert record.hedging is not None
+    assert (record.hedging.hedged, record.hedging.won) == (True, False)
+    assert [one.kind for one in record.attempts] == ["hedge", "first"], "the last one is the one that answered"
+    assert record.attempts[0].given_up == "lost"
+
+
+@both_kinds
+def test_a_second_attempt_that_fails_leaves_the_first_alone(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, _ = upstreams
+    with Asked(kind, near.url, hedging()) as asked:
+        is_used_to(asked, near)
+        near.scripts = [answer_after(0.5, "first"), refuse(500)]
+        assert asked.text("m").strip() == "first"
+        record = asked.record
+    assert record.hedging is not None
+    assert (record.hedging.hedged, record.hedging.won) == (True, False)
+
+
+@both_kinds
+def test_a_first_attempt_that_fails_leaves_it_to_the_second(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, _ = upstreams
+
+    def late_failure(upstream: Upstream, stream: object, body: dict[str, object]) -> None:
+        stream.hold_for(0.3)  # type: ignore[attr-defined]
+        refuse(500)(upstream, stream, body)  # type: ignore[arg-type]
+
+    with Asked(kind, near.url, hedging(), max_retries=2) as asked:
+        is_used_to(asked, near)
+        near.scripts = [late_failure, answer_after(0.5, "second")]
+        assert asked.text("m").strip() == "second"
+        record = asked.record
+    assert record.hedging is not None
+    assert record.hedging.won
+    assert len(near.asked) == 2, "openai's own loop does not try the first one again beside the second"
+
+
+@both_kinds
+def test_the_first_attempts_error_is_raised_where_both_fail(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, _ = upstreams
+
+    def late_failure(upstream: Upstream, stream: object, body: dict[str, object]) -> None:
+        stream.hold_for(0.3)  # type: ignore[attr-defined]
+        refuse(503)(upstream, stream, body)  # type: ignore[arg-type]
+
+    with Asked(kind, near.url, hedging()) as asked:
+        is_used_to(asked, near)
+        near.scripts = [late_failure, refuse(500)]
+        with pytest.raises(openai.InternalServerError) as raised:
+            asked.text("m")
+    assert raised.value.status_code == 503
+
+
+@both_kinds
+def test_a_failure_before_the_delay_is_retried_as_ever(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, _ = upstreams
+    with Asked(kind, near.url, hedging(), max_retries=2) as asked:
+        is_used_to(asked, near)
+        near.scripts = [refuse(500, ("retry-after-ms", "300")), answer("again")]
+        assert asked.text("m").strip() == "again"
+        record = asked.record
+    assert [one.kind for one in record.attempts] == ["first", "retry"]
+    assert record.hedging is not None
+    assert not record.hedging.hedged
+
+
+@both_kinds
+def test_a_routed_calls_second_attempt_goes_to_another_upstream_that_is_as_fast(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    catalog = fastlane.Catalog(models=(model_at(near, first_token_s=0.010), model_at(far, first_token_s=0.011)))
+    play = fastlane.Routing(catalog, exploration=0.0, first_token_timeout=5.0)
+    with Asked(kind, near.url, play, hedging()) as asked:
+        for _ in range(30):
+            asked.text()
+        near.usually = far.usually = say_nothing
+        near.scripts, far.scripts = [say_nothing], [say_nothing]
+        chosen = asked.record.routing
+        assert chosen is not None
+        first, other = (near, far) if chosen.chosen == "near" else (far, near)
+        other.scripts = [answer("from the other")]
+        assert asked.text().strip() == "from the other"
+        record = asked.record
+    assert record.hedging is not None
+    assert record.hedging.won
+    assert record.routing is not None
+    assert record.routing.model == other.name
+    assert first.silent
+
+
+def test_a_cancelled_call_resets_both_attempts(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, _ = upstreams
+
+    async def cancelled() -> fastlane.CallRecord:
+        async with AsyncOpenAI(
+            api_key="sk-own", base_url=near.url, plays=[Connection(http2="require"), hedging()], strict=True
+        ) as client:
+            for _ in range(22):
+                await client.chat.completions.create(model="m", messages=MESSAGES)
+            near.usually = say_nothing
+            call = asyncio.create_task(client.chat.completions.create(model="m", messages=MESSAGES))
+            while len(near.silent) < 2:  # noqa: ASYNC110 - a server in other threads is waited for
+                await asyncio.sleep(0.01)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            await asyncio.sleep(0.2)
+            assert client.last_call is not None
+            return client.last_call
+
+    record = asyncio.run(cancelled())
+    assert [the_reset_of(near, number) for number in (0, 1)] == [CANCEL, CANCEL]
+    assert record.outcome == "cancelled"
+
+
+@both_kinds
+def test_nothing_of_a_hedged_call_is_left_behind(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, _ = upstreams
+
+    class Text(str):  # one that can be looked for afterwards
+        __slots__ = ("__weakref__",)
+
+    with Asked(kind, near.url, hedging()) as asked:
+        is_used_to(asked, near)
+        near.scripts = [say_nothing, answer("second")]
+        text = Text("Name a river.")
+        reference = weakref.ref(text)
+        messages = [{"role": "user", "content": text}]
+        if kind == "sync":
+            asked.client.chat.completions.create(model="m", messages=messages)
+        else:
+            assert asked._loop is not None
+            asked._loop.run_until_complete(asked.client.chat.completions.create(model="m", messages=messages))
+            asked._loop.run_until_complete(asyncio.sleep(0.1))
+        del text, messages
+        until = time.monotonic() + 2
+        while reference() is not None and time.monotonic() < until:
+            gc.collect()
+            time.sleep(0.02)
+        assert reference() is None
+
+
+def test_no_second_attempt_is_made_over_an_http_client_of_the_applications_own(
+    upstreams: tuple[Upstream, Upstream],
+) -> None:
+    near, _ = upstreams
+    with openai.DefaultHttpxClient(http2=True) as http_client:
+        asked = Asked("sync", near.url, hedging(), http_client=http_client)
+        is_used_to(asked, near)
+        near.scripts = [answer_after(0.4, "first")]
+        assert asked.text("m").strip() == "first"
+        assert asked.record.hedging is not None
+        assert not asked.record.hedging.hedged
+        assert asked.record.hedging.why_not
+    assert len(near.asked) == 1
+
+
+@both_kinds
+def test_routing_waits_no_longer_than_for_a_first_token_while_both_are_silent(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    play = routing(near, far, first_token_timeout=0.6)
+    with Asked(kind, near.url, play, hedging()) as asked:
+        is_used_to(asked, near, "fastlane/auto")
+        near.usually = say_nothing
+        assert asked.text().strip() == "from far"
+        assert asked.record.routing is not None
+        assert asked.record.routing.model == "far"

@@ -26,7 +26,7 @@ from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, ProviderModel, Quantiles, RequestLog
 from fastlane.plays.hedging import Hedging
 
-_LATE: dict[str, tuple[float, int, int]] = {"1": (0.0125, 2_400, 720), "8": (0.08, 800, 160), "30": (0.3, 320, 128)}
+_LATE: dict[str, tuple[float, int, int]] = {"1": (0.0125, 3_200, 512), "8": (0.08, 800, 96), "30": (0.3, 320, 128)}
 """By name: the share that is late, and pairs in a whole and in a quick run."""
 _ARMS = ("without", "with")
 _LANES = 32
@@ -53,7 +53,7 @@ class _Run(NamedTuple):
 
 def _model(late_share: float) -> ProviderModel:
     return ProviderModel(
-        prefill_base_s=Quantiles.from_quartiles(0.09, 0.1, 0.115),
+        prefill_base_s=Quantiles.from_quartiles(0.072, 0.08, 0.092),
         inter_token_s=0.002,
         late_share=late_share,
         late_factor=20,
@@ -189,7 +189,7 @@ def measure(quick: bool) -> Report:
         ),
         conditions={
             "play": repr(Hedging()),
-            "provider": "first token after 90/100/115 ms (quartiles), 20 times as long where it is late",
+            "provider": "first token after 72/80/92 ms (quartiles), 20 times as long where it is late",
             "prompt_tokens": "about 1,000",
             "at_once": _LANES,
             "learning_calls": _LEARNING,

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..prediction._speed import Speed
-from ._regime import Regime
+from ._regime import Awaited, Regime
 from ._sizes import Sizes
 from ._usual import Usual
 
@@ -51,24 +51,26 @@ class Governor:
         """Whether most answers are late, so that no second attempt is made."""
         return self._regime.is_slow
 
-    def delay(self, uncached_tokens: float, now_ns: int, *, counts: bool = True) -> tuple[float | None, str | None]:
+    def delay(
+        self, uncached_tokens: float, now_ns: int, call: CallGovernor | None = None
+    ) -> tuple[float | None, str | None]:
         """Return the seconds after which a call that begins now is late, or None and why there are none.
 
-        Whether it was late counts for whether everybody is slow, unless `counts` says otherwise.
+        Whether `call` is late then counts for whether everybody is slow.
         """
         with self._lock:
             if self._seen < LEAST_SIGHTINGS:
                 return None, TOO_LITTLE_SEEN
             delay_s = self._usual.late_after(self._quantile) * self._scale(uncached_tokens, now_ns)
             delay_s = max(self._minimum_delay_s, delay_s)
-            if counts:
-                self._regime.began(delay_s, now_ns)
+            if call is not None:
+                call.awaited = self._regime.began(delay_s, now_ns)
             return delay_s, None
 
-    def late(self, tokens: float, now_ns: int) -> str | None:
+    def late(self, tokens: float, now_ns: int, awaited: Awaited | None = None) -> str | None:
         """A call is late: reserve `tokens` of the budget for a second attempt; None allows it, else why not."""
         with self._lock:
-            self._regime.late(now_ns)
+            self._regime.late(awaited, now_ns)
             if self._regime.is_slow:
                 return SLOW
         return None if self.budget.reserve(tokens) else SPENT
@@ -95,19 +97,18 @@ class Governor:
 class CallGovernor:
     """The governor's word on one call, which remembers what it has reserved for it."""
 
-    __slots__ = ("_governor", "asked", "reserved")
+    __slots__ = ("_governor", "awaited", "reserved")
 
     def __init__(self, governor: Governor) -> None:
         self._governor = governor
-        self.asked = False
-        """Whether the call was late."""
+        self.awaited: Awaited | None = None
+        """What counts for whether everybody is slow; None where it does not count."""
         self.reserved = 0.0
         """Tokens of the budget that are reserved."""
 
     def take(self, tokens: float, now_ns: int) -> str | None:
         """The call is late: reserve `tokens` for a second attempt; None allows it, else why not. Call it once."""
-        self.asked = True
-        why_not = self._governor.late(tokens, now_ns)
+        why_not = self._governor.late(tokens, now_ns, self.awaited)
         if why_not is None:
             self.reserved += tokens
         return why_not

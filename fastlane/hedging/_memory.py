@@ -81,7 +81,7 @@ class Memory:
         delay_s, why_not = None, only_once
         if only_once is None:
             # A call that is planned once more, for another upstream, is not another call.
-            delay_s, why_not = governor.delay(uncached, call.issued_ns, counts=not before)
+            delay_s, why_not = governor.delay(uncached, call.issued_ns, None if before else asked)
         return HedgePlan(
             delay_s=delay_s,
             why_not=why_not,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -96,13 +97,31 @@ def requests() -> tuple[list[Request], str]:
     """The recorded requests where they are, else as many of the same sizes, and which of both."""
     if RECORDED.exists():
         rows = [json.loads(line) for line in RECORDED.read_text(encoding="utf-8").splitlines()]
-        found = [(row["timestamp"] / 1e3, row["input_length"], row["output_length"]) for row in rows]
+        found = list(zip(_spread(rows), *_columns(rows), strict=True))
         return [Request(at, size, tokens, _task(tokens)) for at, size, tokens in found], RECORDED.stem
     rng = np.random.default_rng(0)
     at = np.sort(rng.uniform(0, SECONDS, _COUNT))
     sizes, tokens = (np.interp(rng.uniform(size=_COUNT), _AT, values) for values in (_IN, _OUT))
     made = [Request(float(a), int(i), int(o), _task(int(o))) for a, i, o in zip(at, sizes, tokens, strict=True)]
     return made, "made up, with the quantiles of the recorded ones"
+
+
+def _columns(rows: list[dict[str, int]]) -> tuple[list[int], list[int]]:
+    return [row["input_length"] for row in rows], [row["output_length"] for row in rows]
+
+
+def _spread(rows: list[dict[str, int]]) -> list[float]:
+    """When they came, in seconds: the record says it in steps of three, and those of one step did not come at once."""
+    at_once = Counter(row["timestamp"] for row in rows)
+    steps = sorted(at_once)
+    ends = dict(zip(steps, [*steps[1:], steps[-1] + 1], strict=True))
+    before: Counter[int] = Counter()
+    made = []
+    for row in rows:
+        at_ms = row["timestamp"]
+        made.append((at_ms + (ends[at_ms] - at_ms) * before[at_ms] / at_once[at_ms]) / 1e3)
+        before[at_ms] += 1
+    return made
 
 
 def _task(tokens: int) -> str:
@@ -212,6 +231,11 @@ class Fleet:
             for second in range(int(at), min(SECONDS, int(until))):
                 self.failing[index][second] = kind, failed_s, until
             at = until
+
+    def change(self, index: int, at_s: float, first: float, pace: float) -> None:
+        """From a moment on, multiply what a model does."""
+        self.first[index, int(at_s) :] *= first
+        self.pace[index, int(at_s) :] *= pace
 
     def _at(self, at_s: float) -> int:
         return min(SECONDS - 1, int(at_s))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from heapq import heappop, heappush
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from benchmarks._fleet import MODELS, Fleet, Outcome
 from fastlane.catalog._scores import Scoreboard
 from fastlane.prediction._sighting import Sighting
-from fastlane.routing._memory import Memory
+from fastlane.routing._memory import Memory, Ticket
 from fastlane.routing._question import Question
 
 _NS = 1e9
@@ -36,6 +36,11 @@ class Seen(NamedTuple):
         )
 
     @property
+    def answered(self) -> bool:
+        """Whether it brought an answer."""
+        return not self.late and self.outcome.failure is None
+
+    @property
     def taken_s(self) -> float:
         """Seconds until its end."""
         if self.late:
@@ -54,8 +59,14 @@ class Router(Protocol):
     def timeout_s(self, index: int, number: int, at_s: float) -> float:
         """Seconds without a first token after which the next one is tried."""
 
+    def begin(self, seen: Seen) -> None:
+        """An attempt begins: what it will come to is not to be looked at."""
+
+    def first(self, seen: Seen, at_s: float) -> None:
+        """It has its first token."""
+
     def note(self, seen: Seen, at_s: float) -> None:
-        """Learn."""
+        """It has ended: learn."""
 
 
 class _Plain:
@@ -70,6 +81,12 @@ class _Plain:
         (small, low), (large, high) = model.first_token_s
         size = self.fleet.requests[number].input_tokens
         return max(_LEAST_TIMEOUT_S, 4 * (low + (high - low) * (size - small) / (large - small)))
+
+    def begin(self, seen: Seen) -> None:
+        """Nothing."""
+
+    def first(self, seen: Seen, at_s: float) -> None:
+        """Nothing."""
 
     def note(self, seen: Seen, at_s: float) -> None:
         """Nothing."""
@@ -145,6 +162,7 @@ class Ours(_Plain):
         super().__init__(fleet)
         self.memory = Memory(fleet.catalog, seed=seed, scoreboard=Scoreboard())
         self.reasons: dict[str, int] = {}
+        self._tickets: dict[Seen, Ticket] = {}
 
     def rank(self, number: int, at_s: float) -> list[int]:
         request = self.fleet.requests[number]
@@ -158,27 +176,35 @@ class Ours(_Plain):
         model = self.fleet.catalog.models[index]
         return self.memory.first_token_timeout(model, self.fleet.requests[number].input_tokens, round(at_s * _NS))
 
-    def note(self, seen: Seen, at_s: float) -> None:
-        request, outcome = self.fleet.requests[seen.number], seen.outcome
+    def begin(self, seen: Seen) -> None:
         model = self.fleet.catalog.models[seen.model]
-        origin = self.fleet.catalog.origin_of(model)
-        size, now_ns = float(request.input_tokens), round(at_s * _NS)
+        size = self.fleet.requests[seen.number].input_tokens
+        self._tickets[seen] = self.memory.began(model, size, round(seen.began_s * _NS))
+
+    def first(self, seen: Seen, at_s: float) -> None:
+        self.memory.over(self._tickets[seen], answered=True)
+
+    def note(self, seen: Seen, at_s: float) -> None:
+        outcome = seen.outcome
+        self.memory.over(self._tickets.pop(seen), answered=seen.answered)
         if seen.late:
-            sighting = Sighting(
-                model=model.model, origin=origin, task=request.task, uncached_tokens=size, late_s=seen.timeout_s,
-                failure="timeout",
-            )  # fmt: skip
+            self._note(seen, at_s, late_s=seen.timeout_s, failure="timeout")
         elif outcome.failure is not None:
-            sighting = Sighting(
-                model=model.model, origin=origin, task=request.task, uncached_tokens=size, failure=outcome.failure,
-                rest_s=outcome.rest_s,
-            )  # fmt: skip
+            self._note(seen, at_s, failure=outcome.failure, rest_s=outcome.rest_s)
         else:
-            sighting = Sighting(
-                model=model.model, origin=origin, task=request.task, uncached_tokens=size,
-                first_token_s=outcome.first_token_s, output_tokens=outcome.output_tokens, decode_s=outcome.decode_s,
-            )  # fmt: skip
-        self.memory.note(sighting, now_ns)
+            first_token_s, tokens = outcome.first_token_s, outcome.output_tokens
+            self._note(seen, at_s, first_token_s=first_token_s, output_tokens=tokens, decode_s=outcome.decode_s)
+
+    def _note(self, seen: Seen, at_s: float, **shown: Any) -> None:
+        request, model = self.fleet.requests[seen.number], self.fleet.catalog.models[seen.model]
+        sighting = Sighting(
+            model=model.model,
+            origin=self.fleet.catalog.origin_of(model),
+            task=request.task,
+            uncached_tokens=float(request.input_tokens),
+            **shown,
+        )
+        self.memory.note(sighting, round(at_s * _NS))
 
 
 class Drive:
@@ -187,7 +213,7 @@ class Drive:
     def __init__(self, fleet: Fleet, router: Router) -> None:
         self.fleet = fleet
         self.router = router
-        self._pending: list[tuple[float, int, Seen]] = []
+        self._pending: list[tuple[float, int, str, Seen]] = []
         self._counter = 0
         self.first_choices: list[int] = []
 
@@ -205,17 +231,28 @@ class Drive:
             tried.add(index)
             timeout_s = self.router.timeout_s(index, number, now)
             seen = Seen(number, index, self.fleet.outcome(index, number, now), timeout_s, now)
+            self._push(now, "begin", seen)
+            if seen.answered:
+                self._push(now + seen.outcome.first_token_s, "first", seen)
             now += seen.taken_s
-            self._counter += 1
-            heappush(self._pending, (now, self._counter, seen))
-            if not seen.late and seen.outcome.failure is None:
+            self._push(now, "end", seen)
+            if seen.answered:
                 return now - at_s
         return now - at_s + _FAILED_S
 
+    def _push(self, at_s: float, what: str, seen: Seen) -> None:
+        self._counter += 1
+        heappush(self._pending, (at_s, self._counter, what, seen))
+
     def _learn(self, until_s: float) -> None:
         while self._pending and self._pending[0][0] <= until_s:
-            at_s, _, seen = heappop(self._pending)
-            self.router.note(seen, at_s)
+            at_s, _, what, seen = heappop(self._pending)
+            if what == "begin":
+                self.router.begin(seen)
+            elif what == "first":
+                self.router.first(seen, at_s)
+            else:
+                self.router.note(seen, at_s)
 
     def finish(self) -> None:
         """Learn what is left."""

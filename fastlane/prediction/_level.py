@@ -1,4 +1,4 @@
-"""Where a quantity stands that is seen with noise, drifts slowly, jumps now and then and has passing fits."""
+"""Where a quantity stands that is seen with noise, drifts slowly, changes its regime and has passing fits."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from math import exp, log, sqrt
 from typing import NamedTuple
 
 # All variances are of natural logarithms: a standard deviation of 0.3 means "within a third, mostly".
-_PASSING_S = 60.0
-_DRIFT_PER_S = 3e-4
-_SLOW_VARIANCE = 0.25
-_SHARED = 0.7
-_MOST_VARIANCE = 1.0
-_PASSING_VARIANCE = 0.09
+_USUAL_VARIANCE = 0.25
+_USUAL_PER_S = 2e-5
+_MOST_USUAL_VARIANCE = 1.0
+_TILT_VARIANCE = 0.15
+_TILT_PER_S = 2e-5
+REGIME_S = 300.0
+_REGIME_VARIANCE = 0.15
+PASSING_S = 20.0
+_PASSING_VARIANCE = 0.1
 _FIRST_NOISE = 0.35
 _LEAST_NOISE, _MOST_NOISE = 0.05, 1.0
 _SURPRISE = 2.5
@@ -20,46 +23,67 @@ _JUMP_VARIANCE = 1.0
 
 
 class State(NamedTuple):
-    """What is known at a moment; immutable, so that it is read without a lock."""
+    """What is expected from a moment on; immutable, so that it is read without a lock."""
 
     at_ns: int
-    base: float
-    slope: float
+    usual: float
+    tilt: float
+    """By how much the part that grows with the size stands above the other."""
+    regime: float
     passing: float
 
 
 class Level:
-    """Follows `base` and `slope` (what scales the two parts of a size-dependent time) and `passing` (what will be over soon).
+    """Follows a positive quantity of two parts, the second of which grows with a size.
 
-    An extended Kalman filter of three states in natural logarithms: log y = log((1 - z) e^base + z e^slope) + passing +
-    noise, where z is the share of the second part in what was expected at first. `base` and `slope` walk at random,
-    slowly; `passing` reverts to 0 with a time constant of a minute (an Ornstein-Uhlenbeck process), so that a fit
-    is forgotten and a new regime is not. Residuals count as Student's t with 4 degrees of freedom would have them;
-    the second surprise in a row on the same side is taken for a new regime.
+    An extended Kalman filter in natural logarithms, of four states: log y = usual + log(1 - z + z e^tilt) + regime +
+    passing + noise, where z is the second part's share in what was expected at first. `usual` and `tilt` walk at random, but
+    slowly; `regime` and `passing` revert to 0 within minutes and within seconds (Ornstein-Uhlenbeck), so that
+    what is silent is expected to be as usual again, sooner or later. Residuals count as Student's t with 4
+    degrees of freedom has them; the second surprise in a row on the same side is taken for a new regime.
     """
 
-    __slots__ = ("_aa", "_ab", "_ad", "_bb", "_bd", "_dd", "_surprise", "count", "noise", "state")
+    __slots__ = ("_covariance", "_spread", "_square", "_surprise", "count", "noise", "state")
 
-    def __init__(self) -> None:
-        self.state = State(0, 0.0, 0.0, 0.0)
-        self._aa = self._bb = _SLOW_VARIANCE
-        self._ab = _SHARED * _SLOW_VARIANCE
-        self._ad = self._bd = 0.0
-        self._dd = _PASSING_VARIANCE
+    def __init__(self, width: float = 1.0) -> None:
+        """`width` is how far it strays, in times of what a first token's level does."""
+        self._square = width * width
+        self.state = State(0, 0.0, 0.0, 0.0, 0.0)
+        self._covariance = [[0.0] * 4 for _ in range(4)]
+        for at, variance in enumerate((_USUAL_VARIANCE, _TILT_VARIANCE, _REGIME_VARIANCE, _PASSING_VARIANCE)):
+            self._covariance[at][at] = variance * self._square
+        self._spread = self._spread_from(0)
         self._surprise = 0.0
         self.count = 0
         self.noise = _FIRST_NOISE
 
-    def passing_at(self, now_ns: int) -> float:
-        """What is left of the passing part."""
-        state = self.state
-        return state.passing * exp(min(0.0, (state.at_ns - now_ns) / (_PASSING_S * 1e9)))
+    def _spread_from(self, at_ns: int) -> tuple[int, float, float, float, float, float]:
+        (aa, ab, ac, ad), (_, bb, bc, bd), (_, _, cc, cd), (_, _, _, dd) = self._covariance
+        level = aa + cc + dd + 2.0 * (ac + ad + cd)
+        square = self._square
+        return at_ns, level, ab + bc + bd, bb, _REGIME_VARIANCE * square - cc, _PASSING_VARIANCE * square - dd
+
+    def shift(self, now_ns: int) -> float:
+        """The level's logarithm but for its tilt."""
+        at_ns, usual, _, regime, passing = self.state
+        passed_s = (now_ns - at_ns) * 1e-9
+        if passed_s <= 0.0:
+            return usual + regime + passing
+        return usual + regime * exp(-passed_s / REGIME_S) + passing * exp(-passed_s / PASSING_S)
 
     def variance(self, z: float, now_ns: int) -> float:
         """Of the level's logarithm at a share z: what is not known, without the noise of the next value."""
-        aa, ab, bb, ad, bd, dd = self._covariance(now_ns)
-        w = 1.0 - z
-        return w * w * aa + 2 * w * z * ab + z * z * bb + 2 * (w * ad + z * bd) + dd
+        return _along(self._grown(now_ns), z)[1]
+
+    def spread(self, z: float, now_ns: int) -> float:
+        """The standard deviation of the level's logarithm, from what was worked out when the last value was noted."""
+        at_ns, level, both, tilt, regime, passing = self._spread
+        known = level + z * (2.0 * both + z * tilt)
+        passed_s = (now_ns - at_ns) * 1e-9
+        if passed_s > 0.0:
+            known += regime * (1.0 - exp(-2.0 * passed_s / REGIME_S))
+            known += passing * (1.0 - exp(-2.0 * passed_s / PASSING_S)) + _USUAL_PER_S * self._square * passed_s
+        return sqrt(max(0.0, known))
 
     def note(self, ratio_log: float, z: float, now_ns: int, doubt: float = 1.0) -> None:
         """Learn from one value: the logarithm of what it was over what was expected at first, and its share z.
@@ -67,33 +91,33 @@ class Level:
         `doubt` is how many times as noisy as others it is.
         """
         at_ns = max(now_ns, self.state.at_ns)
-        aa, ab, bb, ad, bd, dd = self._covariance(at_ns)
-        a, b, d = self.state.base, self.state.slope, self.passing_at(at_ns)
-        low, high = (1.0 - z) * exp(a), z * exp(b)
-        residual = ratio_log - log(low + high) - d
-        share = high / (low + high)
-        rest = 1.0 - share
-        # Products of the covariance with the direction (rest, share, 1) in which the value moves the state.
-        pa, pb, pd = rest * aa + share * ab + ad, rest * ab + share * bb + bd, rest * ad + share * bd + dd
-        known = rest * pa + share * pb + pd
+        covariance = self._grown(at_ns)
+        _, usual, tilt, regime, passing = self.state
+        passed_s = (at_ns - self.state.at_ns) * 1e-9 if self.count else 0.0
+        regime *= exp(-passed_s / REGIME_S)
+        passing *= exp(-passed_s / PASSING_S)
+        scaled = z * exp(tilt)
+        residual = ratio_log - (usual + log(1.0 - z + scaled) + regime + passing)
+        share = scaled / (1.0 - z + scaled)
+        gain, known = _along(covariance, share)
         noise = (self.noise * doubt) ** 2
         surprise = residual / sqrt(known + noise)
-        if abs(surprise) > _SURPRISE:
-            if surprise * self._surprise > 0:
-                dd += _JUMP_VARIANCE / 2
-                aa, ab, bb = aa + _JUMP_VARIANCE / 2, ab + _JUMP_VARIANCE / 2, bb + _JUMP_VARIANCE / 2
-                pa, pb, pd = rest * aa + share * ab + ad, rest * ab + share * bb + bd, rest * ad + share * bd + dd
-                known = rest * pa + share * pb + pd
-                surprise = residual / sqrt(known + noise)
-            self._surprise = surprise
+        if abs(surprise) > _SURPRISE and surprise * self._surprise > 0:
+            covariance[2][2] += _JUMP_VARIANCE * self._square
+            gain, known = _along(covariance, share)
+            self._surprise, surprise = surprise, residual / sqrt(known + noise)
         else:
-            self._surprise = 0.0
-        noise *= (_DEGREES + surprise * surprise) / (_DEGREES + 1) if abs(surprise) > 1 else 1.0
-        gain = 1.0 / (known + noise)
-        ka, kb, kd = pa * gain, pb * gain, pd * gain
-        self.state = State(at_ns, a + ka * residual, b + kb * residual, d + kd * residual)
-        self._aa, self._ab, self._bb = aa - ka * pa, ab - ka * pb, bb - kb * pb
-        self._ad, self._bd, self._dd = ad - ka * pd, bd - kb * pd, dd - kd * pd
+            self._surprise = surprise if abs(surprise) > _SURPRISE else 0.0
+        if abs(surprise) > 1.0:
+            noise *= (_DEGREES + surprise * surprise) / (_DEGREES + 1.0)
+        step = residual / (known + noise)
+        self.state = State(
+            at_ns, usual + gain[0] * step, tilt + gain[1] * step, regime + gain[2] * step, passing + gain[3] * step
+        )
+        self._covariance = [
+            [covariance[i][j] - gain[i] * gain[j] / (known + noise) for j in range(4)] for i in range(4)
+        ]
+        self._spread = self._spread_from(at_ns)
         self.count += 1
         self._learn_noise(abs(residual))
 
@@ -103,17 +127,20 @@ class Level:
         self.noise += step if size > 0.6745 * self.noise else -step
         self.noise = min(_MOST_NOISE, max(_LEAST_NOISE, self.noise))
 
-    def _covariance(self, now_ns: int) -> tuple[float, float, float, float, float, float]:
-        if not self.count:
-            return self._aa, self._ab, self._bb, self._ad, self._bd, self._dd
-        passed_s = max(0, now_ns - self.state.at_ns) / 1e9
-        left = exp(-passed_s / _PASSING_S)
-        drift = _DRIFT_PER_S * passed_s
-        return (
-            min(_MOST_VARIANCE, self._aa + drift),
-            self._ab + _SHARED * drift if self._ab + _SHARED * drift < _MOST_VARIANCE else self._ab,
-            min(_MOST_VARIANCE, self._bb + drift),
-            self._ad * left,
-            self._bd * left,
-            self._dd * left * left + _PASSING_VARIANCE * (1 - left * left),
-        )
+    def _grown(self, now_ns: int) -> list[list[float]]:
+        """The covariance by now."""
+        passed_s = max(0, now_ns - self.state.at_ns) * 1e-9 if self.count else 0.0
+        left = (1.0, 1.0, exp(-passed_s / REGIME_S), exp(-passed_s / PASSING_S))
+        grown = [[self._covariance[i][j] * left[i] * left[j] for j in range(4)] for i in range(4)]
+        square = self._square
+        grown[0][0] += min(_USUAL_PER_S * square * passed_s, max(0.0, _MOST_USUAL_VARIANCE * square - grown[0][0]))
+        grown[1][1] += min(_TILT_PER_S * square * passed_s, max(0.0, _TILT_VARIANCE * square - grown[1][1]))
+        grown[2][2] += _REGIME_VARIANCE * square * (1.0 - left[2] * left[2])
+        grown[3][3] += _PASSING_VARIANCE * square * (1.0 - left[3] * left[3])
+        return grown
+
+
+def _along(covariance: list[list[float]], share: float) -> tuple[tuple[float, float, float, float], float]:
+    """The covariance times the direction in which a value moves the state, and its length in that direction."""
+    a, b, c, d = (row[0] + share * row[1] + row[2] + row[3] for row in covariance)
+    return (a, b, c, d), a + share * b + c + d

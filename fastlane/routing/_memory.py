@@ -4,50 +4,59 @@ from __future__ import annotations
 
 import threading
 from functools import lru_cache
-from math import exp, sqrt
+from math import hypot
 from random import Random
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..prediction._lengths import Lengths
 from ..prediction._sighting import Sighting
 from ..prediction._speed import Speed
 from ..prediction._upstream import Upstream
 from ._breaker import Breaker
-from ._choosing import Entrant, predict, unsuited
+from ._choosing import Entrant, Ranked, predictions, unsuited
 from ._decision import Candidate, Decision, Prediction, Reason
-from ._exploration import Exploration
+from ._exploration import Exploration, chance, worth_of_trying
 from ._question import Question
 
 if TYPE_CHECKING:
     from ..catalog._models import Catalog, CatalogModel
     from ..catalog._scores import Scoreboard
 
-_FEW = 10
+# One first token of 200 takes longer than this quantile, and a fifth more is left to what is not log-normal.
+_TIMEOUT_QUANTILE, _TIMEOUT_TIMES = 0.995, 1.2
 _LEAST_TIMEOUT_S = 1.0
-_OPTIMISM = 1.5
+_MOST_KINDS = 256
 _deviations = lru_cache(64)(NormalDist().inv_cdf)
 
 
+class Ticket(NamedTuple):
+    """An attempt that waits for its first token."""
+
+    entrant: Entrant
+    number: int
+
+
 class Memory:
-    """Learns from every attempt, and decides. Threads may share it: noting takes a lock, deciding does not wait."""
+    """Learns from every attempt, and decides. Threads may share it: noting takes a lock, deciding waits for none."""
 
     def __init__(
         self, catalog: Catalog, *, seed: int = 0, exploration: float = 0.02, scoreboard: Scoreboard | None = None
     ) -> None:
+        """`exploration` is the greatest share of calls that go to a model which only may be the fastest, 0 to 1."""
         from ..catalog._scores import scoreboard as own
 
         self._catalog = catalog
         self._scoreboard = scoreboard if scoreboard is not None else own
         self._random = Random(seed)
-        self._exploration = Exploration(exploration, self._random)
+        self._exploration = Exploration(exploration)
         self._lock = threading.Lock()
         usual = {name: task.output_tokens for name, task in catalog.tasks.items() if task.output_tokens is not None}
         self._lengths = Lengths(usual)
         speeds: dict[Upstream, tuple[Speed, Breaker]] = {}
         places: dict[str, Breaker] = {}
         self._entrants: dict[str, Entrant] = {}
-        self._by_upstream: dict[Upstream, Entrant] = {}
+        self._by_upstream: dict[tuple[str, str], Entrant] = {}
         for model in catalog.models:
             upstream = Upstream(model.model, catalog.origin_of(model))
             if upstream not in speeds:
@@ -56,6 +65,8 @@ class Memory:
             place = places.setdefault(upstream.origin, Breaker(self._random))
             self._entrants[model.name] = Entrant(model, upstream, *speeds[upstream], place)
             self._by_upstream.setdefault(upstream, self._entrants[model.name])
+        self._kinds: dict[Any, tuple[list[Entrant], list[Candidate]]] = {}
+        self._scored = -1
 
     def speed_of(self, upstream: Upstream) -> Speed | None:
         """What is known of an upstream's pace; None where the catalog does not have it."""
@@ -63,79 +74,101 @@ class Memory:
         return entrant.speed if entrant is not None else None
 
     def decide(self, question: Question, now_ns: int) -> Decision:
-        """Rank the models that can answer a call."""
+        """Rank the models that can answer a call; where all that could are left alone for now, those."""
+        suited, unsuited_ones = self._suited(question)
         deviations = _deviations(question.quantile)
-        ranked: list[tuple[float, Candidate, Entrant]] = []
-        rejected: list[Candidate] = []
-        resting: list[tuple[float, Entrant]] = []
-        for entrant in self._entrants.values():
-            why = question.unfit.get(entrant.name) or unsuited(entrant.model, question, self._catalog, self._scoreboard)
-            prediction: Prediction | None = None
-            if why is None:
-                prediction = predict(entrant, question, self._lengths, deviations, now_ns)
-                limit = entrant.model.context_tokens
-                if limit is not None and question.input_tokens + prediction.output_tokens > limit:
-                    why = f"{limit} tokens of context are too few"
-                else:
-                    rest = max(entrant.breaker.rests_s(now_ns), entrant.place.rests_s(now_ns))
-                    if rest:
-                        resting.append((rest, entrant))
-                        why = f"it failed: not before {rest:.1f} s"
-            candidate = Candidate(
-                name=entrant.name, upstream=entrant.upstream, prediction=None if why else prediction, why_not=why
-            )
-            if why is None and prediction is not None:
-                ranked.append((prediction.total_s, candidate, entrant))
+        ranked: list[Ranked] = []
+        rejected = list(unsuited_ones)
+        resting: list[Ranked] = []
+        size, unfit = question.input_tokens, question.unfit
+        for at, prediction in enumerate(predictions(suited, question, self._lengths, deviations, now_ns)):
+            entrant = suited[at]
+            limit = entrant.model.context_tokens
+            if unfit and entrant.name in unfit:
+                rejected.append(_rejected(entrant, unfit[entrant.name]))
+            elif limit is not None and size + prediction[5] > limit:
+                rejected.append(_rejected(entrant, f"{limit:,} tokens of context are too few"))
+            elif (rests := entrant.rests_s(now_ns)) > 0.0:
+                resting.append((rests, at, _eligible(entrant, prediction), entrant))
             else:
-                rejected.append(candidate)
-        if not ranked:
-            return self._last_resort(question, deviations, resting, rejected, now_ns)
-        ranked.sort(key=lambda one: one[0])
-        reason: Reason = "only" if len(ranked) == 1 else "fastest"
-        if self._exploration.may() and len(ranked) > 1:
-            at = self._explored(ranked, question, now_ns)
-            if at:
+                ranked.append((prediction[4], at, _eligible(entrant, prediction), entrant))
+        reason: Reason | None = "fastest"
+        if ranked:
+            rejected += [_rejected(one[3], f"failed; left alone for {one[0]:.1f} s yet") for one in resting]
+            ranked.sort()
+            if len(ranked) == 1:
+                reason = "only"
+            elif self._exploration.may(now_ns) and (found := self._worth_a_try(ranked, question, now_ns)):
+                ranked.insert(0, ranked.pop(found))
                 self._exploration.spend()
-                ranked.insert(0, ranked.pop(at))
                 reason = "explored"
-        chosen = ranked[0][2]
-        for breaker in (chosen.breaker, chosen.place):
-            if breaker.state(now_ns) == "half-open":
-                breaker.probed(now_ns)
+        else:
+            # An error for sure would be no better than one more failure.
+            ranked = sorted(resting)
+            reason = "probed" if ranked else None
+        if ranked:
+            chosen = ranked[0][3]
+            chosen.calls += 1
+            if not (chosen.breaker.closed and chosen.place.closed):
+                chosen.breaker.probed(now_ns)
+                chosen.place.probed(now_ns)
                 reason = "probed"
-        chosen.calls += 1
-        return Decision(ranked=tuple(one[1] for one in ranked), rejected=tuple(rejected), reason=reason)
+        return Decision(ranked=tuple([one[2] for one in ranked]), rejected=tuple(rejected), reason=reason)
 
-    def _last_resort(
-        self,
-        question: Question,
-        deviations: float,
-        resting: list[tuple[float, Entrant]],
-        rejected: list[Candidate],
-        now_ns: int,
-    ) -> Decision:
-        """All that could answer have failed lately: the one that rests the shortest is better than an error."""
-        ranked: list[Candidate] = []
-        for _, entrant in sorted(resting, key=lambda one: one[0]):
-            prediction = predict(entrant, question, self._lengths, deviations, now_ns)
-            ranked.append(Candidate(name=entrant.name, upstream=entrant.upstream, prediction=prediction))
-        names = {candidate.name for candidate in ranked}
-        return Decision(
-            ranked=tuple(ranked),
-            rejected=tuple(one for one in rejected if one.name not in names),
-            reason="probed" if ranked else None,
-        )
+    def _suited(self, question: Question) -> tuple[list[Entrant], list[Candidate]]:
+        """Those that can answer calls of this kind, and why the others cannot; remembered, since kinds come again."""
+        version = self._scoreboard.version
+        if version != self._scored or len(self._kinds) >= _MOST_KINDS:
+            self._kinds = {}
+            self._scored = version
+        kind = question.endpoint, question.needs, question.task, question.quality_bar, question.pass_rate
+        known = self._kinds.get(kind)
+        if known is None:
+            suited: list[Entrant] = []
+            rejected: list[Candidate] = []
+            for entrant in self._entrants.values():
+                why = unsuited(entrant.model, question, self._catalog, self._scoreboard)
+                if why is None:
+                    suited.append(entrant)
+                else:
+                    rejected.append(_rejected(entrant, why))
+            known = self._kinds[kind] = suited, rejected
+        return known
 
-    def _explored(self, ranked: list[tuple[float, Candidate, Entrant]], question: Question, now_ns: int) -> int:
-        """Which of them may well be faster than the first, at the least cost; 0 where none."""
+    def _worth_a_try(self, ranked: list[Ranked], question: Question, now_ns: int) -> int:
+        """Which of them is worth a try instead of the first; 0 where none is."""
         best = ranked[0][0]
-        found, least = 0, 1.0
+        found, most, hopeful, hope = 0, 0.0, 0, 0.0
         for at in range(1, len(ranked)):
-            total, _, entrant = ranked[at]
-            spread = sqrt(entrant.speed.first.variance(0.3, now_ns))
-            if total * exp(-_OPTIMISM * spread) < best and total / best - 1 < least:
-                found, least = at, total / best - 1
-        return found
+            total, _, candidate, entrant = ranked[at]
+            if candidate.prediction is None or not (entrant.breaker.closed and entrant.place.closed):
+                continue
+            speed = entrant.speed
+            uncached = max(0.0, question.input_tokens - question.cached_tokens.get(entrant.upstream, 0.0))
+            first = candidate.prediction.first_token_s * speed.first.spread(speed.share(uncached), now_ns)
+            decode = candidate.prediction.decode_s * speed.pace.spread(0.0, now_ns)
+            spread = hypot(first, decode)
+            worth = worth_of_trying(best, total, spread, self._exploration.calls)
+            if worth > most:
+                found, most = at, worth
+            if (ahead := chance(best, total, spread)) > hope:
+                hopeful, hope = at, ahead
+        return hopeful if not found and self._exploration.overdue() else found
+
+    def began(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> Ticket:
+        """Say that an attempt begins; `over` is to be called once it has its first token, or never will have one.
+
+        What waits in vain is known to be slow before it is over, which spares the calls that begin meanwhile.
+        """
+        entrant = self._entrants[model.name]
+        expected_s = entrant.speed.first_token(uncached_tokens, now_ns)
+        with self._lock:
+            return Ticket(entrant, entrant.waiting.began(expected_s, now_ns))
+
+    def over(self, ticket: Ticket, *, answered: bool) -> None:
+        """Say that an attempt has its first token (`answered`), or will have none any more. May be called again."""
+        with self._lock:
+            ticket.entrant.waiting.over(ticket.number, answered=answered)
 
     def note(self, sighting: Sighting, now_ns: int) -> None:
         """Learn from one attempt, of this process or of another. What the catalog does not have is left out."""
@@ -143,9 +176,10 @@ class Memory:
         if entrant is None:
             return
         with self._lock:
-            if sighting.failure is not None:
-                place = entrant.place if sighting.failure == "connection" else entrant.breaker
-                place.failed(sighting.failure, sighting.rest_s, now_ns)
+            if sighting.failure == "connection":
+                entrant.place.failed(sighting.rest_s, now_ns)
+            elif sighting.failure is not None:
+                entrant.breaker.failed(sighting.rest_s, now_ns)
             elif sighting.late_s is None:
                 entrant.breaker.answered(now_ns)
                 entrant.place.answered(now_ns)
@@ -155,16 +189,17 @@ class Memory:
                 self._lengths.note(sighting.task, entrant.upstream, factor, sighting.output_tokens)
 
     def first_token_timeout(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> float:
-        """Seconds without a first token after which a model is given up for the next one."""
+        """Seconds without a first token after which a model is given up for the next one; at least 1.
+
+        1.2 times the quantile 0.995, by what is known of this model at this size: some 2.5 times the usual where much
+        is, five and more times what the catalog says where little is.
+        """
         speed = self._entrants[model.name].speed
-        if speed.count < _FEW:
-            return max(_LEAST_TIMEOUT_S, 4.0 * speed.first_token(uncached_tokens, now_ns))
-        return max(_LEAST_TIMEOUT_S, 1.5 * speed.first_token(uncached_tokens, now_ns, 0.995))
+        return max(_LEAST_TIMEOUT_S, _TIMEOUT_TIMES * speed.first_token(uncached_tokens, now_ns, _TIMEOUT_QUANTILE))
 
     def is_open(self, model: CatalogModel, now_ns: int) -> bool:
         """Whether a call may be sent there now."""
-        entrant = self._entrants[model.name]
-        return not entrant.breaker.rests_s(now_ns) and not entrant.place.rests_s(now_ns)
+        return self._entrants[model.name].rests_s(now_ns) <= 0.0
 
     def report(self, now_ns: int) -> list[dict[str, Any]]:
         """What is known of each model, for people: one row each."""
@@ -178,7 +213,7 @@ class Memory:
                 "first_token_s_at_1000": entrant.speed.first_token(1_000, now_ns),
                 "first_token_s_at_10000": entrant.speed.first_token(10_000, now_ns),
                 "tokens_per_s": entrant.speed.rate(now_ns),
-                "breaker": entrant.breaker.state(now_ns),
+                "breaker": max((entrant.breaker.state(now_ns), entrant.place.state(now_ns)), key=_STATES.index),
                 "share_of_calls": entrant.calls / calls if calls else 0.0,
             }
             for entrant in self._entrants.values()
@@ -186,4 +221,26 @@ class Memory:
 
     def _find(self, model: str, origin: str) -> Entrant | None:
         # A model at the application's own base URL has no origin in the catalog.
-        return self._by_upstream.get(Upstream(model, origin)) or self._by_upstream.get(Upstream(model, ""))
+        return self._by_upstream.get((model, origin)) or self._by_upstream.get((model, ""))
+
+
+_STATES = ("closed", "half-open", "open")
+
+
+# A frozen dataclass sets each field by way of object.__setattr__; its slots' own setters take a third of that.
+_set_name, _set_upstream, _set_prediction, _set_why_not = (
+    vars(Candidate)[name].__set__ for name in ("name", "upstream", "prediction", "why_not")
+)
+
+
+def _eligible(entrant: Entrant, prediction: Prediction) -> Candidate:
+    candidate = object.__new__(Candidate)
+    _set_name(candidate, entrant.name)
+    _set_upstream(candidate, entrant.upstream)
+    _set_prediction(candidate, prediction)
+    _set_why_not(candidate, None)
+    return candidate
+
+
+def _rejected(entrant: Entrant, why: str) -> Candidate:
+    return Candidate(name=entrant.name, upstream=entrant.upstream, why_not=why)

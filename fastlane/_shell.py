@@ -209,8 +209,10 @@ class Shell:
             return None
         said = f"{error.message} {error.body}"
         named = tuple([name for name in optional if _names(said, name, options.json_data.get(name))])
-        if not named and observation.guard is not None and _says_nothing(error, said, options.json_data):
-            named = tuple([name for name in optional if name in observation.guard.plan.optional])
+        if not named and _says_nothing(error, said, options.json_data):
+            ours = () if observation.guard is None else observation.guard.plan.optional
+            streamed = () if observation.collector is None else ("stream", "stream_options")
+            named = tuple([name for name in optional if name in (*ours, *streamed)])
         if not named:
             return None
         if "stream" in named:

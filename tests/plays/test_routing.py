@@ -1,0 +1,287 @@
+"""The fastest model above the quality bar answers, and the record says why it was chosen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import fastlane
+from fastlane import (
+    CallRefusedError,
+    Catalog,
+    CatalogModel,
+    ConfigurationError,
+    Connection,
+    OpenAI,
+    Price,
+    Route,
+    Routing,
+    Task,
+    score,
+)
+from fastlane.catalog import scoreboard
+from tests.attempts.scripted import MESSAGES, Upstream, answer, answer_after, model_at, two_upstreams
+
+pytestmark = pytest.mark.usefixtures("trusting_peers")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[Upstream, Upstream]]:
+    with two_upstreams() as both:
+        yield both
+
+
+@pytest.fixture
+def upstreams(running: tuple[Upstream, Upstream]) -> Iterator[tuple[Upstream, Upstream]]:
+    for one in running:
+        one.scripts.clear()
+        one.asked.clear()
+    # As the catalog says it, or else it would soon be known better.
+    running[0].usually, running[1].usually = answer("from near"), answer_after(0.1, "from far")
+    yield running
+    scoreboard.clear()
+
+
+def catalog_of(near: Upstream, far: Upstream, **tasks: Task) -> Catalog:
+    """ "near" is the faster, "far" the better."""
+    return Catalog(
+        models=(
+            model_at(near, first_token_s=0.01, quality=40.0, price=Price(input=1.0, output=2.0)),
+            model_at(far, first_token_s=0.5, quality=60.0, context_tokens=100_000),
+        ),
+        tasks=tasks,
+    )
+
+
+def client_of(near: Upstream, play: Routing, **options: Any) -> OpenAI:
+    plays = [Connection(http2="require"), play]
+    return OpenAI(api_key="sk-own", base_url=near.url, max_retries=0, strict=True, plays=plays, **options)
+
+
+def asked(client: OpenAI, model: str = "fastlane/auto", **more: Any) -> str:
+    answered = client.chat.completions.create(**{"model": model, "messages": MESSAGES, **more})
+    return (answered.choices[0].message.content or "").strip()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"catalog": 3}, "fastlane.Catalog or the path"),
+        ({"first_token_timeout": 0}, "seconds above 0"),
+        ({"deadline": "soon"}, "seconds above 0"),
+        ({"fallbacks": -1}, "a whole number from 0"),
+        ({"exploration": 0.9}, "a share from 0 to 0.5"),
+        ({"seed": "x"}, "a whole number"),
+        ({"streams": 1}, "True or False"),
+        ({"quality_bar": "high"}, "quality_bar"),
+        ({"quantile": 1.5}, "quantile"),
+        ({"forward_headers": ["authorization"]}, "credential"),
+        ({"store": "mysql://host"}, "redis://"),
+        ({"store": 7}, "redis://"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_where_it_is_given(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Routing(**{"catalog": Catalog.example(), **settings})
+
+
+def test_a_catalog_is_read_from_its_file(tmp_path: Any) -> None:
+    path = tmp_path / "models.toml"
+    path.write_text('[[models]]\nname = "one"\nfirst_token_s = [[1_000, 0.3]]\ntokens_per_s = 90.0\n')
+    assert isinstance(Routing(path).catalog, Catalog)
+    with pytest.raises(ConfigurationError, match=r"absent\.toml"):
+        Routing(tmp_path / "absent.toml")
+
+
+def test_its_fingerprint_names_what_was_set_and_no_address_of_a_store() -> None:
+    play = Routing(Catalog.example(), quality_bar=45, deadline=20.0)
+    assert "quality_bar=45" in repr(play)
+    assert "deadline=20.0" in repr(play)
+    assert "Catalog(" in repr(play)
+    assert "exploration" not in repr(play)
+
+
+def test_the_fastest_model_above_the_bar_answers(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        assert asked(client) == "from near"
+        assert asked(client, Route(quality_bar=50)) == "from far"
+        assert asked(client, "fastlane/auto?quality_bar=50") == "from far"
+        record = client.last_call
+    assert record is not None
+    routed = record.routing
+    assert routed is not None
+    assert (routed.asked, routed.quality_bar, routed.reason) == ("fastlane/auto?quality_bar=50", 50.0, "only")
+    assert (routed.chosen, routed.model) == ("far", "far")
+    rejected = next(one for one in routed.candidates if one.model == "near")
+    assert rejected.why_not == "quality 40 is below 50"
+    assert rejected.predicted_s is None
+    chosen = routed.candidates[0]
+    assert chosen.predicted_s is not None
+    assert chosen.first_token_s is not None
+    assert routed.actual_s is not None
+    assert near.asked[-1]["model"] == "near-1"
+    assert far.asked[-1]["model"] == "far-1"
+
+
+def test_the_bar_of_the_play_holds_where_the_call_says_none(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far), quality_bar=50, exploration=0.0)) as client:
+        asked(client, Route(quality_bar=0))  # what has no connection yet takes longer
+        assert asked(client) == "from far"
+        assert asked(client, Route(quality_bar=0)) == "from near"
+
+
+def test_the_bar_of_a_task_holds_and_evaluations_outweigh_the_index(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    play = Routing(catalog_of(near, far, triage=Task(quality_bar=50, pass_rate=0.8)), exploration=0.0)
+    with client_of(near, play) as client:
+        asked(client)
+        assert asked(client, Route(task="triage")) == "from far"
+        for _ in range(40):
+            score("triage", "near", True)
+        assert asked(client, Route(task="triage")) == "from near"
+        for _ in range(40):
+            score("triage", "near", False)
+        assert asked(client, Route(task="triage")) == "from far"
+        assert asked(client, Route(task="other")) == "from near"
+
+
+def test_the_answer_names_the_real_model(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        answered = client.chat.completions.create(model="fastlane/auto", messages=MESSAGES)
+        record = client.last_call
+    assert answered.model == "near-1"
+    assert answered.usage is not None
+    assert answered.usage.total_tokens == 7
+    assert record is not None
+    assert (record.model, record.response_model) == ("near-1", "near-1")
+
+
+def test_the_record_says_what_the_answer_cost(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        asked(client)
+        record = client.last_call
+    assert record is not None
+    assert record.routing is not None
+    assert record.routing.price == pytest.approx((5 * 1.0 + 2 * 2.0) / 1e6)
+    assert json.loads(json.dumps(record.to_dict()))["routing"]["chosen"] == "near"
+
+
+def test_an_unstreamed_answer_shows_its_first_token(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        asked(client)
+        first = client.last_call
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0, streams=False)) as client:
+        asked(client)
+        second = client.last_call
+    assert first is not None
+    assert second is not None
+    assert first.time_to_first_token_s is not None
+    assert second.time_to_first_token_s is None
+    assert [one.get("stream") for one in near.asked] == [True, None]
+
+
+def test_a_prompt_that_a_model_cannot_hold_goes_to_one_that_can(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    small = model_at(near, first_token_s=0.01, context_tokens=1_000)
+    with client_of(near, Routing(Catalog(models=(small, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
+        assert asked(client) == "from near"
+        assert asked(client, messages=[{"role": "user", "content": "river " * 3_000}]) == "from far"
+
+
+def test_abilities_decide_who_may_answer(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+
+    class River(BaseModel):
+        name: str
+
+    plain = model_at(near, first_token_s=0.01).model_copy(update={"abilities": frozenset()})
+    with client_of(near, Routing(Catalog(models=(plain, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
+        far.usually = answer('{"name":"Rhine"}')
+        parsed = client.chat.completions.parse(model="fastlane/auto", messages=MESSAGES, response_format=River)
+        assert parsed.choices[0].message.parsed == River(name="Rhine")
+        image: list[Any] = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]
+        with pytest.raises(CallRefusedError, match="vision"):
+            asked(client, messages=image)
+
+
+def test_a_key_that_is_not_set_keeps_a_model_out(
+    upstreams: tuple[Upstream, Upstream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = upstreams
+    keyed = model_at(near, first_token_s=0.01, api_key_env="NEAR_KEY")
+    with client_of(near, Routing(Catalog(models=(keyed, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
+        assert asked(client) == "from far"
+        record = client.last_call
+    monkeypatch.setenv("NEAR_KEY", "sk-near")
+    with client_of(near, Routing(Catalog(models=(keyed, model_at(far, first_token_s=0.5))), exploration=0.0)) as client:
+        assert asked(client) == "from near"
+    assert near.keys[-1] == "Bearer sk-near"
+    assert record is not None
+    assert record.routing is not None
+    assert "NEAR_KEY is not set" in [one.why_not for one in record.routing.candidates]
+
+
+def test_it_learns_which_model_is_the_faster(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+
+    def slowly(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
+        stream.hold_for(0.15)
+        answer("from near")(upstream, stream, body)
+
+    near.usually, far.usually = slowly, answer("from far")
+    models = (model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02, quality=60.0))
+    play = Routing(Catalog(models=models), exploration=0.0)
+    with client_of(near, play) as client:
+        assert asked(client) == "from near"
+        asked(client, Route(quality_bar=50))  # what has no connection yet takes longer
+        told = [asked(client) for _ in range(20)]
+    assert told[-5:] == ["from far"] * 5
+    report = {row["name"]: row for row in play.report()}
+    assert report["near"]["first_token_s_at_1000"] > report["far"]["first_token_s_at_1000"]
+
+
+def test_calls_of_other_endpoints_cannot_be_routed(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with (
+        client_of(near, Routing(catalog_of(near, far))) as client,
+        pytest.raises(ConfigurationError, match="/embeddings are not routed"),
+    ):
+        client.embeddings.create(model="fastlane/auto", input="x")
+    assert near.asked == far.asked == []
+
+
+def test_a_plan_changes_nothing_of_the_call_itself(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    body: dict[str, Any] = {"model": "fastlane/auto", "messages": MESSAGES, "extra_headers": {"traceparent": "00-1"}}
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        client.chat.completions.create(**body)
+    assert body == {"model": "fastlane/auto", "messages": MESSAGES, "extra_headers": {"traceparent": "00-1"}}
+    assert MESSAGES == [{"role": "user", "content": "Name a river."}]
+
+
+def test_one_user_action_has_one_record_of_a_call_that_fell_back(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.scripts = [lambda upstream, stream, body: stream.rst(2)]
+    seen: list[fastlane.CallRecord] = []
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0), hooks=[seen.append]) as client:
+        with fastlane.user_action("answer") as action:
+            assert asked(client) == "from far"
+        assert len(client.calls) == 1
+    assert len(seen) == 1
+    assert len(action.calls) == 1
+    assert seen[0].user_actions == ("answer",)
+
+
+def test_the_catalogs_models_are_named_by_the_example_too() -> None:
+    play = Routing(Catalog.example(), quality_bar=45)
+    assert isinstance(play.catalog, Catalog)
+    assert all(isinstance(model, CatalogModel) for model in play.catalog.models)

@@ -11,6 +11,8 @@ _FEW, _MANY = 0.07, 0.23
 _MOST_SHARE = 0.95
 # Six late ones in a row are enough; while one in eight is late, that takes a thousand calls by chance.
 _ENOUGH = 5.0
+# Up to here it is counted on, so that some on time in a row do not end it: forty do.
+_MOST = 8.0
 # What was seen before so long a silence says nothing any more.
 _SILENCE_NS = 600 * _NS
 # A call that is not reported late so long after its delay was on time: threads and loops may be busy.
@@ -37,8 +39,8 @@ class Regime:
     """Weighs late calls against those on time: Page's cumulative sum, held between two bounds.
 
     Each call adds the logarithm of how much likelier its outcome is where many are late than where few are
-    (E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954); at the upper bound everybody is slow, until the
-    sum is back at 0. Calls count in the order in which their delays are over, late ones and others alike, a moment
+    (E. S. Page, "Continuous inspection schemes", Biometrika 41, 1954); once it is high enough everybody is slow, until
+    it is back at 0. Calls count in the order in which their delays are over, late ones and others alike, a moment
     later: were the late ones counted when they are reported, and the others at their end, calls that begin together
     would first look all late and then all on time. Not thread-safe.
     """
@@ -83,7 +85,7 @@ class Regime:
         if self._seen_ns is not None and now_ns - self._seen_ns > _SILENCE_NS:
             self._sum, self.is_slow = 0.0, False
         self._seen_ns = now_ns if self._seen_ns is None else max(now_ns, self._seen_ns)
-        self._sum = min(_ENOUGH, max(0.0, self._sum + weight))
+        self._sum = min(_MOST, max(0.0, self._sum + weight))
         if self._sum >= _ENOUGH:
             self.is_slow = True
         elif self._sum <= 0:

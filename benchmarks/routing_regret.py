@@ -2,21 +2,21 @@
 
 The fleet (`benchmarks/_fleet.py` says all of it) lives for twenty minutes; the requests are those of a chat service,
 recorded where the record is, else made up with the same quantiles. Each way to choose drives the same calls with the
-same random numbers: what call n would take at each model depends neither on who asks nor on what was asked before. It learns
-of an attempt when that has ended; ours is also told when an attempt begins and when its first token is there, as the
-client tells it. An attempt that fails, or that has no first token in time, is followed by one at the next model of the
-ranking, and its time counts. Beside ours: an oracle that knows every distribution of the moment (not the draws) and
-takes the least mean; round-robin; always the best by the catalog's figures; the least mean of the last ten answers'
-times, as it is and with 2 % of the calls at random. Regret: mean end-to-end time over the oracle's, less 1.
+same random numbers: what call n would take at each model depends neither on who asks nor on what was asked before. It
+learns of an attempt when that has ended; ours is also told when an attempt begins and when its first token is there,
+as the client tells it. An attempt that fails, or that has no first token in time, is followed by one at the next model
+of the ranking, and its time counts. Beside ours: an oracle that knows every distribution of the moment (not the draws)
+and takes the least mean; round-robin; always the best by the catalog's figures; the least mean of the last ten
+answers' times, as it is and with 2 % of the calls at random. Regret: mean end-to-end time over the oracle's, less 1.
 
-Twice: with the requests as they come, some three a second, so that many are under way ("busy"), and with one every five
-seconds ("sparse"), where little is ever known. Then recovery, one call after the other in a fleet that only drifts: the
-model that is mostly chosen becomes slow (first token three times, pace half). Counted are the calls until the next ten,
-over all changes, are sent where the mean is at most 10 % above the best (`recovery_calls`), and of each change by itself
-until at most one of the next ten goes to the slow model in vain (`left_..._calls`). And the reverse: a model that was
-four times as slow as usual becomes the fastest, and the calls are counted until it is first asked again, which is left
-to exploring (`found_again_..._calls`; 500 where it was not). Inside: simulated seconds of the calls, failed
-attempts too. Outside: CPU time, which `routing_cost` takes, connections and uploads, which are alike for all.
+Twice: with the requests as they come, some three a second, so that many are under way ("busy"), and with one every
+five seconds ("sparse"), where little is ever known. Then recovery, one call after the other in a fleet that only
+drifts: the model that is mostly chosen becomes slow (first token three times, pace half). Counted are the calls until
+the next ten, over all changes, are sent where the mean is at most 10 % above the best (`recovery_calls`), and of each
+by itself until at most one of the next ten goes to the slow model in vain (`left_..._calls`). And the reverse: a model
+that was four times as slow as usual becomes the fastest, and the calls are counted until it is first asked again,
+which is left to exploring (`found_again_..._calls`; 500 where it was not). Inside: simulated seconds of the calls,
+failed attempts too. Outside: CPU time, which `routing_cost` takes, connections and uploads, which are alike for all.
 """
 
 from __future__ import annotations

@@ -10,23 +10,24 @@ _USUAL_TOKENS = 300.0
 """Where neither the catalog nor any answer has said: about the mean of a chat service's (Mooncake, FAST'25: 348)."""
 _MOST_TASKS = 1_000
 _REMEMBERED = 50.0
-_PRIOR_WEIGHT = 3.0
+# How many answers weigh as much as what the catalog says, or as other upstreams' answers; and as a mere guess.
+_SAID, _GUESSED = 3.0, 0.3
 _OUTLIER = 8.0
 
 
 class _Mean:
     """A mean of about the last 50 values, the first of which stand beside what was expected."""
 
-    __slots__ = ("count", "value")
+    __slots__ = ("value", "weight")
 
-    def __init__(self, value: float) -> None:
+    def __init__(self, value: float, weight: float) -> None:
         self.value = value
-        self.count = 0.0
+        self.weight = weight
 
     def note(self, value: float) -> None:
-        self.count = min(_REMEMBERED, self.count + 1)
+        self.weight = min(_REMEMBERED, self.weight + 1.0)
         # One endless answer is not to make all seem long.
-        self.value += (min(value, _OUTLIER * self.value) - self.value) / (self.count + _PRIOR_WEIGHT)
+        self.value += (min(value, _OUTLIER * self.value) - self.value) / self.weight
 
 
 class TaskLengths:
@@ -34,8 +35,8 @@ class TaskLengths:
 
     __slots__ = ("_own", "_shared")
 
-    def __init__(self, usual: float) -> None:
-        self._shared = _Mean(usual)
+    def __init__(self, usual: float, weight: float) -> None:
+        self._shared = _Mean(usual, weight)
         self._own: dict[Upstream, _Mean] = {}
 
     def expected(self, upstream: Upstream, factor: float) -> float:
@@ -47,7 +48,7 @@ class TaskLengths:
         """Learn from one whole answer."""
         own = self._own.get(upstream)
         if own is None:
-            own = self._own[upstream] = _Mean(factor * self._shared.value)
+            own = self._own[upstream] = _Mean(factor * self._shared.value, min(_SAID, self._shared.weight))
         own.note(tokens)
         self._shared.note(tokens / factor)
 
@@ -56,9 +57,9 @@ class Lengths:
     """Mean tokens of answers by task; at most a thousand tasks, all others are one."""
 
     def __init__(self, usual: Mapping[str, float]) -> None:
-        self._tasks: dict[str | None, TaskLengths] = {None: TaskLengths(_USUAL_TOKENS)}
+        self._tasks: dict[str | None, TaskLengths] = {None: TaskLengths(_USUAL_TOKENS, _GUESSED)}
         for task, tokens in usual.items():
-            self._tasks[task] = TaskLengths(tokens)
+            self._tasks[task] = TaskLengths(tokens, _SAID)
 
     def of(self, task: str | None) -> TaskLengths:
         """What is known of a task; what is known of calls without one, where nothing is."""
@@ -71,7 +72,7 @@ class Lengths:
         known = self._tasks.get(task)
         if known is None:
             if len(self._tasks) < _MOST_TASKS:
-                known = self._tasks[task] = TaskLengths(_USUAL_TOKENS)
+                known = self._tasks[task] = TaskLengths(_USUAL_TOKENS, _GUESSED)
             else:
                 known = self._tasks[None]
         known.note(upstream, factor, tokens)

@@ -37,8 +37,8 @@ class Level:
     """Follows a positive quantity of two parts, the second of which grows with a size.
 
     An extended Kalman filter in natural logarithms, of four states: log y = usual + log(1 - z + z e^tilt) + regime +
-    passing + noise, where z is the second part's share in what was expected at first. `usual` and `tilt` walk at random, but
-    slowly; `regime` and `passing` revert to 0 within minutes and within seconds (Ornstein-Uhlenbeck), so that
+    passing + noise, where z is the second part's share in what was expected at first. `usual` and `tilt` walk slowly
+    and at random; `regime` and `passing` revert to 0 within minutes and within seconds (Ornstein-Uhlenbeck), so that
     what is silent is expected to be as usual again, sooner or later. Residuals count as Student's t with 4
     degrees of freedom has them; the second surprise in a row on the same side is taken for a new regime.
     """

@@ -8,6 +8,8 @@ from math import erf, exp, pi, sqrt
 _USEFUL_S = 15.0
 _MOST_CALLS = 50.0
 _REMEMBERED = 20.0
+# Decisions until it is looked again whether something is worth a try.
+_NEXT_LOOK = 5
 # Standard deviations below what is expected that a model which nobody tries any more is given the benefit of.
 _OPTIMISM = 2.5
 
@@ -40,7 +42,7 @@ class Exploration:
 
     def spend(self) -> None:
         """It did."""
-        self._credit -= 1.0
+        self._credit = max(0.0, self._credit - 1.0)
         self._idle = 0.0
 
     def overdue(self) -> bool:
@@ -49,7 +51,9 @@ class Exploration:
         Then even what seems not worth it is tried, if only it may be the fastest: else a model that was once slow,
         and that nobody asks any more, would never be found to have recovered.
         """
-        self._idle += self.share
+        self._idle += _NEXT_LOOK * self.share
+        # Looking costs half as much as deciding: what is not worth it now is not worth it at the next call either.
+        self._credit -= _NEXT_LOOK * self.share
         return self._idle >= 1.0
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..catalog._models import Catalog, CatalogModel
     from ..catalog._scores import Scoreboard
 
-# One first token of 200 takes longer than this quantile, and a fifth more is left to what is not log-normal.
-_TIMEOUT_QUANTILE, _TIMEOUT_TIMES = 0.995, 1.2
+# One first token of 200 takes longer than this, where nothing has changed.
+_TIMEOUT_QUANTILE = 0.995
 _LEAST_TIMEOUT_S = 1.0
 _MOST_KINDS = 256
 _deviations = lru_cache(64)(NormalDist().inv_cdf)
@@ -191,11 +191,11 @@ class Memory:
     def first_token_timeout(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> float:
         """Seconds without a first token after which a model is given up for the next one; at least 1.
 
-        1.2 times the quantile 0.995, by what is known of this model at this size: some 2.5 times the usual where much
-        is, five and more times what the catalog says where little is.
+        The quantile 0.995 by what is known of this model at this size: some 2.5 times the usual where much is, and more
+        than five times what the catalog says where little is.
         """
         speed = self._entrants[model.name].speed
-        return max(_LEAST_TIMEOUT_S, _TIMEOUT_TIMES * speed.first_token(uncached_tokens, now_ns, _TIMEOUT_QUANTILE))
+        return max(_LEAST_TIMEOUT_S, speed.first_token(uncached_tokens, now_ns, _TIMEOUT_QUANTILE))
 
     def is_open(self, model: CatalogModel, now_ns: int) -> bool:
         """Whether a call may be sent there now."""

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import threading
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fastlane.catalog._models import Catalog, CatalogModel, Task
+from fastlane.catalog._scores import Scoreboard
+from fastlane.prediction._sighting import Sighting
+from fastlane.prediction._upstream import Upstream
+from fastlane.routing._memory import Memory
+from fastlane.routing._question import Question, Way
+
+S = 1_000_000_000
+SHOWN: tuple[dict[str, Any], ...] = (
+    {"failure": "server"},
+    {"first_token_s": 2.0},
+    {"failure": "timeout", "late_s": 9.0},
+)
+
+
+def model(name: str, first_s: float = 1.0, pace: float = 100.0, **known: Any) -> CatalogModel:
+    known = {"base_url": f"https://{name}.example.com/v1", **known}
+    return CatalogModel(name=name, first_token_s=((1_000, first_s),), tokens_per_s=pace, **known)
+
+
+def memory(
+    *models: CatalogModel, exploration: float = 0.0, tasks: dict[str, Task] | None = None, **known: Any
+) -> Memory:
+    known = {"scoreboard": Scoreboard(), **known}
+    return Memory(Catalog(models=models, tasks=tasks or {}), exploration=exploration, **known)
+
+
+def sighting(name: str, **shown: Any) -> Sighting:
+    return Sighting(model=name, origin=f"https://{name}.example.com:443", **shown)
+
+
+def names(known: Memory, now: int = 0, **asked: Any) -> list[str]:
+    return [candidate.name for candidate in known.decide(Question(input_tokens=1_000, **asked), now).ranked]
+
+
+def why_not(known: Memory, name: str, now: int = 0, **asked: Any) -> str | None:
+    question = Question(**{"input_tokens": 1_000, **asked})
+    return next(one.why_not for one in known.decide(question, now).rejected if one.name == name)
+
+
+def test_the_fastest_is_first_and_the_others_follow_in_order() -> None:
+    known = memory(model("slow", 3.0), model("fast", 0.5), model("medium", 1.0))
+    assert names(known) == ["fast", "medium", "slow"]
+    assert known.decide(Question(), 0).reason == "fastest"
+
+
+def test_a_short_and_a_long_answer_have_different_models() -> None:
+    known = memory(model("quick-to-begin", 0.3, 50.0), model("quick-to-end", 2.0, 1_000.0))
+    assert names(known, output_tokens=10)[0] == "quick-to-begin"
+    assert names(known, output_tokens=500)[0] == "quick-to-end"
+
+
+def test_a_short_and_a_long_prompt_have_different_models() -> None:
+    small = CatalogModel(name="small", base_url="https://a.example.com", first_token_s=((100, 0.2), (100_000, 20.0)), tokens_per_s=100.0)  # fmt: skip  # noqa: E501
+    large = CatalogModel(name="large", base_url="https://b.example.com", first_token_s=((100, 1.0), (100_000, 2.0)), tokens_per_s=100.0)  # fmt: skip  # noqa: E501
+    known = memory(small, large)
+    assert known.decide(Question(input_tokens=200), 0).ranked[0].name == "small"
+    assert known.decide(Question(input_tokens=50_000), 0).ranked[0].name == "large"
+
+
+def test_a_prompt_that_is_cached_makes_the_slower_model_the_faster_one() -> None:
+    first = ((1_000, 0.5), (100_000, 10.0))
+    one, two = (CatalogModel(name=name, base_url=f"https://{name}.example.com", first_token_s=first, tokens_per_s=100.0) for name in ("one", "two"))  # fmt: skip  # noqa: E501
+    question = Question(input_tokens=50_000, cached_tokens={Upstream("two", "https://two.example.com:443"): 49_000})
+    assert memory(one, two).decide(question, 0).ranked[0].name == "two"
+
+
+def test_a_connection_that_has_to_be_opened_counts() -> None:
+    known = memory(model("cold", 0.5), model("warm", 0.55))
+    ways = {"https://cold.example.com:443": Way(connect_s=0.2, upload_s=0.05)}
+    decision = known.decide(Question(input_tokens=1_000, ways=ways), 0)
+    assert [candidate.name for candidate in decision.ranked] == ["warm", "cold"]
+    prediction = decision.ranked[1].prediction
+    assert prediction is not None
+    assert (prediction.connect_s, prediction.upload_s) == (0.2, 0.05)
+
+
+def test_at_a_high_quantile_the_steady_one_is_before_the_one_that_is_mostly_faster() -> None:
+    known = memory(model("steady", 1.0), model("wild", 1.0))
+    random = Random(0)
+    for number in range(300):
+        known.note(
+            sighting("steady", uncached_tokens=1_000.0, first_token_s=random.lognormvariate(0.1, 0.05)), number * S
+        )
+        known.note(sighting("wild", uncached_tokens=1_000.0, first_token_s=random.lognormvariate(0.0, 0.9)), number * S)
+    assert names(known, 300 * S, output_tokens=1, quantile=0.95)[0] == "steady"
+
+
+def test_what_cannot_answer_is_rejected_with_the_reason() -> None:
+    known = memory(
+        model("good", quality=50, abilities=("tools",), context_tokens=100_000),
+        model("dull", quality=30, abilities=("tools",)),
+        model("clumsy", quality=50),
+        model("small", quality=50, abilities=("tools",), context_tokens=1_100),
+        model("other", quality=50, abilities=("tools",), endpoints=("/responses",)),
+        model("odd", quality=50, abilities=("tools",)),
+    )
+    asked: dict[str, Any] = {"quality_bar": 45, "needs": frozenset({"tools"}), "unfit": {"odd": "refuses n"}}
+    assert names(known, **asked) == ["good"]
+    assert known.decide(Question(input_tokens=1_000, **asked), 0).reason == "only"
+    assert why_not(known, "dull", **asked) == "quality 30 is below 45"
+    assert why_not(known, "clumsy", **asked) == "cannot do tools"
+    assert why_not(known, "small", **asked) == "1,100 tokens of context are too few"
+    assert why_not(known, "other", **asked) == "has no /chat/completions"
+    assert why_not(known, "odd", **asked) == "refuses n"
+
+
+def test_where_nothing_is_eligible_there_is_no_choice_and_no_reason() -> None:
+    decision = memory(model("dull", quality=30)).decide(Question(quality_bar=45), 0)
+    assert (decision.ranked, decision.reason) == ((), None)
+
+
+def test_a_score_counts_from_the_next_decision_on() -> None:
+    scores = Scoreboard()
+    known = memory(model("one"), tasks={"triage": Task(pass_rate=0.8)}, scoreboard=scores)
+    assert names(known, task="triage") == ["one"]
+    for _ in range(30):
+        scores.score("triage", "one", False)
+    assert names(known, task="triage") == []
+
+
+def test_a_model_that_has_failed_is_tried_again_after_a_while() -> None:
+    known = memory(model("fast", 0.5), model("slow", 3.0))
+    for _ in range(2):
+        known.note(sighting("fast", failure="server"), 0)
+    assert names(known) == ["slow"]
+    assert (why_not(known, "fast") or "").startswith("failed")
+    decision = known.decide(Question(input_tokens=1_000), 2 * S)
+    assert (decision.ranked[0].name, decision.reason) == ("fast", "probed")
+    assert names(known, 2 * S) == ["slow"], "while one call sees whether it is back, the others go elsewhere"
+    known.note(sighting("fast", uncached_tokens=1_000.0, first_token_s=0.5), 3 * S)
+    assert names(known, 3 * S) == ["fast", "slow"]
+
+
+def test_a_provider_that_asks_for_a_rest_gets_it_at_once() -> None:
+    known = memory(model("fast", 0.5), model("slow", 3.0))
+    known.note(sighting("fast", failure="rate_limit", rest_s=20.0), 0)
+    assert names(known, 19 * S) == ["slow"]
+    assert not known.is_open(known._catalog.named("fast"), 19 * S)
+    assert known.is_open(known._catalog.named("fast"), 21 * S)
+
+
+def test_where_no_connection_can_be_had_all_models_of_the_origin_are_left_alone() -> None:
+    place = "https://both.example.com/v1"
+    known = memory(model("one", base_url=place), model("two", base_url=place), model("elsewhere", 3.0))
+    for name in ("one", "two"):
+        known.note(Sighting(model=name, origin="https://both.example.com:443", failure="connection"), 0)
+    assert names(known) == ["elsewhere"]
+
+
+def test_where_everything_has_failed_a_call_is_still_sent_somewhere() -> None:
+    known = memory(model("one"), model("two"))
+    known.note(sighting("one", failure="rate_limit", rest_s=50.0), 0)
+    known.note(sighting("two", failure="rate_limit", rest_s=10.0), 0)
+    decision = known.decide(Question(), S)
+    assert [candidate.name for candidate in decision.ranked] == ["two", "one"]
+    assert decision.reason == "probed"
+
+
+def test_a_model_that_nobody_asks_any_more_is_found_to_have_recovered() -> None:
+    known = memory(model("usual", 2.0), model("recovered", 1.0), exploration=0.02)
+    now = 0
+    for _ in range(30):
+        now += S
+        known.note(sighting("recovered", uncached_tokens=1_000.0, first_token_s=8.0), now)
+    chosen = []
+    for _ in range(600):
+        now += S
+        decision = known.decide(Question(input_tokens=1_000, output_tokens=10), now)
+        chosen.append(decision.ranked[0].name)
+        first_s = 2.0 if chosen[-1] == "usual" else 0.5
+        known.note(sighting(chosen[-1], uncached_tokens=1_000.0, first_token_s=first_s), now)
+    assert chosen[0] == "usual"
+    assert chosen[-100:].count("recovered") >= 95
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 100), share=st.sampled_from((0.0, 0.02, 0.1)))
+def test_no_more_calls_explore_than_their_share(seed: int, share: float) -> None:
+    random = Random(seed)
+    known = memory(*(model(f"m{at}", random.uniform(0.5, 1.5)) for at in range(5)), exploration=share, seed=seed)
+    explored = 0
+    for number in range(400):
+        decision = known.decide(Question(input_tokens=1_000), number * S)
+        explored += decision.reason == "explored"
+        known.note(sighting(decision.ranked[0].name, uncached_tokens=1_000.0, first_token_s=random.uniform(0.3, 3.0)), number * S)  # fmt: skip  # noqa: E501
+    assert explored <= 400 * share + 1e-6
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_every_model_is_ranked_or_rejected_and_the_ranking_is_by_time(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 8))
+    known = memory(*(model(f"m{at}", data.draw(st.floats(0.01, 20)), quality=float(at)) for at in range(count)))
+    for _ in range(data.draw(st.integers(0, 10))):
+        shown = data.draw(st.sampled_from(SHOWN))
+        known.note(sighting(f"m{data.draw(st.integers(0, count - 1))}", uncached_tokens=1_000.0, **shown), 0)
+    decision = known.decide(Question(input_tokens=500, quality_bar=data.draw(st.sampled_from((None, 3.0)))), 0)
+    assert {one.name for one in (*decision.ranked, *decision.rejected)} == {f"m{at}" for at in range(count)}
+    if decision.reason == "fastest":
+        totals = [one.prediction.total_s for one in decision.ranked if one.prediction is not None]
+        assert totals == sorted(totals)
+
+
+def test_the_same_seed_and_the_same_sightings_make_the_same_decisions() -> None:
+    def run() -> list[str]:
+        known = memory(model("a"), model("b", 1.1), model("c", 1.2), exploration=0.1, seed=7)
+        random = Random(1)
+        chosen = []
+        for number in range(200):
+            chosen.append(names(known, number * S)[0])
+            failed = random.random() < 0.1
+            shown: dict[str, Any] = {"failure": "server"} if failed else {"first_token_s": random.uniform(0.5, 2)}
+            known.note(sighting(chosen[-1], uncached_tokens=1_000.0, **shown), number * S)
+        return chosen
+
+    assert run() == run()
+
+
+def test_a_call_that_waits_in_vain_keeps_the_next_one_away() -> None:
+    known = memory(model("hangs", 0.5), model("works", 0.8))
+    ticket = known.began(known._catalog.named("hangs"), 1_000, 0)
+    assert names(known, S // 10)[0] == "hangs"
+    assert names(known, 6 * S)[0] == "works"
+    known.over(ticket, answered=True)
+    assert names(known, 6 * S)[0] == "hangs"
+
+
+def test_a_first_token_is_waited_for_longer_where_little_is_known() -> None:
+    known = memory(model("one", 1.0))
+    before = known.first_token_timeout(known._catalog.named("one"), 1_000, 0)
+    for number in range(200):
+        known.note(sighting("one", uncached_tokens=1_000.0, first_token_s=1.0 + 0.1 * (number % 3)), number * S)
+    after = known.first_token_timeout(known._catalog.named("one"), 1_000, 200 * S)
+    assert 1.0 < after < before
+    assert before >= 4.0
+    assert memory(model("quick", 0.01)).first_token_timeout(model("quick", 0.01), 10, 0) == 1.0
+
+
+def test_a_sighting_of_a_stranger_is_left_out_and_one_at_the_applications_own_place_is_not() -> None:
+    own = CatalogModel(name="own", first_token_s=((1_000, 1.0),), tokens_per_s=100.0)
+    known = memory(own)
+    known.note(Sighting(model="stranger", origin="https://x.example.com:443", first_token_s=9.0), 0)
+    known.note(Sighting(model="own", origin="https://wherever.example.com:443", first_token_s=1.0), 0)
+    speed = known.speed_of(Upstream("own", "https://wherever.example.com:443"))
+    assert speed is not None
+    assert speed.count == 1
+    assert known.speed_of(Upstream("stranger", "")) is None
+
+
+def test_the_report_says_of_each_model_what_is_known() -> None:
+    known = memory(model("one"), model("two", 5.0))
+    names(known)
+    known.note(sighting("two", failure="rate_limit", rest_s=20.0), 0)
+    one, two = known.report(S)
+    assert (one["name"], one["breaker"], one["share_of_calls"]) == ("one", "closed", 1.0)
+    assert (two["seen"], two["breaker"], two["tokens_per_s"]) == (0, "open", pytest.approx(100.0))
+
+
+def test_threads_may_note_and_decide_at_once() -> None:
+    known = memory(*(model(f"m{at}") for at in range(6)), exploration=0.1)
+    errors: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        random = Random(seed)
+        try:
+            for number in range(150):
+                decision = known.decide(Question(task=f"t{number % 7}", input_tokens=1_000), number * S)
+                chosen = decision.ranked[0].name
+                ticket = known.began(known._catalog.named(chosen), 1_000, number * S)
+                known.over(ticket, answered=True)
+                shown: dict[str, Any] = {"failure": "server"} if random.random() < 0.2 else {"first_token_s": 1.0}
+                known.note(sighting(chosen, task=f"t{number % 7}", output_tokens=9, **shown), number * S)
+        except BaseException as error:  # noqa: BLE001 - told below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sum(row["share_of_calls"] for row in known.report(0)) == pytest.approx(1.0)

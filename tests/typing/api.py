@@ -21,11 +21,23 @@ from fastlane import (
     AzureOpenAI,
     Call,
     CallRecord,
+    Catalog,
+    CatalogModel,
     Connection,
     Encoding,
     EncodingRecord,
+    Fallback,
+    Hedging,
+    HedgingRecord,
     OpenAI,
     Play,
+    Price,
+    Route,
+    Routing,
+    RoutingCandidate,
+    RoutingRecord,
+    Score,
+    Task,
     Timeline,
     Usage,
     Watcher,
@@ -168,3 +180,47 @@ def the_module_level_client_is_opted_in() -> None:
     fastlane.install(plays=[Connection()], hooks=[hook], strict=True)
     fastlane.uninstall()
     fastlane.install(plays=Connection())  # type: ignore[arg-type]
+
+
+def a_route_passes_where_a_models_name_does(client: OpenAI) -> None:
+    route = Route(quality_bar=45, task="triage", pass_rate=0.9, urgency="interactive")
+    assert_type(client.chat.completions.create(model=route, messages=[]), ChatCompletion)
+    assert_type(client.responses.create(model=route, input="?"), Response)
+    assert_type(Route.parse("fastlane/auto"), Route | None)
+    assert_type(route.quality_bar, float | None)
+    Route(quality=45)  # type: ignore[call-arg]
+    Route(urgency="soon")  # type: ignore[arg-type]
+
+
+def a_catalog_is_a_file_or_objects(client: OpenAI) -> None:
+    small = CatalogModel(
+        name="small",
+        base_url="https://example.com/v1",
+        api_key_env="EXAMPLE_API_KEY",
+        scores={"triage": Score(57, 60)},
+        first_token_s=((1_000, 0.3),),
+        tokens_per_s=400,
+        price=Price(input=0.1, output=0.4),
+    )
+    catalog = Catalog(models=(small,), tasks={"triage": Task(quality_bar=45)})
+    assert_type(catalog.named("small"), CatalogModel)
+    assert_type(catalog.models[0].price, Price | None)
+    assert_type(Catalog.load(Path("catalog.toml")), Catalog)
+    routing = Routing(catalog, quality_bar=45, task="triage", store="redis://localhost:6379/0", deadline=20)
+    client.with_plays(routing, Routing("catalog.toml"), Hedging(budget=0.05, not_with_tools=("pay",)))
+    Routing()  # type: ignore[call-arg]
+    Routing(catalog, 45)  # type: ignore[call-arg]
+    Hedging(0.05)  # type: ignore[call-arg]
+    CatalogModel(name="small")  # type: ignore[call-arg]
+    fastlane.score("triage", "small", True)
+    fastlane.score("triage", "small")  # type: ignore[call-arg]
+
+
+def a_record_says_what_was_decided(record: CallRecord) -> None:
+    assert_type(record.routing, RoutingRecord | None)
+    assert_type(record.hedging, HedgingRecord | None)
+    assert_type(record.attempts[0].given_up == "late", bool)
+    if record.routing is not None:
+        assert_type(record.routing.candidates, tuple[RoutingCandidate, ...])
+        assert_type(record.routing.fallbacks, tuple[Fallback, ...])
+        assert_type(record.routing.model, str | None)

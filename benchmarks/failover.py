@@ -235,7 +235,7 @@ def _over(runs: Sequence[dict[str, Figure]]) -> dict[str, Figure]:
 
 def measure(quick: bool) -> Report:
     """Run each variant on providers of its own."""
-    times, rounds = ((1.5, 3.0, 3.0), 1) if quick else ((5.0, 10.0, 25.0), 3)
+    times, rounds = ((1.5, 3.0, 3.0), 1) if quick else ((5.0, 10.0, 20.0), 2)
     figures: dict[str, Figure] = {}
     for variant in _VARIANTS:
         runs = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -88,6 +89,10 @@ def clears(model: CatalogModel, *, quality_bar: float | None, pass_rate: float |
     return f"quality {model.quality:g} is below {quality_bar:g}" if model.quality < quality_bar else None
 
 
+# Whose locks a child process has to make anew.
+_all: weakref.WeakSet[Scoreboard] = weakref.WeakSet()
+
+
 class Scoreboard:
     """The evaluations of a process, by task and model. Threads may share it.
 
@@ -101,6 +106,7 @@ class Scoreboard:
         self._lock = threading.Lock()
         self.version = 0
         """Changes whenever a score does."""
+        _all.add(self)
 
     def score(self, task: str, model: str, passed: bool) -> None:
         """Count an evaluation, and tell those who subscribed. Raises ConfigurationError."""
@@ -172,6 +178,16 @@ def score(task: str, model: str, passed: bool) -> None:
     argument is of another type.
     """
     scoreboard.score(task, model, passed)
+
+
+def _new_locks_after_fork() -> None:
+    """Another thread of the parent may have held one, and does not live on in the child."""
+    for board in list(_all):
+        board._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_locks_after_fork)
 
 
 def _check(task: object, model: object, passed: object) -> None:

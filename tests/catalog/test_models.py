@@ -117,6 +117,7 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
         {"api_key_env": KEY.replace("-", "_")},
         {"api_key_env": "0123456789abcdef" * 2},
         {"api_key_env": "Abcdef0123456789" * 2},
+        {"api_key_env": "ABCDEF0123456789" * 2},
         {"api_key_env": [KEY]},
         {"api_key": KEY},
         {"base_url": f"https://user:{KEY}@api.example.com/v1"},
@@ -163,6 +164,20 @@ def test_a_model_is_somewhere(base_url: str | None, origin: str) -> None:
     catalog = Catalog(models=(CatalogModel(name="small", base_url=base_url, **SPEED),))
 
     assert catalog.origin_of(catalog.models[0]) == origin
+
+
+def test_an_address_with_a_stroke_at_its_end_is_the_same() -> None:
+    # By their addresses it is told whether two models are asked with the same account.
+    with_stroke, without = (
+        CatalogModel(name="small", base_url=f"https://api.example.com/v1{end}", **SPEED) for end in ("/", "")
+    )
+
+    assert with_stroke == without
+
+
+def test_what_is_wrong_and_long_is_quoted_in_part() -> None:
+    with pytest.raises(ConfigurationError, match=r"got '[a-z]{59}\.\.\.$"):
+        CatalogModel(**{"name": "small", **SPEED, "tokens_per_s": "fast" * 1_000})
 
 
 def test_models_are_found_by_name() -> None:
@@ -224,6 +239,7 @@ def test_a_call_costs_what_its_tokens_cost(input_tokens: int, output_tokens: int
 
 def test_tokens_from_the_cache_cost_as_much_where_nobody_says_otherwise() -> None:
     assert Price(input=2, output=8).of(1_000_000, 0, 500_000) == 2.0
+    assert Price(input=2, cached_input=0, output=8).of(1_000_000, 0, 500_000) == 1.0
 
 
 def test_another_process_imports_no_catalog_before_it_asks_for_one_and_finds_the_same_digest() -> None:

@@ -146,7 +146,8 @@ def unfit(body: Mapping[str, Any], endpoint: str, model: CatalogModel, facts: Pr
 
 def _fields(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The fields that change what comes back, where they ask for anything but the usual."""
-    for path in _FIELDS.keys() & body.keys():
+    # In the order of this list, so that the same call is always refused for the same reason.
+    for path in [path for path in _FIELDS if path in body]:
         value = body[path]
         if value is None or value in _FIELDS[path]:
             continue

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..outputs._ceiling import limit_fields, limit_in
-from ..outputs._request import CHAT, effort_in, verbosity_in, wanted_of, with_effort, with_schema, with_verbosity
+from ..outputs._request import (
+    CHAT,
+    RESPONSES,
+    effort_in,
+    verbosity_in,
+    wanted_of,
+    with_effort,
+    with_schema,
+    with_verbosity,
+)
 from ..schemas._dialect import wire_schema
 from ._takes import Takes, takes_of
 
@@ -78,14 +87,15 @@ def adapted(
     efforts and verbosities become the nearest that it knows; fields that it refuses are left out, where the answer is
     of the same kind without them. For a model of another provider than the application's own, so is what only that one
     understands: fields of `extra`, the names that came by `extra_body`, unless the catalog or the facts say that this
-    one takes them; names of accounts, caches and grades of service; the role "developer", whose other name every
-    provider knows; and a strict schema is worded as the provider takes it, where it means the same.
+    one takes them; names of accounts, caches and grades of service (but never the word that a response is not to be
+    kept); the role "developer", whose other name every provider knows; and a strict schema is worded as the provider
+    takes it, where it means the same.
     """
     takes = takes_of(model, facts)
     made: dict[str, Any] = {**body, "model": model.model}
     changes: list[str] = []
     if not takes.is_own:
-        _leave_private(made, takes, extra, changes)
+        _leave_private(made, endpoint, takes, extra, changes)
         _name_roles(made, endpoint, takes, changes)
         _word_schema(made, endpoint, facts, changes)
     _bound(made, endpoint, takes, changes)
@@ -103,10 +113,15 @@ def adapted(
     return Adapted(made, tuple(changes), doubtful)
 
 
-def _leave_private(made: dict[str, Any], takes: Takes, extra: frozenset[str], changes: list[str]) -> None:
+def _leave_private(
+    made: dict[str, Any], endpoint: str, takes: Takes, extra: frozenset[str], changes: list[str]
+) -> None:
     left = [
         name for name in made if (name in _PRIVATE or (name in extra and name not in _COMMON)) and not takes.knows(name)
     ]
+    if "store" in left and endpoint == RESPONSES and made["store"] is False:
+        # A response is kept unless its request says so: to leave that out would have it kept.
+        left.remove("store")
     _leave(made, left, f"which {takes.name} is not known to take", changes)
 
 

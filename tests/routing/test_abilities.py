@@ -101,6 +101,13 @@ def test_who_refuses_or_ignores_what_changes_the_answer_does_not_fit(fields: dic
     assert unfit(body(**fields), CHAT, OTHER, NOTHING) is None
 
 
+def test_of_several_reasons_the_same_one_is_given_in_every_process() -> None:
+    demanding = {"n": 2, "stop": ["END"], "logprobs": True, "best_of": 2, "top_logprobs": 3, "logit_bias": {"5": 1}}
+    demands = demands_of(body(**demanding), CHAT)
+    # By the list, and not by the hashes of names, which are others in each process.
+    assert [path for path, _ in demands.fields] == [path for path in _FIELDS if path in demanding]
+
+
 def test_the_catalog_s_word_counts_before_the_facts() -> None:
     asked = body(stop=["END"])
     assert unfit(asked, CHAT, model(parameters={"stop": True}), facts(stop=False)) is None

@@ -163,6 +163,14 @@ def test_what_only_one_provider_understands_is_not_told_to_others(fields: dict[s
     assert adapted(body(**fields), CHAT, model(parameters={name: True}), NOTHING).body[name] == fields[name]
 
 
+def test_a_response_that_nobody_is_to_keep_is_kept_nowhere() -> None:
+    # At this endpoint everything is kept unless the request says otherwise.
+    asked = {"input": "x", "store": False}
+    for slug in ("unknown", "azure_openai", "openai", "xai", "vllm"):
+        assert adapted(asked, RESPONSES, OTHER, facts_named(slug)).body["store"] is False
+    assert "store" not in adapted(asked, RESPONSES, OTHER, facts_named("mistral")).body  # which refuses the field
+
+
 def test_a_grade_of_service_goes_along_where_it_has_the_same_name() -> None:
     groq = facts_named("groq")
     assert adapted(body(service_tier="flex"), CHAT, OTHER, groq).body["service_tier"] == "flex"

@@ -32,8 +32,8 @@ from benchmarks._routers import ByPrior, Drive, LastTen, Oracle, Ours, RoundRobi
 
 # Other seeds than those which it was looked at with while it was made.
 _FIRST_SEED = 1_000
-_SEEDS, _QUICK_SEEDS = 40, 6
-_TRIALS, _QUICK_TRIALS = 60, 12
+_SEEDS, _QUICK_SEEDS = 40, 16
+_TRIALS, _QUICK_TRIALS = 200, 60
 _SPARSE_S = 5.0
 _WARM_CALLS, _WATCHED_CALLS = 200, 500
 _WINDOW, _ENOUGH = 10, 0.1
@@ -80,6 +80,8 @@ class _Change(NamedTuple):
     """One change, and the calls after it."""
 
     changed: int
+    before: float
+    """Excess of the fifty calls before it."""
     chosen: list[int]
     excess: list[float]
 
@@ -103,7 +105,12 @@ def _changed(seed: int, made: list[Request], *, back: bool) -> _Change:
         taken_s = drive.call(number, at_s)
         excess.append(_excess(fleet, drive.first_choices[-1], number, at_s))
         at_s += taken_s + 0.1
-    return _Change(changed, drive.first_choices[_WARM_CALLS:], excess[_WARM_CALLS:])
+    return _Change(
+        changed,
+        float(np.mean(excess[_WARM_CALLS - 50 : _WARM_CALLS])),
+        drive.first_choices[_WARM_CALLS:],
+        excess[_WARM_CALLS:],
+    )
 
 
 def _recovery(changes: Sequence[_Change]) -> int:
@@ -146,6 +153,7 @@ def measure(quick: bool) -> Report:
         figures[f"ours_to_{other}_regret_ratio"] = float(np.mean(busy["ours"]) / np.mean(busy[other]))
     figures |= {f"{name}_sparse_regret_ratio": float(np.mean(values)) for name, values in sparse.items()}
     figures |= {
+        "before_change_excess_ratio": float(np.mean([change.before for change in slower])),
         "recovery_calls": _recovery(slower),
         "left_median_calls": _quantile(left, 0.5),
         "left_p95_calls": _quantile(left, 0.95),

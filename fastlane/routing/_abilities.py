@@ -122,7 +122,8 @@ def demands_of(body: Mapping[str, Any], endpoint: str) -> Demands:
     return Demands(
         endpoint=endpoint,
         needs=frozenset(needs),
-        fields=tuple(_fields(body)),
+        # In the order of the list, so that the same call is always refused for the same reason.
+        fields=tuple([(path, body[path]) for path in FIELDS if path in body and not is_idle(path, body)]),
         hosted=tuple(hosted),
         refers=refers,
         is_limited=limit_in(body, endpoint) is not None,
@@ -144,20 +145,15 @@ def unfit(body: Mapping[str, Any], endpoint: str, model: CatalogModel, facts: Pr
     return demands_of(body, endpoint).unmet_by(model, facts)
 
 
-def _fields(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The fields that change what comes back, where they ask for anything but the usual."""
-    # In the order of this list, so that the same call is always refused for the same reason.
-    for path in [path for path in _FIELDS if path in body]:
-        value = body[path]
-        if value is None or value in _FIELDS[path]:
-            continue
-        # Without tools it says nothing.
-        if path != "parallel_tool_calls" or body.get("tools"):
-            yield path, value
+def is_idle(path: str, body: Mapping[str, Any]) -> bool:
+    """Whether a field of a body asks for nothing that would not come without it."""
+    value = body[path]
+    if value is None or value in FIELDS.get(path, ()):
+        return True
+    return path == "parallel_tool_calls" and not body.get("tools")
 
 
-# What each of them is where it asks for nothing.
-_FIELDS: Mapping[str, tuple[Any, ...]] = {
+FIELDS: Mapping[str, tuple[Any, ...]] = {
     "background": (False,),
     "best_of": (1,),
     "conversation": (),
@@ -180,6 +176,7 @@ _FIELDS: Mapping[str, tuple[Any, ...]] = {
     "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
+"""Fields that change what comes back, and what each of them is where it asks for nothing."""
 
 
 def _parts(body: Mapping[str, Any], endpoint: str) -> Iterator[Mapping[str, Any]]:

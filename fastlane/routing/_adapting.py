@@ -17,6 +17,7 @@ from ..outputs._request import (
     with_verbosity,
 )
 from ..schemas._dialect import wire_schema
+from ._abilities import is_idle
 from ._takes import Takes, takes_of
 
 if TYPE_CHECKING:
@@ -39,18 +40,6 @@ _PRIVATE = frozenset({
     "metadata", "prediction", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
     "safety_identifier", "service_tier", "store", "user",
 })  # fmt: skip
-
-# What a field says where it asks for nothing: it can be left out.
-_IDLE: Mapping[str, tuple[Any, ...]] = {
-    "logprobs": (False,),
-    "n": (1,),
-    "parallel_tool_calls": (True,),
-    "stop": ([], ""),
-    "tool_choice": ("auto",),
-    "tools": ([],),
-    "top_logprobs": (0,),
-    "truncation": ("disabled",),
-}
 
 # What every server of such an API takes, so that it does not matter by which way it came into the body.
 _COMMON = frozenset({
@@ -132,7 +121,7 @@ def _leave_refused(made: dict[str, Any], takes: Takes, changes: list[str]) -> No
         if rule is None or rule is True or rule == "ignored":
             continue
         is_taken = rule is not False and (not isinstance(value, bool | int | str) or value in rule)
-        if not is_taken and (name in _TASTES or value is None or value in _IDLE.get(name, ())):
+        if not is_taken and (name in _TASTES or is_idle(name, made)):
             left.append(name)
     for name, path, rule in takes.narrowed:
         if name in made and name not in left and _narrow(made, name, path, rule):

@@ -9,7 +9,7 @@ from openai.types import chat, responses
 
 from fastlane.providers import ProviderFacts, facts_named
 from fastlane.routing import _adapting
-from fastlane.routing._abilities import _FIELDS, _HOSTED, demands_of, needs_of, unfit
+from fastlane.routing._abilities import _HOSTED, FIELDS, demands_of, needs_of, unfit
 from tests.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, fact, facts, model
 
 OWN = model(base_url=None)
@@ -41,6 +41,7 @@ def part(kind: str, **fields: Any) -> dict[str, Any]:
         (part("image_url", image_url={"url": "data:,"}), {"vision"}),
         (part("input_audio", input_audio={"data": ""}), {"audio"}),
         (part("text", text="image_url"), set()),
+        (body(tools=[{"type": "custom", "custom": {"name": "f"}}]), {"tools"}),
         (body(modalities=["text", "audio"], audio={"voice": "v"}), {"audio"}),
         (body(modalities=["text"]), set()),
         (body(reasoning_effort="high"), set()),
@@ -62,6 +63,8 @@ def test_a_chat_needs_what_its_body_asks_for(asked: dict[str, Any], needs: set[s
         ({"input": "x", "text": {"format": {"type": "json_object"}}}, {"json"}),
         ({"input": "x", "reasoning": {"effort": "low"}}, set()),
         ({"input": "x", "reasoning": {"summary": "auto"}}, {"reasoning"}),
+        ({"input": "x", "reasoning": {"generate_summary": "concise"}}, {"reasoning"}),
+        ({"input": [{"type": "computer_call_output", "output": {"image_url": "data:,"}}]}, {"vision"}),
         ({"input": "x", "include": ["reasoning.encrypted_content"]}, {"reasoning"}),
     ],
 )
@@ -88,6 +91,8 @@ def test_a_call_that_asks_for_nothing_special_fits_everywhere() -> None:
         {"tool_choice": "required"},
         {"response_format": {"type": "json_object"}},
         {"max_tool_calls": 1},
+        {"best_of": 2},
+        {"echo": True},
     ],
     ids=str,
 )
@@ -105,7 +110,7 @@ def test_of_several_reasons_the_same_one_is_given_in_every_process() -> None:
     demanding = {"n": 2, "stop": ["END"], "logprobs": True, "best_of": 2, "top_logprobs": 3, "logit_bias": {"5": 1}}
     demands = demands_of(body(**demanding), CHAT)
     # By the list, and not by the hashes of names, which are others in each process.
-    assert [path for path, _ in demands.fields] == [path for path in _FIELDS if path in demanding]
+    assert [path for path, _ in demands.fields] == [path for path in FIELDS if path in demanding]
 
 
 def test_the_catalog_s_word_counts_before_the_facts() -> None:
@@ -166,6 +171,7 @@ def test_an_answer_that_cannot_be_bounded_is_not_asked_for() -> None:
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, RESPONSES),
         ({"input": [{"type": "reasoning", "id": "rs_1", "encrypted_content": "…"}]}, RESPONSES),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "file-1"}]}]}, RESPONSES),
+        ({"input": [{"type": "computer_call_output", "output": {"file_id": "file-1"}}]}, RESPONSES),
         (part("file", file={"file_id": "file-1"}), CHAT),
         (body(messages=[{"role": "assistant", "audio": {"id": "audio_1"}}, *MESSAGES]), CHAT),
     ],
@@ -184,6 +190,8 @@ def test_a_text_prompt_is_no_reference() -> None:
 
 def test_tools_that_a_provider_runs_are_not_asked_of_another_unless_the_catalog_says_so() -> None:
     asked = {"input": "x", "tools": [{"type": "web_search"}, {"type": "function", "name": "f"}]}
+    own = {"input": "x", "tools": [{"type": "custom", "name": "f"}, {"type": "function", "name": "f"}]}
+    assert unfit(own, RESPONSES, OTHER, NOTHING) is None
     assert unfit(asked, RESPONSES, OWN, NOTHING) is None
     assert unfit(asked, RESPONSES, OTHER, NOTHING) == "is not known to take tools.web_search"
     assert unfit(asked, RESPONSES, model(parameters={"tools.web_search": True}), NOTHING) is None
@@ -202,7 +210,7 @@ def test_what_a_provider_does_beside_answering_is_not_left_out_silently(field: s
 
 def test_every_field_of_the_api_is_one_that_somebody_has_thought_about() -> None:
     # A new version of openai has new ones: does the answer come back as something else without them?
-    thought_about = {*_FIELDS, *_HOSTED, "audio", *_adapting._TASTES, *_adapting._PRIVATE, *_adapting._COMMON}
+    thought_about = {*FIELDS, *_HOSTED, "audio", *_adapting._TASTES, *_adapting._PRIVATE, *_adapting._COMMON}
     for params in (chat.completion_create_params, responses.response_create_params):
         base: Any = next(getattr(params, name) for name in dir(params) if name.endswith("CreateParamsBase"))
         assert set(base.__annotations__) <= thought_about

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.providers import facts_named, names
-from fastlane.routing._abilities import unfit
+from fastlane.providers import ProviderFacts, facts_named, names
+from fastlane.routing._abilities import FIELDS as THOSE_THAT_MATTER, unfit
 from fastlane.routing._adapting import Adapted, adapted
-from tests.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, facts, model
+from fastlane.routing._takes import _takes, takes_of
+from tests.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, fact, facts, model
 
 OWN = model(base_url=None)
 OTHER = model()
@@ -70,6 +71,19 @@ def test_a_limit_beyond_what_a_model_can_answer_is_lowered_to_that() -> None:
     response = {"model": "x", "input": "y", "max_output_tokens": 500}
     assert adapted(response, RESPONSES, short, NOTHING).body["max_output_tokens"] == 100
     assert adapted({"prompt": "x", "max_tokens": 500}, COMPLETIONS, short, NOTHING).body["max_tokens"] == 100
+
+
+def test_of_what_the_catalog_and_the_facts_say_of_the_longest_answer_the_lower_one_counts() -> None:
+    known = ProviderFacts.model_validate({"slug": "second", "output": {"most_tokens": {"m-*": fact(300)}}})
+    for said, becomes in ((100, 100), (None, 300), (900, 300)):
+        made = adapted(body(max_tokens=500), CHAT, model(most_output_tokens=said), known)
+        assert made.body["max_tokens"] == becomes
+
+
+def test_models_of_catalogs_that_were_dropped_are_not_kept_for_ever() -> None:
+    for number in range(1_100):
+        takes_of(OTHER.model_copy(update={"name": str(number)}), NOTHING)
+    assert len(_takes) <= 1_024
 
 
 @pytest.mark.parametrize(
@@ -140,6 +154,22 @@ def test_what_is_refused_is_left_out_and_said_without_its_value() -> None:
         assert value not in str(made.changes)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({name: value} for name, values in THOSE_THAT_MATTER.items() for value in values),
+        {"parallel_tool_calls": False},
+    ],
+    ids=str,
+)
+def test_what_asks_for_nothing_is_left_out_where_it_is_refused(fields: dict[str, Any]) -> None:
+    (name,) = fields
+    refusing = facts(**{name: False})
+    for one in (OTHER, OWN):
+        assert unfit(body(**fields), CHAT, one, refusing) is None
+        assert adapted(body(**fields), CHAT, one, refusing).body == body(model="m-2")
+
+
 def test_what_is_refused_within_a_field_is_left_out_of_it() -> None:
     streamed = body(stream=True, stream_options={"include_usage": True})
     assert "stream_options" not in adapted(streamed, CHAT, OTHER, facts_named("mistral")).body
@@ -195,7 +225,8 @@ def test_developers_speak_as_the_system_elsewhere() -> None:
     made = adapted(asked, CHAT, OTHER, NOTHING)
     assert made.body["messages"] == [{"role": "system", "content": "Be brief."}, *MESSAGES]
     assert asked["messages"][0]["role"] == "developer"
-    for one in (OWN, model(parameters={"messages.role": ("developer", "user")})):
+    knowing = (model(parameters={"messages.role": said}) for said in (("developer", "user"), True))
+    for one in (OWN, *knowing):
         assert adapted(asked, CHAT, one, NOTHING).body["messages"] is asked["messages"]
     assert adapted(body(), CHAT, OTHER, NOTHING).body["messages"] is MESSAGES
     response = {"input": [{"role": "developer", "content": "x"}]}

@@ -49,7 +49,6 @@ class _Row(NamedTuple):
     account: Account
     told_by: _ToldBy | None
     """By what its provider's facts are found; None where that depends on who asks."""
-    tls: bool
 
 
 class Asking:
@@ -97,7 +96,7 @@ class Asking:
         cached: dict[Upstream, float] = {}
         ways: dict[str, Way] = {}
         unfit: dict[str, str] = {}
-        for model, upstream, account, told_by, tls in rows:
+        for model, upstream, account, told_by in rows:
             facts = facts_of(model) if told_by is None else known.get(told_by)
             if facts is None:
                 facts = facts_of(model)
@@ -117,8 +116,10 @@ class Asking:
                     cached[upstream] = min(tokens * share, input_tokens)
             origin = upstream.origin
             if origin not in ways:
+                place = origin or call.origin
                 encodes = encoded_share is not None and read.body_bytes >= _LEAST_ENCODED_BYTES
-                ratio = encoded_share(origin) if encoded_share and encodes and _takes_gzip(facts, endpoint) else None
+                ratio = encoded_share(place) if encoded_share and encodes and _takes_gzip(facts, endpoint) else None
+                tls = not place.startswith("http:")
                 ways[origin] = way_of(siblings_outlook(model), read.body_bytes, encoded_ratio=ratio, tls=tls)
         quality_bar, pass_rate = route.quality_bar, route.pass_rate
         if task is not None and (usual := catalog.tasks.get(task)) is not None:
@@ -178,7 +179,6 @@ class Asking:
                     Upstream(model.model, catalog.origin_of(model)),
                     (model.base_url, model.api_key_env),
                     None if model.base_url is None else (model.base_url, model.facts),
-                    not (model.base_url or "").lower().startswith("http:"),
                 )
                 for model in catalog.models
             )

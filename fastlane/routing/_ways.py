@@ -28,8 +28,8 @@ def way_of(outlook: Outlook, body_bytes: int, *, encoded_ratio: float | None, tl
     `connect_s` is the round trips of TCP and TLS (RFC 9293, RFC 8446) where no connection is open, 50 ms each where
     nothing is known of the origin, and 0 where one is open; `upload_s` is that of `fastlane._upload`. Everything is
     rounded to within 3 % first. `encoded_ratio` is the share of its bytes that encoding is expected to leave of the
-    body; None where it goes out as it is. An encoded body is never taken for slower than the plain one, because it
-    would not be sent then. A longer body never arrives sooner.
+    body; None where it goes out as it is, as it does too where encoding would make it longer. A longer body never
+    arrives sooner.
     """
     exact_ns = outlook.round_trip_time_ns
     round_trip_ns = _near(exact_ns) if exact_ns is not None and exact_ns > 0 else exact_ns
@@ -59,11 +59,9 @@ def _way_of(
     if known is not None:
         fields = {name: value for name, value in zip(_FIELDS, known, strict=True) if value is not None and value >= 0}
     path = Path(round_trip_time_s=round_trip_s, http2=http2, tls=tls, **fields)
-    seconds = upload_s(body_bytes, path)
-    if ratio is not None and 0 < ratio < 1:
-        seconds = min(seconds, upload_s(int(body_bytes * ratio), path))
+    sent_bytes = int(body_bytes * ratio) if ratio is not None and 0 < ratio < 1 else body_bytes
     connect_s = round_trip_s * (_TCP_ROUND_TRIPS + _TLS_ROUND_TRIPS * tls) if known is None else 0.0
-    return Way(connect_s=connect_s, upload_s=seconds, round_trip_s=round_trip_s)
+    return Way(connect_s=connect_s, upload_s=upload_s(sent_bytes, path), round_trip_s=round_trip_s)
 
 
 _FIELDS = (

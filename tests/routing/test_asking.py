@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import date
 from functools import cache
 from random import Random
@@ -25,7 +26,7 @@ from fastlane.providers import Fact, ProviderFacts
 from fastlane.providers._schema import Cache
 from fastlane.routing._asking import Asking
 from fastlane.routing._question import Question
-from fastlane.transport._outlook import Outlook
+from fastlane.transport._outlook import UNKNOWN, Outlook
 
 SECOND_NS = 10**9
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
@@ -168,6 +169,13 @@ def test_a_picture_counts_as_what_it_is_to_the_model_and_not_as_its_bytes() -> N
     assert "vision" in asked.needs
 
 
+def test_a_picture_that_is_looked_at_roughly_counts_less() -> None:
+    fine = picture(200_000)
+    rough = {**fine, "image_url": {**fine["image_url"], "detail": "low"}}
+    first, second = (ask(Asking(), call(chat([one]))).input_tokens for one in (rough, fine))
+    assert first < second / 2
+
+
 def test_a_prompt_of_token_ids_has_as_many_tokens() -> None:
     asked = ask(Asking(), call({"prompt": list(range(5_000)), "max_tokens": 7}, COMPLETIONS))
     assert asked.input_tokens == pytest.approx(5_000, rel=0.01)
@@ -234,6 +242,20 @@ def test_each_origin_is_looked_at_once_and_only_where_a_model_may_answer() -> No
     assert set(asked.ways) == {"", "https://one.example.com:443", "https://two.example.com:443"}
 
 
+def test_what_is_known_of_other_providers_is_asked_once_in_a_second() -> None:
+    asking, told = Asking(), []
+
+    def facts(one: CatalogModel) -> ProviderFacts:
+        told.append(one.name)
+        return KEEPS
+
+    for now_ns in (SECOND_NS, SECOND_NS + 1, 2 * SECOND_NS - 1):
+        ask(asking, call(chat("Hello")), facts=facts, now_ns=now_ns)
+    assert [told.count(name) for name in ("own", "first", "second", "neighbour")] == [3, 1, 1, 0]
+    ask(asking, call(chat("Hello")), facts=facts, now_ns=2 * SECOND_NS)
+    assert told.count("first") == 2
+
+
 def test_a_body_counts_as_encoded_only_where_the_provider_takes_it_so() -> None:
     gzip = ProviderFacts(slug="takes", encodings={CHAT: fact(("json", "json+gzip"))})
     given = call(chat(text(90_000)))
@@ -247,6 +269,32 @@ def test_a_body_counts_as_encoded_only_where_the_provider_takes_it_so() -> None:
     assert encoded[AT["second"].origin] == plain[AT["second"].origin]
     short = call(chat(text(5_000)))
     assert ask(Asking(), short, facts=facts, encoded_share=lambda _: 0.25) == ask(Asking(), short, facts=facts)
+
+
+def test_the_applications_own_provider_is_where_the_call_says() -> None:
+    gzip = ProviderFacts(slug="takes", encodings={CHAT: fact(("json", "json+gzip"))})
+    shares = {"https://own.example.com:443": 0.1, AT["first"].origin: 0.9}
+    asked = ask(Asking(), call(chat(text(90_000))), facts=lambda _: gzip, encoded_share=shares.get)
+    assert asked.ways[""].upload_s < asked.ways[AT["first"].origin].upload_s
+
+    def far(url: str) -> float:
+        given = replace(call(chat("Hello")), origin=url)
+        asked = Asking().question(
+            given, Route(), CATALOG, siblings_outlook=lambda _: UNKNOWN, facts_of=lambda _: KEEPS, now_ns=0
+        )
+        return asked.ways[""].connect_s
+
+    assert far("https://own.example.com:443") == pytest.approx(2 * far("http://127.0.0.1:8000"))
+
+
+def test_where_no_tls_is_there_is_one_round_trip_less() -> None:
+    plain = model("plain").model_copy(update={"base_url": "http://127.0.0.1:8000/v1"})
+    catalog = Catalog(models=(FIRST, plain))
+    asked = Asking().question(
+        call(chat("Hello")), Route(), catalog, siblings_outlook=lambda _: UNKNOWN, facts_of=lambda _: KEEPS, now_ns=0
+    )
+    with_tls, without = asked.ways[AT["first"].origin], asked.ways["http://127.0.0.1:8000"]
+    assert with_tls.connect_s == pytest.approx(2 * without.connect_s)
 
 
 # Caches
@@ -277,6 +325,17 @@ def test_other_tools_are_another_beginning() -> None:
     assert not ask(asking, call(chat(text(40_000)))).cached_tokens
 
 
+def test_another_form_of_the_answer_is_another_beginning() -> None:
+    asking = Asking()
+    kinds = [{"type": "json_schema", "name": "answer", "schema": {"description": text(3_000, seed)}} for seed in (0, 1)]
+    bodies = [{"input": text(40_000), "text": {"format": kind}} for kind in kinds]
+    given = call(bodies[0], RESPONSES)
+    ask(asking, given)
+    asking.note_read(given.call_id, AT["first"], KEEPS, SECOND_NS)
+    assert ask(asking, call(bodies[0], RESPONSES)).cached_tokens
+    assert not ask(asking, call(bodies[1], RESPONSES)).cached_tokens
+
+
 @pytest.mark.parametrize(
     ("facts", "least", "most"),
     [(keeping(True), 0.85, 0.95), (keeping(None), 0.4, 0.6), (keeping(False), 0.0, 0.1)],
@@ -296,9 +355,10 @@ def test_too_short_a_prompt_is_not_kept() -> None:
     assert not ask(asking, call(chat(text(8_000))), facts=lambda _: keeping(True, least=4_096)).cached_tokens
 
 
-def test_after_its_life_time_nothing_is_expected() -> None:
+@pytest.mark.parametrize("lifetime_s", [300.0, None])
+def test_after_its_life_time_nothing_is_expected(lifetime_s: float | None) -> None:
     asking = Asking()
-    answered(asking, chat(text(40_000)), "first", at_s=1)
+    answered(asking, chat(text(40_000)), "first", facts=keeping(True, lifetime_s=lifetime_s), at_s=1)
     assert ask(asking, call(chat(text(40_000))), now_ns=300 * SECOND_NS).cached_tokens
     assert not ask(asking, call(chat(text(40_000))), now_ns=302 * SECOND_NS).cached_tokens
 

@@ -63,6 +63,17 @@ def test_what_is_rounded_stays_near_the_truth() -> None:
         assert way_of(outlook, size, encoded_ratio=None).upload_s == pytest.approx(upload_s(size, path), rel=0.08)
 
 
+def test_over_http_1_1_no_window_of_the_peers_holds_a_body_back() -> None:
+    first, second = (
+        OPEN._replace(
+            http_version=version, congestion_window=2_000, receive_window_bytes=1 << 24, peer_stream_window=0xFFFF
+        )
+        for version in ("HTTP/1.1", "HTTP/2")
+    )
+    size = 1_000_000
+    assert way_of(first, size, encoded_ratio=None).upload_s < way_of(second, size, encoded_ratio=None).upload_s
+
+
 def test_a_body_that_is_encoded_arrives_sooner() -> None:
     plain, encoded = (way_of(OPEN, 90_000, encoded_ratio=ratio).upload_s for ratio in (None, 0.25))
     assert encoded < plain

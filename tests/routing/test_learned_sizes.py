@@ -35,7 +35,7 @@ def test_prompts_that_have_become_others_are_soon_taken_for_what_they_are() -> N
 def test_a_cache_that_has_kept_nothing_for_long_is_found_again_once_it_does() -> None:
     sizes = LearnedSizes()
     for cached in [0] * 200 + [10_000] * 20:
-        expected = 10_000 * sizes.cached_share(HERE, True)
+        expected = float(int(10_000 * sizes.cached_share(HERE, True)))  # records have whole tokens
         assert expected > 0
         sizes.note(sighting(expected_cached_tokens=expected, cached_tokens=cached))
     assert sizes.cached_share(HERE, True) == pytest.approx(1.0, abs=0.05)

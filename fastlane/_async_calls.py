@@ -124,12 +124,14 @@ class AsyncCalls(CommonCalls):
         guard = None if stream else observation.guard or observation.collector
         unread = stream or (guard is not None and guard.collects)
         send = partial(self._sent, observation, request, unread, **kwargs)
-        if observation.leg is None:
+        leg = observation.leg
+        if leg is None:
+            observation.check()
             response = await send()
         else:
             from .attempts._async import async_begun_by
 
-            response = await async_begun_by(observation.leg, observation, send, unread=unread)
+            response = await async_begun_by(leg, observation, send, unread=unread)
         if guard is not None:
             from ._collecting import async_collected
 
@@ -157,8 +159,8 @@ class AsyncCalls(CommonCalls):
 
     async def _sleep_for_retry(self, **kwargs: Any) -> Any:
         observation = current_observation.get()
-        if observation is not None and observation.leg is not None:
-            observation.leg.before_retry()
+        if observation is not None:
+            self._before_retry(observation, **kwargs)
         return await super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
 
     async def _attempt(

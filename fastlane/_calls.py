@@ -51,6 +51,17 @@ class CommonCalls:
         """Whether openai's own way, which is left out here, would lead to no code but openai's."""
         return self._fastlane is not None and self._fastlane.requests.pass_nobody_by
 
+    def _before_retry(
+        self, observation: Observation, *, retries_taken: int, max_retries: int, options: Any, response: Any
+    ) -> None:
+        """The loop of openai's is about to wait: the call's other ways and its deadline say whether it may."""
+        leg = observation.leg
+        if leg is None:
+            return
+        headers = None if response is None else response.headers
+        wait_s = self._calculate_retry_timeout(max_retries - retries_taken, options, headers)  # type: ignore[attr-defined]
+        leg.before_retry(response, wait_s)
+
     def _build_request(self, options: Any, *, retries_taken: int = 0) -> Any:
         stock = super()._build_request  # type: ignore[misc]
         observation = current_observation.get()
@@ -175,12 +186,14 @@ class Calls(CommonCalls):
         guard = None if stream else observation.guard or observation.collector
         unread = stream or (guard is not None and guard.collects)
         send = partial(self._sent, observation, request, unread, **kwargs)
-        if observation.leg is None:
+        leg = observation.leg
+        if leg is None:
+            observation.check()
             response = send()
         else:
             from .attempts._sync import begun_by
 
-            response = begun_by(observation.leg, observation, send, unread=unread)
+            response = begun_by(leg, observation, send, unread=unread)
         if guard is not None:
             from ._collecting import collected
 
@@ -208,8 +221,8 @@ class Calls(CommonCalls):
 
     def _sleep_for_retry(self, **kwargs: Any) -> Any:
         observation = current_observation.get()
-        if observation is not None and observation.leg is not None:
-            observation.leg.before_retry()
+        if observation is not None:
+            self._before_retry(observation, **kwargs)
         return super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
 
     def _attempt(

@@ -102,6 +102,13 @@ class Observation(ObservedAttempts):
             self.outcome = self.outcome or "abandoned"
             self._finish(abandoned=True)
 
+    def check(self) -> None:
+        """Raise Left where the call has its answer by another way, and nothing more is to be sent by this one."""
+        if self._over and self._numbers is not None:
+            from .attempts._left import Left
+
+            raise Left("lost")
+
     def set_aside(self) -> None:
         """The call goes on another way, whose observation makes the record."""
         with self._lock:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._answer_seen import AnswerSeen
@@ -32,7 +34,7 @@ class ObservedAttempts:
     """What is known of one call while it lasts, and its attempts."""
 
     __slots__ = (
-        "_action", "_begun", "_body_error", "_encoded", "_headers", "_issued", "_lock", "_made", "_number", "_over",
+        "_action", "_body_error", "_encoded", "_headers", "_issued", "_lock", "_made", "_number", "_numbers", "_over",
         "account", "action_path", "answer", "attempts", "before", "cached_path", "changes", "collector", "curation",
         "decoded", "ended_ns", "endpoint", "error", "exhausted", "first_attempt", "guard", "is_done", "leg", "method",
         "model", "next_kind", "optional", "origin", "outcome", "output", "pipeline", "prompt", "prompt_cache",
@@ -90,8 +92,8 @@ class ObservedAttempts:
         self.cached_path: tuple[str, ...] = ()
         """Where the provider's usage counts cached tokens, if elsewhere than OpenAI's."""
         self.attempts: list[AttemptStamps] = []
-        self._begun: list[AttemptStamps] = self.attempts if beside is None else beside._begun
-        """Those of all of the call's ways."""
+        self._numbers: Iterator[int] | None = None if beside is None else beside._numbers
+        """Of the attempts of all of the call's ways; None where it has but one."""
         self.before: list[AttemptStamps] = []
         """Those of the call that went other ways, and did not bring its answer."""
         self.leg: Leg | None = None
@@ -173,18 +175,17 @@ class ObservedAttempts:
         self, request_body_bytes: int | None, *, form: Form = "json", plain: bool = False
     ) -> AttemptStamps:
         """An attempt is handed to the HTTP client; `plain`: because the one before it was refused for its form."""
-        number = len(self._begun) + 1
-        kind: Any = "first" if number == 1 else "plain" if plain else self.next_kind or "retry"
+        # (Two ways may begin one at once.)
+        number = len(self.attempts) + 1 if self._numbers is None else next(self._numbers)
+        kind: Any = "plain" if plain else self.next_kind or ("first" if number == 1 else "retry")
         self.next_kind = None
         attempt = AttemptStamps(number, request_body_bytes, kind=kind, form=form, origin=self.origin, model=self.model)
         self.attempts.append(attempt)
-        if self._begun is not self.attempts:
-            self._begun.append(attempt)
         return attempt
 
     def goes_several_ways(self) -> None:
         """The call may be sent to other upstreams, or twice: attempts are counted over all of its ways."""
-        self._begun = []
+        self._numbers = count(1)
 
     def take_back(self, optional: tuple[str, ...]) -> None:
         """The next attempt is the call without these fields, and none of later calls has them."""
@@ -194,6 +195,8 @@ class ObservedAttempts:
             self.prompt.refused(optional)
         if self.guard is not None:
             self.guard.refused(optional)
+        if self.leg is not None and "stream" in optional:
+            self.leg.comes_at_once()
 
     def asking_again(self) -> None:
         """The next attempt asks for another answer in the place of one that was not valid."""

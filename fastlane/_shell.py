@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PLANNED_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
 
 # What stands in the place of a model where one is to be chosen.
-ROUTED = "fastlane/"
+_ROUTE = "fastlane/auto"
 
 # What `with_raw_response` and `with_streaming_response` give.
 _UNDECODED = (LegacyAPIResponse, BaseAPIResponse)
@@ -156,7 +156,7 @@ class Shell:
         model = extra.get("model", body.get("model")) if isinstance(extra, Mapping) else body.get("model")
         observation.model = model if isinstance(model, str) else None
         is_planned = observation.endpoint in PLANNED_ENDPOINTS
-        if isinstance(model, str) and model.startswith(ROUTED) and not (is_planned and self.pipeline.routes_calls):
+        if isinstance(model, str) and asks_for_a_route(model) and not (is_planned and self.pipeline.routes_calls):
             raise _not_routed(model, observation.endpoint, routes=self.pipeline.routes_calls)
         if not is_planned or not (self.pipeline.shapes_calls or self.pipeline.goes_several_ways):
             return None
@@ -240,8 +240,12 @@ class Shell:
         extensions = request.extensions
         extensions[EXTENSION] = observation
         extensions[PHASES] = attempt.phases
-        if observation.leg is not None:
-            extensions[PATIENCE] = observation.leg.patience
+        leg = observation.leg
+        if leg is None:
+            observation.check()
+        else:
+            extensions[PATIENCE] = leg.patience
+            leg.request = request
         # Our own transport fills in the phases, and calls a trace only for whoever wants one: that costs it more than
         # all of its stamps. If it hands the request on to the library's, it puts this trace into its place.
         wanted = FALLBACK_TRACE if observation.transport == "fastlane" else "trace"
@@ -269,6 +273,11 @@ class Shell:
             return
         Shell.looked_at(observation, result)
         observation.finish()
+
+
+def asks_for_a_route(model: str) -> bool:
+    """Whether what stands in the place of a model's name asks for one to be chosen."""
+    return model.startswith(_ROUTE) and model[len(_ROUTE) : len(_ROUTE) + 1] in ("", "?")
 
 
 def _not_routed(model: str, endpoint: str, *, routes: bool) -> ConfigurationError:

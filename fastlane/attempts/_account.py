@@ -51,6 +51,12 @@ class WayAccount:
             self.hedges = True
             self.delay_s, self.why_not = hedge.delay_s, hedge.why_not
 
+    def passed_over(self, model: CatalogModel, started_ns: int, time_ns: int) -> None:
+        """A play refused to send the call to this one."""
+        origin = self._catalog.origin_of(model) if self._catalog is not None else ""
+        after_s = (time_ns - started_ns) / 1e9
+        self.fallbacks += (Fallback(model=model.name, origin=origin or self._own_origin, why="unfit", after_s=after_s),)
+
     def no_hedge(self, why_not: str) -> None:
         """There will be no second attempt, whatever was planned."""
         self.delay_s, self.why_not = None, why_not

@@ -16,7 +16,7 @@ from ._judged import judged, received, whole_answer
 from ._left import Left
 from ._leg import Leg
 from ._race import Race
-from ._sync import can_hedge, following_of, may_enter, retrying
+from ._sync import can_hedge, failed_beside, following_of, forgone, may_enter, result_of, retrying
 
 if TYPE_CHECKING:
     from .._observation import Observation
@@ -76,7 +76,7 @@ async def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
     try:
         return await run(leg), leg
     except (Exception, Left) as error:
-        if not second.goes_on(leg):
+        if not second.goes_on():
             raise
         return await second.result(error)
     except BaseException:
@@ -108,54 +108,54 @@ class _Second:
         self._task.add_done_callback(_under_way.discard)
 
     async def _go(self) -> None:
-        journey, run = self._journey, self._run
+        journey, run, first, race = self._journey, self._run, self._first, self._race
         leg: Leg | None = None
         try:
-            if run is None:
+            if run is None or not race.has_room(partial(may_enter, journey, first)):
                 return
-            leg = journey.second(self._first)
-            if leg is None or not self._race.enter(leg, partial(may_enter, journey, self._first)):
+            leg = self._leg = journey.second(first)
+            if leg is None or not race.enter(leg, partial(journey.hedge_begins, first, leg)):
+                self._leg = None
+                forgone(leg)
                 return
-            self._leg = leg
-            journey.hedge_began(leg)
             self._result = await run(leg)
+        except (KeyboardInterrupt, SystemExit):  # for the loop
+            raise
         except BaseException as error:  # noqa: BLE001 - for the task of the call to look at
-            self._error = error
-            if leg is not None:
-                self._race.ended(leg)
+            if failed_beside(journey, race, leg, error):
+                self._error = error
         finally:
-            del journey, run, leg
+            del journey, run, first, race, leg
 
-    def goes_on(self, first: Leg) -> bool:
-        """The first one has ended without an answer: whether this one goes on."""
-        return self._race.ended(first)
+    def goes_on(self) -> bool:
+        """The first one has ended without an answer: whether this one goes on, or has ended it."""
+        return self._race.ended(self._first) or self._first.is_lost
 
     async def result(self, first_error: BaseException) -> tuple[Any, Leg]:
         """Wait for its result. Raises the first one's error where both have failed."""
         try:
             if self._task is not None:
                 await asyncio.wait([self._task])
-            if self._error is None and self._leg is not None:
-                return self._result, self._leg
-            if isinstance(first_error, Left) and first_error.why == "lost" and self._error is not None:
-                raise self._error
-            raise first_error
-        except asyncio.CancelledError:
+        except BaseException:
             self.give_up()
             raise
+        try:
+            return result_of(self._first, self._leg, self._result, first_error, self._error)
         finally:
-            self._error = None
             del first_error
 
     def give_up(self) -> None:
         """Nobody waits for it any more."""
+        if self._leg is not None:
+            self._leg.lose()
         if self._task is not None:
             self._task.cancel()
 
     def close(self) -> None:
         """The call has its result, or its error."""
         self._race.close()
-        self._run = None
+        # The traceback of its error leads to itself.
+        self._run = self._error = None
 
 
 async def async_begun_by(
@@ -175,7 +175,10 @@ async def async_begun_by(
         if left is None:
             raise
         observation.attempt_failed(error)
-        raise left from None
+        try:
+            raise left from None
+        finally:
+            del left  # whose traceback leads here
     try:
         judged(leg, verdict, response)
     except Left:

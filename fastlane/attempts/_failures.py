@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from email.utils import mktime_tz, parsedate_tz
 from typing import Any
 
 import openai
 
+from .._clock import wall_ns
 from ..prediction._sighting import Failure
 
 # No permission, no such model, no credit: for this key, there.
@@ -26,6 +28,8 @@ def failure_of(error: BaseException) -> Failure | None:
         return "connection"
     if not isinstance(error, openai.APIStatusError):
         return None
+    if error.status_code == 404 and error.param not in (None, "model"):
+        return None  # something else that the call names is not there
     return failure_of_status(error.status_code, error.code)
 
 
@@ -45,19 +49,30 @@ def failure_of_status(status: int, code: Any = None) -> Failure | None:
 
 
 def rest_of(error: BaseException) -> float | None:
-    """Seconds for which the provider asks to be left alone; None where it does not say.
+    """Seconds for which the provider asks to be left alone; None where it does not say, or says what cannot be meant.
 
-    By `retry-after-ms`, or `retry-after` in seconds, as openai's own loop reads them.
+    By `retry-after-ms`, or `retry-after` in seconds or as a date, as openai's own loop reads them.
     """
     response = getattr(error, "response", None)
     if response is None:
         return None
     for name, unit in (("retry-after-ms", 1_000.0), ("retry-after", 1.0)):
         given = response.headers.get(name)
+        if given is None:
+            continue
         try:
             seconds = float(given) / unit
-        except (TypeError, ValueError):
-            continue
+        except ValueError:
+            seconds = _seconds_until(given)
         if 0 <= seconds < 1e6:
             return seconds
     return None
+
+
+def _seconds_until(date: str) -> float:
+    """Seconds until a date as HTTP writes it; below 0 where it is none, or past."""
+    try:
+        parsed = parsedate_tz(date)
+        return -1.0 if parsed is None else mktime_tz(parsed) - wall_ns() / 1e9
+    except (ArithmeticError, ValueError):
+        return -1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import openai
@@ -12,7 +11,7 @@ from .._clock import now_ns
 from .._exceptions import CallRefusedError
 from .._observation import Observation
 from .._route_records import Fallback
-from .._shell import ROUTED
+from .._shell import asks_for_a_route
 from ._account import WayAccount
 from ._failures import DENIED_REST_S, failure_of, rest_of
 from ._left import Left
@@ -23,6 +22,7 @@ from ._told import answered, failed, watched
 if TYPE_CHECKING:
     from .._call import Call
     from ..catalog._models import CatalogModel
+    from ..prediction._sighting import Failure
     from ..routing._plan import RoutePlan
 
 # A second attempt goes elsewhere only where that is about as fast.
@@ -37,7 +37,7 @@ def journey_of(client: Any, observation: Observation, options: Any) -> Journey |
     if call is None:
         return None
     plan = None
-    if shell.pipeline.routes_calls and call.model is not None and call.model.startswith(ROUTED):
+    if shell.pipeline.routes_calls and call.model is not None and asks_for_a_route(call.model):
         plan = shell.pipeline.route(
             call.replaced(
                 upstreams=upstreams_of(client, call.endpoint),
@@ -45,6 +45,11 @@ def journey_of(client: Any, observation: Observation, options: Any) -> Journey |
                 extra=frozenset(options.extra_json or ()),
             )
         ).route
+        if plan is None:
+            # A provider would answer that it has no such model.
+            raise CallRefusedError(
+                f"model={call.model!r} asks for a route, and none was found: a play failed (see the log)"
+            )
     if plan is None and not shell.pipeline.hedges:
         return None
     return Journey(client, observation, options, call, plan)
@@ -55,17 +60,17 @@ class Journey:
 
     def __init__(self, client: Any, observation: Observation, options: Any, call: Call, plan: RoutePlan | None) -> None:
         self._client = client
-        self._first: Observation | None = observation
+        self._first = observation
         self._options = options
         self._call: Call = call
         self._plan = plan
-        self._lock = threading.Lock()
         self._steps: list[CatalogModel] = list(plan.steps) if plan is not None else []
         self._left = 1 + plan.fallbacks if plan is not None else 1
         self._waited = False
+        self._failed: Leg | None = None
+        """The way whose error is the application's."""
         self.legs: list[Leg] = []
         self.account = WayAccount(plan, observation.origin)
-        self.hedged = False
         observation.goes_several_ways()
         self._deadline_ns = self._deadline(observation.started_ns)
 
@@ -85,48 +90,55 @@ class Journey:
 
     def first(self) -> Leg:
         """The first way. Raises CallRefusedError where none can be gone."""
-        leg = self._leg(None, "first") if self._plan is None else self._next("first")
+        if self._plan is not None:
+            leg = self._next("first")
+        elif (leg := self._leg(None, "first")) is not None:
+            self.legs.append(leg)
         if leg is None:
             raise CallRefusedError("no model of the catalog can be called any more: the keys are gone")
         return leg
+
+    def _has_others(self, beside: CatalogModel | None) -> bool:
+        """Whether another upstream than this one is left for the call."""
+        return self._left > 0 and any(model is not beside for model in self._steps)
 
     def _next(self, kind: Kind) -> Leg | None:
         """The next way that can be gone; None where there is none."""
         refused: CallRefusedError | None = None
         while self._left > 0 and (model := self._take()) is not None:
             try:
+                self._left -= 1
                 leg = self._leg(model, kind)
             except CallRefusedError as error:
                 # A play refuses to send the call to this one, which another may well take.
-                refused = error
-                continue
+                refused, leg = error, None
+                self.account.passed_over(model, self._call.issued_ns, now_ns())
             if leg is not None:
-                self._left -= 1
+                self.legs.append(leg)
                 return leg
+            self._left += 1
         if refused is not None and not self.legs:
             raise refused
         return None
 
     def _take(self) -> CatalogModel | None:
-        """The next model of the decision that does not rest."""
+        """The next model of the decision, of those that do not rest if there are any."""
         plan = self._plan
         assert plan is not None
-        with self._lock:
-            for at, model in enumerate(self._steps):
-                if not self.legs or plan.knowledge.memory.is_open(model, now_ns()):
-                    return self._steps.pop(at)
-            # One that rests is better than an error.
-            return self._steps.pop(0) if self._steps else None
+        for at, model in enumerate(self._steps):
+            if not self.legs or plan.knowledge.memory.is_open(model, now_ns()):
+                return self._steps.pop(at)
+        # One that rests is better than an error.
+        return self._steps.pop(0) if self._steps else None
 
     def _leg(self, model: CatalogModel | None, kind: Kind, *, avoid: str | None = None) -> Leg | None:
         plan = self._plan
         client = client_for(self._client, model)
         if client is None:
             return None  # its key has gone since the decision
-        observation, self._first = self._first, None
+        observation = before = self._first
         shell = client._fastlane
-        if observation is None:
-            before = self.legs[0].observation
+        if self.legs:
             observation = Observation(
                 before.pipeline,
                 method=before.method,
@@ -148,11 +160,10 @@ class Journey:
             deadline_ns=self._deadline_ns,
             avoid=avoid,
         )
-        self.legs.append(leg)
         observation.account = self.account
         if model is not None and model.facts is not None and plan is not None:
             leg.facts = plan.knowledge.facts_of(model, shell.facts_of(observation.origin))
-        leg.may_leave = plan is not None and self._left > 1 and bool(self._steps)
+        leg.may_leave = self._has_others(model)
         options, made = self._options, None
         if model is not None and plan is not None:
             options, made = options_at(self._client, options, self._call, model, plan)
@@ -180,56 +191,72 @@ class Journey:
     def second(self, first: Leg) -> Leg | None:
         """The way of a second attempt beside one that is late; None where there is none."""
         model, avoid = first.model, first.connection
-        plan = self._plan
-        if plan is not None and model is not None:
-            with self._lock:
-                at = self._as_fast_as(model)
-                if at is not None:
-                    model, avoid = self._steps.pop(at), None
+        other = self._as_fast_as(model) if model is not None else None
+        if other is not None:
+            model, avoid = other, None
         leg = self._leg(model, "hedge", avoid=avoid)
-        if leg is None:
-            return None
-        leg.hedge = None  # it has no second chance of its own
+        if leg is not None:
+            leg.hedge = None  # it has no second chance of its own
+        return leg
+
+    def hedge_begins(self, first: Leg, leg: Leg) -> None:
+        """The second attempt is about to be sent; the call is not over."""
+        self.legs.append(leg)
+        plan, model = self._plan, leg.model
         if plan is not None and model is not None:
+            if model in self._steps:
+                self._steps.remove(model)
             watched(plan, leg, model)
+            if first.may_leave and not self._has_others(None):
+                # These two are all that is left.
+                first.may_leave = leg.may_leave = False
+                first.patience.until_ns = first.deadline_ns
         leg.begin(None)
         # Both together are waited for as long as the first alone.
         leg.patience.until_ns = first.patience.until_ns
-        return leg
+        account = self.account
+        account.hedged = True
+        account.hedge_origin, account.hedge_model = leg.observation.origin, leg.observation.model
 
-    def _as_fast_as(self, model: CatalogModel) -> int | None:
-        """Where among the next ones one is about as fast as this one, and does not rest."""
+    def _as_fast_as(self, model: CatalogModel) -> CatalogModel | None:
+        """One of the next ones that is about as fast as this one, and does not rest; None where there is none."""
         plan = self._plan
         assert plan is not None
         expected = {one.name: one.prediction for one in plan.decision.ranked}
         this = expected.get(model.name)
-        for at, other in enumerate(self._steps):
+        for other in tuple(self._steps):
             that = expected.get(other.name)
             if this is None or that is None or not plan.knowledge.memory.is_open(other, now_ns()):
                 continue
             # (The same upstream may have to be connected to once more as well.)
             if that.upload_s + that.first_token_s <= _AS_FAST * (this.upload_s + this.first_token_s) + _NO_MORE_S:
-                return at
+                return other
         return None
-
-    def hedge_began(self, leg: Leg) -> None:
-        """The second attempt is on its way."""
-        self.hedged = True
-        account = self.account
-        account.hedged = True
-        account.hedge_origin, account.hedge_model = leg.observation.origin, leg.observation.model
 
     # What comes of a way
 
     def after(self, leg: Leg, error: BaseException) -> Leg | None:
         """The way that is gone next; None where the error is the application's."""
+        following = self._after(leg, error)
+        if following is None:
+            self._failed = leg
+        return following
+
+    def failed_beside(self, leg: Leg, error: BaseException) -> None:
+        """The second attempt has failed while the first one went on."""
+        leg.ended()
+        why = _why(error)
+        if self._plan is not None and leg.model is not None and why is not None:
+            failed(self._plan, leg, why, _rest_of(why, error), now_ns())
+
+    def _after(self, leg: Leg, error: BaseException) -> Leg | None:
         leg.ended()
         plan = self._plan
-        why = error.why if isinstance(error, Left) else failure_of(error)
-        if plan is None or leg.model is None or why is None or why == "lost" or why == "deadline":  # noqa: PLR1714 - which types understand
+        why = _why(error)
+        if plan is None or leg.model is None or why is None:
             return None
         time_ns = now_ns()
-        rest_s = DENIED_REST_S if why == "denied" else rest_of(error)
+        rest_s = _rest_of(why, error)
         failed(plan, leg, why, rest_s, time_ns)
         if (leg.was_claimed and leg.observation.stream) or self._is_over(time_ns):
             return None
@@ -239,6 +266,7 @@ class Journey:
             self._waited = True
             following = self._leg(leg.model, "fallback")
             if following is not None:
+                self.legs.append(following)
                 following.wait_s = rest_s
         else:
             following = self._next("fallback")
@@ -270,10 +298,11 @@ class Journey:
 
         `winner` is the way that brought the answer; None where none did.
         """
-        legs, last = self.legs, winner if winner is not None else (self.legs[-1] if self.legs else None)
-        if last is None:  # nothing was even planned
-            assert self._first is not None
-            return self._first
+        legs, last = self.legs, winner if winner is not None else self._failed
+        if last is None:
+            if not legs:  # nothing was even planned
+                return self._first
+            last = legs[-1]
         observation = last.observation
         for leg in legs:
             if leg is not last:
@@ -287,8 +316,21 @@ class Journey:
         return observation
 
 
+def _why(error: BaseException) -> Failure | None:
+    """What an error says of its upstream; None where it says nothing."""
+    why = error.why if isinstance(error, Left) else failure_of(error)
+    return None if why == "lost" or why == "deadline" else why  # noqa: PLR1714 - which types understand
+
+
+def _rest_of(why: Failure, error: BaseException) -> float | None:
+    cause = error.error if isinstance(error, Left) and error.error is not None else error
+    return DENIED_REST_S if why == "denied" else rest_of(cause)
+
+
 def as_openai_error(left: Left) -> Exception:
     """What the application gets for a way that was left, where no other could be taken."""
+    if isinstance(left.error, openai.APIStatusError):
+        return left.error
     request = left.request
     if request is None:
         return openai.OpenAIError(f"the answer could not be had: {left.why}")

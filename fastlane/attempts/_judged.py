@@ -20,12 +20,19 @@ def received(response: Any) -> bool:
 
 def judged(leg: Leg, verdict: Verdict, response: Any) -> None:
     """An answer's first content has come, or none will. Raises Left where it is not to be handed out."""
-    if verdict in ("empty", "error"):
+    if verdict in ("empty", "error") or (verdict == "unknown" and _is_a_page(response)):
         left = leg.empty("empty" if verdict == "empty" else "server")
         if left is not None:
-            left.request = response.request
-            raise left
+            try:
+                raise left
+            finally:
+                del left  # whose traceback leads here
     leg.claim()
+
+
+def _is_a_page(response: Any) -> bool:
+    """Whether it is what stands before the provider that speaks, to people."""
+    return bool(response.headers.get("content-type", "").lower().startswith("text/html"))
 
 
 def whole_answer(leg: Leg, observation: Observation, response: Any) -> Any:
@@ -35,7 +42,7 @@ def whole_answer(leg: Leg, observation: Observation, response: Any) -> Any:
         try:
             body = orjson.loads(response.content)
         except orjson.JSONDecodeError:
-            body = None  # openai's code says what is wrong with that
+            body, verdict = None, "error"  # where it is handed out, openai's code says what is wrong with that
         if isinstance(body, dict) and is_empty_answer(body, observation.endpoint):
             verdict = "empty"
     judged(leg, verdict, response)

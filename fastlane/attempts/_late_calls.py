@@ -43,11 +43,11 @@ class LateCalls:
         """Have something done at a moment, in the thread: it must not take long. Raises RuntimeError for no thread."""
         alarm = Alarm(act)
         with self._condition:
-            heapq.heappush(self._alarms, (at_ns, next(self._numbers), alarm))
             if not self._is_running:
                 threading.Thread(target=self._run, name="fastlane late calls", daemon=True).start()
                 self._is_running = True
-            elif self._alarms[0][2] is alarm:
+            heapq.heappush(self._alarms, (at_ns, next(self._numbers), alarm))
+            if self._alarms[0][2] is alarm:
                 self._condition.notify()
         return alarm
 

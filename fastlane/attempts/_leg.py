@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from .._call import Call
 from .._clock import now_ns
 from ..transport._patience import Patience
-from ._left import Left
+from ._failures import failure_of_status
+from ._left import Left, Why
 
 if TYPE_CHECKING:
     from .._observation import Observation
@@ -30,8 +31,9 @@ class Leg:
     """One way of a call. Sans-IO."""
 
     __slots__ = (
-        "client", "deadline_ns", "doubtful", "facts", "hedge", "is_late", "is_lost", "kind", "may_leave", "model",
-        "observation", "options", "over", "patience", "race", "started_ns", "streams", "wait_s", "was_claimed",
+        "client", "deadline_ns", "doubtful", "facts", "hedge", "instead", "is_late", "is_lost", "is_unread", "kind",
+        "may_leave", "model", "observation", "options", "over", "patience", "race", "request", "started_ns", "streams",
+        "wait_s", "was_claimed",
     )  # fmt: skip
 
     def __init__(
@@ -67,8 +69,14 @@ class Leg:
         self.hedge: HedgePlan | None = None
         self.may_leave = False
         """Whether another upstream is left, so that an answer without content need not be handed out."""
+        self.instead: Leg | None = None
+        """The way whose error ends this one, because its content had come first."""
         self.is_late = False
         self.is_lost = False
+        self.is_unread = False
+        """The application reads the bytes of the answer itself."""
+        self.request: Any = None
+        """The last request that was sent, which openai's errors name."""
         self.was_claimed = False
         """Its first content has come, before any other's."""
         self.wait_s = 0.0
@@ -80,7 +88,7 @@ class Leg:
 
     def planned(self, call: Call) -> Call:
         """Take note of what was planned for the call here; the call, streamed underneath where that is to be."""
-        self.hedge = call.hedge
+        self.hedge, self.is_unread = call.hedge, call.unread
         if self.doubtful:
             call = call.replaced(optional=(*call.optional, *self.doubtful))
         hedges = call.hedge is not None and call.hedge.streams
@@ -101,10 +109,17 @@ class Leg:
         opening = attempts[-1].phases.opening if attempts else None
         return opening.local_address if opening is not None else None
 
+    @property
+    def shows_first_token(self) -> bool:
+        """Whether it can be seen when the answer begins: one that comes at once may well take as long as it takes."""
+        observation = self.observation
+        puts_together = observation.guard or observation.collector
+        return observation.stream or (puts_together is not None and puts_together.collects)
+
     def begin(self, first_token_timeout_s: float | None) -> None:
         """It begins now. `first_token_timeout_s`: for how long it is waited for; None: as long as for the call."""
         self.started_ns = now_ns()
-        if first_token_timeout_s is not None:
+        if first_token_timeout_s is not None and self.shows_first_token:
             until_ns = self.started_ns + int(first_token_timeout_s * 1e9)
             self.patience.until_ns = until_ns if self.deadline_ns is None else min(until_ns, self.deadline_ns)
 
@@ -119,40 +134,64 @@ class Leg:
         """What the failure of an attempt ends this way with; None where openai's own loop is to look at it."""
         time_ns = now_ns()
         if self.is_lost:
-            return Left("lost", error)
+            return self._left("lost", error)
         if self.deadline_ns is not None and time_ns >= self.deadline_ns:
-            return Left("deadline", error)
+            return self._left("deadline", error)
         until_ns = self.patience.until_ns
         if not self.was_claimed and until_ns is not None and time_ns >= until_ns:
             self.is_late = True
             if self.observation.attempts:
                 self.observation.attempts[-1].given_up = "late"
-            return Left("timeout", error)
-        if self.race is not None and self.race.goes_on_without(self):
-            return Left("connection", error)
+            return self._left("timeout", error)
+        race = self.race
+        if race is not None and race.goes_on_without(self):
+            return self._left("connection", error)
         return None
 
-    def before_retry(self) -> None:
-        """The loop of openai's is about to wait and try again: raise Left where another way is under way instead."""
-        if self.race is not None and self.race.goes_on_without(self):
-            raise Left("server")
-        if self.deadline_ns is not None and now_ns() >= self.deadline_ns:
-            raise Left("deadline")
+    def comes_at_once(self) -> None:
+        """The provider refuses to stream: the whole answer is waited for."""
+        if self.patience.until_ns is not None:
+            self.patience.until_ns = self.deadline_ns
+
+    def before_retry(self, response: Any, wait_s: float) -> None:
+        """The loop of openai's is about to wait and try again: raise Left where it is not to.
+
+        That is so where another way is under way instead, and where there is no time for the wait. `response` is the
+        answer that was no success; None where none came.
+        """
+        if self.is_lost:
+            raise Left("lost")
+        error = None if response is None else self.client._make_status_error_from_response(response)
+        why = (None if response is None else failure_of_status(response.status_code)) or "server"
+        race = self.race
+        if race is not None and race.goes_on_without(self):
+            raise self._left(why, error)
+        if self.deadline_ns is not None and now_ns() + wait_s * 1e9 >= self.deadline_ns:
+            raise self._left("deadline", error)
+
+    def _left(self, why: Why, error: Exception | None = None) -> Left:
+        left = Left(why, error)
+        if left.request is None:
+            left.request = self.request
+        return left
 
     def empty(self, why: Failure) -> Left | None:
         """What an answer without content ends this way with; None where it is to be handed out."""
-        others = self.race is not None and self.race.goes_on_without(self)
-        return Left(why) if self.may_leave or others else None
+        race = self.race
+        others = race is not None and race.goes_on_without(self)
+        return self._left(why) if self.may_leave or others else None
 
     def claim(self) -> None:
         """The first content has come. Raises Left if another way's came before."""
-        if self.race is not None and not self.race.claim(self):
+        race = self.race
+        # (Once the call is over nothing is known of a race any more.)
+        if self.is_lost or (race is not None and not race.claim(self)):
             raise Left("lost")
         self.was_claimed = True
         if self.over is not None:
             self.over(answered=True)
         # What is read from here on has the call's own time-outs, and an answer that is put together here the deadline.
-        self.patience.until_ns = None if self.observation.stream else self.deadline_ns
+        self.patience.until_ns = None if self.observation.stream or self.is_unread else self.deadline_ns
 
     def lose(self) -> None:
         """Another way's content came first: reset this one."""
@@ -177,6 +216,6 @@ class Leg:
             REFUSED.update((observation.origin, observation.model, name) for name in observation.refused)
         self.ended()
         self.over = None
-        self.options = None
-        self.race = None
+        self.options = self.request = None
+        self.race = self.instead = None
         self.hedge = None

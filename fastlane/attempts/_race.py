@@ -21,13 +21,19 @@ class Race:
         """Whose content came first; None while none has."""
         first.race = self
 
-    def enter(self, leg: Leg, may_enter: Callable[[], bool]) -> bool:
-        """A second way is to begin: whether it still makes sense, and `may_enter` allows it."""
+    def has_room(self, may_enter: Callable[[], bool]) -> bool:
+        """A second way is to be made: whether it still makes sense, and `may_enter` allows it."""
         with self._lock:
-            if self._is_closed or self.winner is not None or not may_enter():
+            return not self._is_closed and self.winner is None and may_enter()
+
+    def enter(self, leg: Leg, entered: Callable[[], None]) -> bool:
+        """A second way is to begin: whether it still makes sense; `entered` is called before anything else happens."""
+        with self._lock:
+            if self._is_closed or self.winner is not None:
                 return False
+            leg.race = self
+            entered()
             self._under_way.append(leg)
-        leg.race = self
         return True
 
     def claim(self, leg: Leg) -> bool:
@@ -37,6 +43,8 @@ class Race:
                 self.winner = leg
             won = self.winner is leg
             losers = [one for one in self._under_way if one is not leg] if won else []
+            # A loser takes some time to notice, and is nothing to count on meanwhile.
+            self._under_way = [one for one in self._under_way if one not in losers]
         for loser in losers:
             loser.lose()
         return won

@@ -72,23 +72,31 @@ def retrying() -> dict[str, Any]:
 
 def following_of(journey: Journey, leg: Leg, error: BaseException) -> Leg:
     """The way that is gone next. Raises what the application gets where there is none."""
+    shown: BaseException = error
     try:
-        following = journey.after(leg, error)
-        if following is None:
-            if isinstance(error, Left):
-                raise as_openai_error(error) from error.error
-            raise error
-        return following
+        following = journey.after(leg.instead or leg, error)
+        if following is not None:
+            return following
+        cause = None
+        if isinstance(error, Left):
+            shown, cause = as_openai_error(error), error.error
+        if cause is None or cause is shown:
+            raise shown
+        raise shown from cause
     finally:
         # Its traceback leads here, and would keep it until a garbage collection.
-        del error
+        del error, shown
+        cause = None
 
 
 def can_hedge(journey: Journey, leg: Leg) -> bool:
-    """Whether an attempt of this way can be given up from outside; if not, the record says so."""
-    if leg.observation.transport == "fastlane":
+    """Whether it can be seen that this way is late, and be given up from outside; if not, the record says so."""
+    if leg.observation.transport != "fastlane":
+        journey.account.no_hedge("the connections are not fastlane's own")
+    elif not leg.shows_first_token:
+        journey.account.no_hedge("the answer comes at once")
+    else:
         return True
-    journey.account.no_hedge("the connections are not fastlane's own")
     return False
 
 
@@ -116,7 +124,7 @@ def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
     try:
         return run(leg), leg
     except (Exception, Left) as error:
-        if not second.goes_on(leg):
+        if not second.goes_on():
             raise
         return second.result(error)
     except BaseException:
@@ -149,43 +157,38 @@ class _Second:
             self._journey.account.why_not = "no thread could be started"
 
     def _go(self) -> None:
-        journey, run = self._journey, self._run
+        journey, run, first, race = self._journey, self._run, self._first, self._race
         leg: Leg | None = None
         try:
-            if run is None:
+            if run is None or not race.has_room(partial(may_enter, journey, first)):
                 return
-            leg = journey.second(self._first)
-            if leg is None or not self._race.enter(leg, partial(may_enter, journey, self._first)):
+            leg = self._leg = journey.second(first)
+            if leg is None or not race.enter(leg, partial(journey.hedge_begins, first, leg)):
+                self._leg = None
+                forgone(leg)
                 return
-            self._leg = leg
-            journey.hedge_began(leg)
             self._result = run(leg)
         except BaseException as error:  # noqa: BLE001 - for the thread of the call to look at
-            self._error = error
-            if leg is not None:
-                self._race.ended(leg)
+            if failed_beside(journey, race, leg, error):
+                self._error = error
         finally:
             self._ended.set()
-            del journey, run, leg
+            del journey, run, first, race, leg
 
-    def goes_on(self, first: Leg) -> bool:
-        """The first one has ended without an answer: whether this one goes on."""
-        return self._race.ended(first)
+    def goes_on(self) -> bool:
+        """The first one has ended without an answer: whether this one goes on, or has ended it."""
+        return self._race.ended(self._first) or self._first.is_lost
 
     def result(self, first_error: BaseException) -> tuple[Any, Leg]:
         """Wait for its result. Raises the first one's error where both have failed."""
         try:
             self._ended.wait()
-            if self._error is None and self._leg is not None:
-                return self._result, self._leg
-            if isinstance(first_error, Left) and first_error.why == "lost" and self._error is not None:
-                raise self._error
-            raise first_error
-        except KeyboardInterrupt:
+        except BaseException:
             self.give_up()
             raise
+        try:
+            return result_of(self._first, self._leg, self._result, first_error, self._error)
         finally:
-            self._error = None
             del first_error
 
     def give_up(self) -> None:
@@ -197,7 +200,44 @@ class _Second:
     def close(self) -> None:
         """The call has its result, or its error."""
         self._race.close()
-        self._run = None
+        # The traceback of its error leads to itself.
+        self._run = self._error = None
+
+
+def forgone(leg: Leg | None) -> None:
+    """A second attempt was planned, and is not made any more."""
+    if leg is not None:
+        leg.observation.set_aside()
+        leg.let_go()
+
+
+def failed_beside(journey: Journey, race: Race, leg: Leg | None, error: BaseException) -> bool:
+    """The second way has ended with an error: whether the call has still to see that."""
+    if leg is None:
+        journey.account.why_not = f"planning it raised {type(error).__name__}"
+        return False
+    if leg.is_lost:
+        return False
+    race.ended(leg)
+    # What fails after its content has come first is the call's own error.
+    if not leg.was_claimed and isinstance(error, Exception | Left):
+        journey.failed_beside(leg, error)
+    return True
+
+
+def result_of(
+    first: Leg, second: Leg | None, result: Any, first_error: BaseException, error: BaseException | None
+) -> tuple[Any, Leg]:
+    """What comes of two ways of which the first has failed. Raises its error where the second has failed too."""
+    try:
+        if second is not None and error is None and not second.is_lost:
+            return result, second
+        if error is not None and first.is_lost:
+            first.instead = second
+            raise error
+        raise first_error
+    finally:
+        del first_error, error
 
 
 def begun_by(leg: Leg, observation: Observation, send: Callable[[], Any], *, unread: bool) -> Any:
@@ -215,7 +255,10 @@ def begun_by(leg: Leg, observation: Observation, send: Callable[[], Any], *, unr
         if left is None:
             raise
         observation.attempt_failed(error)
-        raise left from None
+        try:
+            raise left from None
+        finally:
+            del left  # whose traceback leads here
     try:
         judged(leg, verdict, response)
     except Left:

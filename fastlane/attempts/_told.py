@@ -39,6 +39,8 @@ def failed(plan: RoutePlan, leg: Leg, why: Failure, rest_s: float | None, time_n
     """A way has failed."""
     model = leg.model
     assert model is not None
+    if why == "too_long":
+        return  # which says nothing of the upstream
     upstream = _upstream(plan, model)
     plan.knowledge.note(
         Sighting(

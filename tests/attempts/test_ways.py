@@ -1,0 +1,418 @@
+"""What the ways of a call leave to each other, and that none of them outlives the call."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Iterator
+from contextlib import suppress
+from email.utils import formatdate
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import Catalog, Connection, Hedging, Routing
+from tests.attempts.scripted import (
+    EVENTS,
+    KINDS,
+    MESSAGES,
+    Asked,
+    Script,
+    Upstream,
+    answer,
+    answer_after,
+    break_off,
+    chunk,
+    model_at,
+    refuse,
+    routing,
+    say_nothing,
+    two_upstreams,
+)
+from tests.transport.peer import Stream
+
+pytestmark = pytest.mark.usefixtures("trusting_peers")
+both_kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def upstreams() -> Iterator[tuple[Upstream, Upstream]]:
+    with two_upstreams() as both:
+        yield both
+
+
+def hedging(**settings: Any) -> Hedging:
+    return Hedging(**{"budget": 1.0, "minimum_delay_s": 0.05, **settings})
+
+
+def alike(near: Upstream, far: Upstream, **settings: Any) -> Routing:
+    """Routing between two upstreams that take about as long."""
+    models = (model_at(near, first_token_s=0.010), model_at(far, first_token_s=0.011))
+    return Routing(Catalog(models=models), **{"exploration": 0.0, **settings})
+
+
+def is_used_to(asked: Asked, *upstreams: Upstream, model: str = "fastlane/auto") -> tuple[Upstream, ...]:
+    """Enough answers to know when one is late; the upstreams, that which is asked next first."""
+    for _ in range(22):
+        asked.text(model)
+    routed = asked.record.routing
+    for upstream in upstreams:
+        upstream.connections.clear()
+        upstream.asked.clear()
+    return tuple(sorted(upstreams, key=lambda upstream: routed is None or upstream.name != routed.chosen))
+
+
+def late(seconds: float, then: Script) -> Script:
+    def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+        stream.hold_for(seconds)
+        then(upstream, stream, body)
+
+    return script
+
+
+def say(status: int, content_type: str, body: bytes) -> Script:
+    def script(upstream: Upstream, stream: Stream, asked: dict[str, Any]) -> None:
+        stream.answer(body, status, (("content-type", content_type),))
+
+    return script
+
+
+def begin_and_break_off(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+    stream.head(200, (EVENTS,))
+    stream.data(chunk(body["model"], {"content": "Rh"}))
+    stream.hold_for(0.1)
+    stream.rst(2)
+
+
+# Answers that come at once
+
+
+@both_kinds
+def test_an_answer_that_comes_at_once_may_take_longer_than_a_first_token(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    near.usually = answer_after(0.4, "from near")
+    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.2, streams=False)) as asked:
+        assert asked.text().strip() == "from near"
+    assert far.asked == []
+
+
+@both_kinds
+def test_so_may_one_of_a_provider_that_refuses_to_stream(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    said = json.dumps({"error": {"message": "stream is not supported", "type": "t", "code": None, "param": "stream"}})
+    near.scripts = [say(400, "application/json", said.encode()), answer_after(0.4, "from near")]
+    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.2)) as asked:
+        assert asked.text().strip() == "from near"
+    assert far.asked == []
+    assert [one.kind for one in asked.record.attempts] == ["first", "plain"]
+
+
+@both_kinds
+def test_an_answer_that_comes_at_once_is_never_late(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, _ = upstreams
+    with Asked(kind, near.url, hedging()) as asked:
+        is_used_to(asked, near, model="m")
+        near.usually = answer_after(0.3, "spoken")
+        assert asked.text("m", modalities=["text", "audio"], audio={"voice": "x", "format": "wav"}).strip() == "spoken"
+    assert len(near.asked) == 1
+    assert asked.record.hedging is not None
+    assert asked.record.hedging.why_not == "the answer comes at once"
+
+
+# What a second attempt takes from the call
+
+
+@both_kinds
+def test_a_second_attempt_that_is_not_made_takes_no_model_from_the_fallback(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    with Asked(kind, near.url, alike(near, far), hedging(budget=1e-9)) as asked:
+        first, other = is_used_to(asked, near, far)
+        first.usually = late(0.3, refuse(500))
+        assert asked.text().strip() == f"from {other.name}"
+        record = asked.record
+    assert record.hedging is not None
+    assert (record.hedging.hedged, record.hedging.why_not) == (False, "budget")
+    assert [one.kind for one in record.attempts] == ["first", "fallback"]
+
+
+@both_kinds
+def test_where_both_last_models_are_asked_at_once_neither_is_given_up(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    with Asked(kind, near.url, alike(near, far, first_token_timeout=0.3), hedging()) as asked:
+        first, other = is_used_to(asked, near, far)
+        first.usually, other.usually = answer_after(0.8, "at last"), answer_after(0.9, "later")
+        assert asked.text(stream=True) in ("at last", "later")
+    assert (len(first.asked), len(other.asked)) == (1, 1)
+
+
+@both_kinds
+def test_a_call_that_fails_tells_of_its_own_failure_and_not_of_a_second_attempt_that_was_not_made(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, _ = upstreams
+    with Asked(kind, near.url, hedging(budget=1e-9)) as asked:
+        is_used_to(asked, near, model="m")
+        near.usually = late(0.3, refuse(503))
+        with pytest.raises(openai.InternalServerError):
+            asked.text("m")
+        record = asked.record
+    assert (record.status_code, len(record.attempts)) == (503, 1)
+
+
+@both_kinds
+def test_a_call_of_which_both_attempts_fail_tells_of_that_whose_error_is_raised(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, _ = upstreams
+    with Asked(kind, near.url, hedging(), max_retries=1) as asked:
+        is_used_to(asked, near, model="m")
+        near.scripts = [late(0.2, refuse(503)), late(0.3, refuse(500, ("retry-after-ms", "1")))]
+        near.usually = refuse(504)
+        with pytest.raises(openai.InternalServerError) as raised:
+            asked.text("m", stream=True)
+        record = asked.record
+    assert raised.value.status_code == record.status_code == 503
+    attempts = [(one.kind, one.status_code) for one in record.attempts]
+    assert attempts == [("hedge", 500), ("retry", 504), ("first", 503)]
+
+
+@both_kinds
+def test_the_error_of_a_second_attempt_that_was_the_first_to_answer_is_the_calls(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    with Asked(kind, near.url, alike(near, far), hedging()) as asked:
+        first, other = is_used_to(asked, near, far)
+        first.usually, other.usually = say_nothing, begin_and_break_off
+        with pytest.raises(openai.APIConnectionError):
+            asked.text()
+        record = asked.record
+    assert [(one.kind, one.given_up) for one in record.attempts] == [("first", "lost"), ("hedge", None)]
+    assert record.model == f"{other.name}-1"
+    assert record.attempts[-1].error == "RemoteProtocolError"
+
+
+# Nothing is sent for a call that is over
+
+
+def test_a_second_attempt_that_is_still_being_written_is_not_sent_after_the_answer(
+    upstreams: tuple[Upstream, Upstream],
+) -> None:
+    near, _ = upstreams
+    may_go_on, is_writing = threading.Event(), threading.Event()
+
+    class Slow(fastlane.OpenAI):
+        waits = False
+
+        def _prepare_options(self, options: Any) -> Any:
+            if self.waits and threading.current_thread() is not threading.main_thread():
+                is_writing.set()
+                assert may_go_on.wait(5)
+            return super()._prepare_options(options)
+
+    with Slow(api_key="sk-own", base_url=near.url, plays=[Connection(http2="require"), hedging()]) as client:
+        for _ in range(22):
+            client.chat.completions.create(model="m", messages=MESSAGES)
+        near.asked.clear()
+        near.scripts = [answer_after(0.3, "first")]
+        client.waits = True
+        client.chat.completions.create(model="m", messages=MESSAGES)
+        assert is_writing.is_set()
+        may_go_on.set()
+        until = time.monotonic() + 5
+        while any(one.name == "fastlane hedge" for one in threading.enumerate()) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert len(near.asked) == 1
+        assert client.last_call is not None
+        assert client.last_call.hedging is not None
+        assert client.last_call.hedging.won is False
+
+
+# Deadlines
+
+
+WAITS = {"429": refuse(429, ("retry-after", "20")), "500": refuse(500, ("retry-after", "20")), "reset": break_off}
+
+
+@both_kinds
+@pytest.mark.parametrize("failure", WAITS.values(), ids=list(WAITS))
+def test_no_wait_goes_beyond_the_deadline(failure: Script, kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.usually = far.usually = failure
+    began = time.monotonic()
+    with (
+        Asked(kind, near.url, routing(near, far, deadline=0.4), max_retries=5) as asked,
+        pytest.raises((openai.APIStatusError, openai.APITimeoutError)) as raised,
+    ):
+        asked.text()
+    assert time.monotonic() - began < 10
+    if failure is not break_off:
+        assert isinstance(raised.value, openai.APIStatusError)
+
+
+# Answers that are none
+
+NO_ANSWERS = {
+    "a page": say(200, "text/html; charset=utf-8", b"<html>Please sign in</html>"),
+    "broken JSON": say(200, "application/json", b'{"choices": [{"mess'),
+}
+
+
+@both_kinds
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_page_for_people_is_no_answer(stream: bool, kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.usually = NO_ANSWERS["a page"]
+    with Asked(kind, near.url, routing(near, far)) as asked:
+        assert asked.text(stream=stream).strip() == "from far"
+
+
+@both_kinds
+@pytest.mark.parametrize("what", NO_ANSWERS)
+def test_what_cannot_be_read_at_all_is_no_answer(what: str, kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.usually = NO_ANSWERS[what]
+    with Asked(kind, near.url, routing(near, far, streams=False)) as asked:
+        assert asked.text().strip() == "from far"
+    routed = asked.record.routing
+    assert routed is not None
+    assert [one.why for one in routed.fallbacks] == ["server"]
+
+
+@both_kinds
+def test_something_else_that_is_not_there_is_not_the_models_fault(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    said = {"error": {"message": "no", "type": "t", "code": "not_found", "param": "messages[0].file_id"}}
+    near.usually = say(404, "application/json", json.dumps(said).encode())
+    with Asked(kind, near.url, routing(near, far)) as asked, pytest.raises(openai.NotFoundError):
+        asked.text()
+    assert far.asked == []
+
+
+# How long a provider asks to be left alone
+
+
+@pytest.mark.parametrize(
+    ("given", "least", "most"),
+    [
+        ("7", 7, 7),
+        ("1e9", None, None),
+        ("-3", None, None),
+        ("nan", None, None),
+        ("inf", None, None),
+        ("soon", None, None),
+        ("", None, None),
+        ("in 300 s", 200, 300),
+        ("in -300 s", None, None),
+        ("Mon, 99 Foo 99999 99:99:99 GMT", None, None),
+    ],
+)
+def test_what_a_provider_asks_for_is_read_as_openai_reads_it(
+    given: str, least: float | None, most: float | None, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    from fastlane.attempts._failures import rest_of
+
+    near, _ = upstreams
+    if given.startswith("in "):
+        given = formatdate(time.time() + int(given.split()[1]), usegmt=True)
+    near.usually = refuse(429, ("retry-after", given))
+    with Asked("sync", near.url) as asked, pytest.raises(openai.RateLimitError) as raised:
+        asked.text("m")
+    rest = rest_of(raised.value)
+    if least is None or most is None:
+        assert rest is None
+    else:
+        assert rest is not None
+        assert least <= rest <= most
+
+
+# Nothing of a call is kept
+
+
+async def answered_or_not(call: Awaitable[Any]) -> None:
+    """(asyncio itself keeps an error that ends `run_until_complete`.)"""
+    with suppress(openai.APIError):
+        await call
+
+
+class Text(str):
+    """One that can be looked for afterwards."""
+
+    __slots__ = ("__weakref__",)
+
+
+def _second_wins(first: Upstream, other: Upstream) -> None:
+    first.scripts, other.scripts = [say_nothing], [answer("second")]
+
+
+def _first_wins(first: Upstream, other: Upstream) -> None:
+    first.scripts, other.scripts = [answer_after(0.2, "first")], [say_nothing]
+
+
+def _next_answers(first: Upstream, other: Upstream) -> None:
+    first.scripts = [refuse(500)]
+
+
+def _next_answers_what_is_empty(first: Upstream, other: Upstream) -> None:
+    first.scripts = [NO_ANSWERS["a page"]]
+
+
+def _breaks_off(first: Upstream, other: Upstream) -> None:
+    first.scripts = [break_off]
+
+
+def _all_fail(first: Upstream, other: Upstream) -> None:
+    first.scripts, other.scripts = [refuse(500)], [refuse(503)]
+
+
+def _time_is_up(first: Upstream, other: Upstream) -> None:
+    first.scripts, other.scripts = [say_nothing], [say_nothing]
+
+
+@both_kinds
+@pytest.mark.parametrize(
+    "scene",
+    [_second_wins, _first_wins, _next_answers, _next_answers_what_is_empty, _breaks_off, _all_fail, _time_is_up],
+)
+def test_a_call_needs_no_garbage_collection_to_be_forgotten(
+    scene: Any, kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    with Asked(kind, near.url, alike(near, far, deadline=0.5), hedging()) as asked:
+        first, other = is_used_to(asked, near, far)
+        scene(first, other)
+        text = Text("Name a river.")
+        reference = weakref.ref(text)
+        messages = [{"role": "user", "content": text}]
+        gc.collect()
+        gc.disable()
+        try:
+            create = asked.client.chat.completions.create
+            with suppress(openai.APIError):
+                if asked._loop is None:
+                    create(model="fastlane/auto", messages=messages)
+                else:
+                    asked._loop.run_until_complete(answered_or_not(create(model="fastlane/auto", messages=messages)))
+            del text, messages
+            until = time.monotonic() + 2
+            while reference() is not None and time.monotonic() < until:
+                if asked._loop is not None:
+                    asked._loop.run_until_complete(asyncio.sleep(0.01))
+                time.sleep(0.01)
+            assert reference() is None
+        finally:
+            gc.enable()

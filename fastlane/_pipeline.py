@@ -100,18 +100,20 @@ class Pipeline:
 
     def route(self, call: Call) -> Call:
         """Have it said which upstreams the call may go to."""
-        return self._planned(call, self._routers)
+        return self._planned(call, self._routers, passing=(CallRefusedError, ConfigurationError))
 
     def plan(self, call: Call) -> Call:
         """Let every play rewrite the call, in the order of their stages."""
         return self._planned(call, self._planners)
 
-    def _planned(self, call: Call, planners: list[Play]) -> Call:
+    def _planned(
+        self, call: Call, planners: list[Play], *, passing: tuple[type[Exception], ...] = (CallRefusedError,)
+    ) -> Call:
         for play in planners:
             try:
                 call = _checked(play, call, play.plan(call))
-            except CallRefusedError:
-                raise  # which the play was asked for
+            except passing:
+                raise  # which the play was asked for, or the call in the place of its model
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self.went_wrong(play, "plan", error)
         return call

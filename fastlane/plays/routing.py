@@ -53,7 +53,7 @@ class Routing(Play):
     exploration: float = 0.02
     """The share of calls that may go to a model that is not predicted to be the fastest, to see whether it is."""
     seed: int = 0
-    """Of the choice of those calls, so that runs can be repeated."""
+    """Of what is drawn by chance (how long a model that failed is left alone), so that runs can be repeated."""
     store: str | Store | None = None
     """Where replicas share what they learn, such as "redis://host:6379/0" (extra `redis`); None: in this process."""
     streams: bool = True
@@ -85,7 +85,7 @@ class Routing(Play):
         exploration = self.exploration
         if not isinstance(exploration, int | float) or isinstance(exploration, bool) or not 0 <= exploration <= 0.5:
             raise ConfigurationError(f"Routing(exploration=...) takes a share from 0 to 0.5, got {exploration!r}")
-        if not isinstance(self.seed, int):
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool):
             raise ConfigurationError(f"Routing(seed=...) takes a whole number, got {self.seed!r}")
         for name in ("streams",):
             if not isinstance(getattr(self, name), bool):

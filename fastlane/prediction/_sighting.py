@@ -10,8 +10,8 @@ Failure = Literal["connection", "rate_limit", "server", "timeout", "empty", "den
 """Why an attempt brought no answer.
 
 - connection: none could be opened, or it broke
-- rate_limit: the provider takes no more for now (429), or has no room in the tier (498, 503 with a time to wait)
-- server: the provider failed (other 5xx)
+- rate_limit: the provider takes no more for now (429), or has no room in the tier (498)
+- server: the provider failed (5xx, 409)
 - timeout: the first token did not come in time
 - empty: an answer without any content
 - denied: the provider lets this key or this model not in (401, 402, 403, 404)

@@ -24,7 +24,7 @@ from fastlane import (
     score,
 )
 from fastlane.catalog import scoreboard
-from tests.attempts.scripted import MESSAGES, Upstream, answer, answer_after, model_at, two_upstreams
+from tests.attempts.scripted import MESSAGES, Upstream, answer, answer_after, model_at, refuse, two_upstreams
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
 
@@ -257,6 +257,44 @@ def test_calls_of_other_endpoints_cannot_be_routed(upstreams: tuple[Upstream, Up
     ):
         client.embeddings.create(model="fastlane/auto", input="x")
     assert near.asked == far.asked == []
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_route_that_cannot_be_read_is_an_error_that_says_what_is_allowed(
+    strict: bool, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    plays = [Connection(http2="require"), Routing(catalog_of(near, far))]
+    with (
+        OpenAI(api_key="sk-own", base_url=near.url, strict=strict, plays=plays) as client,
+        pytest.raises(ConfigurationError, match="quality_bar"),
+    ):
+        asked(client, "fastlane/auto?quality=99")
+    assert near.asked == far.asked == []
+
+
+def test_a_name_that_only_begins_like_a_route_is_a_plain_name(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far))) as client:
+        asked(client, "fastlane/automobile")
+        record = client.last_call
+    with OpenAI(api_key="sk-own", base_url=near.url, plays=[Connection(http2="require")]) as client:
+        asked(client, "fastlane/automobile")
+    assert [one["model"] for one in near.asked] == ["fastlane/automobile"] * 2
+    assert record is not None
+    assert record.routing is None
+
+
+def test_a_prompt_that_is_too_long_for_a_model_says_nothing_of_its_health(
+    upstreams: tuple[Upstream, Upstream],
+) -> None:
+    near, far = upstreams
+    near.usually, far.usually = refuse(400, code="context_length_exceeded"), answer_after(0.4, "from far")
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        assert {asked(client) for _ in range(4)} == {"from far"}
+        records = client.calls
+    assert len(near.asked) > 1
+    assert not [one.why_not for record in records if record.routing for one in record.routing.candidates if one.why_not]
 
 
 def test_a_plan_changes_nothing_of_the_call_itself(upstreams: tuple[Upstream, Upstream]) -> None:

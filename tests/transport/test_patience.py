@@ -229,7 +229,7 @@ def test_giving_up_ends_a_wait_for_the_head_and_for_the_body_and_tells_the_serve
             assert answer.piece() == b"piece"
             pending = answer.begin_rest()
         with pytest.raises(TimeoutError):
-            pending.future.result(0.1)
+            pending.future.result(0.03)
         patience.give_up()
         patience.give_up()
 
@@ -340,13 +340,13 @@ def test_giving_up_at_any_moment_ends_in_an_answer_or_a_giving_up(make_face: Any
         PeerH1(talk1) as plain,
         make_face(peer.url if version == "HTTP/2" else plain.url, max_connections=3) as face,
     ):
-        for round_number in range(16):
+        for round_number in range(10):
             patiences = [Patience() for _ in range(6)]
             calls = [
                 face.begin("/", "POST", content=bytes(50_000), extensions=with_patience(patience))
                 for patience in patiences
             ]
-            pause = round_number * 0.000_7
+            pause = round_number * 0.001
             for patience in patiences[::2]:
                 time.sleep(pause)
                 patience.give_up()
@@ -725,8 +725,8 @@ def test_the_provider_stops_generating_what_was_given_up(
             answer.piece()
             pending = answer.begin_rest()
         else:
-            with pytest.raises(TimeoutError):
-                pending.future.result(0.2)
+            assert comes_true(lambda: len(provider.log()) == 1)
+            assert not pending.future.done()
         patience.give_up()
 
         assert is_given_up(pending.error())

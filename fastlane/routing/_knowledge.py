@@ -122,6 +122,9 @@ class Knowledge:
         if first_s is None and record.outcome == "completed":
             whole_s = max((ended_ns - sent_ns) / 1e9 - upload_s, 1e-4)
         output = record.streamed_output_tokens if not usage.estimated else usage.output_tokens
+        if output is None and timeline.first_token_ns is not None:
+            # Nobody has counted them. An event is about a token, and length and rate are then off by the same.
+            output = len(timeline.token_ns)
         expected = float(candidate.cached_tokens or 0) if candidate is not None else 0.0
         asked = float(input_tokens if input_tokens is not None else routing.input_tokens)
         decode_s = None

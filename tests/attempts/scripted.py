@@ -61,7 +61,8 @@ def answer(text: str) -> Script:
             "choices": [],
             "usage": usage,
         }
-        stream.data(b"data: " + json.dumps(last).encode() + b"\n\n")
+        if (body.get("stream_options") or {}).get("include_usage"):
+            stream.data(b"data: " + json.dumps(last).encode() + b"\n\n")
         stream.data(b"data: [DONE]\n\n", end=True)
 
     return script

@@ -297,6 +297,22 @@ def test_a_prompt_that_is_too_long_for_a_model_says_nothing_of_its_health(
     assert not [one.why_not for record in records if record.routing for one in record.routing.candidates if one.why_not]
 
 
+def test_lengths_are_learned_from_streams_that_nobody_counts(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        for _ in range(6):
+            for _ in client.chat.completions.create(
+                model="fastlane/auto?quality_bar=50", messages=MESSAGES, stream=True
+            ):
+                pass
+        records = client.calls
+    assert "stream_options" not in far.asked[-1]
+    expected = [record.routing.candidates[0].decode_s for record in records if record.routing is not None]
+    assert expected[0] is not None
+    assert expected[-1] is not None
+    assert expected[-1] < expected[0] / 5
+
+
 def test_a_plan_changes_nothing_of_the_call_itself(upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     body: dict[str, Any] = {"model": "fastlane/auto", "messages": MESSAGES, "extra_headers": {"traceparent": "00-1"}}

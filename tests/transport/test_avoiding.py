@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fastlane.transport._patience import elsewhere_within
 from tests.transport.fake_members import HERE, SECOND, Desk, http_of, warm_desk
 
 
@@ -118,6 +119,41 @@ def test_a_further_connection_that_is_fuller_is_better_than_the_same() -> None:
     assert first.claimed < second.claimed
 
     assert desk.ask(avoid=first).member is second
+
+
+def test_any_other_connection_is_better_than_the_same_even_one_in_doubt() -> None:
+    desk = Desk()
+    calls = desk.ask_often(101)
+    first, second = desk.opens(200), desk.opens(200)
+    desk.ends(calls[100])
+    desk.pool._origins[first.origin].idle_limit_ns = 10 * SECOND
+    desk.passes(10)
+    state = desk.pool._origins[HERE]
+
+    assert state.in_doubt(second, desk.now_ns)
+    assert state.with_any_room(desk.now_ns, first.local_address) is second
+    assert state.with_any_room(desk.now_ns, None) is first
+
+
+def test_a_connection_that_nobody_waits_for_any_more_is_not_waited_for_by_the_next_call() -> None:
+    desk = Desk()
+    first, second = desk.ask_often(2)
+    desk.pool.withdraw(HERE, first)
+    assert desk.pool.take_unwanted(HERE) == []
+    desk.pool.withdraw(HERE, second)
+    unwanted = desk.pool.take_unwanted(HERE)
+
+    assert unwanted == desk.opening
+    assert desk.members == []
+    desk.opening.clear()
+    call = desk.ask()
+    assert desk.made == 2
+    assert desk.opens() is call.member
+
+
+@pytest.mark.parametrize(("timeout_s", "most_s"), [(None, 1.0), (60.0, 1.0), (0.4, 0.2)])
+def test_half_of_a_short_time_is_left_for_the_same_connection(timeout_s: float | None, most_s: float) -> None:
+    assert elsewhere_within(timeout_s) == most_s
 
 
 @pytest.mark.parametrize("idle", [True, False])

@@ -102,6 +102,11 @@ def test_what_is_no_text_or_far_too_long_is_none(data: object) -> None:
     assert read(data) is None
 
 
+def test_a_batch_that_nobody_of_us_can_have_written_is_none() -> None:
+    assert read(batch_of([{"text": "x" * 100_000}])) is not None
+    assert read(batch_of([{"text": "x" * 300_000}])) is None
+
+
 @pytest.mark.parametrize(
     "odd", [5, [], [0.1], [0.1, 5], ["0.1", {}], [-1, {}], [None, {}], [0.1, {}, 1], [True, []]], ids=str
 )

@@ -67,6 +67,26 @@ def test_it_is_said_once_that_it_is_away_and_once_that_it_is_back_and_tried_less
     assert line.hung_up >= 9
 
 
+def test_who_closes_it_waits_for_nothing_while_it_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_shared, "_LAST_WORDS_S", 20.0)
+    asked, go_on = threading.Event(), threading.Event()
+
+    class Stuck(Line):
+        def exchange(self, batches: Sequence[bytes]) -> Iterable[tuple[Batch | None, float]]:
+            asked.set()
+            go_on.wait(30)
+            raise ConnectionError
+
+    store = SharedStore(lambda: Stuck(0), name="redis://here")
+    store.start()
+    assert asked.wait(30)
+    began_s = time.monotonic()
+    store.close()
+
+    assert time.monotonic() - began_s < 10
+    go_on.set()
+
+
 def test_of_two_entries_of_one_millisecond_the_earlier_is_before_the_later() -> None:
     pytest.importorskip("redis")
     from fastlane.stores._redis import _before

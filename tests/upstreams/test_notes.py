@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+import fastlane
 from fastlane import Catalog, Routing
+from fastlane.upstreams._siblings import Siblings
 from tests.attempts.scripted import KINDS, MESSAGES, Asked, Upstream, answer, model_at, refuse, two_upstreams
+from tests.call_peer import CallPeer
+from tests.upstreams.driving import model_at as at, options_of, run
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
 
@@ -64,3 +68,14 @@ def test_the_model_that_answers_gets_what_it_takes_and_the_record_says_what_was_
     assert not any(value in str(record.changes) for value in ("0.125", "somebody"))
     assert record.routing is not None
     assert record.routing.model == ("far" if fails else "near")
+
+
+def test_another_provider_is_named_no_account_and_not_even_an_empty_one(first: CallPeer, second: CallPeer) -> None:
+    siblings = Siblings()
+    with fastlane.OpenAI(api_key="sk-own", base_url=f"{first.url}/v1", organization="org", project="proj") as client:
+        run(siblings, client, at(second.url), options_of())
+        (asked,) = second.take()
+        for name in ("openai-organization", "openai-project", "cookie", "api-key", "x-api-key"):
+            assert asked.header(name) is None
+        assert asked.header("authorization") == "Bearer sk-second"
+        siblings.close()

@@ -8,6 +8,9 @@ import threading
 _SAVED_CALLS = 400
 # Weight of one call in the mean of their tokens, once there have been as many.
 _WEIGHT = 1 / 64
+# Of what may be saved up: what a replica keeps for itself, below which it asks others, and for how much it asks. At a
+# share of 5 % that is four calls' tokens, and ten: enough for the second that an answer takes.
+_KEPT, _WANTED = 0.2, 0.5
 
 
 class Budget:
@@ -15,7 +18,8 @@ class Budget:
 
     There is no credit to start with. So what second attempts have cost and what is reserved for those under way never
     exceeds the share of what all calls have taken until then, as long as none costs more than was reserved for it; what
-    one costs beyond that is taken from those after it. Thread-safe.
+    one costs beyond that is taken from those after it. What one bucket gives to another is in neither of them until it
+    arrives: the same holds for all of them together. Thread-safe.
     """
 
     __slots__ = ("_calls", "_left", "_lock", "_mean", "_share")
@@ -32,6 +36,16 @@ class Budget:
         """Tokens that second attempts may cost now; below 0 where some have cost more than was reserved for them."""
         return self._left
 
+    @property
+    def spare(self) -> float:
+        """Tokens that would be given away now: half of what is not kept, so that the next to ask gets some too."""
+        return max(0.0, (self._left - _KEPT * self._most()) / 2)
+
+    def wanted(self, tokens: float = 0.0) -> float:
+        """Tokens to ask others for; 0 while there are enough. `tokens` were asked for just now, and were not there."""
+        most = self._most()
+        return max(_WANTED * most, tokens) - self._left if self._left < max(_KEPT * most, tokens) else 0.0
+
     def earn(self, tokens: float) -> None:
         """A call is over that took so many tokens, input and output, second attempts not counted."""
         if not tokens > 0:
@@ -39,8 +53,7 @@ class Budget:
         with self._lock:
             self._calls += 1
             self._mean += (tokens - self._mean) * max(_WEIGHT, 1 / self._calls)
-            most = self._share * _SAVED_CALLS * self._mean
-            self._left = max(self._left, min(most, self._left + self._share * tokens))
+            self._left = max(self._left, min(self._most(), self._left + self._share * tokens))
 
     def reserve(self, tokens: float) -> bool:
         """Reserve so many tokens for a second attempt; False where they are not there."""
@@ -54,3 +67,25 @@ class Budget:
         """A second attempt is over: give back what it did not use of what was reserved for it."""
         with self._lock:
             self._left += reserved - max(0.0, used)
+
+    def give(self, tokens: float) -> float:
+        """Take out up to so many tokens for another bucket, and return how many: no more than are to spare."""
+        with self._lock:
+            given = min(tokens, self.spare)
+            if not given > 0:
+                return 0.0
+            self._left -= given
+            return given
+
+    def receive(self, tokens: float) -> None:
+        """Put in what another bucket has given."""
+        with self._lock:
+            self._left += tokens
+
+    def _most(self) -> float:
+        return self._share * _SAVED_CALLS * self._mean
+
+    def begin_in_child(self) -> None:
+        """What is left is the parent's, who spends it itself: a copy of it would be a second time as much."""
+        self._lock = threading.Lock()
+        self._left = 0.0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +16,7 @@ from ..outputs._ceiling import limit_in
 from ..prediction._sighting import Sighting
 from ..prediction._upstream import Upstream
 from ._budget import Budget
+from ._fleet import SEEN, Fleet, Shares
 from ._governor import CallGovernor, Governor
 from ._plan import HedgePlan
 from ._side_effects import why_only_once
@@ -48,23 +51,35 @@ class _UnderWay(NamedTuple):
     output_tokens: float
 
 
+# Whose locks a child process has to make anew.
+_all: weakref.WeakSet[Memory] = weakref.WeakSet()
+
+
 class Memory:
     """Shared by all clients that a play is given to. Thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.budget = Budget(settings.budget)
+        self._fleet: Fleet | None = None
         # A dict takes ever longer to find its oldest key where many old ones have gone.
         self._governors: OrderedDict[Upstream, Governor] = OrderedDict()
         self._under_way: OrderedDict[str, tuple[_UnderWay, ...]] = OrderedDict()
         self._lock = threading.Lock()
+        _all.add(self)
 
     def __reduce__(self) -> tuple[type[Memory], tuple[Settings]]:
         """A copy remembers nothing: what was learned belongs to the calls of its process."""
         return Memory, (self.settings,)
 
+    def share(self, shares: Shares, name: str) -> None:
+        """Be one replica of several, by a name that no other has or had; before the first call."""
+        self._fleet = Fleet(shares, name, self.budget)
+
     def plan(self, call: Call, *, only_once: str | None) -> HedgePlan:
         """Plan the second chance of a call; `only_once` says why it has none."""
+        if self._fleet is not None:
+            self._fleet.start()
         upstream = Upstream(call.model or "", call.origin)
         governor = self.governor(upstream)
         body_bytes = _size_of(call)
@@ -107,7 +122,12 @@ class Memory:
         for one in planned:
             one.asked.settle(_used(record, one))
         for upstream, sighting in sightings_of(record, planned):
-            self.governor(upstream).note(sighting, now_ns)
+            governor = self.governor(upstream)
+            governor.note(sighting, now_ns)
+            if self._fleet is not None:
+                self._fleet.tell(upstream, sighting, governor.word(now_ns))
+        if self._fleet is not None:
+            self._fleet.ask(now_ns)
         answer = _answering(record)
         if answer is not None and planned and not usage.estimated:
             sizes = self.governor(_upstream_of(answer, record)).sizes
@@ -118,6 +138,28 @@ class Memory:
                 output_tokens=output_tokens or None,
             )
 
+    def told(self, event: Mapping[str, Any], at_ns: int, now_ns: int) -> None:
+        """Another replica has told something at `at_ns`. What is not understood is left out."""
+        if self._fleet is None:
+            return
+        try:
+            self._fleet.told(event, at_ns, now_ns)
+            if event["kind"] == SEEN and event["by"] != self._fleet.name:
+                sighting = Sighting.from_json(event)
+                self._take(sighting, event.get("slow"), str(event["by"]), at_ns)
+        except (ArithmeticError, LookupError, TypeError, ValueError):
+            pass  # of another version, or of nobody that we know
+
+    def _take(self, sighting: Sighting, is_slow: object, by: str, at_ns: int) -> None:
+        upstream = Upstream(sighting.model, sighting.origin)
+        if not isinstance(upstream.model, str) or not isinstance(upstream.origin, str):
+            return
+        with self._lock:
+            # What others ask for must not drive out what is asked for here.
+            if upstream not in self._governors and len(self._governors) >= _MOST_UPSTREAMS:
+                return
+        self.governor(upstream).told(sighting, is_slow if isinstance(is_slow, bool) else None, by, at_ns)
+
     def governor(self, upstream: Upstream) -> Governor:
         """That of an upstream: one that has not been seen for long is found out anew."""
         with self._lock:
@@ -125,12 +167,37 @@ class Memory:
             if governor is not None:
                 self._governors.move_to_end(upstream)
                 return governor
-            settings = self.settings
-            governor = Governor(self.budget, quantile=settings.quantile, minimum_delay_s=settings.minimum_delay_s)
+            settings, fleet = self.settings, self._fleet
+            governor = Governor(
+                self.budget,
+                quantile=settings.quantile,
+                minimum_delay_s=settings.minimum_delay_s,
+                tell=None if fleet is None else lambda is_slow: fleet.tell(upstream, None, is_slow),
+                ask=None if fleet is None else fleet.ask,
+            )
             self._governors[upstream] = governor
             if len(self._governors) > _MOST_UPSTREAMS:
                 self._governors.popitem(last=False)
             return governor
+
+    def begin_in_child(self) -> None:
+        """Another thread of the parent may have held a lock, and does not live on here; nor do its calls."""
+        self._lock = threading.Lock()
+        self._under_way.clear()
+        self.budget.begin_in_child()
+        if self._fleet is not None:
+            self._fleet.begin_in_child()
+        for governor in self._governors.values():
+            governor.begin_in_child()
+
+
+def _begin_in_child() -> None:
+    for memory in list(_all):
+        memory.begin_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def only_once(call: Call, not_with_tools: Collection[str]) -> str | None:

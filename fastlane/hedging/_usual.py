@@ -29,23 +29,36 @@ class Usual:
     Not thread-safe.
     """
 
-    __slots__ = ("_order", "_sorted", "_taken_ns")
+    __slots__ = ("_order", "_sorted", "_taken_ns", "own")
 
     def __init__(self) -> None:
-        self._order: deque[float] = deque()
+        # Each with whether another replica has told it.
+        self._order: deque[tuple[float, bool]] = deque()
         self._sorted: list[float] = []
         self._taken_ns: int | None = None
+        self.own = 0
+        """How many of those that are kept were seen here."""
 
-    def note(self, seconds: float, now_ns: int, *, is_slow: bool) -> None:
+    def note(self, seconds: float, now_ns: int, *, is_slow: bool, is_told: bool = False) -> None:
         """Take in the time of one first token, above 0; while everybody `is_slow`, only one now and then."""
         if is_slow and self._taken_ns is not None and now_ns - self._taken_ns < _APART_NS:
             return
-        self._taken_ns = now_ns
+        # What other replicas tell is a little older.
+        self._taken_ns = now_ns if self._taken_ns is None else max(now_ns, self._taken_ns)
         value = log(seconds)
-        self._order.append(value)
+        self._order.append((value, is_told))
+        self.own += not is_told
         insort(self._sorted, value)
         if len(self._order) > _VALUES:
-            del self._sorted[bisect_left(self._sorted, self._order.popleft())]
+            oldest, was_told = self._order.popleft()
+            self.own -= not was_told
+            del self._sorted[bisect_left(self._sorted, oldest)]
+
+    def forget_told(self) -> None:
+        """Keep only what was seen here."""
+        if self.own < len(self._order):
+            self._order = deque(one for one in self._order if not one[1])
+            self._sorted = sorted(value for value, _ in self._order)
 
     def late_after(self, quantile: float) -> float:
         """Seconds after which a first token is late: the quantile of the body. At least one has to be known."""

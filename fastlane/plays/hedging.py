@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,6 +13,7 @@ from ._base import Play, Stage
 
 if TYPE_CHECKING:
     from ..hedging._memory import Memory
+    from ..stores._store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,9 @@ class Hedging(Play):
     """Seconds before which no first token is late."""
     not_with_tools: tuple[str, ...] = ()
     """Names of tools: calls that offer one of them get no second attempt. `"hedge": False` in a tool says the same."""
+    store: str | Store | None = None
+    """Where replicas share what they see and the budget, such as "redis://host:6379/0" (extra `redis`); None: in this
+    process."""
     memory: Memory = field(init=False, repr=False, compare=False)
     """What the play has learned: it is shared by all clients that this object is given to."""
 
@@ -60,6 +65,21 @@ class Hedging(Play):
             not_with_tools=frozenset(names),
         )
         object.__setattr__(self, "memory", Memory(settings))
+        if self.store is not None:
+            from ..stores._hedging_sharing import share
+
+            share(self.memory, self.store)
+
+    def __repr__(self) -> str:
+        # The fingerprint, without the address of a store, which may hold a password.
+        shown = [f"{name}={getattr(self, name)!r}" for name in _SHOWN]
+        if self.store is not None:
+            shown.append("store=...")
+        return f"Hedging({', '.join(shown)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is made with the same settings: another replica, where there is a store."""
+        return partial(Hedging, **{name: getattr(self, name) for name in (*_SHOWN, "store")}), ()
 
     def plan(self, call: Call) -> Call:
         """Say after how long a second attempt is to be made, or why there is none."""
@@ -79,6 +99,7 @@ class Hedging(Play):
         self.memory.note(record)
 
 
+_SHOWN = ("budget", "quantile", "minimum_delay_s", "not_with_tools")
 _QUANTILE = "a quantile from 0.5 to below 1 (0.95: the slowest twentieth is late)"
 
 

@@ -81,20 +81,23 @@ def adapted(
     takes it, where it means the same.
     """
     takes = takes_of(model, facts)
+    # A response is kept unless its request says so: to leave that out would have it kept. Providers that keep none take
+    # the word as well, whatever their facts say of chats.
+    fixed = frozenset({"store"}) if endpoint == RESPONSES and body.get("store") is False else frozenset()
     made: dict[str, Any] = {**body, "model": model.model}
     changes: list[str] = []
     if not takes.is_own:
-        _leave_private(made, endpoint, takes, extra, changes)
+        _leave_private(made, takes, extra, fixed, changes)
         _name_roles(made, endpoint, takes, changes)
         _word_schema(made, endpoint, facts, changes)
     _bound(made, endpoint, takes, changes)
     _think(made, endpoint, takes, changes)
-    _leave_refused(made, takes, changes)
+    _leave_refused(made, takes, fixed, changes)
     doubtful = tuple(
         [
             name
             for name in made
-            if (name in _TASTES and name not in takes.rules)
+            if (name in _TASTES and name not in takes.rules and name not in fixed)
             or (name == "reasoning_effort" and takes.efforts is None)
             or (name == "verbosity" and takes.verbosities is None)
         ]
@@ -103,22 +106,21 @@ def adapted(
 
 
 def _leave_private(
-    made: dict[str, Any], endpoint: str, takes: Takes, extra: frozenset[str], changes: list[str]
+    made: dict[str, Any], takes: Takes, extra: frozenset[str], fixed: frozenset[str], changes: list[str]
 ) -> None:
     left = [
-        name for name in made if (name in _PRIVATE or (name in extra and name not in _COMMON)) and not takes.knows(name)
+        name
+        for name in made
+        if (name in _PRIVATE or (name in extra and name not in _COMMON)) and name not in fixed and not takes.knows(name)
     ]
-    if "store" in left and endpoint == RESPONSES and made["store"] is False:
-        # A response is kept unless its request says so: to leave that out would have it kept.
-        left.remove("store")
     _leave(made, left, f"which {takes.name} is not known to take", changes)
 
 
-def _leave_refused(made: dict[str, Any], takes: Takes, changes: list[str]) -> None:
+def _leave_refused(made: dict[str, Any], takes: Takes, fixed: frozenset[str], changes: list[str]) -> None:
     left = []
     for name, value in made.items():
         rule = takes.rules.get(name)
-        if rule is None or rule is True or rule == "ignored":
+        if rule is None or rule is True or rule == "ignored" or name in fixed:
             continue
         is_taken = rule is not False and (not isinstance(value, bool | int | str) or value in rule)
         if not is_taken and (name in _TASTES or is_idle(name, made)):

@@ -196,9 +196,13 @@ def test_what_only_one_provider_understands_is_not_told_to_others(fields: dict[s
 def test_a_response_that_nobody_is_to_keep_is_kept_nowhere() -> None:
     # At this endpoint everything is kept unless the request says otherwise.
     asked = {"input": "x", "store": False}
-    for slug in ("unknown", "azure_openai", "openai", "xai", "vllm"):
-        assert adapted(asked, RESPONSES, OTHER, facts_named(slug)).body["store"] is False
-    assert "store" not in adapted(asked, RESPONSES, OTHER, facts_named("mistral")).body  # which refuses the field
+    for slug in names():
+        for one in (OTHER, OWN):
+            made = adapted(asked, RESPONSES, one, facts_named(slug))
+            assert made.body["store"] is False
+            assert "store" not in made.doubtful  # nor is it left out where a provider refuses it
+    # And of a chat, nothing is kept.
+    assert "store" not in adapted(body(store=False), CHAT, OTHER, facts_named("mistral")).body
 
 
 def test_a_grade_of_service_goes_along_where_it_has_the_same_name() -> None:

@@ -13,12 +13,12 @@ from fastlane.plays.hedging import Hedging
 from fastlane.prediction._upstream import Upstream
 from tests.hedging.simulated import ORIGIN, ns, run, usual
 
-CALLS = 1_500
+CALLS = 1_000
 HERE = Upstream("m", ORIGIN)
 
 
-def test_where_one_in_eighty_is_late_the_slow_end_is_cut_off() -> None:
-    first_token = usual(0.0125)
+def test_where_one_in_sixty_is_late_the_slow_end_is_cut_off() -> None:
+    first_token = usual(1 / 60)
     # None of its calls can pay for a second attempt.
     without = run(Hedging(budget=1e-9), first_token, calls=CALLS)
     outcome = run(Hedging(), first_token, calls=CALLS)
@@ -32,7 +32,7 @@ def test_where_one_in_twelve_is_late_they_are_hedged_as_far_as_the_budget_goes()
     outcome = run(Hedging(), usual(0.08), calls=CALLS)
 
     assert outcome.most_over_budget <= 0
-    assert outcome.extra_tokens >= 0.03 * outcome.tokens
+    assert outcome.extra_tokens >= 0.025 * outcome.tokens
     assert Counter(outcome.why_not)[SPENT] > 0
 
 
@@ -56,12 +56,12 @@ def test_when_everybody_is_slow_for_half_a_minute_it_is_off_and_then_on_again() 
     def first_token(random: Random, at_s: float) -> float:
         return calm(random, at_s) * (10 if 60 <= at_s < 90 else 1)
 
-    per_s = 8
+    per_s = 6
     outcome = run(Hedging(), first_token, calls=240 * per_s, per_s=per_s)
     slow = [number for number in range(60 * per_s, 90 * per_s) if outcome.hedged[number]]
 
     # A handful until it was noticed, and nothing from then on.
-    assert len(slow) <= 12
+    assert len(slow) <= 10
     assert outcome.most_over_budget <= 0
     assert outcome.share_hedged(150 * per_s, 240 * per_s) >= 0.01
 
@@ -76,7 +76,7 @@ def test_a_lasting_change_of_pace_is_the_new_usual() -> None:
     assert 2 < delay_s < 5
 
 
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(
     share=st.floats(0, 0.5),
     budget=st.sampled_from([0.01, 0.05, 0.2]),
@@ -89,7 +89,7 @@ def test_whatever_the_load_extra_tokens_stay_within_the_budget(
     outcome = run(
         Hedging(budget=budget),
         usual(share),
-        calls=400,
+        calls=300,
         per_s=per_s,
         seed=seed,
         sizes=lambda random: random.lognormvariate(0, 0.8),
@@ -103,7 +103,7 @@ def test_a_load_that_comes_and_goes_does_not_turn_it_off() -> None:
     quiet, busy = 5.0, 200.0
     play, outcome = Hedging(), None
     for per_s in (quiet, busy, quiet, busy):
-        outcome = run(play, usual(0.02), calls=400, per_s=per_s, decode_s=8.0)
+        outcome = run(play, usual(0.02), calls=300, per_s=per_s, decode_s=8.0)
         # An answer takes 8 s, a late one is known after one: neither is ahead of the other.
         assert Counter(outcome.why_not)[SLOW] <= 6
 
@@ -113,7 +113,7 @@ def test_long_prompts_may_take_longer() -> None:
         return random.lognormvariate(0, 0.1)
 
     play = Hedging()
-    run(play, first_token, calls=200)
+    run(play, first_token, calls=120)
     governor = next(iter(play.memory._governors.values()))
     short, why_not = governor.delay(1_000, 10**15)
     long, _ = governor.delay(30_000, 10**15)

@@ -8,9 +8,10 @@ import threading
 _SAVED_CALLS = 400
 # Weight of one call in the mean of their tokens, once there have been as many.
 _WEIGHT = 1 / 64
-# Of what may be saved up: what a replica keeps for itself, below which it asks others, and for how much it asks. At a
-# share of 5 % that is four calls' tokens, and ten: enough for the second that an answer takes.
-_KEPT, _WANTED = 0.2, 0.5
+# What a replica keeps for itself, below which it asks others, and up to how much it asks: enough for the second that an
+# answer takes. In tokens of whole calls, and no more than these shares of what may be saved up.
+_KEPT_CALLS, _KEPT = 4, 0.2
+_WANTED_CALLS, _WANTED = 10, 0.5
 
 
 class Budget:
@@ -39,12 +40,13 @@ class Budget:
     @property
     def spare(self) -> float:
         """Tokens that would be given away now: half of what is not kept, so that the next to ask gets some too."""
-        return max(0.0, (self._left - _KEPT * self._most()) / 2)
+        return max(0.0, (self._left - self._kept()) / 2)
 
     def wanted(self, tokens: float = 0.0) -> float:
         """Tokens to ask others for; 0 while there are enough. `tokens` were asked for just now, and were not there."""
-        most = self._most()
-        return max(_WANTED * most, tokens) - self._left if self._left < max(_KEPT * most, tokens) else 0.0
+        if self._left >= max(self._kept(), tokens):
+            return 0.0
+        return max(min(_WANTED * self._most(), _WANTED_CALLS * self._mean), tokens) - self._left
 
     def earn(self, tokens: float) -> None:
         """A call is over that took so many tokens, input and output, second attempts not counted."""
@@ -84,6 +86,9 @@ class Budget:
 
     def _most(self) -> float:
         return self._share * _SAVED_CALLS * self._mean
+
+    def _kept(self) -> float:
+        return min(_KEPT * self._most(), _KEPT_CALLS * self._mean)
 
     def begin_in_child(self) -> None:
         """What is left is the parent's, who spends it itself: a copy of it would be a second time as much."""

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+import fastlane
 from fastlane._exceptions import ConfigurationError
+from fastlane.emulator import Emulator
 from fastlane.hedging._governor import SPENT, TOO_LITTLE_SEEN
 from fastlane.plays.hedging import Hedging
 from fastlane.prediction._upstream import Upstream
@@ -149,6 +151,31 @@ def test_what_a_server_forgets_is_not_spent_twice(redis_of_its_own: RedisServer,
     assert eventually(lambda: all(store_of_play(play).state == "connected" for play in plays))
 
     assert rich.memory.budget.left + poor.memory.budget.left <= all_left + 0.05 * 50 * 1_300
+
+
+def test_the_second_call_of_a_new_replica_has_a_second_chance(
+    redis_server: RedisServer, provider: Emulator, arguments: dict[str, Any], plays: list[Hedging]
+) -> None:
+    asked: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Is water wet? " * 60}]}
+    plays += [Hedging(store=redis_server.url, budget=1.0) for _ in range(2)]
+    old, new = ([fastlane.Connection(), play] for play in plays)
+    with fastlane.OpenAI(**arguments, plays=old, strict=True) as client:
+        for _ in range(25):
+            client.chat.completions.create(**asked)
+    upstream = next(iter(plays[0].memory._governors))
+    assert eventually(lambda: plays[1].memory.governor(upstream).delay(100, time.perf_counter_ns())[1] is None)
+    with fastlane.OpenAI(**arguments, plays=new, strict=True) as client:
+        # After which it asks for the tokens that the next is paid with.
+        client.chat.completions.create(**asked)
+        new_play = plays[1].memory
+        assert eventually(lambda: new_play.budget.left > 1_500)
+        late = {"x-emulator-fault": "hang=30;times=1", "x-emulator-tag": "late"}
+        client.chat.completions.create(**asked, extra_headers=late)
+        record = client.last_call
+
+    assert record is not None
+    assert record.hedging is not None
+    assert (record.hedging.hedged, record.hedging.won) == (True, True)
 
 
 # The play

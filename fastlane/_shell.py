@@ -19,10 +19,10 @@ from openai._types import NotGiven
 from ._body import watch_body
 from ._call import Call, Encode, Form
 from ._call_options import changed_options
-from ._exceptions import ConfigurationError
 from ._observation import EXTENSION, Observation
 from ._pipeline import Pipeline
 from ._request import Requests
+from ._route_asked import PLANNED_ENDPOINTS, asks_for_a_route, not_routed
 from .plays._base import Stage
 from .transport._patience import PATIENCE
 from .transport._phases import FALLBACK_TRACE, PHASES
@@ -31,12 +31,6 @@ if TYPE_CHECKING:
     from .outputs._plan import OutputPlan
     from .providers import ProviderFacts
     from .upstreams._siblings import Siblings
-
-# Endpoints whose JSON bodies plays may rewrite. Embeddings and uploads carry mappings too, which are not prompts.
-PLANNED_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
-
-# What stands in the place of a model where one is to be chosen.
-_ROUTE = "fastlane/auto"
 
 # What `with_raw_response` and `with_streaming_response` give.
 _UNDECODED = (LegacyAPIResponse, BaseAPIResponse)
@@ -157,7 +151,7 @@ class Shell:
         observation.model = model if isinstance(model, str) else None
         is_planned = observation.endpoint in PLANNED_ENDPOINTS
         if isinstance(model, str) and asks_for_a_route(model) and not (is_planned and self.pipeline.routes_calls):
-            raise _not_routed(model, observation.endpoint, routes=self.pipeline.routes_calls)
+            raise not_routed(model, observation.endpoint, routes=self.pipeline.routes_calls)
         if not is_planned or not (self.pipeline.shapes_calls or self.pipeline.goes_several_ways):
             return None
         if options.method.lower() != "post" or options.files is not None or options.content is not None:
@@ -273,23 +267,6 @@ class Shell:
             return
         Shell.looked_at(observation, result)
         observation.finish()
-
-
-def asks_for_a_route(model: str) -> bool:
-    """Whether what stands in the place of a model's name asks for one to be chosen."""
-    return model.startswith(_ROUTE) and model[len(_ROUTE) : len(_ROUTE) + 1] in ("", "?")
-
-
-def _not_routed(model: str, endpoint: str, *, routes: bool) -> ConfigurationError:
-    if routes:
-        return ConfigurationError(
-            f"model={model!r} asks for a route, and calls of {endpoint} are not routed: expected one of "
-            f"{', '.join(sorted(PLANNED_ENDPOINTS))}; name a model here"
-        )
-    return ConfigurationError(
-        f"model={model!r} asks for a route, and this client has no Routing play: make it with "
-        "plays=[..., Routing(catalog)], or name a model"
-    )
 
 
 def _says_nothing(error: openai.APIStatusError, said: str, body: Mapping[str, Any]) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..catalog._scores import scoreboard
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from .._call import CallRecord
     from ..catalog._models import Catalog, CatalogModel
     from ..providers import ProviderFacts
-
-# What other processes have told before the first call tells what time it is.
-_MOST_WAITING = 5_000
 
 
 class Shares(Protocol):
@@ -39,10 +36,7 @@ class Knowledge:
         self.memory = Memory(catalog, seed=seed, exploration=exploration)
         self.asking = Asking()
         self.shares: Shares | None = None
-        self.teller: Any = None
-        """What tells of scores, kept for as long as this is."""
         self._latest_ns = 0
-        self._waiting: deque[tuple[Mapping[str, Any], float]] = deque(maxlen=_MOST_WAITING)
 
     @property
     def latest_ns(self) -> int:
@@ -58,16 +52,10 @@ class Knowledge:
         return own if model.base_url is None else facts_of(self.catalog.origin_of(model))
 
     def at(self, now_ns: int) -> None:
-        """It is so late by now: take in what was told before anybody knew."""
+        """It is so late by now."""
         self._latest_ns = now_ns
         if self.shares is not None:
             self.shares.start()  # in a child process it is yet to begin
-        while self._waiting:
-            try:
-                event, age_s = self._waiting.popleft()
-            except IndexError:  # another thread was faster
-                return
-            self._take(event, age_s)
 
     def note(self, sighting: Sighting, now_ns: int) -> None:
         """Learn from one attempt, and tell the others."""
@@ -77,14 +65,8 @@ class Knowledge:
         if self.shares is not None:
             self.shares.publish({"kind": "sighting", **sighting.to_json()})
 
-    def told(self, event: Mapping[str, Any], age_s: float) -> None:
-        """Another process has told something, `age_s` seconds ago. What is not understood is left out."""
-        if self._latest_ns:
-            self._take(event, age_s)
-        else:
-            self._waiting.append((event, age_s))
-
-    def _take(self, event: Mapping[str, Any], age_s: float) -> None:
+    def told(self, event: Mapping[str, Any], at_ns: int) -> None:
+        """Another process has told something that was so at `at_ns`. What is not understood is left out."""
         try:
             if event.get("kind") == "score":
                 scoreboard.receive(event["task"], event["model"], event["passed"])
@@ -92,9 +74,12 @@ class Knowledge:
             if event.get("kind") != "sighting":
                 return
             sighting = Sighting.from_json(event)
-            now_ns = self._latest_ns - int(max(0.0, age_s) * 1e9)
-            self.memory.note(sighting, now_ns)
-            self.asking.note(sighting)
+            if sighting.failure == "connection":
+                return  # it may be its own network that failed
+            self._latest_ns = max(self._latest_ns, at_ns)
+            self.memory.note(sighting, at_ns)
+            # What it expected of a cache had its own share of that in it already, which is not ours.
+            self.asking.note(replace(sighting, expected_cached_tokens=None))
         except (ArithmeticError, LookupError, TypeError, ValueError):
             pass  # of another version, or of nobody that we know
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
+from .._clock import now_ns
 from .._exceptions import ConfigurationError
 from ..catalog._scores import scoreboard
-from ._store import Receive, Store, store_of
+from ._store import Store, store_of
 
 if TYPE_CHECKING:
     from ..routing._knowledge import Knowledge
@@ -24,21 +26,21 @@ _heard: dict[str, None] = {}
 _MOST_HEARD = 20_000
 
 
-class _Teller:
-    """Tells a store of this process's evaluations, for as long as somebody has it."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        # Which does not keep it alive.
-        scoreboard.subscribe(self.tell)
-
-    def tell(self, task: str, model: str, passed: bool) -> None:
-        number = f"{_TOKEN}-{os.getpid()}-{next(_numbers)}"
-        self._store.publish({"kind": "score", "task": task, "model": model, "passed": passed, "number": number})
+# Evaluations are the whole process's: every store is told of each, under one number.
+_stores: WeakSet[Store] = WeakSet()
 
 
-def _told(receive: Receive, event: Mapping[str, Any], age_s: float) -> None:
-    """Hand an event on, and an evaluation once, however many stores have told of it."""
+def _tell(task: str, model: str, passed: bool) -> None:
+    number = f"{_TOKEN}-{os.getpid()}-{next(_numbers)}"
+    for store in list(_stores):
+        store.publish({"kind": "score", "task": task, "model": model, "passed": passed, "number": number})
+
+
+scoreboard.subscribe(_tell)
+
+
+def _told(receive: Callable[[Mapping[str, Any], int], None], event: Mapping[str, Any], age_s: float) -> None:
+    """Hand an event on with its moment, and an evaluation once, however many stores have told of it."""
     if event.get("kind") == "score":
         number = str(event.get("number"))
         if number.startswith(f"{_TOKEN}-{os.getpid()}-") or number in _heard:
@@ -47,7 +49,7 @@ def _told(receive: Receive, event: Mapping[str, Any], age_s: float) -> None:
         if len(_heard) > _MOST_HEARD:
             for oldest in list(_heard)[: _MOST_HEARD // 2]:
                 _heard.pop(oldest, None)
-    receive(event, age_s)
+    receive(event, now_ns() - int(max(0.0, age_s) * 1e9))
 
 
 def share(knowledge: Knowledge, store: str | Store) -> None:
@@ -64,5 +66,5 @@ def share(knowledge: Knowledge, store: str | Store) -> None:
         )
     knowledge.shares = store
     store.subscribe(partial(_told, knowledge.told))
-    knowledge.teller = _Teller(store)
+    _stores.add(store)
     store.start()

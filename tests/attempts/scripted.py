@@ -12,7 +12,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import fastlane
-from fastlane import Catalog, CatalogModel, Connection, Routing
+from fastlane import Catalog, CatalogModel, Connection, Hedging, Routing
+from fastlane._clock import now_ns
+from fastlane.prediction._sighting import Sighting
+from fastlane.prediction._upstream import Upstream as ModelAt
 from tests.transport.peer import Peer, Stream
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
@@ -201,6 +204,28 @@ def routing(near: Upstream, far: Upstream, **settings: Any) -> Routing:
     """Routing between two upstreams, of which "near" is the faster by what is known beforehand; no exploration."""
     models = (model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.5))
     return Routing(Catalog(models=models), **{"exploration": 0.0, **settings})
+
+
+def used_to(asked: Asked, *upstreams: Upstream, model: str = "fastlane/auto") -> tuple[Upstream, ...]:
+    """Enough calls for a client to know when an answer of these is late; they themselves, the one asked last first.
+
+    Two calls are made, and the others are told of.
+    """
+    for _ in range(2):
+        asked.text(model)
+    routed, time_ns = asked.record.routing, now_ns()
+    for play in asked.client._fastlane.pipeline.plays:
+        if isinstance(play, Hedging):
+            play.memory.budget.earn(20_000)
+            for upstream in upstreams:
+                at = ModelAt(model if routed is None else f"{upstream.name}-1", upstream.url.removesuffix("/v1"))
+                for _ in range(20):
+                    seen = Sighting(model=at.model, origin=at.origin, uncached_tokens=10.0, first_token_s=0.005)
+                    play.memory.governor(at).note(seen, time_ns)
+    for upstream in upstreams:
+        upstream.connections.clear()
+        upstream.asked.clear()
+    return tuple(sorted(upstreams, key=lambda upstream: routed is None or upstream.name != routed.chosen))
 
 
 class Asked:

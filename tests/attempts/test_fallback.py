@@ -64,7 +64,7 @@ def test_the_next_model_answers_where_the_first_fails(
     near, far = upstreams
     script, why = FAILURES[failure]
     near.scripts.append(script)
-    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.3)) as asked:
+    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.1)) as asked:
         assert asked.text(stream=stream).strip() == "from far"
         record = asked.record
     routed = record.routing
@@ -153,11 +153,11 @@ def test_it_falls_back_where_the_provider_has_no_room_after_its_own_wait_either(
 def test_one_deadline_holds_for_all_attempts(kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually = far.usually = say_nothing
-    play = routing(near, far, first_token_timeout=0.2, deadline=0.6)
+    play = routing(near, far, first_token_timeout=0.1, deadline=0.25)
     with Asked(kind, near.url, play, max_retries=5) as asked, pytest.raises(openai.APITimeoutError):
         asked.text(stream=stream)
     record = asked.record
-    assert record.duration_s >= 0.55
+    assert record.duration_s >= 0.24
     assert (len(near.asked), len(far.asked)) == (1, 1)
     assert record.attempts[0].given_up == "late"
 
@@ -169,11 +169,11 @@ def test_a_stream_outlasts_the_deadline_once_it_has_begun(kind: str, upstreams: 
     def slowly(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
         stream.head(200, (EVENTS,))
         stream.data(chunk("m", {"content": "Rh"}))
-        stream.hold_for(0.8)
+        stream.hold_for(0.3)
         stream.data(chunk("m", {"content": "ine"}, "stop") + b"data: [DONE]\n\n", end=True)
 
     near.usually = slowly
-    with Asked(kind, near.url, routing(near, far, deadline=0.5)) as asked:
+    with Asked(kind, near.url, routing(near, far, deadline=0.25)) as asked:
         assert asked.text(stream=True) == "Rhine"
 
 
@@ -249,6 +249,6 @@ def test_a_call_that_no_model_can_answer_is_refused_with_the_reasons(upstreams: 
 def test_a_slow_model_is_not_given_up_where_no_other_is_left(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually = refuse(500)
-    far.usually = answer_after(0.6, "at last")
-    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.2)) as asked:
+    far.usually = answer_after(0.25, "at last")
+    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.1)) as asked:
         assert asked.text(stream=True) == "at last"

@@ -25,6 +25,7 @@ from tests.attempts.scripted import (
     routing,
     say_nothing,
     two_upstreams,
+    used_to,
 )
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
@@ -40,16 +41,8 @@ def upstreams() -> Iterator[tuple[Upstream, Upstream]]:
 
 
 def hedging() -> Hedging:
-    """A second attempt after 0.1 s, whatever it costs."""
-    return Hedging(budget=1.0, minimum_delay_s=0.1)
-
-
-def is_used_to(asked: Asked, near: Upstream, model: str = "m") -> None:
-    """Enough answers to know when one is late."""
-    for _ in range(22):
-        asked.text(model)
-    near.connections.clear()
-    near.asked.clear()
+    """A second attempt after 0.05 s, whatever it costs."""
+    return Hedging(budget=1.0, minimum_delay_s=0.05)
 
 
 def the_reset_of(upstream: Upstream, number: int = 0) -> int | None:
@@ -69,7 +62,7 @@ def test_the_second_attempt_answers_a_call_that_is_late_and_the_first_is_reset(
 ) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging()) as asked:
-        is_used_to(asked, near)
+        used_to(asked, near, model="m")
         near.scripts = [say_nothing, answer("second")]
         assert asked.text("m", stream=stream).strip() == "second"
         record = asked.record
@@ -80,7 +73,7 @@ def test_the_second_attempt_answers_a_call_that_is_late_and_the_first_is_reset(
     assert [(one.kind, one.given_up) for one in record.attempts] == [("first", "lost"), ("hedge", None)]
     assert record.outcome == "completed"
     assert record.time_to_first_token_s is not None
-    assert record.time_to_first_token_s >= 0.1
+    assert record.time_to_first_token_s >= 0.05
     assert len(set(near.connections)) == 2, "the second attempt goes by another connection"
 
 
@@ -89,8 +82,8 @@ def test_the_second_attempt_answers_a_call_that_is_late_and_the_first_is_reset(
 def test_the_first_attempt_may_still_win(kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging()) as asked:
-        is_used_to(asked, near)
-        near.scripts = [answer_after(0.4, "first"), say_nothing]
+        used_to(asked, near, model="m")
+        near.scripts = [answer_after(0.2, "first"), say_nothing]
         assert asked.text("m", stream=stream).strip() == "first"
         record = asked.record
         assert the_reset_of(near, 1) == CANCEL
@@ -104,8 +97,8 @@ def test_the_first_attempt_may_still_win(kind: str, stream: bool, upstreams: tup
 def test_a_second_attempt_that_fails_leaves_the_first_alone(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging()) as asked:
-        is_used_to(asked, near)
-        near.scripts = [answer_after(0.5, "first"), refuse(500)]
+        used_to(asked, near, model="m")
+        near.scripts = [answer_after(0.25, "first"), refuse(500)]
         assert asked.text("m").strip() == "first"
         record = asked.record
     assert record.hedging is not None
@@ -117,12 +110,12 @@ def test_a_first_attempt_that_fails_leaves_it_to_the_second(kind: str, upstreams
     near, _ = upstreams
 
     def late_failure(upstream: Upstream, stream: object, body: dict[str, object]) -> None:
-        stream.hold_for(0.3)  # type: ignore[attr-defined]
+        stream.hold_for(0.15)  # type: ignore[attr-defined]
         refuse(500)(upstream, stream, body)  # type: ignore[arg-type]
 
     with Asked(kind, near.url, hedging(), max_retries=2) as asked:
-        is_used_to(asked, near)
-        near.scripts = [late_failure, answer_after(0.5, "second")]
+        used_to(asked, near, model="m")
+        near.scripts = [late_failure, answer_after(0.25, "second")]
         assert asked.text("m").strip() == "second"
         record = asked.record
     assert record.hedging is not None
@@ -135,11 +128,11 @@ def test_the_first_attempts_error_is_raised_where_both_fail(kind: str, upstreams
     near, _ = upstreams
 
     def late_failure(upstream: Upstream, stream: object, body: dict[str, object]) -> None:
-        stream.hold_for(0.3)  # type: ignore[attr-defined]
+        stream.hold_for(0.15)  # type: ignore[attr-defined]
         refuse(503)(upstream, stream, body)  # type: ignore[arg-type]
 
     with Asked(kind, near.url, hedging()) as asked:
-        is_used_to(asked, near)
+        used_to(asked, near, model="m")
         near.scripts = [late_failure, refuse(500)]
         with pytest.raises(openai.InternalServerError) as raised:
             asked.text("m")
@@ -150,8 +143,8 @@ def test_the_first_attempts_error_is_raised_where_both_fail(kind: str, upstreams
 def test_a_failure_before_the_delay_is_retried_as_ever(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging(), max_retries=2) as asked:
-        is_used_to(asked, near)
-        near.scripts = [refuse(500, ("retry-after-ms", "300")), answer("again")]
+        used_to(asked, near, model="m")
+        near.scripts = [refuse(500, ("retry-after-ms", "150")), answer("again")]
         assert asked.text("m").strip() == "again"
         record = asked.record
     assert [one.kind for one in record.attempts] == ["first", "retry"]
@@ -167,8 +160,7 @@ def test_a_routed_calls_second_attempt_goes_to_another_upstream_that_is_as_fast(
     catalog = fastlane.Catalog(models=(model_at(near, first_token_s=0.010), model_at(far, first_token_s=0.011)))
     play = fastlane.Routing(catalog, exploration=0.0, first_token_timeout=5.0)
     with Asked(kind, near.url, play, hedging()) as asked:
-        for _ in range(30):
-            asked.text()
+        used_to(asked, near, far)
         near.usually = far.usually = say_nothing
         near.scripts, far.scripts = [say_nothing], [say_nothing]
         chosen = asked.record.routing
@@ -217,7 +209,7 @@ def test_nothing_of_a_hedged_call_is_left_behind(kind: str, upstreams: tuple[Ups
         __slots__ = ("__weakref__",)
 
     with Asked(kind, near.url, hedging()) as asked:
-        is_used_to(asked, near)
+        used_to(asked, near, model="m")
         near.scripts = [say_nothing, answer("second")]
         text = Text("Name a river.")
         reference = weakref.ref(text)
@@ -242,8 +234,8 @@ def test_no_second_attempt_is_made_over_an_http_client_of_the_applications_own(
     near, _ = upstreams
     with openai.DefaultHttpxClient(http2=True) as http_client:
         asked = Asked("sync", near.url, hedging(), http_client=http_client)
-        is_used_to(asked, near)
-        near.scripts = [answer_after(0.4, "first")]
+        used_to(asked, near, model="m")
+        near.scripts = [answer_after(0.2, "first")]
         assert asked.text("m").strip() == "first"
         assert asked.record.hedging is not None
         assert not asked.record.hedging.hedged
@@ -256,9 +248,9 @@ def test_routing_waits_no_longer_than_for_a_first_token_while_both_are_silent(
     kind: str, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, far = upstreams
-    play = routing(near, far, first_token_timeout=0.6)
+    play = routing(near, far, first_token_timeout=0.3)
     with Asked(kind, near.url, play, hedging()) as asked:
-        is_used_to(asked, near, "fastlane/auto")
+        used_to(asked, near)
         near.usually = say_nothing
         assert asked.text().strip() == "from far"
         assert asked.record.routing is not None

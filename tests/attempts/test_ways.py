@@ -34,6 +34,7 @@ from tests.attempts.scripted import (
     routing,
     say_nothing,
     two_upstreams,
+    used_to,
 )
 from tests.transport.peer import Stream
 
@@ -55,17 +56,6 @@ def alike(near: Upstream, far: Upstream, **settings: Any) -> Routing:
     """Routing between two upstreams that take about as long."""
     models = (model_at(near, first_token_s=0.010), model_at(far, first_token_s=0.011))
     return Routing(Catalog(models=models), **{"exploration": 0.0, **settings})
-
-
-def is_used_to(asked: Asked, *upstreams: Upstream, model: str = "fastlane/auto") -> tuple[Upstream, ...]:
-    """Enough answers to know when one is late; the upstreams, that which is asked next first."""
-    for _ in range(22):
-        asked.text(model)
-    routed = asked.record.routing
-    for upstream in upstreams:
-        upstream.connections.clear()
-        upstream.asked.clear()
-    return tuple(sorted(upstreams, key=lambda upstream: routed is None or upstream.name != routed.chosen))
 
 
 def late(seconds: float, then: Script) -> Script:
@@ -98,8 +88,8 @@ def test_an_answer_that_comes_at_once_may_take_longer_than_a_first_token(
     kind: str, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, far = upstreams
-    near.usually = answer_after(0.4, "from near")
-    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.2, streams=False)) as asked:
+    near.usually = answer_after(0.2, "from near")
+    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.1, streams=False)) as asked:
         assert asked.text().strip() == "from near"
     assert far.asked == []
 
@@ -108,8 +98,8 @@ def test_an_answer_that_comes_at_once_may_take_longer_than_a_first_token(
 def test_so_may_one_of_a_provider_that_refuses_to_stream(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     said = json.dumps({"error": {"message": "stream is not supported", "type": "t", "code": None, "param": "stream"}})
-    near.scripts = [say(400, "application/json", said.encode()), answer_after(0.4, "from near")]
-    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.2)) as asked:
+    near.scripts = [say(400, "application/json", said.encode()), answer_after(0.2, "from near")]
+    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.1)) as asked:
         assert asked.text().strip() == "from near"
     assert far.asked == []
     assert [one.kind for one in asked.record.attempts] == ["first", "plain"]
@@ -119,8 +109,8 @@ def test_so_may_one_of_a_provider_that_refuses_to_stream(kind: str, upstreams: t
 def test_an_answer_that_comes_at_once_is_never_late(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging()) as asked:
-        is_used_to(asked, near, model="m")
-        near.usually = answer_after(0.3, "spoken")
+        used_to(asked, near, model="m")
+        near.usually = answer_after(0.15, "spoken")
         assert asked.text("m", modalities=["text", "audio"], audio={"voice": "x", "format": "wav"}).strip() == "spoken"
     assert len(near.asked) == 1
     assert asked.record.hedging is not None
@@ -136,8 +126,8 @@ def test_a_second_attempt_that_is_not_made_takes_no_model_from_the_fallback(
 ) -> None:
     near, far = upstreams
     with Asked(kind, near.url, alike(near, far), hedging(budget=1e-9)) as asked:
-        first, other = is_used_to(asked, near, far)
-        first.usually = late(0.3, refuse(500))
+        first, other = used_to(asked, near, far)
+        first.usually = late(0.15, refuse(500))
         assert asked.text().strip() == f"from {other.name}"
         record = asked.record
     assert record.hedging is not None
@@ -150,9 +140,9 @@ def test_where_both_last_models_are_asked_at_once_neither_is_given_up(
     kind: str, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, far = upstreams
-    with Asked(kind, near.url, alike(near, far, first_token_timeout=0.3), hedging()) as asked:
-        first, other = is_used_to(asked, near, far)
-        first.usually, other.usually = answer_after(0.8, "at last"), answer_after(0.9, "later")
+    with Asked(kind, near.url, alike(near, far, first_token_timeout=0.15), hedging()) as asked:
+        first, other = used_to(asked, near, far)
+        first.usually, other.usually = answer_after(0.4, "at last"), answer_after(0.45, "later")
         assert asked.text(stream=True) in ("at last", "later")
     assert (len(first.asked), len(other.asked)) == (1, 1)
 
@@ -163,8 +153,8 @@ def test_a_call_that_fails_tells_of_its_own_failure_and_not_of_a_second_attempt_
 ) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging(budget=1e-9)) as asked:
-        is_used_to(asked, near, model="m")
-        near.usually = late(0.3, refuse(503))
+        used_to(asked, near, model="m")
+        near.usually = late(0.15, refuse(503))
         with pytest.raises(openai.InternalServerError):
             asked.text("m")
         record = asked.record
@@ -177,8 +167,8 @@ def test_a_call_of_which_both_attempts_fail_tells_of_that_whose_error_is_raised(
 ) -> None:
     near, _ = upstreams
     with Asked(kind, near.url, hedging(), max_retries=1) as asked:
-        is_used_to(asked, near, model="m")
-        near.scripts = [late(0.2, refuse(503)), late(0.3, refuse(500, ("retry-after-ms", "1")))]
+        used_to(asked, near, model="m")
+        near.scripts = [late(0.12, refuse(503)), late(0.2, refuse(500, ("retry-after-ms", "1")))]
         near.usually = refuse(504)
         with pytest.raises(openai.InternalServerError) as raised:
             asked.text("m", stream=True)
@@ -194,7 +184,7 @@ def test_the_error_of_a_second_attempt_that_was_the_first_to_answer_is_the_calls
 ) -> None:
     near, far = upstreams
     with Asked(kind, near.url, alike(near, far), hedging()) as asked:
-        first, other = is_used_to(asked, near, far)
+        first, other = used_to(asked, near, far)
         first.usually, other.usually = say_nothing, begin_and_break_off
         with pytest.raises(openai.APIConnectionError):
             asked.text()
@@ -253,7 +243,7 @@ def test_no_wait_goes_beyond_the_deadline(failure: Script, kind: str, upstreams:
     near.usually = far.usually = failure
     began = time.monotonic()
     with (
-        Asked(kind, near.url, routing(near, far, deadline=0.4), max_retries=5) as asked,
+        Asked(kind, near.url, routing(near, far, deadline=0.2), max_retries=5) as asked,
         pytest.raises((openai.APIStatusError, openai.APITimeoutError)) as raised,
     ):
         asked.text()
@@ -360,7 +350,7 @@ def _second_wins(first: Upstream, other: Upstream) -> None:
 
 
 def _first_wins(first: Upstream, other: Upstream) -> None:
-    first.scripts, other.scripts = [answer_after(0.2, "first")], [say_nothing]
+    first.scripts, other.scripts = [answer_after(0.12, "first")], [say_nothing]
 
 
 def _next_answers(first: Upstream, other: Upstream) -> None:
@@ -392,8 +382,8 @@ def test_a_call_needs_no_garbage_collection_to_be_forgotten(
     scene: Any, kind: str, upstreams: tuple[Upstream, Upstream]
 ) -> None:
     near, far = upstreams
-    with Asked(kind, near.url, alike(near, far, deadline=0.5), hedging()) as asked:
-        first, other = is_used_to(asked, near, far)
+    with Asked(kind, near.url, alike(near, far, deadline=0.25), hedging()) as asked:
+        first, other = used_to(asked, near, far)
         scene(first, other)
         text = Text("Name a river.")
         reference = weakref.ref(text)

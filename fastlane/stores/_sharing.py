@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -16,6 +18,7 @@ from ..catalog._scores import scoreboard
 from ._store import Store, store_of
 
 if TYPE_CHECKING:
+    from ..catalog._models import Catalog
     from ..routing._knowledge import Knowledge
 
 
@@ -52,14 +55,22 @@ def _told(receive: Callable[[Mapping[str, Any], int], None], event: Mapping[str,
     receive(event, now_ns() - int(max(0.0, age_s) * 1e9))
 
 
+def digest_of(catalog: Catalog) -> str:
+    """Eight hexadecimal digits that differ where catalogs have other models: whoever has others has nothing to tell.
+
+    A price or a bar that is put right leaves what was learned as it is.
+    """
+    models = sorted([model.name, model.model, catalog.origin_of(model)] for model in catalog.models)
+    return hashlib.sha256(json.dumps(models).encode()).hexdigest()[:8]
+
+
 def share(knowledge: Knowledge, store: str | Store) -> None:
     """Tell a store what is learned here, and learn what others tell it. A text is the address of one.
 
     Raises ConfigurationError for what is neither, and MissingExtraError where the store's client is not installed.
     """
     if isinstance(store, str):
-        # Whoever has other models has nothing to tell.
-        store = store_of(store, namespace=f"fastlane:{knowledge.catalog.digest}")
+        store = store_of(store, namespace=f"fastlane:{digest_of(knowledge.catalog)}")
     elif not callable(getattr(store, "publish", None)) or not callable(getattr(store, "subscribe", None)):
         raise ConfigurationError(
             f'Routing(store=...) takes an address such as "redis://localhost:6379/0", got {type(store).__name__}'

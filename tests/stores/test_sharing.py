@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from fastlane import Catalog, CatalogModel, Routing, score
+from fastlane import Catalog, CatalogModel, Price, Routing, score
 from fastlane._clock import now_ns
 from fastlane.catalog import scoreboard
 from fastlane.prediction._sighting import Sighting
 from fastlane.prediction._upstream import Upstream
 from fastlane.routing._question import Question
+from fastlane.stores._sharing import digest_of
 from fastlane.stores._store import Receive, State
 from scripts.redis_server import RedisServer
 
@@ -118,6 +119,14 @@ def test_an_evaluation_is_told_once_however_many_plays_a_process_has() -> None:
         wire.end().publish(event)
     assert scoreboard.of("triage", "near").count == 2
     assert len(plays) == 2
+
+
+def test_a_corrected_price_keeps_what_was_learned() -> None:
+    near, far = CATALOG.models
+    corrected = Catalog(models=(far, near.model_copy(update={"price": Price(input=1.0, output=2.0)})))
+    moved = Catalog(models=(near.model_copy(update={"base_url": "https://elsewhere.example/v1"}), far))
+    assert digest_of(CATALOG) == digest_of(corrected)
+    assert len({digest_of(CATALOG), digest_of(moved), digest_of(Catalog(models=(near,)))}) == 3
 
 
 def test_what_a_replica_expects_of_a_cache_is_its_own_affair() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import exp
 
 from ._upstream import Upstream
 
@@ -13,6 +14,9 @@ _REMEMBERED = 50.0
 # How many answers weigh as much as what the catalog says, or as other upstreams' answers; and as a mere guess.
 _SAID, _GUESSED = 3.0, 0.3
 _OUTLIER = 8.0
+LENGTHS_SQUARE = exp(0.3**2)
+"""e to the variance of the logarithm of an answer's tokens: of those of one task, two of three lie within a third of
+the usual."""
 
 
 class _Mean:
@@ -33,24 +37,24 @@ class _Mean:
 class TaskLengths:
     """Of one task: over all upstreams, and each upstream's own."""
 
-    __slots__ = ("_own", "_shared")
+    __slots__ = ("own", "shared")
 
     def __init__(self, usual: float, weight: float) -> None:
-        self._shared = _Mean(usual, weight)
-        self._own: dict[Upstream, _Mean] = {}
+        self.shared = _Mean(usual, weight)
+        self.own: dict[Upstream, _Mean] = {}
 
     def expected(self, upstream: Upstream, factor: float) -> float:
         """Mean tokens of an answer; `factor`: how many times those of others they are, by the catalog."""
-        own = self._own.get(upstream)
-        return own.value if own is not None else factor * self._shared.value
+        own = self.own.get(upstream)
+        return own.value if own is not None else factor * self.shared.value
 
     def note(self, upstream: Upstream, factor: float, tokens: int) -> None:
         """Learn from one whole answer."""
-        own = self._own.get(upstream)
+        own = self.own.get(upstream)
         if own is None:
-            own = self._own[upstream] = _Mean(factor * self._shared.value, min(_SAID, self._shared.weight))
+            own = self.own[upstream] = _Mean(factor * self.shared.value, min(_SAID, self.shared.weight))
         own.note(tokens)
-        self._shared.note(tokens / factor)
+        self.shared.note(tokens / factor)
 
 
 class Lengths:

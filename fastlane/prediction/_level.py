@@ -20,6 +20,11 @@ _LEAST_NOISE, _MOST_NOISE = 0.05, 1.0
 _SURPRISE = 2.5
 _DEGREES = 4.0
 _JUMP_VARIANCE = 1.0
+_DOUBT_VARIANCE = 0.3
+# Surprises on one side that end within a fifth of their own time of each other are one event: a stall, for instance.
+_ONE_EVENT = 0.2
+# A regime is ten times what is usual at most: more is a stall that has been seen often.
+_MOST_REGIME = log(10.0)
 
 
 class State(NamedTuple):
@@ -40,10 +45,13 @@ class Level:
     passing + noise, where z is the second part's share in what was expected at first. `usual` and `tilt` walk slowly
     and at random; `regime` and `passing` revert to 0 within minutes and within seconds (Ornstein-Uhlenbeck), so that
     what is silent is expected to be as usual again, sooner or later. Residuals count as Student's t with 4
-    degrees of freedom has them; the second surprise in a row on the same side is taken for a new regime.
+    degrees of freedom has them; the second surprise in a row on the same side is taken for a new regime. What ends with
+    a surprise as surprisingly and on the same side is one event with it, however many they are, and not learned of.
     """
 
-    __slots__ = ("_covariance", "_spread", "_square", "_surprise", "count", "noise", "state")
+    __slots__ = (
+        "_covariance", "_event_ns", "_event_side", "_spread", "_square", "_surprise", "count", "noise", "state",
+    )  # fmt: skip
 
     def __init__(self, width: float = 1.0) -> None:
         """`width` is how far it strays, in times of what a first token's level does."""
@@ -54,6 +62,8 @@ class Level:
             self._covariance[at][at] = variance * self._square
         self._spread = self._spread_from(0)
         self._surprise = 0.0
+        self._event_ns = 0
+        self._event_side = 0.0
         self.count = 0
         self.noise = _FIRST_NOISE
 
@@ -73,7 +83,7 @@ class Level:
 
     def variance(self, z: float, now_ns: int) -> float:
         """Of the level's logarithm at a share z: what is not known, without the noise of the next value."""
-        return _along(self._grown(now_ns), z)[1]
+        return max(0.0, _along(self._grown(now_ns), z)[1])
 
     def spread(self, z: float, now_ns: int) -> float:
         """The standard deviation of the level's logarithm, from what was worked out when the last value was noted."""
@@ -85,10 +95,10 @@ class Level:
             known += passing * (1.0 - exp(-2.0 * passed_s / PASSING_S)) + _USUAL_PER_S * self._square * passed_s
         return sqrt(max(0.0, known))
 
-    def note(self, ratio_log: float, z: float, now_ns: int, doubt: float = 1.0) -> None:
+    def note(self, ratio_log: float, z: float, now_ns: int, doubt: float = 1.0, taken_s: float = 0.0) -> None:
         """Learn from one value: the logarithm of what it was over what was expected at first, and its share z.
 
-        `doubt` is how many times as noisy as others it is.
+        `doubt` is how many times as noisy as others it is; it was measured for `taken_s` seconds until now.
         """
         at_ns = max(now_ns, self.state.at_ns)
         covariance = self._grown(at_ns)
@@ -100,26 +110,36 @@ class Level:
         residual = ratio_log - (usual + log(1.0 - z + scaled) + regime + passing)
         share = scaled / (1.0 - z + scaled)
         gain, known = _along(covariance, share)
-        noise = (self.noise * doubt) ** 2
+        # What rounding has left of a variance of nearly nothing may be below it.
+        known, noise = max(0.0, known), (self.noise * doubt) ** 2
         surprise = residual / sqrt(known + noise)
+        if abs(surprise) > _SURPRISE:
+            same = surprise * self._event_side > 0
+            if same and abs(now_ns - self._event_ns) < _ONE_EVENT * 1e9 * taken_s:
+                return
+            self._event_ns, self._event_side = now_ns, surprise
         if abs(surprise) > _SURPRISE and surprise * self._surprise > 0:
             covariance[2][2] += _JUMP_VARIANCE * self._square
             gain, known = _along(covariance, share)
+            known = max(0.0, known)
             self._surprise, surprise = surprise, residual / sqrt(known + noise)
         else:
             self._surprise = surprise if abs(surprise) > _SURPRISE else 0.0
         if abs(surprise) > 1.0:
             noise *= (_DEGREES + surprise * surprise) / (_DEGREES + 1.0)
         step = residual / (known + noise)
-        self.state = State(
-            at_ns, usual + gain[0] * step, tilt + gain[1] * step, regime + gain[2] * step, passing + gain[3] * step
-        )
+        regime = min(_MOST_REGIME, max(-_MOST_REGIME, regime + gain[2] * step))
+        self.state = State(at_ns, usual + gain[0] * step, tilt + gain[1] * step, regime, passing + gain[3] * step)
         self._covariance = [
             [covariance[i][j] - gain[i] * gain[j] / (known + noise) for j in range(4)] for i in range(4)
         ]
         self._spread = self._spread_from(at_ns)
         self.count += 1
         self._learn_noise(abs(residual))
+
+    def doubt(self) -> None:
+        """Have the next value say more of the regime than what is known of it, as after a surprise."""
+        self._covariance[2][2] += _DOUBT_VARIANCE * self._square
 
     def _learn_noise(self, size: float) -> None:
         """The median of the sizes, followed in steps, so that a share of outliers does not move it much."""

@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from ._body import Body
+from ._lengths import LENGTHS_SQUARE
 from ._level import Level
 from ._sighting import Sighting
 
@@ -25,18 +26,20 @@ class Outlook(NamedTuple):
 
     first_at_ns: int
     base_s: float
-    token_s: float
-    first_usual: float
+    """As is usual, without regime and fits; so the next, and `token_taken_s`."""
+    read_token_s: float
     first_regime: float
     first_passing: float
+    first_mean: float
+    """How many times the median the mean is."""
     first_square: float
-    """e to the variance of its noise."""
+    """Variance, in squares of the median."""
     pace_at_ns: int
-    tokens_per_s: float
-    pace_usual: float
+    token_taken_s: float
     pace_regime: float
     pace_passing: float
-    pace_square: float
+    decode_square: float
+    """Variance, in squares of the median: of the pace's noise and of an answer's length."""
 
 
 class Speed:
@@ -67,7 +70,7 @@ class Speed:
         taken, whole, late = _sensible(sighting.decode_s), _sensible(sighting.whole_s), _sensible(sighting.late_s)
         if seconds is not None:
             share, ratio = self.share(size), log(seconds / self._expected(size))
-            self.first.note(ratio, share, now_ns)
+            self.first.note(ratio, share, now_ns - round((taken or 0.0) * 1e9), taken_s=seconds)
             # What the size explains, by all that is known of it, is taken out.
             tilt = self.first.state.tilt
             self._body.note(ratio - log(1.0 - share + share * exp(tilt)))
@@ -76,15 +79,17 @@ class Speed:
         elif whole is not None and tokens > 0:
             self._note_whole(whole, size, tokens, now_ns)
         if taken is not None and tokens > 1:
-            self.pace.note(log((tokens - 1) / taken / self._rate), 0.0, now_ns)
+            self.pace.note(log((tokens - 1) / taken / self._rate), 0.0, now_ns, taken_s=taken)
         self.outlook = self._look()
 
     def _look(self) -> Outlook:
         first, pace = self.first, self.pace
+        usual, square = exp(first.state.usual), exp(first.noise**2)
         return Outlook(
-            first.state.at_ns, self._base, self._slope * exp(first.state.tilt), first.state.usual, first.state.regime,
-            first.state.passing, exp(first.noise**2), pace.state.at_ns, self._rate, pace.state.usual,
-            pace.state.regime, pace.state.passing, exp(pace.noise**2),
+            first.state.at_ns, self._base * usual, self._slope * usual * exp(first.state.tilt), first.state.regime,
+            first.state.passing, sqrt(square), square * (square - 1.0), pace.state.at_ns,
+            exp(-pace.state.usual) / self._rate, pace.state.regime, pace.state.passing,
+            exp(pace.noise**2) * LENGTHS_SQUARE - 1.0,
         )  # fmt: skip
 
     def _note_late(self, late: float, size: float, now_ns: int) -> None:
@@ -97,7 +102,7 @@ class Speed:
         tail = 0.5 * erfc(beyond / sqrt(2.0))
         mean = exp(-0.5 * beyond * beyond) / sqrt(2.0 * pi) / tail if tail > 1e-12 else beyond
         ratio = log(late / self._expected(size)) + (mean - beyond) * spread
-        self.first.note(ratio, self.share(size), now_ns, _CENSORED_DOUBT)
+        self.first.note(ratio, self.share(size), now_ns, _CENSORED_DOUBT, late)
 
     def _note_whole(self, whole: float, size: float, tokens: int, now_ns: int) -> None:
         """Only the sum of both parts was seen: each is taken to be off as much, the smaller with less trust."""
@@ -106,9 +111,9 @@ class Speed:
         if share > 0.05:
             tilted = self.share(size)
             ratio = log(first / self._expected(size)) + off
-            self.first.note(ratio, tilted, now_ns, 1.0 / share)
+            self.first.note(ratio, tilted, now_ns, 1.0 / share, whole)
         if share < 0.95:
-            self.pace.note(log(self.rate(now_ns) / self._rate) - off, 0.0, now_ns, 1.0 / (1.0 - share))
+            self.pace.note(log(self.rate(now_ns) / self._rate) - off, 0.0, now_ns, 1.0 / (1.0 - share), whole)
 
     def first_token(self, uncached_tokens: float, now_ns: int, quantile: float = 0.5) -> float:
         """Seconds to the first token of a prompt of which so many tokens have to be read."""
@@ -126,6 +131,11 @@ class Speed:
         if quantile == 0.5:
             return median
         return median * exp(-_deviations(quantile) * sqrt(self.pace.spread(0.0, now_ns) ** 2 + self.pace.noise**2))
+
+    def doubt(self) -> None:
+        """Take the regime for uncertain: it was seen too long ago, or too many calls."""
+        self.first.doubt()
+        self.pace.doubt()
 
     def late_after(self, uncached_tokens: float, now_ns: int, quantile: float) -> float:
         """Seconds after which a first token is late: a high quantile of the body of those seen lately.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from math import exp, log, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..catalog._scores import Score, clears
 from ..prediction._lengths import Lengths
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _NEAR = Way()
 _REGIME_NS, _PASSING_NS = -1e9 * REGIME_S, -1e9 * PASSING_S
-# Variance of the logarithm of an answer's tokens: of those of one task, two of three lie within a third of the usual.
-_LENGTHS_SQUARE = exp(0.3**2)
 
 _new = tuple.__new__
 
@@ -31,22 +29,40 @@ _new = tuple.__new__
 class Entrant:
     """One model of the catalog, and what is known of its upstream."""
 
-    __slots__ = ("breaker", "calls", "model", "name", "place", "speed", "upstream", "waiting")
+    __slots__ = (
+        "asked_at", "breaker", "calls", "fame", "fame_at", "limit", "looked_at", "model", "name", "origin",
+        "place", "speed", "upstream", "waiting",
+    )  # fmt: skip
 
     def __init__(self, model: CatalogModel, upstream: Upstream, speed: Speed, breaker: Breaker, place: Breaker) -> None:
         self.model = model
         self.name = model.name
+        self.limit = model.context_tokens
         self.upstream = upstream
+        self.origin = upstream.origin
         self.speed = speed
         self.breaker = breaker
         self.place = place
         """Of the origin: opens where no connection can be had."""
         self.waiting = Waiting()
         self.calls = 0
+        self.fame = 0.0
+        """How many of the decisions before the one `fame_at` it was the fastest for; those long ago count for less."""
+        self.fame_at = 0
+        self.asked_at = 0
+        """The number of the decision that it was chosen by the last time."""
+
+        self.looked_at = False
+        """Whether a call has gone there that looks back at it, and nothing was noted of it since."""
+
+    @property
+    def well(self) -> bool:
+        """Whether calls go there without a thought."""
+        return self.breaker.until_ns is None and self.place.until_ns is None
 
     def rests_s(self, now_ns: int) -> float:
         """Seconds for which it is left alone, because it failed; 0 where it is not."""
-        if self.breaker.closed and self.place.closed:
+        if self.breaker.until_ns is None and self.place.until_ns is None:
             return 0.0
         return max(self.breaker.rests_s(now_ns), self.place.rests_s(now_ns))
 
@@ -72,9 +88,17 @@ def unsuited(model: CatalogModel, question: Question, catalog: Catalog, scores: 
     return clears(model, quality_bar=bar, pass_rate=rate, measured=measured)
 
 
-def predictions(
-    entrants: Iterable[Entrant], question: Question, lengths: Lengths, deviations: float, now_ns: int
-) -> list[Prediction]:
+class Field(NamedTuple):
+    """The models that are suited, for one call."""
+
+    ranked: list[Ranked]
+    """Those that may be asked, not in order yet."""
+    resting: list[Ranked]
+    """Those that are left alone for now, with the seconds for which they are."""
+    rejected: list[Candidate]
+
+
+def judged(entrants: Sequence[Entrant], question: Question, lengths: Lengths, deviations: float, now_ns: int) -> Field:
     """Seconds that a call would take at each, part by part; `deviations` of the standard normal say which quantile.
 
     Of the parts the medians are given. Of the whole, it is the quantile of the sum of first token and decoding, each
@@ -82,46 +106,86 @@ def predictions(
     log-normal with the sum of their means and of their variances: L. F. Fenton, "The Sum of Log-Normal Probability
     Distributions in Scatter Transmission Systems", IRE Transactions on Communications Systems 8 (1960).
     """
-    ways, cached = question.ways, question.cached_tokens
+    ways, cached, unfit = question.ways, question.cached_tokens, question.unfit
     size, most, form = question.input_tokens, question.most_output_tokens, question.output_tokens
     usual = lengths.of(question.task)
-    made: list[Prediction] = []
+    own, shared = usual.own, usual.shared.value
+    ranked: list[Ranked] = []
+    resting: list[Ranked] = []
+    rejected: list[Candidate] = []
+    connect = upload = 0.0
+    at = -1
     # Once for each candidate of each call: what stands in one line here was measured.
     for entrant in entrants:
-        upstream = entrant.upstream
+        at += 1
+        upstream, speed = entrant.upstream, entrant.speed
         (
-            first_ns, base_s, token_s, usual_first, regime, passing, first_square,
-            pace_ns, rate, usual_pace, pace_regime, pace_passing, pace_square,
-        ) = entrant.speed.outlook  # fmt: skip
-        uncached = size - cached.get(upstream, 0.0) if cached else size
-        uncached = max(uncached, 0.0)
+            first_ns, base_s, token_s, regime, passing, first_mean, first_square,
+            pace_ns, taken_s, pace_regime, pace_passing, decode_square,
+        ) = speed.outlook  # fmt: skip
+        uncached = size
+        if cached and (saved := cached.get(upstream)):
+            uncached = size - saved if saved < size else 0.0
         silent = now_ns - first_ns
         if silent > 0:
-            usual_first += regime * exp(silent / _REGIME_NS) + passing * exp(silent / _PASSING_NS)
+            left, left_passing = exp(silent / _REGIME_NS), exp(silent / _PASSING_NS)
+            first = (base_s + token_s * uncached) * exp(regime * left + passing * left_passing)
         else:
-            usual_first += regime + passing
-        first = (base_s + token_s * uncached) * exp(usual_first)
+            left = left_passing = 1.0
+            first = (base_s + token_s * uncached) * exp(regime + passing)
         if entrant.waiting.first:
-            first *= entrant.waiting.slowness(entrant.speed.first.noise, now_ns)
-        silent = now_ns - pace_ns
-        if silent > 0:
-            usual_pace += pace_regime * exp(silent / _REGIME_NS) + pace_passing * exp(silent / _PASSING_NS)
+            first *= entrant.waiting.slowness(speed.first.noise, now_ns)
+        if pace_ns != first_ns:
+            silent = now_ns - pace_ns
+            left, left_passing = (exp(silent / _REGIME_NS), exp(silent / _PASSING_NS)) if silent > 0 else (1.0, 1.0)
+        if form is not None:
+            tokens = form * entrant.model.output_factor
+        elif (mine := own.get(upstream)) is not None:
+            tokens = mine.value
         else:
-            usual_pace += pace_regime + pace_passing
-        factor = entrant.model.output_factor
-        tokens = form * factor if form is not None else usual.expected(upstream, factor)
+            tokens = shared * entrant.model.output_factor
         if most is not None and tokens > most:
             tokens = most
-        decode = tokens / (rate * exp(usual_pace))
-        mean = first * sqrt(first_square) + decode
-        variance = first * first * first_square * (first_square - 1.0)
-        variance += decode * decode * (pace_square * _LENGTHS_SQUARE - 1.0)
-        spread_square = log(1.0 + variance / (mean * mean))
-        total = mean * exp(deviations * sqrt(spread_square) - 0.5 * spread_square)
-        if ways:
-            way = ways.get(upstream[1], _NEAR)
-            connect, upload = way.connect_s, way.upload_s
-            made.append(_new(Prediction, (connect, upload, first, decode, connect + upload + total, tokens)))
+        decode = tokens * taken_s * exp(-pace_regime * left - pace_passing * left_passing)
+        mean = first * first_mean + decode
+        square = mean * mean
+        variance = first * first * first_square + decode * decode * decode_square
+        if deviations:
+            spread_square = log(1.0 + variance / square)
+            total = mean * exp(deviations * sqrt(spread_square) - 0.5 * spread_square)
         else:
-            made.append(_new(Prediction, (0.0, 0.0, first, decode, total, tokens)))
-    return made
+            total = square / sqrt(square + variance)
+        if ways:
+            way = ways.get(entrant.origin, _NEAR)
+            connect, upload = way.connect_s, way.upload_s
+            total += connect + upload
+        if unfit and entrant.name in unfit:
+            rejected.append(rejection(entrant, unfit[entrant.name]))
+            continue
+        if entrant.limit is not None and size + tokens > entrant.limit:
+            rejected.append(rejection(entrant, f"{entrant.limit:,} tokens of context are too few"))
+            continue
+        candidate = _blank(Candidate)
+        _set_name(candidate, entrant.name)
+        _set_upstream(candidate, upstream)
+        _set_prediction(candidate, _new(Prediction, (connect, upload, first, decode, total, tokens)))
+        _set_why_not(candidate, None)
+        if entrant.breaker.until_ns is None and entrant.place.until_ns is None:
+            ranked.append((total, at, candidate, entrant))
+        elif (rests := entrant.rests_s(now_ns)) > 0.0:
+            resting.append((rests, at, candidate, entrant))
+        else:
+            ranked.append((total, at, candidate, entrant))
+    return Field(ranked, resting, rejected)
+
+
+def rejection(entrant: Entrant, why: str) -> Candidate:
+    """One that is not asked, and why."""
+    return Candidate(name=entrant.name, upstream=entrant.upstream, why_not=why)
+
+
+# A frozen dataclass sets each field by way of object.__setattr__; its slots' own setters take a third of that.
+_blank = object.__new__
+_set_name, _set_upstream, _set_prediction, _set_why_not = (
+    vars(Candidate)[name].__set__ for name in ("name", "upstream", "prediction", "why_not")
+)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from functools import lru_cache
-from math import hypot
 from random import Random
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,9 +14,9 @@ from ..prediction._sighting import Sighting
 from ..prediction._speed import Speed
 from ..prediction._upstream import Upstream
 from ._breaker import Breaker
-from ._choosing import Entrant, Ranked, predictions, unsuited
-from ._decision import Candidate, Decision, Prediction, Reason
-from ._exploration import Exploration, chance, worth_of_trying
+from ._choosing import Entrant, judged, rejection, unsuited
+from ._decision import Candidate, Decision, Reason
+from ._exploration import Exploration
 from ._question import Question
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Ticket(NamedTuple):
 
     entrant: Entrant
     number: int
+    sees: bool
+    """Whether it went to see if what had failed is back."""
 
 
 class Memory:
@@ -76,31 +78,15 @@ class Memory:
     def decide(self, question: Question, now_ns: int) -> Decision:
         """Rank the models that can answer a call; where all that could are left alone for now, those."""
         suited, unsuited_ones = self._suited(question)
-        deviations = _deviations(question.quantile)
-        ranked: list[Ranked] = []
-        rejected = list(unsuited_ones)
-        resting: list[Ranked] = []
-        size, unfit = question.input_tokens, question.unfit
-        for at, prediction in enumerate(predictions(suited, question, self._lengths, deviations, now_ns)):
-            entrant = suited[at]
-            limit = entrant.model.context_tokens
-            if unfit and entrant.name in unfit:
-                rejected.append(_rejected(entrant, unfit[entrant.name]))
-            elif limit is not None and size + prediction[5] > limit:
-                rejected.append(_rejected(entrant, f"{limit:,} tokens of context are too few"))
-            elif (rests := entrant.rests_s(now_ns)) > 0.0:
-                resting.append((rests, at, _eligible(entrant, prediction), entrant))
-            else:
-                ranked.append((prediction[4], at, _eligible(entrant, prediction), entrant))
+        ranked, resting, rejected = judged(suited, question, self._lengths, _deviations(question.quantile), now_ns)
         reason: Reason | None = "fastest"
         if ranked:
-            rejected += [_rejected(one[3], f"failed; left alone for {one[0]:.1f} s yet") for one in resting]
+            rejected += [replace(one[2], why_not=f"failed; left alone for {one[0]:.1f} s yet") for one in resting]
             ranked.sort()
             if len(ranked) == 1:
                 reason = "only"
-            elif self._exploration.may(now_ns) and (found := self._worth_a_try(ranked, question, now_ns)):
+            elif found := self._exploration.pick(ranked, question, now_ns):
                 ranked.insert(0, ranked.pop(found))
-                self._exploration.spend()
                 reason = "explored"
         else:
             # An error for sure would be no better than one more failure.
@@ -109,11 +95,11 @@ class Memory:
         if ranked:
             chosen = ranked[0][3]
             chosen.calls += 1
-            if not (chosen.breaker.closed and chosen.place.closed):
+            if not chosen.well:
                 chosen.breaker.probed(now_ns)
                 chosen.place.probed(now_ns)
                 reason = "probed"
-        return Decision(ranked=tuple([one[2] for one in ranked]), rejected=tuple(rejected), reason=reason)
+        return Decision(ranked=tuple([one[2] for one in ranked]), rejected=(*unsuited_ones, *rejected), reason=reason)
 
     def _suited(self, question: Question) -> tuple[list[Entrant], list[Candidate]]:
         """Those that can answer calls of this kind, and why the others cannot; remembered, since kinds come again."""
@@ -131,29 +117,9 @@ class Memory:
                 if why is None:
                     suited.append(entrant)
                 else:
-                    rejected.append(_rejected(entrant, why))
+                    rejected.append(rejection(entrant, why))
             known = self._kinds[kind] = suited, rejected
         return known
-
-    def _worth_a_try(self, ranked: list[Ranked], question: Question, now_ns: int) -> int:
-        """Which of them is worth a try instead of the first; 0 where none is."""
-        best = ranked[0][0]
-        found, most, hopeful, hope = 0, 0.0, 0, 0.0
-        for at in range(1, len(ranked)):
-            total, _, candidate, entrant = ranked[at]
-            if candidate.prediction is None or not (entrant.breaker.closed and entrant.place.closed):
-                continue
-            speed = entrant.speed
-            uncached = max(0.0, question.input_tokens - question.cached_tokens.get(entrant.upstream, 0.0))
-            first = candidate.prediction.first_token_s * speed.first.spread(speed.share(uncached), now_ns)
-            decode = candidate.prediction.decode_s * speed.pace.spread(0.0, now_ns)
-            spread = hypot(first, decode)
-            worth = worth_of_trying(best, total, spread, self._exploration.calls)
-            if worth > most:
-                found, most = at, worth
-            if (ahead := chance(best, total, spread)) > hope:
-                hopeful, hope = at, ahead
-        return hopeful if not found and self._exploration.overdue() else found
 
     def began(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> Ticket:
         """Say that an attempt begins; `over` is to be called once it has its first token, or never will have one.
@@ -163,12 +129,17 @@ class Memory:
         entrant = self._entrants[model.name]
         expected_s = entrant.speed.first_token(uncached_tokens, now_ns)
         with self._lock:
-            return Ticket(entrant, entrant.waiting.began(expected_s, now_ns))
+            return Ticket(entrant, entrant.waiting.began(expected_s, now_ns), not entrant.well)
 
     def over(self, ticket: Ticket, *, answered: bool) -> None:
         """Say that an attempt has its first token (`answered`), or will have none any more. May be called again."""
+        entrant = ticket.entrant
         with self._lock:
-            ticket.entrant.waiting.over(ticket.number, answered=answered)
+            entrant.waiting.over(ticket.number, answered=answered)
+            if ticket.sees and not entrant.well:
+                # Whoever went to see has a first token, or was called back: nobody has to wait for its end.
+                entrant.breaker.returned()
+                entrant.place.returned()
 
     def note(self, sighting: Sighting, now_ns: int) -> None:
         """Learn from one attempt, of this process or of another. What the catalog does not have is left out."""
@@ -176,14 +147,20 @@ class Memory:
         if entrant is None:
             return
         with self._lock:
+            was_well = entrant.well
             if sighting.failure == "connection":
                 entrant.place.failed(sighting.rest_s, now_ns)
-            elif sighting.failure is not None:
+            elif sighting.failure is not None and sighting.failure != "too_long":
                 entrant.breaker.failed(sighting.rest_s, now_ns)
             elif sighting.late_s is None:
                 entrant.breaker.answered(now_ns)
                 entrant.place.answered(now_ns)
-            entrant.speed.note(sighting, now_ns)
+            # What fails has its breaker; how slow it is when it is back is not told by how long it failed.
+            if was_well or sighting.failure is None:
+                if entrant.looked_at:
+                    entrant.looked_at = False
+                    entrant.speed.doubt()
+                entrant.speed.note(sighting, now_ns)
             if sighting.output_tokens is not None and sighting.failure is None and sighting.late_s is None:
                 factor = entrant.model.output_factor
                 self._lengths.note(sighting.task, entrant.upstream, factor, sighting.output_tokens)
@@ -225,22 +202,3 @@ class Memory:
 
 
 _STATES = ("closed", "half-open", "open")
-
-
-# A frozen dataclass sets each field by way of object.__setattr__; its slots' own setters take a third of that.
-_set_name, _set_upstream, _set_prediction, _set_why_not = (
-    vars(Candidate)[name].__set__ for name in ("name", "upstream", "prediction", "why_not")
-)
-
-
-def _eligible(entrant: Entrant, prediction: Prediction) -> Candidate:
-    candidate = object.__new__(Candidate)
-    _set_name(candidate, entrant.name)
-    _set_upstream(candidate, entrant.upstream)
-    _set_prediction(candidate, prediction)
-    _set_why_not(candidate, None)
-    return candidate
-
-
-def _rejected(entrant: Entrant, why: str) -> Candidate:
-    return Candidate(name=entrant.name, upstream=entrant.upstream, why_not=why)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import anyio
 
 from .._clock import now_ns
 from .._context import current_observation, restore
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 Run = Callable[[Leg], Awaitable[Any]]
 """Runs one way to its result."""
 
+_no_end = nullcontext()
 # A loop keeps no task alive.
 _under_way: set[asyncio.Task[None]] = set()
 
@@ -65,11 +69,10 @@ async def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
     hedge = leg.hedge
     if hedge is None or hedge.delay_s is None or not can_hedge(journey, leg):
         return await run(leg), leg
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:  # trio's loop, which our transport does not know either
+    if not _is_asyncio():
         journey.account.no_hedge("the event loop is not asyncio's")
         return await run(leg), leg
+    loop = asyncio.get_running_loop()
     second = _Second(journey, leg, run)
     # (Planning and sending have taken some time already.)
     alarm = loop.call_at(loop.time() + hedge.delay_s - (now_ns() - leg.started_ns) / 1e9, second.start)
@@ -158,18 +161,39 @@ class _Second:
         self._run = self._error = None
 
 
+def _within(leg: Leg) -> AbstractContextManager[Any]:
+    """Ends an attempt by a TimeoutError when it has gone on without content for too long.
+
+    Our own transport sees to that by itself.
+    """
+    until_ns = leg.patience.until_ns
+    if until_ns is None or (leg.observation.transport == "fastlane" and _is_asyncio()):
+        return _no_end
+    # (It must not end before that moment.)
+    return anyio.fail_after(max(0.0, (until_ns - now_ns()) / 1e9) + 0.001)
+
+
+def _is_asyncio() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # trio's loop, which our transport does not know either
+        return False
+    return True
+
+
 async def async_begun_by(
     leg: Leg, observation: Observation, send: Callable[[], Awaitable[Any]], *, unread: bool
 ) -> Any:
     """See `begun_by`."""
     leg.check()
     try:
-        response = await send()
-        if not received(response):
-            return response
-        if not unread:
-            return whole_answer(leg, observation, response)
-        verdict = await async_begun(response, observation.endpoint)
+        with _within(leg):
+            response = await send()
+            if not received(response):
+                return response
+            if not unread:
+                return whole_answer(leg, observation, response)
+            verdict = await async_begun(response, observation.endpoint)
     except Exception as error:
         left = leg.left_by(error)
         if left is None:

@@ -10,8 +10,8 @@ from .._call_options import changed_options
 from .._clock import now_ns
 from .._exceptions import CallRefusedError
 from .._observation import Observation
+from .._route_asked import asks_for_a_route
 from .._route_records import Fallback
-from .._shell import asks_for_a_route
 from ._account import WayAccount
 from ._failures import DENIED_REST_S, failure_of, rest_of
 from ._left import Left
@@ -48,7 +48,7 @@ def journey_of(client: Any, observation: Observation, options: Any) -> Journey |
         if plan is None:
             # A provider would answer that it has no such model.
             raise CallRefusedError(
-                f"model={call.model!r} asks for a route, and none was found: a play failed (see the log)"
+                f"model={call.model!r} asks for a route, and the play failed to find one: see the log"
             )
     if plan is None and not shell.pipeline.hedges:
         return None

@@ -13,6 +13,7 @@ from contextlib import suppress
 from email.utils import formatdate
 from typing import Any
 
+import anyio
 import openai
 import pytest
 
@@ -29,6 +30,7 @@ from tests.attempts.scripted import (
     answer_after,
     break_off,
     chunk,
+    keep_alive,
     model_at,
     refuse,
     routing,
@@ -250,6 +252,36 @@ def test_no_wait_goes_beyond_the_deadline(failure: Script, kind: str, upstreams:
     assert time.monotonic() - began < 10
     if failure is not break_off:
         assert isinstance(raised.value, openai.APIStatusError)
+
+
+# (The HTTP library's own generators, which trio wants closed.)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_a_silent_model_is_left_on_trios_loop_too(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.usually = say_nothing
+    play = routing(near, far, first_token_timeout=0.1)
+    records: list[fastlane.CallRecord] = []
+
+    async def asked() -> str | None:
+        plays, url = [Connection(http2="require"), play, hedging()], near.url
+        async with fastlane.AsyncOpenAI(api_key="sk-own", base_url=url, plays=plays, hooks=[records.append]) as client:
+            result = await client.chat.completions.create(model="fastlane/auto", messages=MESSAGES)
+            return result.choices[0].message.content
+
+    assert (anyio.run(asked, backend="trio") or "").strip() == "from far"
+    assert [(one.kind, one.given_up) for one in records[0].attempts] == [("first", "late"), ("fallback", None)]
+
+
+def test_so_is_one_that_is_asked_over_an_http_client_of_the_applications_own(
+    upstreams: tuple[Upstream, Upstream],
+) -> None:
+    near, far = upstreams
+    near.usually = keep_alive
+    own = fastlane.CatalogModel(name="own", first_token_s=((1_000, 0.01),), tokens_per_s=100.0)
+    play = Routing(Catalog(models=(own, model_at(far, first_token_s=0.5))), exploration=0.0, first_token_timeout=0.1)
+    http_client = openai.DefaultAsyncHttpxClient(http2=True)
+    with Asked("async", near.url, play, http_client=http_client) as asked:
+        assert asked.text().strip() == "from far"
 
 
 # Answers that are none

@@ -10,6 +10,7 @@ from ..plays import BoundedOutput
 from ..plays._base import Stage
 from ..routing._adapting import Adapted, adapted
 from ..upstreams._headers import options_for
+from ._leg import REFUSED
 
 if TYPE_CHECKING:
     from .._call import Call
@@ -49,6 +50,19 @@ def options_at(client: Any, options: Any, call: Call, model: CatalogModel, plan:
     facts = plan.knowledge.facts_of(model, own_facts)
     extra = frozenset(options.extra_json or ())
     made = adapted(call.body, call.endpoint, model, facts, extra=extra)
+    made = _without_refused(made, plan.catalog.origin_of(model) or call.origin, model)
     own = model.base_url is None
     options = changed_options(options, {"json_data": made.body, "extra_json": None})
     return options_for(options, client, model, own=own, forward=plan.forward_headers), made
+
+
+def _without_refused(made: Adapted, origin: str, model: CatalogModel) -> Adapted:
+    """A body without what this upstream has refused before, which cost a round trip."""
+    refused = tuple([name for name in made.doubtful if (origin, model.model, name) in REFUSED])
+    if not refused:
+        return made
+    return Adapted(
+        {name: value for name, value in made.body.items() if name not in refused},
+        (*made.changes, f"left out {', '.join(refused)}, which {model.name} has refused before"),
+        tuple([name for name in made.doubtful if name not in refused]),
+    )

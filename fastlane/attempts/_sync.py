@@ -80,6 +80,9 @@ def following_of(journey: Journey, leg: Leg, error: BaseException) -> Leg:
         cause = None
         if isinstance(error, Left):
             shown, cause = as_openai_error(error), error.error
+        tried = "; ".join(f"{one.model} ({one.why})" for one in journey.account.fallbacks)
+        if tried and isinstance(shown, Exception):
+            shown.add_note(f"Tried before: {tried}.")
         if cause is None or cause is shown:
             raise shown
         raise shown from cause

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._clock import now_ns
+from .._pipeline import log
 from ..prediction._sighting import Failure, Sighting
 from ..prediction._upstream import Upstream
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from ..routing._plan import RoutePlan
     from ._account import WayAccount
     from ._leg import Leg
+
+
+_warned: set[tuple[str, str, str]] = set()
+_MOST_WARNED = 1_000
 
 
 def _upstream(plan: RoutePlan, model: CatalogModel) -> Upstream:
@@ -41,6 +46,7 @@ def failed(plan: RoutePlan, leg: Leg, why: Failure, rest_s: float | None, time_n
     assert model is not None
     if why == "too_long":
         return  # which says nothing of the upstream
+    _warn(plan, leg, model, why)
     upstream = _upstream(plan, model)
     plan.knowledge.note(
         Sighting(
@@ -53,6 +59,26 @@ def failed(plan: RoutePlan, leg: Leg, why: Failure, rest_s: float | None, time_n
             rest_s=rest_s,
         ),
         time_ns,
+    )
+
+
+def _warn(plan: RoutePlan, leg: Leg, model: CatalogModel, why: Failure) -> None:
+    """Say once what would stay hidden behind the models that answer instead: a mistake in the catalog, perhaps."""
+    attempts = leg.observation.attempts
+    last = attempts[-1] if attempts else None
+    if last is None or (why != "denied" and last.error != "ConnectError"):
+        return
+    what = "could not be connected to" if last.status_code is None else f"answered {last.status_code}"
+    place = plan.catalog.origin_of(model) or leg.observation.origin
+    if (model.name, place, what) in _warned or len(_warned) >= _MOST_WARNED:
+        return
+    _warned.add((model.name, place, what))
+    log.warning(
+        "the model %r of the catalog %s at %s: its model, base_url, api_key_env and the server's certificate are to be "
+        "looked at; other models answer meanwhile (said once)",
+        model.name,
+        what,
+        place,
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..catalog._route import Route
 from ..catalog._models import Catalog, CatalogModel
+from ..catalog._route import Route
 from ._decision import Decision
 from ._knowledge import Knowledge
 from ._question import Question

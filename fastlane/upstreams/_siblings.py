@@ -95,6 +95,11 @@ class Siblings:
             sibling = self._made.get((model.base_url, model.api_key_env, asynchronous, strict))
             if sibling is not None:
                 return _outlook(sibling.transport, sibling.request)
+        for strict in (False, True):
+            sibling = self._made.get((model.base_url, model.api_key_env, not asynchronous, strict))
+            if sibling is not None:
+                # The other form's connections are its own, but as far away.
+                return Outlook(round_trip_time_ns=_outlook(sibling.transport, sibling.request).round_trip_time_ns)
         return UNKNOWN
 
     def _own_outlook(self, client: Any) -> Outlook:

@@ -71,11 +71,13 @@ def answer(text: str) -> Script:
     return script
 
 
-def refuse(status: int, *headers: tuple[str, str], code: str | None = None) -> Script:
+def refuse(status: int, *headers: tuple[str, str], code: str | None = None, param: str | None = None) -> Script:
     """Answer with an error."""
 
     def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
-        said = json.dumps({"error": {"message": "no", "type": "t", "code": code, "param": None}}).encode()
+        said = json.dumps(
+            {"error": {"message": f"no {param or ''}", "type": "t", "code": code, "param": param}}
+        ).encode()
         stream.answer(said, status, (JSON, *headers))
 
     return script

@@ -90,6 +90,31 @@ def test_what_is_wrong_with_the_call_itself_is_not_tried_elsewhere(
     assert asked.record.outcome == "failed"
 
 
+def test_a_mistake_in_the_catalog_is_said_once(
+    upstreams: tuple[Upstream, Upstream], caplog: pytest.LogCaptureFixture
+) -> None:
+    near, far = upstreams
+    near.usually = refuse(404)
+    for _ in range(2):
+        with Asked("sync", near.url, routing(near, far)) as asked:
+            asked.text()
+    said = [record.getMessage() for record in caplog.records if record.name == "fastlane"]
+    assert len(said) == 1
+    assert "'near' of the catalog answered 404" in said[0]
+    assert "sk-" not in said[0]
+
+
+def test_a_field_that_was_refused_is_not_sent_again(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    near.scripts = [refuse(400, param="temperature")]
+    with Asked("sync", near.url, routing(near, far)) as asked:
+        assert asked.text(temperature=0.5).strip() == "from near"
+        assert asked.text(temperature=0.5).strip() == "from near"
+        changes = asked.record.changes
+    assert ["temperature" in body for body in near.asked] == [True, False, False]
+    assert any("near has refused before" in change for change in changes)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_last_error_is_raised_where_all_fail(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
@@ -97,6 +122,7 @@ def test_the_last_error_is_raised_where_all_fail(kind: str, upstreams: tuple[Ups
     with Asked(kind, near.url, routing(near, far)) as asked, pytest.raises(openai.InternalServerError) as raised:
         asked.text()
     assert raised.value.status_code == 503
+    assert raised.value.__notes__ == ["Tried before: near (server)."]
     record = asked.record
     assert [one.status_code for one in record.attempts] == [500, 503]
     assert record.routing is not None

@@ -193,7 +193,9 @@ def test_what_is_known_of_a_connection_is_said_without_opening_one(first: CallPe
 
         run(siblings, client, model, options_of())
         assert siblings.outlook(model, asynchronous=False).http_version == "HTTP/2"
-        assert siblings.outlook(model, asynchronous=True) == UNKNOWN
+        elsewhere = siblings.outlook(model, asynchronous=True)
+        assert not elsewhere.is_open
+        assert elsewhere.round_trip_time_ns is not None, "as far away as for the other form"
         client.chat.completions.create(model="m", messages=MESSAGES)
         for _ in range(2):
             assert siblings.outlook(own, asynchronous=False, client=client).http_version == "HTTP/1.1"

@@ -56,6 +56,8 @@ def _wrong(error: ErrorDetails, kind: type[BaseModel]) -> str:
             return "expected this key, got none"
         case "model_type" | "model_attributes_type" | "dict_type" | "mapping_type":
             return f"expected a table, got {got}"
+        case "tuple_type" if isinstance(error["input"], Mapping) and error["loc"] == ("models",):
+            return f"expected [[models]], in two brackets each time, got {got}"
         case "tuple_type":
             return f"expected a list, got {got}"
         case "value_error":
@@ -68,7 +70,9 @@ def _wrong(error: ErrorDetails, kind: type[BaseModel]) -> str:
 
 
 def _shown(error: ErrorDetails) -> str:
-    if _CONFIDENTIAL & set(error["loc"]) or isinstance(error["input"], Mapping):
+    if isinstance(error["input"], Mapping):
+        return "a table"
+    if _CONFIDENTIAL & set(error["loc"]):
         return f"a {type(error['input']).__name__}"
     got = repr(error["input"])
     return got if len(got) <= _MOST_LETTERS else f"{got[:_MOST_LETTERS]}..."

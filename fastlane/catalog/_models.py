@@ -23,10 +23,12 @@ from pydantic import (
 )
 
 from .._exceptions import ConfigurationError
+from .._route_asked import PLANNED_ENDPOINTS
 from ..providers._fact import Count, Endpoint, Seconds, Table, Text, frozen
 from ..providers._frozen import FrozenMapping
 from ..providers._matching import origin_of
 from ._mistakes import explained
+from ._parameters import meant_by
 from ._scores import Score
 
 ABILITIES = ("tools", "vision", "json", "json_strict", "reasoning", "audio")
@@ -82,10 +84,22 @@ def _by_size(value: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], .
 
 
 def _abilities(value: Any) -> frozenset[str]:
-    names = frozenset(value) if isinstance(value, list | tuple | set | frozenset) else None
-    if names is None or not names <= set(ABILITIES):
-        raise ValueError(f"expected a list of {', '.join(map(repr, ABILITIES))}")
-    return names
+    known = ", ".join(map(repr, ABILITIES))
+    if not isinstance(value, list | tuple | set | frozenset):
+        raise ValueError(f"expected a list of {known}")  # noqa: TRY004 - pydantic passes a TypeError on as it is
+    odd = [one for one in value if one not in ABILITIES]
+    if odd:
+        raise ValueError(f"expected each to be one of {known}, got {', '.join(sorted(map(repr, odd)))}")
+    return frozenset(value)
+
+
+def _endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
+    # Calls of others are never routed: such a model would wait in vain.
+    odd = [one for one in value if one not in PLANNED_ENDPOINTS]
+    if odd or not value:
+        got = ", ".join(map(repr, odd)) or "none"
+        raise ValueError(f"expected one or more of {', '.join(map(repr, sorted(PLANNED_ENDPOINTS)))}, got {got}")
+    return value
 
 
 def _accepted(value: Any) -> Any:
@@ -93,6 +107,14 @@ def _accepted(value: Any) -> Any:
     if isinstance(value, bool) or (isinstance(value, tuple) and value and all(isinstance(one, str) for one in value)):
         return value
     raise ValueError("expected true (accepted), false (refused), or a list of the texts that it may be")
+
+
+def _meant(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name in value:
+        meant = meant_by(name)
+        if meant is not None:
+            raise ValueError(f"expected the name of a request's field, got {name!r}: did you mean {meant!r}?")
+    return value
 
 
 _PLACE = 'expected an address such as "https://api.example.com/v1"'
@@ -186,9 +208,13 @@ class CatalogModel(_Part):
     most_output_tokens: Count | None = None
     abilities: Annotated[frozenset[str], PlainValidator(_abilities)] = frozenset()
     """Of `ABILITIES`."""
-    endpoints: Annotated[tuple[Endpoint, ...], BeforeValidator(frozen)] = ("/chat/completions",)
+    endpoints: Annotated[tuple[Endpoint, ...], BeforeValidator(frozen), AfterValidator(_endpoints)] = (
+        "/chat/completions",
+    )
     """Below the base URL."""
-    parameters: Table[Annotated[bool | tuple[str, ...], PlainValidator(_accepted)]] = FrozenMapping({})
+    parameters: Annotated[
+        Table[Annotated[bool | tuple[str, ...], PlainValidator(_accepted)]], AfterValidator(_meant)
+    ] = FrozenMapping({})
     """Beyond the provider's facts: False: it refuses such a field; a list: what may stand there."""
     price: Price | None = None
     source: str = ""
@@ -230,6 +256,17 @@ class Catalog(_Part):
     """Of all prices."""
     snapshot: date | None = None
     """When its figures were taken."""
+
+    @model_validator(mode="after")
+    def _scores_of_its_tasks(self) -> Self:
+        for number, model in enumerate(self.models if self.tasks else ()):
+            for task in model.scores:
+                if task not in self.tasks:
+                    raise ValueError(
+                        f'models[{number}] ("{model.name}"): scores: expected one of the catalog\'s tasks '
+                        f"({', '.join(map(repr, self.tasks))}), got {task!r}"
+                    )
+        return self
 
     @classmethod
     def load(cls, path: str | Path) -> Catalog:

@@ -43,6 +43,7 @@ def test_the_file_in_the_documentation_can_be_used(tmp_path: Path) -> None:
         ("", "models: expected this key, got none"),
         ("models = []", "models: expected at least one model, got none"),
         ("models = 3", "models: expected a list, got 3"),
+        ("[models]\nname = 'a'", r"models: expected \[\[models\]\], in two brackets each time, got a table"),
         ("models = [3]", r"models\[0\]: expected a table, got 3"),
         ("[[models]]\ntokens_per_s = 1", r"models\[0\].name: expected this key, got none"),
         (

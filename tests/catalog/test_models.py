@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from fastlane import ConfigurationError
 from fastlane.catalog import ABILITIES, Catalog, CatalogModel, Price, Score, Task
+from fastlane.providers import facts_named, names
 
 SPEED: dict[str, Any] = {"first_token_s": ((1_000, 0.5),), "tokens_per_s": 100}
 KEY = "sk-proj-" + "Ab1" * 12
@@ -71,7 +72,12 @@ def test_every_ability_has_a_name() -> None:
     ("changes", "said"),
     [
         ({"name": " "}, "name: expected a text that is not empty"),
-        ({"abilities": ["fly"]}, r"abilities: expected a list of 'tools', .*, got \['fly'\]"),
+        ({"abilities": ["json", "fly"]}, "abilities: expected each to be one of 'tools', .*, got 'fly'$"),
+        ({"abilities": [["fly"]]}, "abilities: expected each to be one of"),
+        ({"endpoints": ["/embeddings"]}, "endpoints: expected one or more of .*'/responses', got '/embeddings'"),
+        ({"endpoints": []}, "endpoints: expected one or more of .*, got none"),
+        ({"parameters": {"temprature": False}}, "parameters: .*got 'temprature': did you mean 'temperature'?"),
+        ({"parameters": {"stream_option.include_usage": False}}, "did you mean 'stream_options.include_usage'?"),
         ({"abilities": "tools"}, "abilities: expected a list of"),
         ({"base_url": "api.example.com"}, "base_url: expected an address such as .*, got something else"),
         ({"base_url": "ftp://example.com"}, "base_url: expected an address such as .*, got something else"),
@@ -255,3 +261,23 @@ print(Catalog.example().digest)
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)
 
     assert done.stdout == f"{Catalog.example().digest}\n"
+
+
+def test_fields_that_only_some_providers_have_are_no_slips_of_others() -> None:
+    own = [path for slug in names() for path in facts_named(slug).parameters]
+    own += ["top_k", "min_p", "min_tokens", "max_new_tokens", "stop_token_ids", "user_id", "chat_template_kwargs"]
+
+    model = CatalogModel(name="small", parameters=dict.fromkeys(own, True), **SPEED)
+
+    assert len(own) > 50
+    assert set(model.parameters) == set(own)
+
+
+def test_scores_belong_to_the_tasks_of_the_catalog_where_it_has_some() -> None:
+    small = CatalogModel(name="small", scores={"invioce": Score(1, 2)}, **SPEED)
+
+    with pytest.raises(
+        ConfigurationError, match=r'models\[0\] \("small"\): scores: .*\(\'invoice\'\), got \'invioce\''
+    ):
+        Catalog(models=(small,), tasks={"invoice": Task()})
+    assert Catalog(models=(small,)).named("small").scores == {"invioce": Score(1, 2)}

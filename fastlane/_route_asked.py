@@ -12,8 +12,20 @@ _ROUTE = "fastlane/auto"
 
 
 def asks_for_a_route(model: str) -> bool:
-    """Whether what stands in the place of a model's name asks for one to be chosen."""
-    return model.startswith(_ROUTE) and model[len(_ROUTE) : len(_ROUTE) + 1] in ("", "?")
+    """Whether what stands in the place of a model's name asks for one to be chosen.
+
+    Raises ConfigurationError where it is so near to that that no provider will know a model of the name.
+    """
+    if model.startswith(_ROUTE) and model[len(_ROUTE) : len(_ROUTE) + 1] in ("", "?"):
+        return True
+    # Blanks and capitals come out of files and out of the environment.
+    name = model.strip().partition("?")[0].rstrip(" /")
+    if len(name) == len(_ROUTE) and name.lower() == _ROUTE:
+        raise ConfigurationError(
+            f'model={model!r} asks for no route: did you mean "{_ROUTE}", or "{_ROUTE}?task=..."? It is written in '
+            "small letters, without a blank"
+        )
+    return False
 
 
 def not_routed(model: str, endpoint: str, *, routes: bool) -> ConfigurationError:

@@ -39,7 +39,8 @@ class Routing(Play):
     quality_bar: float | None = None
     """The least quality, in the units of the catalog's index, for calls that do not say it themselves."""
     task: str | None = None
-    """What the calls are for, where they do not say it: a name of the catalog's tasks, or any other."""
+    """What the calls are for, where they do not say it: a name of the catalog's tasks; any other where a bar is given,
+    or the catalog has no tasks."""
     pass_rate: float | None = None
     """The least share of passed evaluations of the task, 0 to 1, that a model has to have by 95 % confidence."""
     quantile: float | None = None
@@ -91,7 +92,9 @@ class Routing(Play):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(f"Routing({name}=...) takes True or False, got {getattr(self, name)!r}")
         object.__setattr__(self, "forward_headers", checked_forward(self.forward_headers))
+        _known_facts(self.catalog)
         defaults = Route(quality_bar=self.quality_bar, task=self.task, pass_rate=self.pass_rate, quantile=self.quantile)
+        _known_task(defaults, self.catalog)
         object.__setattr__(self, "defaults", defaults)
         object.__setattr__(
             self, "knowledge", Knowledge(self.catalog, seed=self.seed, exploration=float(self.exploration))
@@ -115,7 +118,10 @@ class Routing(Play):
         return f"Routing({', '.join(shown)})"
 
     def plan(self, call: Call) -> Call:
-        """Decide which models are tried, and in which order."""
+        """Decide which models are tried, and in which order.
+
+        Raises ConfigurationError where the call is for a task that the catalog does not have, and nobody gives a bar.
+        """
         from ..catalog._models import Catalog
         from ..catalog._route import Route
         from ..routing._plan import RoutePlan
@@ -131,6 +137,7 @@ class Routing(Play):
         knowledge.at(now_ns)
         if self.defaults.asked:
             route = route.over(self.defaults)
+        _known_task(route, catalog)
         question = knowledge.asking.question(
             call,
             route,
@@ -178,3 +185,28 @@ def _seconds(name: str, value: object) -> None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise ConfigurationError(f"Routing({name}=...) takes seconds above 0, or None, got {value!r}")
+
+
+def _known_task(route: Route, catalog: Catalog) -> None:
+    """A slip in a task's name would take away the bar that the catalog has for the task, and nobody would notice."""
+    task, tasks = route.task, catalog.tasks
+    if task is None or not tasks or task in tasks or route.quality_bar is not None or route.pass_rate is not None:
+        return
+    raise ConfigurationError(
+        f"task: expected one of the catalog's tasks ({', '.join(map(repr, tasks))}), got {task!r}, for which nothing "
+        "says how good a model has to be: add it to the catalog's tasks, or give a quality_bar or a pass_rate"
+    )
+
+
+def _known_facts(catalog: Catalog) -> None:
+    """Here and not where the catalog is read: the application may register facts of its own in between."""
+    from ..providers import names
+
+    known: tuple[str, ...] = ()
+    for number, model in enumerate(catalog.models):
+        if model.facts is None or model.facts in (known := known or names()):
+            continue
+        raise ConfigurationError(
+            f'Routing(catalog): models[{number}] ("{model.name}"): facts: expected one of {", ".join(known)}, got '
+            f"{model.facts!r}; register facts of your own with fastlane.providers.register, before the play is made"
+        )

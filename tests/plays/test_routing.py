@@ -24,6 +24,7 @@ from fastlane import (
     score,
 )
 from fastlane.catalog import scoreboard
+from fastlane.providers import ProviderFacts, registered
 from tests.attempts.scripted import MESSAGES, Upstream, answer, answer_after, model_at, refuse, two_upstreams
 
 pytestmark = pytest.mark.usefixtures("trusting_peers")
@@ -148,7 +149,53 @@ def test_the_bar_of_a_task_holds_and_evaluations_outweigh_the_index(upstreams: t
         for _ in range(40):
             score("triage", "near", False)
         assert asked(client, Route(task="triage")) == "from far"
-        assert asked(client, Route(task="other")) == "from near"
+
+
+def test_a_task_that_the_catalog_does_not_have_does_not_take_its_bar_away(
+    upstreams: tuple[Upstream, Upstream],
+) -> None:
+    near, far = upstreams
+    catalog, said = (
+        catalog_of(near, far, invoice=Task(quality_bar=50)),
+        r"\('invoice'\), got 'invioce'.*give a quality_bar",
+    )
+    with pytest.raises(ConfigurationError, match=said):
+        Routing(catalog, task="invioce")
+    with client_of(near, Routing(catalog, exploration=0.0)) as client:
+        for model in (Route(task="invioce"), "fastlane/auto?task=invioce"):
+            with pytest.raises(ConfigurationError, match=said):
+                asked(client, model)
+        with pytest.raises(ConfigurationError, match="got 'invoice '"):
+            asked(client, "fastlane/auto?task=invoice ")
+        assert asked(client, Route(task="invioce", quality_bar=50)) == "from far"
+    with client_of(near, Routing(catalog, task="mail", quality_bar=50, exploration=0.0)) as client:
+        assert asked(client) == asked(client, Route(task="letters")) == "from far"
+    with client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client:
+        asked(client, Route(task="of any name"))
+
+
+def test_facts_that_nobody_knows_are_told_when_the_play_is_made() -> None:
+    model = CatalogModel(name="tiny", facts="vlmm", first_token_s=((1_000, 0.3),), tokens_per_s=90.0)
+    with pytest.raises(
+        ConfigurationError, match=r'models\[0\] \("tiny"\): facts: expected one of .*vllm.*, got \'vlmm\''
+    ):
+        Routing(Catalog(models=(model,)))
+    with registered(ProviderFacts(slug="vlmm")):
+        Routing(Catalog(models=(model,)))
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["fastlane/auto ", " fastlane/auto", "Fastlane/Auto", "FASTLANE/AUTO?task=x", "fastlane/auto/", "fastlane/auto ?"],
+)
+def test_what_is_almost_a_route_is_told(model: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    with (
+        client_of(near, Routing(catalog_of(near, far))) as client,
+        pytest.raises(ConfigurationError, match='did you mean "fastlane/auto"'),
+    ):
+        asked(client, model)
+    assert near.asked == far.asked == []
 
 
 def test_the_answer_names_the_real_model(upstreams: tuple[Upstream, Upstream]) -> None:

@@ -19,6 +19,8 @@ _FIRST_NOISE = 0.35
 _LEAST_NOISE, _MOST_NOISE = 0.05, 1.0
 _SURPRISE = 2.5
 _DEGREES = 4.0
+# So many standard deviations off is an outlier, however little is known.
+_GROSS = 6.0
 _JUMP_VARIANCE = 1.0
 _DOUBT_VARIANCE = 0.3
 # Surprises on one side that end within a fifth of their own time of each other are one event: a stall, for instance.
@@ -126,7 +128,8 @@ class Level:
         else:
             self._surprise = surprise if abs(surprise) > _SURPRISE else 0.0
         if abs(surprise) > 1.0:
-            noise *= (_DEGREES + surprise * surprise) / (_DEGREES + 1.0)
+            times = (_DEGREES + surprise * surprise) / (_DEGREES + 1.0)
+            noise = noise * times if abs(surprise) < _GROSS else (known + noise) * times - known
         step = residual / (known + noise)
         regime = min(_MOST_REGIME, max(-_MOST_REGIME, regime + gain[2] * step))
         self.state = State(at_ns, usual + gain[0] * step, tilt + gain[1] * step, regime, passing + gain[3] * step)

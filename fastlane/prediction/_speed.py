@@ -157,7 +157,7 @@ class Speed:
 
 
 def _sensible(value: float | None) -> float | None:
-    return max(1e-6, value) if value is not None and value >= 0 and isfinite(value) else None
+    return min(1e6, max(1e-6, value)) if value is not None and value >= 0 and isfinite(value) else None
 
 
 def _line(first_token_s: Sequence[tuple[int, float]]) -> tuple[float, float]:

@@ -13,9 +13,9 @@ _USEFUL_S = 15.0
 _MOST_CALLS = 50.0
 _REMEMBERED = 20.0
 # Decisions until it is looked again whether something is worth a try.
-_NEXT_LOOK = 10
+_NEXT_LOOK = 5
 # Which part of the share is kept for looking back at those that are not worth a try by what is known of them.
-_LOOKING_BACK = 0.5
+_LOOKING_BACK = 0.3
 # After so many decisions, having been the fastest counts for e times less.
 _FAME = 1_000.0
 _LEAST_FAME = 0.03

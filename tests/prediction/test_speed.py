@@ -143,6 +143,34 @@ def test_a_tail_of_slow_answers_moves_little_when_one_is_late(share: float) -> N
     assert 0.6 * usual < tailed.late_after(4_000, 300 * S, 0.95) < 2.0 * usual
 
 
+def test_answers_that_stall_together_are_one_event() -> None:
+    known = speed()
+    for number in range(60):
+        known.note(sighting(output_tokens=101, decode_s=1.0), number * S)
+    for number in range(8):
+        known.note(sighting(output_tokens=101, decode_s=60.0), 120 * S + number * S // 10)
+    assert known.rate(121 * S) > 50.0
+
+
+def test_answers_that_are_slow_one_after_the_other_are_a_regime() -> None:
+    known = speed()
+    now = 0
+    for pace, count in ((100, 60), (25, 8)):
+        for _ in range(count):
+            now += round(101 / pace * S)
+            known.note(sighting(output_tokens=101, decode_s=100 / pace), now)
+    assert known.rate(now) < 50.0
+
+
+def test_prompts_of_one_size_only_are_learned_from_for_as_long_as_they_come() -> None:
+    known = speed()
+    random = Random(5)
+    for number in range(3_000):
+        known.note(sighting(uncached_tokens=1_000.0, first_token_s=random.lognormvariate(0, 0.4)), number * S // 100)
+    assert 0.7 < known.first_token(1_000, 30 * S) < 1.4
+    assert 0.0 < known.first_token(100_000, 30 * S, 0.99) < float("inf")
+
+
 odd = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.floats(-10, 1e6))
 
 

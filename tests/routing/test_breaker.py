@@ -68,6 +68,13 @@ def test_a_probe_that_is_answered_closes_it() -> None:
     assert breaker.closed
 
 
+def test_a_call_that_went_to_see_and_was_called_back_lets_the_next_one_go() -> None:
+    breaker = opened()
+    breaker.probed(2 * S)
+    breaker.returned()
+    assert breaker.state(2 * S) == "half-open"
+
+
 def test_every_probe_that_fails_makes_the_pause_longer_up_to_a_minute() -> None:
     breaker = opened()
     now, pauses = 0, []

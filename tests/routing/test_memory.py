@@ -183,6 +183,64 @@ def test_a_model_that_nobody_asks_any_more_is_found_to_have_recovered() -> None:
     assert chosen[-100:].count("recovered") >= 95
 
 
+def calls_until_it_is_back(count: int, spell: int, pause_s: float, seed: int) -> int:
+    """The first of `count` models is the fastest, then slow for a spell of calls; those after it that miss it."""
+    random = Random(seed)
+    usual = [1.0, *(1.3 + 0.1 * at for at in range(count - 1))]
+    known = memory(*(model(f"m{at}", first) for at, first in enumerate(usual)), exploration=0.02, seed=seed)
+    now, well_again = 0, 200 + spell
+    for number in range(well_again + 500):
+        now += round(pause_s * S)
+        tokens = random.choice((20, 100, 400))
+        chosen = int(known.decide(Question(input_tokens=1_000, output_tokens=tokens), now).ranked[0].name[1:])
+        if number >= well_again and chosen == 0:
+            return number - well_again
+        slow = 4.0 if chosen == 0 and number >= 200 else 1.0
+        shown = {"first_token_s": slow * usual[chosen] * random.lognormvariate(0, 0.25), "output_tokens": tokens}
+        known.note(sighting(f"m{chosen}", uncached_tokens=1_000.0, decode_s=slow * tokens / 100, **shown), now)
+    return 500
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+@pytest.mark.parametrize("pause_s", [0.02, 5.0])
+def test_what_was_the_fastest_before_a_bad_spell_is_found_again_soon(count: int, pause_s: float) -> None:
+    calls = sorted(calls_until_it_is_back(count, 200, pause_s, seed) for seed in range(5))
+    assert calls[2] <= 150
+    assert calls[-1] <= 300
+
+
+def test_a_model_whose_calls_all_timed_out_at_once_is_used_again_when_it_answers() -> None:
+    known = memory(model("fast", 0.15), model("slow", 0.25))
+    now = 0
+    for number in range(100):
+        now = number * S // 50
+        known.note(sighting("fast", uncached_tokens=1_000.0, first_token_s=0.15), now)
+    for number in range(12):
+        known.note(sighting("fast", uncached_tokens=1_000.0, late_s=1.0, failure="timeout"), now + number * S // 20)
+    assert names(known, now + S)[0] == "slow"
+    assert known.decide(Question(input_tokens=1_000), now + 4 * S).ranked[0].name == "fast"
+    known.note(sighting("fast", uncached_tokens=1_000.0, first_token_s=0.15), now + 4 * S)
+    assert names(known, now + 5 * S)[0] == "fast"
+
+
+def test_a_call_that_went_to_see_and_was_called_back_does_not_keep_the_next_one_away() -> None:
+    known = memory(model("fast", 0.5), model("slow", 3.0))
+    for _ in range(2):
+        known.note(sighting("fast", failure="server"), 0)
+    assert names(known, 2 * S)[0] == "fast"
+    ticket = known.began(known._catalog.named("fast"), 1_000, 2 * S)
+    assert names(known, 2 * S)[0] == "slow"
+    known.over(ticket, answered=False)
+    assert names(known, 2 * S)[0] == "fast"
+
+
+def test_a_prompt_that_is_too_long_says_nothing_of_the_upstreams_health() -> None:
+    known = memory(model("fast", 0.5), model("slow", 3.0))
+    for _ in range(3):
+        known.note(sighting("fast", failure="too_long"), 0)
+    assert names(known, S)[0] == "fast"
+
+
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 100), share=st.sampled_from((0.0, 0.02, 0.1)))
 def test_no_more_calls_explore_than_their_share(seed: int, share: float) -> None:

@@ -156,10 +156,11 @@ class LastTen(_Plain):
 
 
 class Ours(_Plain):
-    """`Memory`, by its own interface."""
+    """`Memory`, by its own interface; `told`: whether it is told what begins, and when its first token is there."""
 
-    def __init__(self, fleet: Fleet, seed: int = 0) -> None:
+    def __init__(self, fleet: Fleet, seed: int = 0, *, told: bool = True) -> None:
         super().__init__(fleet)
+        self.told = told
         self.memory = Memory(fleet.catalog, seed=seed, scoreboard=Scoreboard())
         self.reasons: dict[str, int] = {}
         self._tickets: dict[Seen, Ticket] = {}
@@ -177,16 +178,20 @@ class Ours(_Plain):
         return self.memory.first_token_timeout(model, self.fleet.requests[number].input_tokens, round(at_s * _NS))
 
     def begin(self, seen: Seen) -> None:
+        if not self.told:
+            return
         model = self.fleet.catalog.models[seen.model]
         size = self.fleet.requests[seen.number].input_tokens
         self._tickets[seen] = self.memory.began(model, size, round(seen.began_s * _NS))
 
     def first(self, seen: Seen, at_s: float) -> None:
-        self.memory.over(self._tickets[seen], answered=True)
+        if self.told:
+            self.memory.over(self._tickets[seen], answered=True)
 
     def note(self, seen: Seen, at_s: float) -> None:
         outcome = seen.outcome
-        self.memory.over(self._tickets.pop(seen), answered=seen.answered)
+        if self.told:
+            self.memory.over(self._tickets.pop(seen), answered=seen.answered)
         if seen.late:
             self._note(seen, at_s, late_s=seen.timeout_s, failure="timeout")
         elif outcome.failure is not None:
@@ -213,6 +218,10 @@ class Drive:
     def __init__(self, fleet: Fleet, router: Router) -> None:
         self.fleet = fleet
         self.router = router
+        self.late = 0
+        """Attempts that were given up for want of a first token."""
+        self.cut_off = 0
+        """Those of them that would have had one, and are paid for twice."""
         self._pending: list[tuple[float, int, str, Seen]] = []
         self._counter = 0
         self.first_choices: list[int] = []
@@ -235,6 +244,8 @@ class Drive:
             if seen.answered:
                 self._push(now + seen.outcome.first_token_s, "first", seen)
             now += seen.taken_s
+            self.late += seen.late
+            self.cut_off += seen.late and seen.outcome.failure is None
             self._push(now, "end", seen)
             if seen.answered:
                 return now - at_s

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from .._exceptions import CallRefusedError, ConfigurationError
+
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
 ENDPOINTS = frozenset({CHAT, RESPONSES, COMPLETIONS})
 MARK = "hedge"
@@ -12,6 +14,29 @@ MARK = "hedge"
 
 # What the application runs itself when it gets the answer, of which it gets one.
 _OWN_TOOLS = frozenset({"function", "custom"})
+
+
+class MarkError(ConfigurationError, CallRefusedError):
+    """A mark that does not say whether the call may be made twice: it is not sent, as it might be."""
+
+
+def check_marks(body: Mapping[str, Any]) -> None:
+    """Raise MarkError where a tool of a body is marked with anything but a truth, or in the wrong place."""
+    for tool in _listed(body.get("tools")):
+        if MARK in tool and tool[MARK] is not True and tool[MARK] is not False:
+            raise MarkError(
+                f'"{MARK}" of a tool must be True or False, got {type(tool[MARK]).__name__}: write "{MARK}": False in '
+                "a tool with side effects, so that a call which offers it is not made twice"
+            )
+        for name in ("function", "custom"):
+            inner = tool.get(name)
+            if isinstance(inner, Mapping) and MARK in inner:
+                raise MarkError(
+                    f'"{MARK}" stands inside of a tool\'s "{name}", where it says nothing: write it beside "type", as '
+                    f'in {{"type": "{name}", "{MARK}": False, "{name}": {{...}}}}'
+                )
+    if any(MARK in function for function in _listed(body.get("functions"))):
+        raise MarkError(f'"{MARK}" says nothing in "functions": give the names to Hedging(not_with_tools=(...,))')
 
 
 def why_only_once(endpoint: str, body: Mapping[str, Any], not_with_tools: Collection[str]) -> str | None:

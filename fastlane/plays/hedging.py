@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
@@ -34,7 +35,7 @@ class Hedging(Play):
     """A first token is late beyond this quantile of those of the upstream."""
     minimum_delay_s: float = 0.1
     """Seconds before which no first token is late."""
-    not_with_tools: tuple[str, ...] = ()
+    not_with_tools: Sequence[str] = ()
     """Names of tools: calls that offer one of them get no second attempt. `"hedge": False` in a tool says the same."""
     store: str | Store | None = None
     """Where replicas share what they see and the budget, such as "redis://host:6379/0" (extra `redis`); None: in this
@@ -82,12 +83,16 @@ class Hedging(Play):
         return partial(Hedging, **{name: getattr(self, name) for name in (*_SHOWN, "store")}), ()
 
     def plan(self, call: Call) -> Call:
-        """Say after how long a second attempt is to be made, or why there is none."""
+        """Say after how long a second attempt is to be made, or why there is none.
+
+        Raises ConfigurationError where a tool is marked with anything but True or False, or in the wrong place.
+        """
         from ..hedging._memory import only_once
-        from ..hedging._side_effects import ENDPOINTS, MARK, without_marks
+        from ..hedging._side_effects import ENDPOINTS, MARK, check_marks, without_marks
 
         if call.endpoint not in ENDPOINTS:
             return call
+        check_marks(call.body)
         why_not = only_once(call, self.memory.settings.not_with_tools)
         tools = without_marks(call.body.get("tools"))
         if tools is not None:

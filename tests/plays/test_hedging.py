@@ -45,7 +45,7 @@ def test_settings_are_frozen_and_named() -> None:
 
 
 def test_a_list_of_tools_is_taken_as_a_tuple_is() -> None:
-    assert Hedging(not_with_tools=["pay"]) == Hedging(not_with_tools=("pay",))  # type: ignore[arg-type]
+    assert Hedging(not_with_tools=["pay"]) == Hedging(not_with_tools=("pay",))
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,30 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: 
 
 
 # What it does to a call
+
+
+@pytest.mark.parametrize(
+    ("marked", "words"),
+    [
+        ({"tools": [TOOL, {**TOOL, "hedge": "no"}]}, 'must be True or False, got str: write "hedge": False'),
+        ({"tools": [{**TOOL, "hedge": 0}]}, "must be True or False, got int"),
+        ({"tools": [{**TOOL, "hedge": None}]}, "must be True or False"),
+        ({"tools": [{"type": "function", "function": {"hedge": False, "name": "pay"}}]}, 'write it beside "type"'),
+        ({"tools": [{"type": "custom", "custom": {"hedge": True, "name": "pay"}}]}, 'write it beside "type"'),
+        ({"functions": [{"hedge": False, "name": "pay"}]}, "not_with_tools"),
+    ],
+)
+def test_a_mark_that_does_not_say_what_is_meant_is_told_and_nothing_is_sent(
+    marked: dict[str, Any], words: str, provider: Emulator, arguments: dict[str, Any]
+) -> None:
+    with (
+        fastlane.OpenAI(**arguments, plays=[fastlane.Connection(), Hedging()]) as client,
+        pytest.raises(ConfigurationError) as raised,
+    ):
+        client.chat.completions.create(**prompt(1), **marked)
+
+    assert words in str(raised.value)
+    assert provider.log() == ()
 
 
 def test_a_call_goes_out_as_it_is_with_a_plan_beside_it() -> None:

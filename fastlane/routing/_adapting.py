@@ -34,6 +34,9 @@ _TASTES = frozenset({
     "top_p", "user",
 })  # fmt: skip
 
+# To one that refuses it by name, "parallel_tool_calls" may say what it does anyhow.
+_DOUBTFUL = _TASTES | {"parallel_tool_calls"}
+
 # Those that say something to one provider only: what its accounts, caches and grades of service are called. Another may
 # refuse what it does not know, and is not told of them unless somebody says that it takes them.
 _PRIVATE = frozenset({
@@ -73,7 +76,8 @@ def adapted(
     """Return a body for a model of the catalog; `body` itself is never changed.
 
     Its name is put in; the limit of the answer goes into the field that it heeds, and is no more than it can answer;
-    efforts and verbosities become the nearest that it knows; fields that it refuses are left out, where the answer is
+    efforts and verbosities become the nearest that it knows, and are left out where nobody says that it takes any (the
+    ability "reasoning" does); fields that it refuses are left out, where the answer is
     of the same kind without them. For a model of another provider than the application's own, so is what only that one
     understands: fields of `extra`, the names that came by `extra_body`, unless the catalog or the facts say that this
     one takes them; names of accounts, caches and grades of service (but never the word that a response is not to be
@@ -97,9 +101,10 @@ def adapted(
         [
             name
             for name in made
-            if (name in _TASTES and name not in takes.rules and name not in fixed)
+            if (name in _DOUBTFUL and name not in takes.rules and name not in fixed)
             or (name == "reasoning_effort" and takes.efforts is None)
             or (name == "verbosity" and takes.verbosities is None)
+            or (name == "reasoning" and takes.efforts is None and _is_effort(made[name]))
         ]
     )
     return Adapted(made, tuple(changes), doubtful)
@@ -173,13 +178,17 @@ def _bound(made: dict[str, Any], endpoint: str, takes: Takes, changes: list[str]
 def _think(made: dict[str, Any], endpoint: str, takes: Takes, changes: list[str]) -> None:
     """Ask for no other effort and verbosity than there are."""
     effort = effort_in(made)
-    if effort is not None and takes.efforts is not None and effort not in takes.efforts:
+    if effort is not None and not takes.takes_effort:
+        _set(made, "reasoning_effort", {}, None, takes, changes)
+    elif effort is not None and takes.efforts is not None and effort not in takes.efforts:
         # To think not at all is no degree of thinking: only who asks for that gets it.
         offered = tuple(one for one in takes.efforts if one != "none") if effort != "none" else takes.efforts
         nearest = _nearest(effort, offered, _EFFORTS)
         _set(made, "reasoning_effort", with_effort(made, endpoint, nearest or ""), nearest, takes, changes)
     verbosity = verbosity_in(made)
-    if isinstance(verbosity, str) and takes.verbosities is not None and verbosity not in takes.verbosities:
+    if verbosity is not None and not takes.takes_verbosity:
+        _set(made, "verbosity", {}, None, takes, changes)
+    elif isinstance(verbosity, str) and takes.verbosities is not None and verbosity not in takes.verbosities:
         nearest = _nearest(verbosity, takes.verbosities, _VERBOSITIES)
         _set(made, "verbosity", with_verbosity(made, endpoint, nearest or ""), nearest, takes, changes)
 
@@ -199,7 +208,12 @@ def _set(
             made[outer] = {one: value for one, value in inner.items() if one != key}
             if not made[outer]:
                 del made[outer]
-    changes.append(f"left out {name}, which {takes.name} does not take")
+    is_known = takes.takes_effort if name == "reasoning_effort" else takes.takes_verbosity
+    changes.append(f"left out {name}, which {takes.name} {'does not take' if is_known else 'is not known to take'}")
+
+
+def _is_effort(reasoning: Any) -> bool:
+    return isinstance(reasoning, Mapping) and set(reasoning) == {"effort"}
 
 
 def _nearest(asked: str, offered: tuple[str, ...], scale: tuple[str, ...]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..outputs._ceiling import ceiling_fields, limit_fields, most_tokens
+from ..outputs._ceiling import ceiling_fields, limit_fields, most_tokens, reasons
 from ..outputs._reasoning import efforts_of, verbosities_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ _VERBOSITIES = ("verbosity", "text.verbosity")
 class Takes:
     """Fields have dotted paths, such as "stream_options.include_usage"."""
 
-    __slots__ = ("efforts", "is_own", "limited", "most_tokens", "name", "narrowed", "rules", "verbosities")
+    __slots__ = (
+        "efforts", "is_own", "limited", "most_tokens", "name", "narrowed", "rules", "takes_effort", "takes_verbosity",
+        "verbosities",
+    )  # fmt: skip
 
     def __init__(self, model: CatalogModel, facts: ProviderFacts | None) -> None:
         self.name = model.name
@@ -41,6 +44,11 @@ class Takes:
         self.efforts = _allowed(own_efforts, efforts_of(facts, model.model), self.rules, _EFFORTS)
         """What a reasoning effort may be; () for none; None where nobody knows, or anything goes."""
         self.verbosities = _allowed(own_verbosities, verbosities_of(facts, model.model), self.rules, _VERBOSITIES)
+        # What the catalog does not say, a model cannot do, unless facts know better.
+        thinks = "reasoning" in model.abilities or reasons(facts, model.model) is True
+        self.takes_effort = thinks or self.efforts is not None or any(map(self.accepts, _EFFORTS))
+        """Whether anybody has said that it takes some effort, or none at all."""
+        self.takes_verbosity = thinks or self.verbosities is not None or any(map(self.accepts, _VERBOSITIES))
         self.limited = {endpoint: self._limited(endpoint, model, facts) for endpoint in model.endpoints}
         """By endpoint: the field that bounds the length of an answer; None where each is refused."""
         bounds = (model.most_output_tokens, most_tokens(facts, model.model))

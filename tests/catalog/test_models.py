@@ -76,7 +76,7 @@ def test_every_ability_has_a_name() -> None:
         ({"abilities": [["fly"]]}, "abilities: expected each to be one of"),
         ({"endpoints": ["/embeddings"]}, "endpoints: expected one or more of .*'/responses', got '/embeddings'"),
         ({"endpoints": []}, "endpoints: expected one or more of .*, got none"),
-        ({"parameters": {"temprature": False}}, "parameters: .*got 'temprature': did you mean 'temperature'?"),
+        ({"parameters": {"temperatur": False}}, "parameters: .*got 'temperatur': did you mean 'temperature'?"),
         ({"parameters": {"stream_option.include_usage": False}}, "did you mean 'stream_options.include_usage'?"),
         ({"abilities": "tools"}, "abilities: expected a list of"),
         ({"base_url": "api.example.com"}, "base_url: expected an address such as .*, got something else"),

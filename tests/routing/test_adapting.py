@@ -99,7 +99,7 @@ def test_models_of_catalogs_that_were_dropped_are_not_kept_for_ever() -> None:
         ("minimal", "openai/gpt-oss-120b", "groq", "low"),
         ("high", "qwen/qwen3-32b", "groq", None),
         ("none", "openai/gpt-oss-120b", "cerebras", "none"),
-        ("low", "anything", "unknown", "low"),
+        ("low", "anything", "unknown", None),
         ("a word of its own", "gpt-5", "openai", None),
     ],
 )
@@ -252,10 +252,37 @@ def test_a_strict_schema_is_worded_as_the_provider_takes_it_unless_it_would_lose
 
 
 def test_what_a_model_may_refuse_and_the_call_can_do_without_is_named() -> None:
-    asked = body(temperature=0.1, seed=1, reasoning_effort="low", verbosity="low", n=2)
-    for one in (model(parameters={"seed": True}), model(parameters={"seed": True}, base_url=None)):
-        assert adapted(asked, CHAT, one, NOTHING).doubtful == ("temperature", "reasoning_effort", "verbosity")
+    asked = body(temperature=0.1, seed=1, reasoning_effort="low", verbosity="low", n=2, parallel_tool_calls=True)
+    for url in ("https://second.invalid/v1", None):
+        one = model(parameters={"seed": True}, abilities=("reasoning",), base_url=url)
+        made = adapted(asked, CHAT, one, NOTHING)
+        assert made.doubtful == ("temperature", "reasoning_effort", "verbosity", "parallel_tool_calls")
+        assert made.changes == ()
+    response = {"input": "x", "reasoning": {"effort": "low"}, "text": {"verbosity": "low"}}
+    assert adapted(response, RESPONSES, one, NOTHING).doubtful == ("reasoning",)  # "text" is in every second error
+    response = {"input": "x", "reasoning": {"effort": "low", "summary": "auto"}, "text": {"format": {"type": "text"}}}
+    assert adapted(response, RESPONSES, one, NOTHING).doubtful == ()
     assert adapted(asked, CHAT, model("gpt-5"), facts_named("openai")).doubtful == ("temperature", "seed")
+
+
+def test_a_model_that_nobody_says_thinks_is_told_no_effort_and_no_verbosity() -> None:
+    asked = body(reasoning_effort="low", verbosity="low")
+    for one in (model(), model(base_url=None)):
+        made = adapted(asked, CHAT, one, NOTHING)
+        assert made.body == {"model": one.model, "messages": MESSAGES}
+        assert made.changes == (
+            "left out reasoning_effort, which m-2 is not known to take",
+            "left out verbosity, which m-2 is not known to take",
+        )
+    response = {"input": "x", "reasoning": {"effort": "low"}, "text": {"verbosity": "low", "format": {"type": "text"}}}
+    made = adapted(response, RESPONSES, model(), NOTHING)
+    assert made.body == {"model": "m-2", "input": "x", "text": {"format": {"type": "text"}}}
+    for known in (
+        adapted(asked, CHAT, model(parameters={"reasoning_effort": True, "verbosity": True}), NOTHING),
+        adapted(asked, CHAT, model(parameters={"reasoning.effort": ["low"], "text.verbosity": ["low"]}), NOTHING),
+        adapted(asked, CHAT, model(), facts(reasoning_effort=True, verbosity=["low", "high"])),
+    ):
+        assert known.body == {**asked, "model": "m-2"}
 
 
 FIELDS: dict[str, st.SearchStrategy[Any]] = {

@@ -33,9 +33,10 @@ def test_the_model_that_answers_gets_what_it_takes_and_the_record_says_what_was_
         one.asked.clear()
         one.usually = answer(f"from {one.name}")
     near.scripts[:] = [refuse(503)] if fails else []
+    taken = {"temperature": False, "max_tokens": False, "reasoning_effort": True}
     catalog = Catalog(
         models=(
-            model_at(near, first_token_s=0.01, parameters={"temperature": False, "max_tokens": False}),
+            model_at(near, first_token_s=0.01, parameters=taken),
             model_at(far, first_token_s=0.5, most_output_tokens=40, parameters={"reasoning_effort": ["low", "high"]}),
         )
     )

@@ -75,6 +75,7 @@ class WayAccount:
             asked=str(route),
             task=question.task,
             quality_bar=question.quality_bar,
+            pass_rate=question.pass_rate,
             quantile=question.quantile,
             reason=decision.reason,
             candidates=tuple(

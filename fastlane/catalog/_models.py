@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -256,6 +256,17 @@ class Catalog(_Part):
     """Of all prices."""
     snapshot: date | None = None
     """When its figures were taken."""
+
+    if TYPE_CHECKING:
+        # Lists become tuples, and tables become what does not change.
+        def __init__(
+            self,
+            *,
+            models: Sequence[CatalogModel],
+            tasks: Mapping[str, Task] = ...,
+            currency: str = ...,
+            snapshot: date | None = ...,
+        ) -> None: ...
 
     @model_validator(mode="after")
     def _scores_of_its_tasks(self) -> Self:

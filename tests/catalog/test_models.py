@@ -136,7 +136,7 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
 def test_what_may_be_a_key_is_refused_and_never_quoted(changes: dict[str, Any]) -> None:
     written = {"name": "small", "base_url": "https://api.example.com/v1", **SPEED, **changes}
 
-    for make in (lambda: CatalogModel(**written), lambda: Catalog(models=[written])):  # type: ignore[arg-type]
+    for make in (lambda: CatalogModel(**written), lambda: Catalog(models=[written])):  # type: ignore[list-item]
         with pytest.raises(ConfigurationError) as caught:
             make()
         shown = f"{caught.value!r} {caught.value} {caught.value.__context__!r} {caught.value.__cause__!r}"

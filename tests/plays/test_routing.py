@@ -146,6 +146,10 @@ def test_the_bar_of_a_task_holds_and_evaluations_outweigh_the_index(upstreams: t
         for _ in range(40):
             score("triage", "near", True)
         assert asked(client, Route(task="triage")) == "from near"
+        record = client.last_call
+        assert record is not None
+        assert record.routing is not None
+        assert (record.routing.quality_bar, record.routing.pass_rate) == (50.0, 0.8)
         for _ in range(40):
             score("triage", "near", False)
         assert asked(client, Route(task="triage")) == "from far"

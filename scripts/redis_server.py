@@ -246,6 +246,9 @@ def _free_port() -> int:
 def main(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
     try:
+        if arguments in (["--help"], ["-h"]):
+            print(__doc__)
+            return 0
         if arguments == ["--install"]:
             print(program())
             return 0

@@ -109,7 +109,7 @@ def _check_lines(run: Run) -> Iterator[str]:
         return
     yield "Check against the provider's own log of this run (client minus provider)"
     retries = check.tries_by_server - check.requests_by_server
-    again = f", and {retries} retries" if retries else ""
+    again = f", and {retries} {'retry' if retries == 1 else 'retries'}" if retries else ""
     yield f"  requests: {check.requests_by_client} by the clients, {check.requests_by_server} by the provider{again}"
     for what, difference, unit in (
         ("time to first token", check.time_to_first_token_ms, "ms"),

@@ -202,12 +202,12 @@ def a_catalog_is_a_file_or_objects(client: OpenAI) -> None:
         tokens_per_s=400,
         price=Price(input=0.1, output=0.4),
     )
-    catalog = Catalog(models=(small,), tasks={"triage": Task(quality_bar=45)})
+    catalog = Catalog(models=[small], tasks={"triage": Task(quality_bar=45)})
     assert_type(catalog.named("small"), CatalogModel)
     assert_type(catalog.models[0].price, Price | None)
     assert_type(Catalog.load(Path("catalog.toml")), Catalog)
     routing = Routing(catalog, quality_bar=45, task="triage", store="redis://localhost:6379/0", deadline=20)
-    client.with_plays(routing, Routing("catalog.toml"), Hedging(budget=0.05, not_with_tools=("pay",)))
+    client.with_plays(routing, Routing("catalog.toml"), Hedging(budget=0.05, not_with_tools=["pay"]))
     Routing()  # type: ignore[call-arg]
     Routing(catalog, 45)  # type: ignore[call-arg]
     Hedging(0.05)  # type: ignore[call-arg]

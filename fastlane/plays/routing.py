@@ -160,7 +160,7 @@ class Routing(Play):
                 route=route,
                 question=question,
                 decision=decision,
-                steps=tuple([catalog.named(one.name) for one in decision.ranked]),
+                steps=tuple([catalog.named(one.name) for one in (*decision.ranked, *decision.resting)]),
                 catalog=catalog,
                 knowledge=knowledge,
                 first_token_timeout_s=self.first_token_timeout,

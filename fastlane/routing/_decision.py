@@ -39,7 +39,7 @@ class Candidate:
     """As the catalog names it."""
     upstream: Upstream
     prediction: Prediction | None = None
-    """None where it was not eligible."""
+    """None where it was not eligible, unless it only rests after failures."""
     why_not: str | None = None
     """Why it was not eligible, in a few words; None where it was."""
 
@@ -51,5 +51,7 @@ class Decision:
     ranked: tuple[Candidate, ...]
     """Those that are eligible; empty where none is."""
     rejected: tuple[Candidate, ...]
+    resting: tuple[Candidate, ...] = ()
+    """Those that are left alone for now, beside others that are not: better than an error where all others fail."""
     reason: Reason | None
     """None where nothing is eligible."""

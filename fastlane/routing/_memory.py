@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import replace
 from functools import lru_cache
 from random import Random
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 from ..prediction._lengths import Lengths
 from ..prediction._sighting import Sighting
@@ -28,6 +30,10 @@ _TIMEOUT_QUANTILE = 0.995
 _LEAST_TIMEOUT_S = 1.0
 _MOST_KINDS = 256
 _deviations = lru_cache(64)(NormalDist().inv_cdf)
+
+
+# Whose locks a child process has to make anew.
+_memories: WeakSet[Memory] = WeakSet()
 
 
 class Ticket(NamedTuple):
@@ -69,6 +75,7 @@ class Memory:
             self._by_upstream.setdefault(upstream, self._entrants[model.name])
         self._kinds: dict[Any, tuple[list[Entrant], list[Candidate]]] = {}
         self._scored = -1
+        _memories.add(self)
 
     def speed_of(self, upstream: Upstream) -> Speed | None:
         """What is known of an upstream's pace; None where the catalog does not have it."""
@@ -80,7 +87,10 @@ class Memory:
         suited, unsuited_ones = self._suited(question)
         ranked, resting, rejected = judged(suited, question, self._lengths, _deviations(question.quantile), now_ns)
         reason: Reason | None = "fastest"
+        last: tuple[Candidate, ...] = ()
         if ranked:
+            if resting:
+                last = tuple([one[2] for one in sorted(resting)])
             rejected += [replace(one[2], why_not=f"failed; left alone for {one[0]:.1f} s yet") for one in resting]
             ranked.sort()
             if len(ranked) == 1:
@@ -99,7 +109,12 @@ class Memory:
                 chosen.breaker.probed(now_ns)
                 chosen.place.probed(now_ns)
                 reason = "probed"
-        return Decision(ranked=tuple([one[2] for one in ranked]), rejected=(*unsuited_ones, *rejected), reason=reason)
+        return Decision(
+            ranked=tuple([one[2] for one in ranked]),
+            rejected=(*unsuited_ones, *rejected),
+            resting=last,
+            reason=reason,
+        )
 
     def _suited(self, question: Question) -> tuple[list[Entrant], list[Candidate]]:
         """Those that can answer calls of this kind, and why the others cannot; remembered, since kinds come again."""
@@ -202,3 +217,13 @@ class Memory:
 
 
 _STATES = ("closed", "half-open", "open")
+
+
+def _new_locks_after_fork() -> None:
+    """Another thread of the parent may have held one, and does not live on in the child."""
+    for memory in list(_memories):
+        memory._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_locks_after_fork)

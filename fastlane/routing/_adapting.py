@@ -61,7 +61,7 @@ class Adapted(NamedTuple):
     changes: tuple[str, ...]
     """What was changed, one sentence each, without any value of the caller's."""
     doubtful: tuple[str, ...] = ()
-    """Fields in it of which nobody says that this model takes them, and without which the answer is of the same kind:
+    """Fields of which nobody says that this very model takes them, and without which the answer is of the same kind:
     where it refuses one, the call can go without. Whoever asks for any model cannot know what each of them takes."""
 
 
@@ -101,10 +101,10 @@ def adapted(
         [
             name
             for name in made
-            if (name in _DOUBTFUL and name not in takes.rules and name not in fixed)
-            or (name == "reasoning_effort" and takes.efforts is None)
-            or (name == "verbosity" and takes.verbosities is None)
-            or (name == "reasoning" and takes.efforts is None and _is_effort(made[name]))
+            if (name in _DOUBTFUL and name not in takes.by_catalog and name not in fixed)
+            or (name == "reasoning_effort" and not takes.has_efforts)
+            or (name == "verbosity" and not takes.has_verbosities)
+            or (name == "reasoning" and not takes.has_efforts and _is_effort(made[name]))
         ]
     )
     return Adapted(made, tuple(changes), doubtful)

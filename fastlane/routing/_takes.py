@@ -22,8 +22,8 @@ class Takes:
     """Fields have dotted paths, such as "stream_options.include_usage"."""
 
     __slots__ = (
-        "efforts", "is_own", "limited", "most_tokens", "name", "narrowed", "rules", "takes_effort", "takes_verbosity",
-        "verbosities",
+        "by_catalog", "efforts", "has_efforts", "has_verbosities", "is_own", "limited", "most_tokens", "name",
+        "narrowed", "rules", "takes_effort", "takes_verbosity", "verbosities",
     )  # fmt: skip
 
     def __init__(self, model: CatalogModel, facts: ProviderFacts | None) -> None:
@@ -34,6 +34,8 @@ class Takes:
         known.update(model.parameters)
         self.rules: Mapping[str, Any] = {path: value for path, value in known.items() if value is not None}
         """True: accepted; False: refused; "ignored"; or the values that it may have."""
+        self.by_catalog = frozenset(model.parameters)
+        """The fields of which the catalog speaks: what facts say of a provider need not be so of each of its models."""
         self.narrowed = tuple(
             (*path.partition(".")[::2], value)
             for path, value in self.rules.items()
@@ -41,9 +43,13 @@ class Takes:
         )
         """What it refuses within a field, or takes some values of: the field, the path within it, what it may be."""
         own_efforts, own_verbosities = _own(model, _EFFORTS), _own(model, _VERBOSITIES)
-        self.efforts = _allowed(own_efforts, efforts_of(facts, model.model), self.rules, _EFFORTS)
+        model_efforts, model_verbosities = efforts_of(facts, model.model), verbosities_of(facts, model.model)
+        self.has_efforts = own_efforts is not None or model_efforts is not None
+        """Whether that is said of the model, and not only of its provider, whose models differ."""
+        self.has_verbosities = own_verbosities is not None or model_verbosities is not None
+        self.efforts = _allowed(own_efforts, model_efforts, self.rules, _EFFORTS)
         """What a reasoning effort may be; () for none; None where nobody knows, or anything goes."""
-        self.verbosities = _allowed(own_verbosities, verbosities_of(facts, model.model), self.rules, _VERBOSITIES)
+        self.verbosities = _allowed(own_verbosities, model_verbosities, self.rules, _VERBOSITIES)
         # What the catalog does not say, a model cannot do, unless facts know better.
         thinks = "reasoning" in model.abilities or reasons(facts, model.model) is True
         self.takes_effort = thinks or self.efforts is not None or any(map(self.accepts, _EFFORTS))

@@ -258,11 +258,15 @@ def test_what_a_model_may_refuse_and_the_call_can_do_without_is_named() -> None:
         made = adapted(asked, CHAT, one, NOTHING)
         assert made.doubtful == ("temperature", "reasoning_effort", "verbosity", "parallel_tool_calls")
         assert made.changes == ()
+    # What is said of a provider need not be so of each of its models.
+    made = adapted(asked, CHAT, model("never-heard-of"), facts_named("openai"))
+    assert {"reasoning_effort", "verbosity"} <= set(made.doubtful)
     response = {"input": "x", "reasoning": {"effort": "low"}, "text": {"verbosity": "low"}}
     assert adapted(response, RESPONSES, one, NOTHING).doubtful == ("reasoning",)  # "text" is in every second error
     response = {"input": "x", "reasoning": {"effort": "low", "summary": "auto"}, "text": {"format": {"type": "text"}}}
     assert adapted(response, RESPONSES, one, NOTHING).doubtful == ()
-    assert adapted(asked, CHAT, model("gpt-5"), facts_named("openai")).doubtful == ("temperature", "seed")
+    made = adapted(asked, CHAT, model("gpt-5"), facts_named("openai"))
+    assert made.doubtful == ("temperature", "seed", "parallel_tool_calls")
 
 
 def test_a_model_that_nobody_says_thinks_is_told_no_effort_and_no_verbosity() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -31,7 +31,8 @@ from ._mistakes import explained
 from ._parameters import meant_by
 from ._scores import Score
 
-ABILITIES = ("tools", "vision", "json", "json_strict", "reasoning", "audio")
+Ability = Literal["tools", "vision", "json", "json_strict", "reasoning", "audio"]
+ABILITIES: tuple[Ability, ...] = get_args(Ability)
 """What a model may be able to do.
 
 - tools: call functions
@@ -83,7 +84,7 @@ def _by_size(value: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], .
     return tuple(sorted(value))
 
 
-def _abilities(value: Any) -> frozenset[str]:
+def _abilities(value: Any) -> frozenset[Ability]:
     known = ", ".join(map(repr, ABILITIES))
     if not isinstance(value, list | tuple | set | frozenset):
         raise ValueError(f"expected a list of {known}")  # noqa: TRY004 - pydantic passes a TypeError on as it is
@@ -206,7 +207,7 @@ class CatalogModel(_Part):
     context_tokens: Count | None = None
     """Of prompt and answer together."""
     most_output_tokens: Count | None = None
-    abilities: Annotated[frozenset[str], PlainValidator(_abilities)] = frozenset()
+    abilities: Annotated[frozenset[Ability], PlainValidator(_abilities)] = frozenset()
     """Of `ABILITIES`."""
     endpoints: Annotated[tuple[Endpoint, ...], BeforeValidator(frozen), AfterValidator(_endpoints)] = (
         "/chat/completions",

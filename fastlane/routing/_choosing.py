@@ -74,9 +74,10 @@ Ranked = tuple[float, int, Candidate, Entrant]
 def unsuited(model: CatalogModel, question: Question, catalog: Catalog, scores: Scoreboard) -> str | None:
     """Why a model cannot answer any call of this kind, in a few words; None where it can."""
     if question.endpoint not in model.endpoints:
-        return f"has no {question.endpoint}"
+        return f'its endpoints in the catalog lack "{question.endpoint}"'
     if question.needs - model.abilities:
-        return f"cannot do {', '.join(sorted(question.needs - model.abilities))}"
+        lacking = ", ".join(f'"{one}"' for one in sorted(question.needs - model.abilities))
+        return f"its abilities in the catalog lack {lacking}"
     task = catalog.tasks.get(question.task) if question.task is not None else None
     bar, rate = question.quality_bar, question.pass_rate
     if task is not None:

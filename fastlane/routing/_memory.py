@@ -91,7 +91,7 @@ class Memory:
         if ranked:
             if resting:
                 last = tuple([one[2] for one in sorted(resting)])
-            rejected += [replace(one[2], why_not=f"failed; left alone for {one[0]:.1f} s yet") for one in resting]
+            rejected += [replace(one[2], why_not=f"failed; left alone for another {one[0]:.1f} s") for one in resting]
             ranked.sort()
             if len(ranked) == 1:
                 reason = "only"

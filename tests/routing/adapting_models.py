@@ -16,9 +16,9 @@ def model(name: str = "m-2", *, base_url: str | None = "https://second.invalid/v
     return CatalogModel(
         name=name,
         base_url=base_url,
-        first_token_s=[(1_000, 0.5)],
+        first_token_s=((1_000, 0.5),),
         tokens_per_s=100.0,
-        endpoints=[CHAT, RESPONSES, COMPLETIONS],
+        endpoints=(CHAT, RESPONSES, COMPLETIONS),
         **fields,
     )
 

@@ -108,9 +108,9 @@ def test_what_cannot_answer_is_rejected_with_the_reason() -> None:
     assert names(known, **asked) == ["good"]
     assert known.decide(Question(input_tokens=1_000, **asked), 0).reason == "only"
     assert why_not(known, "dull", **asked) == "quality 30 is below 45"
-    assert why_not(known, "clumsy", **asked) == "cannot do tools"
+    assert why_not(known, "clumsy", **asked) == 'its abilities in the catalog lack "tools"'
     assert why_not(known, "small", **asked) == "1,100 tokens of context are too few"
-    assert why_not(known, "other", **asked) == "has no /chat/completions"
+    assert why_not(known, "other", **asked) == 'its endpoints in the catalog lack "/chat/completions"'
     assert why_not(known, "odd", **asked) == "refuses n"
 
 

@@ -137,11 +137,13 @@ class PeerH1:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        # First the one that starts the others: none begins behind its back.
+        self._threads[0].join(HANG_S)
         for connection in self._open:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        while self._threads:
-            self._threads.pop().join(HANG_S)
+        for thread in self._threads[1:]:
+            thread.join(HANG_S)
         if error is None:
             assert self.errors == []
 

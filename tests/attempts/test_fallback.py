@@ -194,13 +194,13 @@ def test_a_stream_outlasts_the_deadline_once_it_has_begun(kind: str, upstreams: 
 
     def slowly(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
         stream.head(200, (EVENTS,))
-        stream.data(chunk("m", {"content": "Rh"}))
+        stream.data(chunk("m", {"content": "Rhine"}))
         stream.hold_for(0.3)
-        stream.data(chunk("m", {"content": "ine"}, "stop") + b"data: [DONE]\n\n", end=True)
+        stream.data(chunk("m", {"content": " flows"}, "stop") + b"data: [DONE]\n\n", end=True)
 
     near.usually = slowly
     with Asked(kind, near.url, routing(near, far, deadline=0.25)) as asked:
-        assert asked.text(stream=True) == "Rhine"
+        assert asked.text(stream=True) == "Rhine flows"
 
 
 @pytest.mark.parametrize("kind", KINDS)

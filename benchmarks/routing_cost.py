@@ -8,7 +8,8 @@ hold for the worst (`decide_worst_cpu_us`); of noting one attempt (`note_cpu_us`
 `Routing(...).plan(call)`, for a prepared call of some 4,000 bytes, the question put together and decided
 (`plan_cpu_us`), a new call each time and the connections of all origins open. Its share of a call
 (`plan_share_of_call_ratio`) is that of the CPU time which this process takes for a small call of the synchronous client
-by the emulator without routing (`call_cpu_us`). Outside: what the ways of a routed call cost after the decision.
+by the emulator without routing (`call_cpu_us`). Inside: all CPU of the thread between the question (or the call) and
+the decision (or the plan). Outside: what the ways of a routed call cost after the decision.
 """
 
 from __future__ import annotations

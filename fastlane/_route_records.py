@@ -56,7 +56,8 @@ class RoutingRecord:
     reason: Literal["fastest", "only", "explored", "probed"]
     """Why the first choice was made."""
     candidates: tuple[RoutingCandidate, ...]
-    """The eligible ones first, the fastest of them first; then the others."""
+    """The eligible ones first, the fastest of them first, or where all rest after failures, who rests the shortest; then
+    the others."""
     chosen: str
     """The model that was tried first, as the catalog names it."""
     model: str | None

@@ -56,7 +56,7 @@ class RoutingRecord:
     reason: Literal["fastest", "only", "explored", "probed"]
     """Why the first choice was made."""
     candidates: tuple[RoutingCandidate, ...]
-    """The eligible ones first, the fastest of them first, or where all rest after failures, who rests the shortest; then
+    """The eligible ones first, the fastest of them first, or who rests the shortest where all rest after failures; then
     the others."""
     chosen: str
     """The model that was tried first, as the catalog names it."""

@@ -1,0 +1,51 @@
+"""Which arm of which experiment the calls made here belong to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from .._context import restore
+from .._exceptions import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """One arm of an experiment, for one unit of it."""
+
+    name: str
+    arm: str
+    unit_id_hash: str | None = None
+    """Tells which calls of several arms are the same unit (a request, a user), and not who or what it is."""
+
+
+_current: ContextVar[Experiment | None] = ContextVar("fastlane_experiment", default=None)
+
+
+def current_experiment() -> Experiment | None:
+    """The experiment around this point of the program, or None."""
+    return _current.get()
+
+
+@contextmanager
+def experiment(name: str, arm: str, *, unit: str | None = None) -> Iterator[Experiment]:
+    """Mark the calls and user actions inside as one arm of an experiment.
+
+    `unit` is what was assigned to the arm, such as a user's id: spans carry a hash of it, metrics nothing. Names of
+    experiments and arms become labels of metrics, so there should be few. Raises ConfigurationError for empty ones.
+    """
+    for what, value in (("name", name), ("arm", arm)):
+        if not isinstance(value, str) or not value:
+            raise ConfigurationError(f"experiment() takes a {what} such as 'http2', got {value!r:.60}")
+    if unit is not None and not isinstance(unit, str):
+        raise ConfigurationError(f"experiment(unit=...) takes a string, got {type(unit).__name__}")
+    hashed = None if unit is None else hashlib.blake2b(unit.encode(), digest_size=8).hexdigest()
+    made = Experiment(name=name, arm=arm, unit_id_hash=hashed)
+    token = _current.set(made)
+    try:
+        yield made
+    finally:
+        restore(_current, token)

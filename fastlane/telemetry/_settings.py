@@ -1,0 +1,132 @@
+"""What telemetry is to do: how much of a call becomes spans, under which names, and beside which other tools."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, get_args
+
+from .._exceptions import ConfigurationError
+
+Level = Literal["off", "call", "attempts", "phases"]
+"""How much of a call becomes spans, each level with all of the one before.
+
+- off: neither spans nor metrics
+- call: one span a call, with every number on it
+- attempts: and one for each HTTP request
+- phases: and one for each part of a request: connecting, sending, waiting, first token, decode
+"""
+
+Coexistence = Literal["auto", "own", "defer"]
+"""Who makes the span of a call where another instrumentation of openai is active.
+
+- auto: fastlane, unless the other one records what fastlane would not (prompts, its own format)
+- own: fastlane, and the other one is silent
+- defer: the other one; fastlane adds its attributes to that span
+"""
+
+Conventions = Literal["1.41", "latest", "both"]
+"""Which names of the GenAI semantic conventions are used: those of release 1.41 that most tools read today, those of the
+conventions' own repository since, or both."""
+
+Capture = Literal["no_content", "span_only", "event_only", "span_and_event"]
+"""Where prompts and answers are written to, in the words of OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT."""
+
+CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""https://github.com/open-telemetry/opentelemetry-python-contrib/tree/main/util/opentelemetry-util-genai"""
+
+_VARIABLES = {
+    "level": "FASTLANE_TELEMETRY_LEVEL",
+    "coexistence": "FASTLANE_TELEMETRY_COEXISTENCE",
+    "conventions": "FASTLANE_TELEMETRY_CONVENTIONS",
+    "propagate": "FASTLANE_TELEMETRY_PROPAGATE",
+    "compat": "FASTLANE_TELEMETRY_COMPAT",
+    "capture": CAPTURE_VARIABLE,
+}
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "level": get_args(Level),
+    "coexistence": get_args(Coexistence),
+    "conventions": get_args(Conventions),
+    "capture": get_args(Capture),
+}
+_YES_OR_NO = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    """What telemetry is to do. Each field has an environment variable, which `configure()` outweighs.
+
+    Raises ConfigurationError where a value is none of its field's.
+    """
+
+    level: Level = "call"
+    coexistence: Coexistence = "auto"
+    conventions: Conventions = "1.41"
+    propagate: bool = False
+    """Whether the W3C trace context is sent to providers (`traceparent`, `tracestate`; never baggage)."""
+    compat: bool = False
+    """Whether the spans of requests and phases carry `gen_ai.provider.name` as well, for backends that drop spans without
+    any `gen_ai.*` attribute."""
+    capture: Capture = "no_content"
+    tracer_provider: Any = None
+    """Used in the place of OpenTelemetry's global one."""
+    meter_provider: Any = None
+    logger_provider: Any = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ConfigurationError(f"telemetry's {name} is one of {', '.join(allowed)}; got {value!r:.60}")
+        for name in ("propagate", "compat"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigurationError(f"telemetry's {name} is True or False; got {getattr(self, name)!r:.60}")
+
+    def with_changes(self, changes: Mapping[str, Any]) -> TelemetrySettings:
+        """These settings with other values where `changes` has some that are not None."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values.update({name: value for name, value in changes.items() if value is not None})
+        return TelemetrySettings(**values)
+
+
+def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
+    """The settings that environment variables ask for. Raises ConfigurationError, which names the variable."""
+    values: dict[str, Any] = {}
+    for name, variable in _VARIABLES.items():
+        text = environment.get(variable, "").strip().lower()
+        if not text:
+            continue
+        if name in _CHOICES:
+            if text not in _CHOICES[name]:
+                raise ConfigurationError(f"{variable} is one of {', '.join(_CHOICES[name])}; got {text!r:.60}")
+            values[name] = text
+        else:
+            if text not in _YES_OR_NO:
+                raise ConfigurationError(f"{variable} is true or false; got {text!r:.60}")
+            values[name] = _YES_OR_NO[text]
+    return TelemetrySettings(**values)
+
+
+_current: TelemetrySettings | None = None
+
+
+def current() -> TelemetrySettings:
+    """The settings of this process: those of `configure()`, or else of the environment when first asked."""
+    global _current  # noqa: PLW0603 - there is one process
+    if _current is None:
+        try:
+            _current = from_environment(os.environ)
+        except ConfigurationError as error:
+            # A call must not fail for the sake of telemetry; `configure()` raises it.
+            from .._pipeline import log
+
+            log.warning("telemetry goes on as if the variable were not set: %s", error)
+            _current = TelemetrySettings()
+    return _current
+
+
+def use(settings: TelemetrySettings | None) -> None:
+    """From now on, telemetry does what `settings` say; None: what the environment says."""
+    global _current  # noqa: PLW0603
+    _current = settings

@@ -1,20 +1,26 @@
-"""A call that is over, as metrics see it."""
+"""A call or a user action that is over, as metrics see it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from .._call import CallRecord
 from ._experiment import Experiment
+
+
+class Recorded(Protocol):
+    """A call that is over."""
+
+    def record(self) -> CallRecord:
+        """Its record, made when it is first asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedCall:
     """A call that is over, and what is known of it beside its record."""
 
-    record: CallRecord
+    call: Recorded | CallRecord
     operation: str
     """`gen_ai.operation.name`: "chat", "text_completion" or "embeddings"."""
     provider: str
@@ -24,6 +30,11 @@ class EndedCall:
     experiment: Experiment | None
     counts_generic: bool
     """Whether `gen_ai.*` metrics are fastlane's to record: no other instrumentation records them for this call."""
+
+    @property
+    def record(self) -> CallRecord:
+        """The call's record, which costs something where nobody has asked for it before."""
+        return self.call if isinstance(self.call, CallRecord) else self.call.record()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +50,3 @@ class EndedAction:
 
 
 Told = EndedCall | EndedAction
-
-Attributes = Mapping[str, Any]

@@ -1,0 +1,169 @@
+"""The names of spans and attributes: the semantic conventions' where they have one, and fastlane's own where they have none.
+
+The GenAI conventions have no release since they left https://github.com/open-telemetry/semantic-conventions after 1.41 for
+https://github.com/open-telemetry/semantic-conventions-genai, so their names stand here as they are written there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SCOPE: Final = "fastlane"
+"""The instrumentation scope of all spans and metrics."""
+
+# Spans
+
+INVOKE_WORKFLOW: Final = "invoke_workflow"
+CONNECTION_WAIT: Final = "HTTP wait_for_connection"
+CONNECTION_SETUP: Final = "HTTP connection_setup"
+DNS_LOOKUP: Final = "DNS lookup"
+SOCKET_CONNECT: Final = "socket connect"
+TLS_HANDSHAKE: Final = "TLS client handshake"
+SEND_REQUEST: Final = "HTTP send_request"
+WAIT_FOR_RESPONSE: Final = "HTTP wait_for_response"
+FIRST_TOKEN: Final = "first_token"
+DECODE: Final = "decode"
+PREPARE: Final = "prepare"
+VALIDATE: Final = "validate"
+
+# General attributes (https://opentelemetry.io/docs/specs/semconv/general/attributes/)
+
+ERROR_TYPE: Final = "error.type"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
+PEER_ADDRESS: Final = "network.peer.address"
+PEER_PORT: Final = "network.peer.port"
+PROTOCOL_VERSION: Final = "network.protocol.version"
+DNS_NAME: Final = "dns.question.name"
+TLS_VERSION: Final = "tls.protocol.version"
+FLAG_KEY: Final = "feature_flag.key"
+FLAG_VARIANT: Final = "feature_flag.result.variant"
+
+# HTTP (https://opentelemetry.io/docs/specs/semconv/http/http-spans/)
+
+HTTP_METHOD: Final = "http.request.method"
+HTTP_STATUS: Final = "http.response.status_code"
+HTTP_RESEND_COUNT: Final = "http.request.resend_count"
+HTTP_REQUEST_SIZE: Final = "http.request.body.size"
+HTTP_RESPONSE_SIZE: Final = "http.response.body.size"
+URL_FULL: Final = "url.full"
+
+# GenAI
+
+OPERATION: Final = "gen_ai.operation.name"
+PROVIDER: Final = "gen_ai.provider.name"
+WORKFLOW_NAME: Final = "gen_ai.workflow.name"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+REQUEST_STREAM: Final = "gen_ai.request.stream"
+MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+TEMPERATURE: Final = "gen_ai.request.temperature"
+TOP_P: Final = "gen_ai.request.top_p"
+SEED: Final = "gen_ai.request.seed"
+STOP_SEQUENCES: Final = "gen_ai.request.stop_sequences"
+CHOICE_COUNT: Final = "gen_ai.request.choice.count"
+FREQUENCY_PENALTY: Final = "gen_ai.request.frequency_penalty"
+PRESENCE_PENALTY: Final = "gen_ai.request.presence_penalty"
+REASONING_LEVEL: Final = "gen_ai.request.reasoning.level"
+PREVIOUS_RESPONSE: Final = "gen_ai.request.previous_response.id"
+ENCODING_FORMATS: Final = "gen_ai.request.encoding_formats"
+OUTPUT_TYPE: Final = "gen_ai.output.type"
+CONVERSATION: Final = "gen_ai.conversation.id"
+RESPONSE_ID: Final = "gen_ai.response.id"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+CACHE_READ: Final = "gen_ai.usage.cache_read.input_tokens"
+CACHE_CREATION: Final = "gen_ai.usage.cache_creation.input_tokens"
+"""The name of release 1.41."""
+CACHE_WRITE: Final = "gen_ai.usage.cache_write.input_tokens"
+"""The name since. Tools read the one or the other, so that both are always written."""
+REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
+INPUT_MESSAGES: Final = "gen_ai.input.messages"
+OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+SYSTEM_INSTRUCTIONS: Final = "gen_ai.system_instructions"
+TOOL_DEFINITIONS: Final = "gen_ai.tool.definitions"
+DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
+
+API_TYPE: Final = "openai.api.type"
+REQUEST_TIER: Final = "openai.request.service_tier"
+RESPONSE_TIER: Final = "openai.response.service_tier"
+
+OPENINFERENCE_KIND: Final = "openinference.span.kind"
+"""Read by Phoenix and MLflow, which have no word of the conventions' for a workflow."""
+
+# fastlane's own. Durations are seconds.
+
+TTFT: Final = "fastlane.time_to_first_token"
+TTFT_CONTENT: Final = "fastlane.time_to_first_content_token"
+FIRST_TOKEN_KIND: Final = "fastlane.first_token.kind"
+API_END_TO_END: Final = "fastlane.api_end_to_end.duration"
+PREPARE_DURATION: Final = "fastlane.prepare.duration"
+VALIDATE_DURATION: Final = "fastlane.validate.duration"
+WIRE: Final = "fastlane.wire.duration"
+WIRE_PHASE: Final = {
+    "queue": "fastlane.wire.queue.duration",
+    "dns": "fastlane.wire.dns.duration",
+    "connect": "fastlane.wire.connect.duration",
+    "tls": "fastlane.wire.tls.duration",
+    "send": "fastlane.wire.send.duration",
+}
+SERVER_WAIT: Final = "fastlane.server.wait.duration"
+DECODE_DURATION: Final = "fastlane.decode.duration"
+DECODE_RATE: Final = "fastlane.decode.tokens_per_second"
+STREAM_CHUNKS: Final = "fastlane.stream.chunks"
+STREAM_MAX_GAP: Final = "fastlane.stream.max_chunk_gap"
+STREAM_END: Final = "fastlane.stream.end"
+APPLICATION_DURATION: Final = "fastlane.application.duration"
+INTERACTION_NAME: Final = "fastlane.interaction.name"
+INTERACTION_CALLS: Final = "fastlane.interaction.calls"
+CALL_ID: Final = "fastlane.call.id"
+REQUEST_ID: Final = "fastlane.request.id"
+ENDPOINT: Final = "fastlane.endpoint"
+TRANSPORT: Final = "fastlane.transport"
+PLAYS: Final = "fastlane.plays"
+OPTIMIZATIONS: Final = "fastlane.optimizations"
+CONNECTION_REUSED: Final = "fastlane.connection.reused"
+CONNECTION_ID: Final = "fastlane.connection.id"
+ROUND_TRIP_TIME: Final = "fastlane.connection.round_trip_time"
+REQUEST_ENCODING: Final = "fastlane.http.request.encoding"
+PLAIN_REQUEST_SIZE: Final = "fastlane.http.request.body.uncompressed_size"
+ATTEMPT_NUMBER: Final = "fastlane.attempt.number"
+ATTEMPT_KIND: Final = "fastlane.attempt.kind"
+ATTEMPT_OUTCOME: Final = "fastlane.attempt.outcome"
+ATTEMPT_MODEL: Final = "fastlane.attempt.model"
+ATTEMPT_COUNT: Final = "fastlane.attempt.count"
+RETRY_WAIT: Final = "fastlane.retry.wait.duration"
+LINK_REASON: Final = "fastlane.link.reason"
+ROUTE_REQUESTED: Final = "fastlane.route.requested_model"
+ROUTE_MODEL: Final = "fastlane.route.model"
+ROUTE_REASON: Final = "fastlane.route.reason"
+ROUTE_QUALITY_BAR: Final = "fastlane.route.quality_bar"
+ROUTE_TASK: Final = "fastlane.route.task"
+ROUTE_CANDIDATE_COUNT: Final = "fastlane.route.candidate_count"
+ROUTE_CANDIDATES: Final = "fastlane.route.candidates"
+ROUTE_PREDICTED: Final = "fastlane.route.predicted_duration"
+ROUTE_PREDICTED_TTFT: Final = "fastlane.route.predicted_time_to_first_token"
+ROUTE_FALLBACKS: Final = "fastlane.route.fallbacks"
+ROUTE_PRICE: Final = "fastlane.route.price"
+HEDGE_DELAY: Final = "fastlane.hedge.delay"
+HEDGE_SENT: Final = "fastlane.hedge.sent"
+HEDGE_WON: Final = "fastlane.hedge.won"
+HEDGE_EXTRA_TOKENS: Final = "fastlane.hedge.extra_output_tokens"
+PREFIX_HASH: Final = "fastlane.cache.prefix.hash"
+PREFIX_TOKENS: Final = "fastlane.cache.prefix.tokens"
+EXPECTED_READ: Final = "fastlane.cache.expected_read_tokens"
+CACHE_HIT_RATIO: Final = "fastlane.cache.hit_ratio"
+CACHE_MISMATCH: Final = "fastlane.cache.mismatch_reason"
+CURATED_TOKENS: Final = "fastlane.curation.saved_tokens"
+OUTPUT_VALID: Final = "fastlane.output.valid"
+OUTPUT_VERDICT: Final = "fastlane.output.verdict"
+OUTPUT_REPAIRS: Final = "fastlane.output.repair_count"
+OUTPUT_CEILING: Final = "fastlane.output.ceiling_tokens"
+OUTPUT_STOP: Final = "fastlane.output.stop_reason"
+OUTPUT_NOT_GENERATED: Final = "fastlane.output.tokens_not_generated"
+EXPERIMENT_NAME: Final = "fastlane.experiment.name"
+EXPERIMENT_ARM: Final = "fastlane.experiment.arm"
+EXPERIMENT_UNIT: Final = "fastlane.experiment.unit_id_hash"
+PROVIDER_PROCESSING: Final = "fastlane.provider.total.duration"

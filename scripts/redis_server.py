@@ -11,27 +11,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 from urllib.parse import quote
 
+from scripts import distribution
+
 # Valkey speaks the same protocol, and some distributions have only that.
 _PROGRAMS = ("redis-server", "valkey-server")
 _PACKAGE = "redis-server"
-_APT = ("apt-get", "-o", "DPkg::Lock::Timeout=60", "-o", "Acquire::Retries=2", "-q", "-q")
 _INSTALL_S = 120.0
 _START_S = 10.0
-# A package that is installed may want to start its service, on a port that is not ours to take. Where this says no, it
-# does not: https://people.debian.org/~hmh/invokerc.d-policyrc.d-specification.txt
-_POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 class RedisUnavailableError(RuntimeError):
@@ -48,62 +45,10 @@ class Certificates(NamedTuple):
 
 def program(*, limit_s: float = _INSTALL_S) -> str:
     """Return the server's program, which is installed first where it is missing. Raises RedisUnavailableError."""
-    if (found := _found()) is not None:
-        return found
-    if not shutil.which("apt-get"):
-        raise RedisUnavailableError("no redis-server is installed, and there is no apt-get that could install one")
-    if os.geteuid() != 0:
-        raise RedisUnavailableError(f"no redis-server is installed, and only root can: apt-get install {_PACKAGE}")
-    _install(time.monotonic() + limit_s)
-    if (found := _found()) is None:
-        raise RedisUnavailableError(f"the package {_PACKAGE} was installed, and has no program of that name")
-    return found
-
-
-def _found() -> str | None:
-    return next(filter(None, map(shutil.which, _PROGRAMS)), None)
-
-
-def _install(until: float) -> None:
-    install = (*_APT, "install", "--yes", "--no-install-recommends", _PACKAGE)
-    with _no_services():
-        problem = _apt(install, until)
-        if problem is not None:  # The lists of packages may be missing, or old.
-            problem = _apt((*_APT, "update"), until) or _apt(install, until)
-    if problem is not None:
-        raise RedisUnavailableError(f"no redis-server is installed, and apt-get could not install one: {problem}")
-
-
-def _apt(command: Sequence[str], until: float) -> str | None:
-    """Run apt-get quietly, and return its last words where it fails."""
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     try:
-        subprocess.run(
-            command,
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=max(1.0, until - time.monotonic()),
-        )
-    except subprocess.TimeoutExpired:
-        return "it took too long"
-    except subprocess.CalledProcessError as error:
-        return next(reversed(error.stderr.strip().splitlines()), f"exit code {error.returncode}")
-    return None
-
-
-@contextlib.contextmanager
-def _no_services() -> Iterator[None]:
-    if _POLICY.exists():
-        yield
-        return
-    _POLICY.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
-    _POLICY.chmod(0o755)
-    try:
-        yield
-    finally:
-        _POLICY.unlink(missing_ok=True)
+        return distribution.program(_PROGRAMS, package=_PACKAGE, limit_s=limit_s)
+    except distribution.MissingProgramError as error:
+        raise RedisUnavailableError(str(error)) from error
 
 
 class RedisServer:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import redis_server as script
+from scripts import distribution, redis_server as script
 from scripts.redis_server import RedisServer, RedisUnavailableError
 
 
@@ -26,7 +26,7 @@ def test_what_apt_get_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.Monk
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(script, "_POLICY", tmp_path / "policy")
+    monkeypatch.setattr(distribution, "_POLICY", tmp_path / "policy")
 
     with pytest.raises(RedisUnavailableError, match="apt-get could not install one: E: no such luck"):
         script.program()
@@ -46,9 +46,9 @@ def test_only_root_installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_while_a_package_is_installed_no_service_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tmp_path / "policy"
-    monkeypatch.setattr(script, "_POLICY", policy)
+    monkeypatch.setattr(distribution, "_POLICY", policy)
 
-    with script._no_services():
+    with distribution.no_services():
         assert subprocess.run([policy], check=False).returncode == 101
     assert not policy.exists()
 

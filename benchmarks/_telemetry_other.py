@@ -1,0 +1,68 @@
+"""What another instrumentation adds to the stock client's calls, in a process of its own: one line of JSON.
+
+Instrumentations take the place of methods of openai's for the whole process, so that no two of them share one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import openai
+
+from benchmarks._paired import median
+from benchmarks._telemetry_blocks import Taken, stamped_client, take
+from benchmarks._telemetry_sides import instrumented
+
+FEW_CHUNKS, CHUNKS, MANY_CHUNKS = 4, 200, 2_000
+
+
+def measured(name: str, rounds: int) -> dict[str, float]:
+    """Start the process and return its figures."""
+    command = [sys.executable, "-m", "benchmarks._telemetry_other", name, str(rounds)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def costs(name: str, few: Taken, many: Taken | None, direct: Taken) -> dict[str, float]:
+    """The figures of one side, of streams of few, many and the usual number of chunks."""
+    call, a_chunk = median(few.thread), 0.0
+    figures = {}
+    if many is not None:
+        chunk = median([(one - call.value) / (MANY_CHUNKS - FEW_CHUNKS) for one in many.thread])
+        figures = {f"{name}_chunk_us": chunk.value, f"{name}_chunk_high_us": chunk.high}
+        a_chunk = chunk.value
+    chunks = a_chunk * (CHUNKS - FEW_CHUNKS)
+    usual = median(direct.thread)
+    return {
+        f"{name}_call_us": call.value + chunks,
+        f"{name}_call_low_us": call.low + chunks,
+        f"{name}_call_high_us": call.high + chunks,
+        f"{name}_process_us": median(few.process).value + chunks,
+        f"{name}_direct_us": usual.value,
+        f"{name}_direct_low_us": usual.low,
+        f"{name}_direct_high_us": usual.high,
+        **figures,
+    }
+
+
+def _measure(name: str, rounds: int) -> dict[str, Any]:
+    taken: list[dict[str, Taken]] = []
+    with instrumented(name) as sides:
+        for chunks, calls, of_rounds in ((FEW_CHUNKS, 5, rounds), (MANY_CHUNKS, 1, rounds // 10), (CHUNKS, 1, rounds)):
+            with stamped_client(openai.OpenAI, chunks) as client:
+                bare, told = sides(client)
+                taken.append(take(bare, {"told": told, "again": bare}, calls=calls, rounds=max(4, of_rounds)))
+    few, many, direct = taken
+    return {
+        f"{name}_stock_total_us": median(direct["told"].base_thread).value,
+        **costs(name, few["told"], many["told"], direct["told"]),
+        f"{name}_none_again_us": median(direct["again"].thread).value,
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_measure(sys.argv[1], int(sys.argv[2]))) + "\n")

@@ -1,0 +1,58 @@
+"""Run a server for as long as the process that asked for it lives, and remove the server's directory after it.
+
+    python -m scripts.backends._keeper DIRECTORY PROGRAM [ARGUMENT ...]
+
+Standard input is a pipe that nobody writes to: its end says that the server is not needed any more, also where its
+owner was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+LOG = "server.log"
+_PATIENCE_S = 5.0
+
+
+def keep(directory: Path, command: Sequence[str]) -> int:
+    """Run `command` in `directory` until standard input ends, and return the server's exit code."""
+    # Ctrl-C reaches every process of a terminal: the owner hears it too, and ends the pipe when it is done.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with (directory / LOG).open("wb") as log:
+        server = subprocess.Popen(
+            command, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        while server.poll() is None and not select.select([sys.stdin], [], [], 0.2)[0]:
+            pass
+        said = server.poll()
+        # The owner reads the log of a server that has ended by itself before it ends the pipe.
+        sys.stdin.read()
+    finally:
+        _end(server)
+        shutil.rmtree(directory, ignore_errors=True)
+    return said or 0
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """End the server and whatever it has started: all of them are one process group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(server.pid, number)
+        except ProcessLookupError:
+            break
+        try:
+            server.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+if __name__ == "__main__":
+    sys.exit(keep(Path(sys.argv[1]), sys.argv[2:]))

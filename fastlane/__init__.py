@@ -59,6 +59,7 @@ from .plays import (
 )
 
 if TYPE_CHECKING:
+    from ._savings import Savings as Savings
     from .catalog._models import Catalog as Catalog, CatalogModel as CatalogModel, Price as Price, Task as Task
     from .catalog._route import Route as Route
     from .catalog._scores import Score as Score, score as score
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
         stable as stable,
         volatile as volatile,
     )
+    from .reports import Report as Report
     from .schemas._asked_bound import bound as bound
     from .schemas._bound import Bound as Bound, Gap as Gap
 
@@ -101,6 +103,8 @@ _LATER = {
     "KeepAlivePlan": "prefixes._keep_alive",
     "Prices": "prefixes._keep_alive",
     "Prompt": "prompts",
+    "Report": "reports",
+    "Savings": "_savings",
     "lint": "prompts",
     "plan_keep_alive": "prefixes._keep_alive",
     "session": "prompts",
@@ -165,10 +169,12 @@ __all__ = [
     "PromptCache",
     "PromptCacheRecord",
     "RejectedAnswer",
+    "Report",
     "Route",
     "Routing",
     "RoutingCandidate",
     "RoutingRecord",
+    "Savings",
     "Score",
     "Stage",
     "Task",

@@ -13,6 +13,7 @@ from ._route_records import HedgingRecord, RoutingRecord
 from ._timeline import Timeline
 
 if TYPE_CHECKING:
+    from ._savings import Savings
     from .hedging._plan import HedgePlan
     from .outputs._plan import OutputPlan
     from .prefixes._account import PromptAccount
@@ -300,8 +301,15 @@ class CallRecord:
         """Seconds from issue until the call was over for the application."""
         return self.timeline.duration_s
 
+    @property
+    def savings(self) -> Savings:
+        """What was saved on this call and what was spent for that, each figure with how it is known."""
+        from ._savings import savings_of
+
+        return savings_of(self)
+
     def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON data, the derived metrics under "metrics"."""
+        """The record as plain JSON data, the derived metrics under "metrics", what was saved under "savings"."""
         data = asdict(self)
         data["timeline"]["token_ns"] = list(self.timeline.token_ns)
         for attempt, plain in zip(self.attempts, data["attempts"], strict=True):
@@ -317,4 +325,5 @@ class CallRecord:
             "api_end_to_end_s": self.api_end_to_end_s,
             "duration_s": self.duration_s,
         }
+        data["savings"] = self.savings.to_dict()
         return data

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         OpenAIOptions,
     )
     from ._prompt_cache_view import AsyncPromptCacheView, PromptCacheView
+    from .reports import Report
 
 
 class _Client:
@@ -87,6 +88,19 @@ class _Client:
     def last_call(self) -> CallRecord | None:
         """The record of the last call that is over; None before the first, and where fastlane is disabled."""
         return self._fastlane.pipeline.last_call if self._fastlane is not None else None
+
+    def report(
+        self, *, model: str | None = None, user_action: str | None = None, since_s: float | None = None
+    ) -> Report:
+        """Where the time of the calls in `calls` went, and what was saved on them; `print()` shows it as tables.
+
+        Of all of them, or of those of a model or a user action, or issued in the last `since_s` seconds. Raises
+        ConfigurationError for a filter that cannot be one.
+        """
+        from ._clock import now_ns
+        from .reports._report import report_of
+
+        return report_of(self.calls, now_ns=now_ns(), model=model, user_action=user_action, since_s=since_s)
 
     def with_plays(self, *plays: Play) -> Self:
         """This client with exactly these plays, and a call log of its own."""

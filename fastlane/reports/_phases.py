@@ -1,0 +1,75 @@
+"""Where the time of one call went: phases that follow each other, from its issue until it was over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+from .._timeline import seconds
+
+if TYPE_CHECKING:
+    from .._call import CallRecord
+
+Phase = Literal[
+    "prepare", "earlier attempts", "queue", "dns", "connect", "tls", "send", "wait", "first token", "decode", "body",
+    "tail", "hand over", "other",
+]  # fmt: skip
+"""A part of a call's time. Those from `queue` to `wait` are of the attempt that answered (docs/measuring.md).
+
+- prepare: from issue until the first attempt was handed to the HTTP client: plays, and writing the request
+- earlier attempts: from there until the attempt that answered began: failures, pauses, the wait before a hedge
+- first token: from the head of the answer to its first output
+- decode: from the first to the last output
+- body: of an answer that is not streamed, from its head to its last byte
+- tail: of a stream, from its last output to its last byte: usage, [DONE]
+- hand over: from the last byte until the call was over for the application: decoding, and what it had yet to read
+- other: what lies between these
+"""
+
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+def phases_of(record: CallRecord) -> dict[Phase, float]:
+    """Seconds of each phase of a call that was answered; without those that did not happen or could not be seen."""
+    timeline, last = record.timeline, record.last_attempt
+    if last is None:
+        return {"other": record.duration_s}
+    wire = last.wire
+    head_ns, first_ns, last_ns = wire.headers_received_ns, timeline.first_token_ns, timeline.last_token_ns
+    begun_ns = min(attempt.wire.started_ns for attempt in record.attempts)
+    streamed = first_ns is not None and last_ns is not None
+    # A head that came before the request's last byte has left was waited for until then, as `wait_s` has it.
+    answered_ns = head_ns if head_ns is None or wire.send_ended_ns is None else max(head_ns, wire.send_ended_ns)
+    if answered_ns is not None and first_ns is not None and first_ns >= wire.started_ns:
+        answered_ns = min(answered_ns, first_ns)
+    measured: dict[Phase, float | None] = {
+        "prepare": seconds(timeline.started_ns, begun_ns),
+        "earlier attempts": seconds(begun_ns, wire.started_ns) if wire.started_ns > begun_ns else None,
+        "queue": wire.queue_s,
+        "dns": wire.dns_s,
+        "connect": wire.connect_s,
+        "tls": wire.tls_s,
+        "send": wire.send_s,
+        "wait": wire.wait_s,
+        "first token": seconds(answered_ns, first_ns),
+        "decode": seconds(first_ns, last_ns),
+        "body": None if streamed else seconds(answered_ns, timeline.answer_ended_ns),
+        "tail": seconds(last_ns, timeline.answer_ended_ns),
+        "hand over": seconds(timeline.answer_ended_ns, timeline.ended_ns),
+    }
+    # Below 0 is what two stamps of different attempts would give: of an answer that was asked for again, say.
+    found = {phase: took for phase, took in measured.items() if took is not None and took >= 0}
+    found["other"] = max(0.0, record.duration_s - sum(found.values()))
+    return found
+
+
+def opening_of(record: CallRecord) -> list[tuple[str, float]]:
+    """The connections that a call had to wait for: their origin, and the seconds from name lookup to TLS."""
+    found = []
+    for attempt in record.attempts:
+        wire = attempt.wire
+        began_ns = wire.dns_started_ns if wire.dns_started_ns is not None else wire.connect_started_ns
+        ended_ns = wire.tls_ended_ns if wire.tls_started_ns is not None else wire.connect_ended_ns
+        took = seconds(began_ns, ended_ns)
+        if took is not None and attempt.origin is not None:
+            found.append((attempt.origin, took))
+    return found

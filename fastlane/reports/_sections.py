@@ -1,0 +1,287 @@
+"""What a report says, table by table: which rows, in which words and units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ._percentiles import ENOUGH_FOR_P95, ENOUGH_FOR_P99, LEAST_FOR_P95, LEAST_FOR_P99, Percentiles
+from ._text import Section, seconds_shown
+
+if TYPE_CHECKING:
+    from ._groups import Group
+    from ._ledger import Ledger, Total
+    from ._report import Report
+
+_ROWS = 20
+_WIDTH = 40
+_EFFECT_WIDTH = 90
+
+_METRICS = {
+    "time_to_first_token_s": "time to first token",
+    "time_to_first_content_token_s": "time to first content token",
+    "time_per_output_token_s": "time per output token",
+    "decode_rate": "decode rate, tokens/s",
+    "api_end_to_end_s": "API end-to-end",
+    "duration_s": "duration",
+}
+_SAVED = {
+    "request_bytes": "bytes of requests' bodies, as sent",
+    "response_bytes": "bytes of answers' bodies, as received",
+    "encoding_bytes": "bytes not sent, by encoding",
+    "encoding_s": "seconds sooner for that",
+    "cache_expected_tokens": "prompt tokens that caches should have held",
+    "cache_read_tokens": "prompt tokens read from caches",
+    "curation_tokens": "prompt tokens cut by curation",
+    "short_names_tokens": "output tokens saved by short names",
+    "tokens_not_generated": "output tokens not generated, by early stop",
+}
+_SPENT = {
+    "encoding_cpu_s": "CPU seconds for encoding",
+    "rejected_answers": "answers asked for again",
+    "rejected_tokens": "tokens of these and of their prompts",
+    "hedge_tokens": "tokens of attempts that lost to another",
+    "hedge_price": "their price, in the catalog's currency",
+    "fallbacks": "upstreams tried and left for another",
+    "price": "price of routed calls' answers",
+}
+
+
+def sections_of(report: Report) -> tuple[Section, ...]:
+    """The tables of a report, without those that would be empty."""
+    if not report.calls:
+        return (Section(title=f"No call is over{_asked(report)} yet."),)
+    found = [
+        _head(report),
+        _phases(report.everything),
+        _metrics(report.everything),
+        _groups("By model", ("model", "origin"), report.models),
+        _plays(report),
+        _groups("By user action (their calls, not the time around these)", ("user_action",), report.user_actions),
+        _unanswered(report),
+        _savings(report.ledger),
+        _spent(report.ledger),
+        _legend(report.everything),
+    ]
+    return tuple(section for section in found if section is not None)
+
+
+def _head(report: Report) -> Section:
+    everything = report.everything
+    ended = ", ".join(f"{count:,} {outcome}" for outcome, count in report.outcomes.items())
+    attempts = ", ".join(f"{count:,} {kind}" for kind, count in report.attempts.items())
+    return Section(
+        title=f"{_count(report.calls, 'call')}{_asked(report)}, {everything.answered:,} answered, "
+        f"which took {seconds_shown(everything.total_s)} one after the other",
+        notes=(f"outcomes: {ended}", *((f"attempts: {attempts}",) if attempts else ())),
+    )
+
+
+def _asked(report: Report) -> str:
+    words = {"model": "of {!r}", "user_action": "in {!r}", "since_s": "issued in the last {:g} s"}
+    return "".join(f" {words[name].format(value)}" for name, value in report.filters.items())
+
+
+def _phases(group: Group) -> Section | None:
+    if not group.phases:
+        return None
+    rows = [
+        (
+            phase,
+            f"{found.seconds.n:,}",
+            *_times(found.seconds),
+            seconds_shown(found.seconds.highest),
+            _percent(found.share),
+        )
+        for phase, found in group.phases.items()
+    ]
+    header = ("phase", "calls", "p50", "p95 ", "p99 ", "highest", "of the time")
+    return Section(title="Where the time went", header=header, rows=tuple(rows))
+
+
+def _metrics(group: Group) -> Section | None:
+    if not group.metrics:
+        return None
+    rows = []
+    for name, found in group.metrics.items():
+        shown = _rate if name == "decode_rate" else seconds_shown
+        rows.append((_METRICS[name], f"{found.n:,}", *_times(found, shown), shown(found.highest)))
+    return Section(title="Metrics", header=("metric", "calls", "p50", "p95 ", "p99 ", "highest"), rows=tuple(rows))
+
+
+def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Section | None:
+    if not groups:
+        return None
+    rows = [
+        (
+            *(_clipped(getattr(group, name) or "-") for name in names),
+            f"{group.calls:,}",
+            f"{group.answered:,}",
+            *_times(group.metrics.get("time_to_first_token_s")),
+            *_times(group.metrics.get("duration_s")),
+            _mostly(group),
+        )
+        for group in groups[:_ROWS]
+    ]
+    times = ("first token p50", "p95 ", "p99 ", "duration p50", "p95 ", "p99 ")
+    header = (*(name.replace("_", " ") for name in names), "calls", "answered", *times, "mostly")
+    words = frozenset({*range(len(names)), len(header) - 1})
+    more = len(groups) - _ROWS
+    return Section(
+        title=title,
+        header=header,
+        rows=tuple(rows),
+        words=words,
+        notes=(f"and {more:,} more",) if more > 0 else (),
+    )
+
+
+def _plays(report: Report) -> Section | None:
+    if not report.plays:
+        return None
+    rows = [
+        (
+            _clipped(played.play),
+            f"{played.on:,}",
+            "-" if played.acted is None else f"{played.acted:,}",
+            *_times(played.group.metrics.get("duration_s")),
+            _clipped(played.effect or "-", _EFFECT_WIDTH),
+        )
+        for played in report.plays[:_ROWS]
+    ]
+    header = ("play", "on", "acted", "duration p50", "p95 ", "p99 ", "by the records")
+    return Section(
+        title="By play (duration: of the calls on which it acted)",
+        header=header,
+        rows=tuple(rows),
+        words=frozenset({0, len(header) - 1}),
+        notes=("Calls on which a play acted differ from others in more than that: only `fastlane bench` compares.",),
+    )
+
+
+def _unanswered(report: Report) -> Section | None:
+    if not report.unanswered:
+        return None
+    rows = [
+        (
+            ended.outcome,
+            _clipped(ended.error or "-"),
+            "-" if ended.status_code is None else str(ended.status_code),
+            f"{ended.calls:,}",
+            seconds_shown(ended.total_s),
+        )
+        for ended in report.unanswered[:_ROWS]
+    ]
+    return Section(
+        title="Not answered (in no percentile)",
+        header=("outcome", "error", "status", "calls", "took in all"),
+        rows=tuple(rows),
+        words=frozenset({0, 1}),
+    )
+
+
+def _savings(ledger: Ledger) -> Section | None:
+    rows: list[tuple[str, str, str, str]] = []
+    if ledger.connections_known:
+        known = f"{ledger.connections_known:,}"
+        rows.append(("connections found open", f"{ledger.connections_reused:,}", known, "measured"))
+    if ledger.connections_saved_s is not None:
+        priced = ledger.connections_reused - ledger.connections_unpriced
+        rows.append(
+            ("seconds of opening as many", seconds_shown(ledger.connections_saved_s), f"{priced:,}", "estimated")
+        )
+    rows += [_row(what, total) for name, what in _SAVED.items() if (total := ledger.total(name)) is not None]
+    if ledger.hedges_made:
+        rows.append(("hedges won", f"{ledger.hedges_won:,}", f"{ledger.hedges_made:,}", "measured"))
+    rows += [(f"tier: {_clipped(tier)}", "", f"{calls:,}", "reported") for tier, calls in ledger.tiers.items()]
+    notes = []
+    if ledger.connections_unpriced:
+        notes.append(
+            f"What opening a connection takes is not known for {_count(ledger.connections_unpriced, 'reused one')}: "
+            "no call of this client waited for one there."
+        )
+    if ledger.hit_ratio is not None:
+        notes.append(f"Read from caches: {_percent(ledger.hit_ratio)} of {ledger.prompt_tokens_said:,} prompt tokens.")
+    return _table("Savings", rows, notes)
+
+
+def _spent(ledger: Ledger) -> Section | None:
+    return _table(
+        "Spent", [_row(what, total) for name, what in _SPENT.items() if (total := ledger.total(name)) is not None], []
+    )
+
+
+def _table(title: str, rows: Sequence[tuple[str, str, str, str]], notes: Sequence[str]) -> Section | None:
+    if not rows:
+        return None
+    header = ("what", "in all", "calls", "how it is known")
+    return Section(title=title, header=header, rows=tuple(rows), words=frozenset({0, 3}), notes=tuple(notes))
+
+
+def _row(what: str, total: Total) -> tuple[str, str, str, str]:
+    if total.unit == "s":
+        value = seconds_shown(total.value)
+    else:
+        value = f"{total.value:,.6g}" if isinstance(total.value, float) else f"{total.value:,}"
+    return (what, value, f"{total.calls:,}", total.basis)
+
+
+def _legend(group: Group) -> Section | None:
+    if not group.answered:
+        return None
+    few = f"p95 from {LEAST_FOR_P95}, p99 from {LEAST_FOR_P99}"
+    notes: tuple[str, ...] = ()
+    if group.answered >= LEAST_FOR_P95 and group.answered < ENOUGH_FOR_P99:
+        notes = (
+            f"*: too few calls to say how far off it may be (p95 takes {ENOUGH_FOR_P95}, p99 takes {ENOUGH_FOR_P99}).",
+        )
+    return Section(
+        title=f"Percentiles are interpolated linearly. -: unknown, or of too few calls ({few}).", notes=notes
+    )
+
+
+# Cells
+
+
+def _times(found: Percentiles | None, shown: Callable[[float], str] | None = None) -> tuple[str, str, str]:
+    """The three percentiles."""
+    if found is None:
+        return ("-", "- ", "- ")
+    shown = shown or seconds_shown
+    return (
+        shown(found.p50),
+        _marked(found.p95, found.p95_is_bounded, shown),
+        _marked(found.p99, found.p99_is_bounded, shown),
+    )
+
+
+def _marked(value: float | None, bounded: bool, shown: Callable[[float], str]) -> str:
+    """A percentile with its mark, or with a space where the mark of others stands."""
+    if value is None:
+        return "- "
+    return shown(value) + (" " if bounded else "*")
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return "-"
+    return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{share:.1%}"
+
+
+def _mostly(group: Group) -> str:
+    longest = group.longest_phase
+    return "-" if longest is None else f"{longest} {_percent(group.phases[longest].share)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _clipped(text: str, width: int = _WIDTH) -> str:
+    """A name on one line, whoever made it up."""
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -182,6 +182,8 @@ class OpenAI(_Client, Calls, openai.OpenAI):
     def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
         super().close()
+        if self._fastlane is not None:
+            self._fastlane.pipeline.report_abandoned()
         if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
             self._fastlane.pipeline.siblings.close()
         _warmth.close(getattr(self, "_client", None))
@@ -232,6 +234,8 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
     async def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
         await super().close()
+        if self._fastlane is not None:
+            self._fastlane.pipeline.report_abandoned()
         if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
             await self._fastlane.pipeline.siblings.aclose()
         await _warmth.aclose(getattr(self, "_client", None))

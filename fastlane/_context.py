@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 class Issued:
     """A call on its way from a resource of ours to `request()`."""
 
-    __slots__ = ("body", "is_direct", "ns", "placements", "written")
+    __slots__ = ("body", "is_direct", "ns", "placements", "telemetry_context", "written")
 
     def __init__(self, ns: int, *, is_direct: bool) -> None:
         self.ns = ns
@@ -26,6 +26,8 @@ class Issued:
         """The bytes of `body`, where they were written to find out whether it is plain JSON."""
         self.placements: tuple[Any, ...] | None = None
         """What the caller declared of each message, or of each part of its content; None where nothing was declared."""
+        self.telemetry_context: Any = None
+        """OpenTelemetry's context of the application, where another one was put into its place for this call."""
 
 
 issued: ContextVar[Issued | None] = ContextVar("fastlane_issued", default=None)
@@ -43,12 +45,13 @@ def take_issued() -> Issued | None:
     return call
 
 
-def restore(variable: ContextVar[_T], token: Token[_T]) -> None:
-    """Give the variable back what it held, unless the code ends in another context than it began in.
+def restore(variable: ContextVar[_T], token: Token[_T]) -> bool:
+    """Give the variable back what it held, unless the code ends in another context than it began in: then, False.
 
     That is so where a coroutine is closed by somebody else than the task that ran it: its context is gone with it.
     """
     try:
         variable.reset(token)
     except ValueError:
-        pass
+        return False
+    return True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import openai
 
 from ._call_options import changed_options
+from ._clock import now_ns
 from ._collecting import to_json
 from ._exceptions import InvalidOutputError
 from ._shell import Shell
@@ -99,6 +100,7 @@ def _outcome(observation: Observation, guard: Guard, options: Any, result: Any, 
             observation.raw_answer(to_json(guard.judgement.answer))
         if not observation.stream:
             try:
+                observation.validate_started_ns = now_ns()
                 body = guard.next_body(
                     options.json_data, error, is_truncated=is_truncated, is_parsed=_is_parsed(result)
                 )
@@ -106,6 +108,8 @@ def _outcome(observation: Observation, guard: Guard, options: Any, result: Any, 
                 if result is not None:
                     Shell.looked_at(observation, result)
                 raise
+            finally:
+                observation.validate_ended_ns = now_ns()
         if body is None:
             if error is not None:
                 raise error

@@ -138,7 +138,10 @@ class Observation(ObservedAttempts):
         finally:
             self._lock.release()
         if self.guard is not None and not abandoned:
+            checking_ns = now_ns()
             self.guard.settle(is_stream=self.stream, finish_reason=self.answer.finish_reason)
+            if self.stream:
+                self.validate_started_ns, self.validate_ended_ns = checking_ns, now_ns()
         self._close_account()
         if not abandoned:
             if self.sending is not None and self.answer.usage is not None and not self.usage.estimated:
@@ -153,8 +156,20 @@ class Observation(ObservedAttempts):
             action.add(self.record())
         if abandoned:
             self.pipeline.remember_abandoned(self)
-        else:
+            return
+        try:
             self.pipeline.report(self)
+        finally:
+            self.tell_telemetry()
+
+    def tell_telemetry(self, *, quietly: bool = False) -> None:
+        """Tell OpenTelemetry of the call that is over, if anybody listens; of an abandoned one, the pipeline does."""
+        trace, self.trace = self.trace, None
+        if trace is not None:
+            try:
+                trace.ended(self)
+            except Exception as error:  # noqa: BLE001 - telemetry must not break a call
+                self.pipeline.went_wrong("telemetry", "ended", error, quietly=quietly)
 
     @property
     def usage(self) -> Usage:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .encoding import Sending
     from .outputs._guard import Guard
     from .prefixes._account import PromptAccount
+    from .telemetry._call_trace import CallTrace
 
 
 class ObservedAttempts:
@@ -39,7 +40,7 @@ class ObservedAttempts:
         "decoded", "ended_ns", "endpoint", "error", "exhausted", "first_attempt", "guard", "is_done", "leg", "method",
         "model", "next_kind", "optional", "origin", "outcome", "output", "pipeline", "prompt", "prompt_cache",
         "pulling", "received_bytes", "refused", "sending", "started_ns", "started_wall_ns", "stream", "streaming",
-        "transport", "watchers",
+        "trace", "transport", "validate_ended_ns", "validate_started_ns", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +75,10 @@ class ObservedAttempts:
         self.model: str | None = None
         self.changes: tuple[str, ...] = ()
         self.watchers: tuple[Watcher, ...] = ()
+        self.trace: CallTrace | None = None if beside is None else beside.trace
+        """What OpenTelemetry is told of the call; None where nobody listens."""
+        self.validate_started_ns: int | None = None
+        self.validate_ended_ns: int | None = None
         self.guard: Guard | None = None
         """Bounds the output; None where no play asks for that."""
         self.output: BoundedOutputRecord | None = None

@@ -25,8 +25,14 @@ log = logging.getLogger("fastlane")
 class Ended(Protocol):
     """A call that is over."""
 
+    trace: Any
+    """What OpenTelemetry is told of it; None where nobody listens."""
+
     def record(self) -> CallRecord:
         """Its record, made when it is first asked for: most are never looked at."""
+
+    def tell_telemetry(self, *, quietly: bool = False) -> None:
+        """Tell OpenTelemetry of it, if anybody listens."""
 
 
 class Pipeline:
@@ -160,7 +166,7 @@ class Pipeline:
         A finaliser runs at any point of any thread, also where that thread holds a lock that a hook would want.
         """
         self._calls.append(call)
-        if self._learners or self.hooks:
+        if self._learners or self.hooks or call.trace is not None:
             self._unreported.append(call)
 
     def report_abandoned(self) -> None:
@@ -170,7 +176,9 @@ class Pipeline:
                 call = self._unreported.popleft()
             except IndexError:  # another thread was faster
                 return
-            self._tell(call.record(), quietly=True)
+            if self._learners or self.hooks:
+                self._tell(call.record(), quietly=True)
+            call.tell_telemetry(quietly=True)
 
     def _tell(self, record: CallRecord, *, quietly: bool = False) -> None:
         for play in self._learners:

@@ -82,6 +82,8 @@ def record_of(call: Observation) -> CallRecord:
             first_token_kind=call.answer.first_token_kind,
             first_content_token_ns=call.answer.first_content_ns,
             token_ns=call.answer.token_ns,
+            validate_started_ns=call.validate_started_ns,
+            validate_ended_ns=call.validate_ended_ns,
         ),
         attempts=tuple(attempts),
         usage=call.usage,

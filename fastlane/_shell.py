@@ -24,6 +24,7 @@ from ._pipeline import Pipeline
 from ._request import Requests
 from ._route_asked import PLANNED_ENDPOINTS, asks_for_a_route, not_routed
 from .plays._base import Stage
+from .telemetry._gate import active, follow
 from .transport._patience import PATIENCE
 from .transport._phases import FALLBACK_TRACE, PHASES
 
@@ -74,7 +75,7 @@ class Shell:
         """Start to observe a call."""
         self.pipeline.report_abandoned()
         url = options.url
-        return Observation(
+        observation = Observation(
             self.pipeline,
             method=options.method.upper(),
             endpoint=_endpoint(url),
@@ -82,6 +83,9 @@ class Shell:
             stream=stream,
             transport=self.transport,
         )
+        if active():
+            follow(observation)
+        return observation
 
     def plan(
         self, observation: Observation, options: FinalRequestOptions, client_headers: Mapping[str, Any]
@@ -90,6 +94,14 @@ class Shell:
 
         `client_headers` are those that the client was made with: no play takes the place of one of them.
         """
+        planned = self._planned(observation, options, client_headers)
+        if observation.trace is not None:
+            observation.trace.asked(observation, planned.json_data)
+        return planned
+
+    def _planned(
+        self, observation: Observation, options: FinalRequestOptions, client_headers: Mapping[str, Any]
+    ) -> FinalRequestOptions:
         call = self.call_of(observation, options)
         if call is None:
             return options
@@ -230,6 +242,8 @@ class Shell:
         except Exception:  # noqa: BLE001 - a body that is streamed out, of a length that the headers may say
             given = request.headers.get("content-length", "")
             length = int(given) if given.isdecimal() else None
+        if observation.trace is not None:
+            observation.trace.attempting(observation, request)
         attempt = observation.begin_attempt(length, form=form, plain=plain)
         extensions = request.extensions
         extensions[EXTENSION] = observation

@@ -117,6 +117,9 @@ class Timeline:
     """The first event that carries visible content had arrived."""
     token_ns: Sequence[int] = field(default_factory=lambda: array("q"))
     """Arrival of each event that carries output. Events that came in one read share one stamp."""
+    validate_started_ns: int | None = None
+    """The last check of a structured answer began; None where no play checks it."""
+    validate_ended_ns: int | None = None
 
     @property
     def last_token_ns(self) -> int | None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from contextvars import ContextVar, Token
+from functools import cache
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ._call import CallRecord
 from ._clock import now_ns, wall_ns
+from ._context import restore
 from ._exceptions import ConfigurationError, FastlaneError
+from .telemetry._gate import active
+
+if TYPE_CHECKING:
+    from .telemetry._action_span import ActionSpan
 
 # An action may be a job of hours: the last calls are kept, all are counted.
 REMEMBERED_CALLS = 1_000
@@ -42,6 +49,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         """Calls that were over so far, those of nested actions included."""
         self._calls: deque[CallRecord] = deque(maxlen=REMEMBERED_CALLS)
         self._token: Token[user_action | None] | None = None
+        self._span: ActionSpan | None = None
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -76,6 +84,8 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         self._token = _current.set(self)
         self.started_wall_ns = wall_ns()
         self.started_ns = now_ns()
+        if active():
+            self._span = _begun(self)
         return self
 
     def __exit__(
@@ -83,14 +93,16 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
     ) -> None:
         self.ended_ns = now_ns()
         self.error = kind.__name__ if kind is not None else None
-        if self._token is not None:
+        # Left in another context than it was entered in (an async generator that was finalised elsewhere), the action
+        # is over all the same; that context is not ours to restore.
+        is_here = self._token is not None and restore(_current, self._token)
+        self._token = None
+        span, self._span = self._span, None
+        if span is not None:
             try:
-                _current.reset(self._token)
-            except ValueError:
-                # Left in another context than it was entered in (an async generator that was finalised elsewhere):
-                # that context is not ours to restore.
-                pass
-            self._token = None
+                span.ended(self, kind, is_here=is_here)
+            except Exception as failed:  # noqa: BLE001 - telemetry must not break an action
+                _log_once(failed)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -104,3 +116,22 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
 def current_user_action() -> user_action | None:
     """The innermost user action around this point of the program, or None."""
     return _current.get()
+
+
+def _begun(action: user_action) -> ActionSpan | None:
+    try:
+        from .telemetry._action_span import ActionSpan
+
+        return ActionSpan(action)
+    except Exception as error:  # noqa: BLE001 - telemetry must not break an action
+        _log_once(error)
+        return None
+
+
+@cache
+def _log_failure(kind: str) -> None:
+    logging.getLogger("fastlane").warning("a user action's span could not be made: %s (logged once)", kind)
+
+
+def _log_once(error: Exception) -> None:
+    _log_failure(type(error).__name__)

@@ -153,6 +153,9 @@ class ProviderFacts(Part):
     slug: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
     """By what it is called in `extends` and `facts_named`; in a file without it, the file's name."""
     name: str = ""
+    telemetry_name: Text | None = None
+    """`gen_ai.provider.name` on spans and metrics, where that is not the slug:
+    https://opentelemetry.io/docs/specs/semconv/registry/attributes/gen-ai/."""
     base_url: Address | None = None
     documentation: Address | None = None
     extends: Text | None = None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _settings
+
+if TYPE_CHECKING:
+    from .._observation import Observation
 
 # With one of these, OpenTelemetry's API finds its provider by itself.
 _PROVIDER_VARIABLES = ("OTEL_PYTHON_TRACER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER")
@@ -36,10 +39,25 @@ def active() -> bool:
     known = _last
     if known[0] is traces and known[1] is meters:
         return known[2]
-    found = any(type(one).__name__ not in _PLACEHOLDERS for one in (traces, meters) if one is not None)
+    found = not (is_placeholder(traces) and is_placeholder(meters))
     _last = (traces, meters, found)
     return found
 
 
 def _nobody() -> None:
     return None
+
+
+def is_placeholder(provider: Any) -> bool:
+    """Whether a provider records nothing: none has been set yet, or none is wanted."""
+    return provider is None or type(provider).__name__ in _PLACEHOLDERS
+
+
+def follow(observation: Observation) -> None:
+    """From now on, have OpenTelemetry told of a call."""
+    try:
+        from ._call_trace import trace_of
+
+        observation.trace = trace_of(observation)
+    except Exception as error:  # noqa: BLE001 - telemetry must not break a call
+        observation.pipeline.went_wrong("telemetry", "begin", error)

@@ -1,7 +1,7 @@
-"""The names of spans and attributes: the semantic conventions' where they have one, and fastlane's own where they have none.
+"""The names of spans and attributes: the semantic conventions' where they have one, fastlane's own where not.
 
-The GenAI conventions have no release since they left https://github.com/open-telemetry/semantic-conventions after 1.41 for
-https://github.com/open-telemetry/semantic-conventions-genai, so their names stand here as they are written there.
+Since release 1.41 of https://github.com/open-telemetry/semantic-conventions the GenAI conventions live in
+https://github.com/open-telemetry/semantic-conventions-genai, which has no release: their names stand here as there.
 """
 
 from __future__ import annotations

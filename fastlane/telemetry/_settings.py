@@ -27,8 +27,8 @@ Coexistence = Literal["auto", "own", "defer"]
 """
 
 Conventions = Literal["1.41", "latest", "both"]
-"""Which names of the GenAI semantic conventions are used: those of release 1.41 that most tools read today, those of the
-conventions' own repository since, or both."""
+"""Which names of the GenAI semantic conventions are used: those of release 1.41, which most tools read today, those of
+the conventions' own repository since, or both."""
 
 Capture = Literal["no_content", "span_only", "event_only", "span_and_event"]
 """Where prompts and answers are written to, in the words of OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT."""
@@ -66,8 +66,8 @@ class TelemetrySettings:
     propagate: bool = False
     """Whether the W3C trace context is sent to providers (`traceparent`, `tracestate`; never baggage)."""
     compat: bool = False
-    """Whether the spans of requests and phases carry `gen_ai.provider.name` as well, for backends that drop spans without
-    any `gen_ai.*` attribute."""
+    """Whether the spans of requests and phases carry `gen_ai.provider.name` as well, for backends that drop spans
+    without any `gen_ai.*` attribute."""
     capture: Capture = "no_content"
     tracer_provider: Any = None
     """Used in the place of OpenTelemetry's global one."""

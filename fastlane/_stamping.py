@@ -7,7 +7,9 @@ milliseconds of the application's time, and they belong to the call.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import MethodType
 from typing import Any
 
@@ -16,6 +18,9 @@ from ._calls import Calls
 from ._clock import now_ns
 from ._context import Issued, issued, restore
 from ._quick_build import Quick, quick
+from .telemetry._gate import active
+
+_log = logging.getLogger("fastlane")
 
 
 class _Method:
@@ -24,12 +29,14 @@ class _Method:
     Other instrumentations replace methods of openai's own classes, also after our clients were made.
     """
 
-    __slots__ = ("_choice", "_name", "_resource")
+    __slots__ = ("_choice", "_name", "_resource", "is_replaced")
 
     def __init__(self, resource: type[Any], name: str) -> None:
         self._resource = resource
         self._name = name
         self._choice: tuple[Any, Quick | None] = (None, None)
+        self.is_replaced = False
+        """Somebody has put theirs in the place of openai's, as far as can be seen."""
 
     def now(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         found = self._resource.__dict__.get(self._name)
@@ -37,6 +44,7 @@ class _Method:
         if found is not seen or found is None:
             copied = quick(self._resource, self._name)
             self._choice = (found, copied)
+            self.is_replaced = copied is None
         if copied is None:
             return getattr(self._resource, self._name)  # type: ignore[no-any-return]
         if not args and kwargs.keys() >= copied.needed:
@@ -53,14 +61,30 @@ def _posts_directly(resource: Any) -> bool:
     return type(post) is MethodType and (post.__func__ is Calls.post or post.__func__ is AsyncCalls.post)
 
 
+def _entered(resource: Any, call: Issued) -> Any:
+    """Around a method that another instrumentation may have replaced: see `telemetry._around`."""
+    try:
+        from .telemetry._around import entered
+
+        return entered(resource._client, call)
+    except Exception as error:  # noqa: BLE001 - telemetry must not break a call
+        _log.warning("telemetry did not find out who else instruments openai: %s", type(error).__name__)
+        return nullcontext()
+
+
 def _stamped(resource: type[Any], name: str) -> Any:
     method = _Method(resource, name)
 
     @functools.wraps(getattr(resource, name))
     def stamped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        token = issued.set(Issued(now_ns(), is_direct=_posts_directly(self)))
+        call = Issued(now_ns(), is_direct=_posts_directly(self))
+        token = issued.set(call)
         try:
-            return method.now(args, kwargs)(self, *args, **kwargs)
+            run = method.now(args, kwargs)
+            if method.is_replaced and active():
+                with _entered(self, call):
+                    return run(self, *args, **kwargs)
+            return run(self, *args, **kwargs)
         finally:
             restore(issued, token)
 
@@ -72,9 +96,14 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
 
     @functools.wraps(getattr(resource, name))
     async def stamped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        token = issued.set(Issued(now_ns(), is_direct=_posts_directly(self)))
+        call = Issued(now_ns(), is_direct=_posts_directly(self))
+        token = issued.set(call)
         try:
-            return await method.now(args, kwargs)(self, *args, **kwargs)
+            run = method.now(args, kwargs)
+            if method.is_replaced and active():
+                with _entered(self, call):
+                    return await run(self, *args, **kwargs)
+            return await run(self, *args, **kwargs)
         finally:
             restore(issued, token)
 

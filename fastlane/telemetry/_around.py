@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
 from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -28,6 +27,7 @@ from ._others import (
     known_scope,
     mode,
     others as others_of,
+    shows_itself,
     unheard,
 )
 
@@ -43,6 +43,9 @@ _SUPPRESS = (
 )
 _SUPPRESS_HTTP = getattr(context_api, "_SUPPRESS_HTTP_INSTRUMENTATION_KEY", "suppress_http_instrumentation")
 _SUPPRESS_MODELS = "suppress_language_model_instrumentation"
+# Who replaces openai's `request()`, which ours stands in front of; the others replace methods of its resources.
+_INSIDE_REQUEST = frozenset({OPENINFERENCE, LOGFIRE})
+
 _KEYS = frozenset({*_SUPPRESS, _SUPPRESS_HTTP, _SUPPRESS_MODELS})
 
 _INFERENCE = "opentelemetry.genai.client.inference.context"
@@ -104,7 +107,7 @@ def entered(client: Any, issued: Issued) -> attached:
 
     `issued` keeps the application's context where it is not the current one meanwhile, or says that nothing is wanted.
     """
-    standing = _standing(client)
+    standing = _standing(client, is_stamped=True, is_request=False)
     if standing.inner is not None or standing.mode == "silent":
         issued.telemetry_context = standing.context
     return attached(standing.inner)
@@ -114,7 +117,7 @@ def standing(issued: Issued | None, client: Any = None) -> Standing:
     """How a call stands when it has come to `request()`; costs about two microseconds where nobody else instruments."""
     kept: Context | None = None if issued is None else issued.telemetry_context
     if kept is None:
-        return _standing(client)
+        return _standing(client, is_stamped=issued is not None, is_request=True)
     suppressed = any(context_api.get_value(key) for key in _SUPPRESS)
     if _is_silent(kept):
         return Standing("silent", kept, suppresses=suppressed)
@@ -122,7 +125,7 @@ def standing(issued: Issued | None, client: Any = None) -> Standing:
     return Standing("own", kept, None, others_of(client), suppressed)
 
 
-def _standing(client: Any) -> Standing:
+def _standing(client: Any, *, is_stamped: bool, is_request: bool) -> Standing:
     context = context_api.get_current()
     others = others_of(client)
     if not others.names and not context:
@@ -136,9 +139,16 @@ def _standing(client: Any) -> Standing:
         # This call's span is there already: its method is none of those that we stand in front of, or a library above
         # openai has made one.
         return Standing("defer", stripped(context), span, others, suppressed, None, counts)
-    if mode(_settings.current(), others) == "defer" or (others.names and not _writes_spans()):
+    settings = _settings.current()
+    defers = mode(settings, others) == "defer"
+    if defers and not is_stamped and settings.coexistence == "auto" and shows_itself(others):
+        # It has replaced no method that led here, such as `client.post()`: its span would be the current one.
+        defers = False
+    if defers or (others.names and not _writes_spans()):
         return Standing("defer", context, None, others, suppressed, None, counts)
-    inner = _silencing(context, others)
+    if settings.coexistence == "own":
+        _say_once(unheard(others))
+    inner = _silencing(context, others, _INSIDE_REQUEST if is_request else others.names)
     return Standing("own", context, None, others, inner is not None and _SUPPRESS[0] in inner, inner)
 
 
@@ -173,30 +183,17 @@ def without_http(context: Context) -> Context:
     return Context({**context, _SUPPRESS_HTTP: True})
 
 
-def traceparent(context: Context) -> Mapping[str, str]:
-    """The headers that tell the server of the current span of a context; empty where there is none. Never baggage."""
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    headers: dict[str, str] = {}
-    TraceContextTextMapPropagator().inject(headers, context)
-    return headers
-
-
-def _silencing(context: Context, others: Others) -> Context | None:
+def _silencing(context: Context, others: Others, where: frozenset[str]) -> Context | None:
     """The context around a call whose span is ours: to each of the others what it obeys, and nothing else."""
-    if not others.names:
-        return None
+    names = others.names & where
     said: dict[str, Any] = {}
-    if not others.names.isdisjoint((OPENINFERENCE, LOGFIRE)):
+    if not names.isdisjoint(_INSIDE_REQUEST):
         said.update(dict.fromkeys(_SUPPRESS, True))
-    if OPENLLMETRY in others.names:
+    if OPENLLMETRY in names:
         said[_SUPPRESS_MODELS] = True
-    if OFFICIAL in others.names:
-        sink = _sink(sys.modules.get(_INFERENCE_MODULE))
-        if sink is not None:
-            said[_INFERENCE] = sink
-    if _settings.current().coexistence == "own":
-        _say_once(unheard(others))
+    sink = _sink(sys.modules.get(_INFERENCE_MODULE)) if OFFICIAL in names else None
+    if sink is not None:
+        said[_INFERENCE] = sink
     return Context({**context, **said}) if said else None
 
 

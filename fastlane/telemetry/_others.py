@@ -40,6 +40,9 @@ _DEFERRED_TO = frozenset({OPENLLMETRY, OPENINFERENCE, LOGFIRE, "langfuse", "open
 # Who records `gen_ai.*` metrics.
 _MEASURING = frozenset({OFFICIAL, OPENLLMETRY, LOGFIRE, "openlit", "openai-v2"})
 
+# Who makes its span current around the method that it has replaced.
+_SHOWING = frozenset({OFFICIAL, OPENLLMETRY, "openai-v2"})
+
 _UNHEARD = frozenset({"langfuse", "openlit", "ddtrace", "openai-v2"})
 """Those that keep writing whatever they are told in OpenTelemetry's context."""
 
@@ -156,6 +159,11 @@ def mode(settings: TelemetrySettings, others: Others) -> Literal["own", "defer"]
     # MLflow keeps to a provider of its own, so that nothing is there twice, unless it is told not to.
     shares = "mlflow" in others.names and os.environ.get(_MLFLOW_APART, "true").strip().lower() == "false"
     return "defer" if shares else "own"
+
+
+def shows_itself(others: Others) -> bool:
+    """Whether the span of each of them is the current one at `request()`, where a call comes by none of our resources."""
+    return bool(others.names) and others.names <= _SHOWING
 
 
 def unheard(others: Others) -> frozenset[str]:

@@ -101,9 +101,14 @@ class Telemetry:
         return None if file is None else file.path
 
     def force_flush(self, timeout_s: float = 10.0) -> bool:
-        """Send what is not sent yet, within `timeout_s` seconds. Says whether that was done; raises nothing."""
+        """Send what is not sent yet, within `timeout_s` seconds. Says whether that was done; raises nothing.
+
+        A batch that a collector refuses is not kept.
+        """
+        failures = self._built.exporters.failures
         providers = (self.meter_provider, self.tracer_provider, self.logger_provider)
-        return within(timeout_s, [provider.force_flush for provider in providers if hasattr(provider, "force_flush")])
+        steps = [provider.force_flush for provider in providers if hasattr(provider, "force_flush")]
+        return within(timeout_s, steps) and self._built.exporters.failures == failures
 
     def shutdown(self, timeout_s: float = EXIT_TIMEOUT_S) -> None:
         """Send what is not sent yet, and end what `configure()` has built; nothing that is the application's.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -85,6 +87,19 @@ def _headers_checked(signal: Signal, environment: Mapping[str, str]) -> None:
                 raise ConfigurationError(f"{variable} is a list such as name=value,other=value; got something else")
 
 
+def _queries_kept_from_logs(signal: Signal, environment: Mapping[str, str]) -> None:
+    """Some collectors take their key in the query of an address, and exporters log the address that does not answer."""
+    for variable in (signal.variable("ENDPOINT"), "OTEL_EXPORTER_OTLP_ENDPOINT"):
+        if "?" in environment.get(variable, ""):
+            for module in ("trace_exporter", "metric_exporter", "_log_exporter"):
+                logging.getLogger(f"opentelemetry.exporter.otlp.proto.http.{module}").addFilter(_without_queries)
+
+
+def _without_queries(record: logging.LogRecord) -> bool:
+    record.msg, record.args = re.sub(r"\?[^\s'\"]*", "?...", record.getMessage()), ()
+    return True
+
+
 class _Exporter:
     """An exporter that a forked process makes anew: its locks, its connections and its file are the other process's.
 
@@ -95,6 +110,7 @@ class _Exporter:
         self._make = make
         self._exporter: Any = make()
         self._before: Any = None
+        self.failures = 0
         # Where the SDK's reader asks an exporter of metrics for what it prefers.
         self._preferred_temporality = getattr(self._exporter, "_preferred_temporality", None)
         self._preferred_aggregation = getattr(self._exporter, "_preferred_aggregation", None)
@@ -107,7 +123,10 @@ class _Exporter:
     def export(self, batch: Any, **arguments: Any) -> Any:
         if self._exporter is None:
             self._exporter = self._make()
-        return self._exporter.export(batch, **arguments)
+        result = self._exporter.export(batch, **arguments)
+        if getattr(result, "name", "") != "SUCCESS":
+            self.failures += 1
+        return result
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         return self._exporter is None or bool(self._exporter.force_flush(timeout_millis))
@@ -140,6 +159,11 @@ class Exporters:
         self.file: TraceFile | None = None
         self._made: list[_Exporter] = []
 
+    @property
+    def failures(self) -> int:
+        """How many exports have failed so far."""
+        return sum(exporter.failures for exporter in self._made)
+
     def forked(self) -> None:
         """Make no use of what belongs to the process that this one was forked from."""
         if self.file is not None:
@@ -150,6 +174,7 @@ class Exporters:
     def make(self, names: tuple[str, ...], signal: Signal) -> list[Any]:
         """Exporters by name; those of metrics may be readers. Raises ConfigurationError or MissingExtraError."""
         _headers_checked(signal, os.environ)
+        _queries_kept_from_logs(signal, os.environ)
         by_name = [_by_protocol(name, signal, os.environ) for name in names]
         kinds = {name: _loaded(name, signal) for name in by_name}
         made: list[Any] = []

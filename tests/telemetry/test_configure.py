@@ -1,0 +1,431 @@
+"""`configure()` uses what an application has, and builds what it has not as OpenTelemetry's variables say."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fastlane.telemetry import _trace_files
+from tests.telemetry.otlp_collector import Collector, collector, run
+
+SPAN = """
+from opentelemetry import trace
+def span(name):
+    with trace.get_tracer("app").start_as_current_span(name): pass
+"""
+
+
+@pytest.fixture
+def collecting() -> Iterator[Collector]:
+    with collector() as made:
+        yield made
+
+
+@pytest.fixture
+def nothing_says_where(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process that keeps its traces in files."""
+    return {"FASTLANE_TRACE_DIR": str(tmp_path / "traces"), "OTEL_SERVICE_NAME": "checkout"}
+
+
+def spans_in(path: Path) -> list[str]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [
+        span["name"]
+        for line in lines
+        for resource in line["resourceSpans"]
+        for scope in resource["scopeSpans"]
+        for span in scope["spans"]
+    ]
+
+
+def test_nothing_of_opentelemetry_is_imported_before_it_is_asked_for() -> None:
+    said = run(
+        """
+import sys
+import fastlane, fastlane.telemetry
+fastlane.telemetry.TelemetrySettings(), fastlane.telemetry.experiment
+print([name for name in sys.modules if name.startswith("opentelemetry")])
+""",
+        {},
+    )
+
+    assert said == "[]\n"
+
+
+def test_spans_go_to_a_file_where_nothing_says_where_to(
+    nothing_says_where: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = run(
+        f"""
+import logging, threading
+logging.basicConfig(level=logging.INFO)
+import fastlane.telemetry
+threads = [threading.Thread(target=fastlane.telemetry.configure) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+telemetry = fastlane.telemetry.configure(level="phases")
+again = fastlane.telemetry.configure(compat=True)
+{SPAN}
+assert trace.get_tracer_provider() is telemetry.tracer_provider is again.tracer_provider
+assert (again.settings.level, again.settings.compat) == ("phases", True)
+assert telemetry.meter_provider is telemetry.logger_provider is None
+assert not telemetry.trace_file.exists()
+span("one")
+assert telemetry.force_flush()
+span("sent when the process ends")
+print(telemetry)
+""",
+        nothing_says_where,
+    )
+
+    monkeypatch.setenv("FASTLANE_TRACE_DIR", nothing_says_where["FASTLANE_TRACE_DIR"])
+    file = _trace_files.newest()
+    assert file is not None
+    assert spans_in(file) == ["one", "sent when the process ends"]
+    assert '{"key":"service.name","value":{"stringValue":"checkout"}}' in file.read_text()
+    assert said.count(f"spans are written to {file}") == 1
+    assert "Telemetry(level='phases', conventions='1.41', tracer_provider=TracerProvider, " in said
+    assert f"trace_file='{file}')" in said
+
+
+def test_a_collector_gets_spans_metrics_and_logs_as_the_variables_say(collecting: Collector) -> None:
+    said = run(
+        f"""
+import fastlane.telemetry
+telemetry = fastlane.telemetry.configure(capture="span_and_event", resource={{"deployment.environment.name": "test"}})
+{SPAN}
+span("one")
+from opentelemetry.metrics import get_meter
+boundaries = {{"explicit_bucket_boundaries_advisory": [0.1, 0.2]}}
+get_meter("app").create_histogram("seconds", **boundaries).record(0.15)
+telemetry.logger_provider.get_logger("app").emit(event_name="happened")
+assert telemetry.force_flush()
+assert telemetry.trace_file is None
+print(telemetry)
+""",
+        {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collecting.url + "/",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{collecting.url}/elsewhere/traces",
+            "OTEL_EXPORTER_OTLP_HEADERS": "x-key=for%20all",
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "x-key=planted-secret",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+            "OTEL_SERVICE_NAME": "checkout",
+            "OTEL_RESOURCE_ATTRIBUTES": "team=payments,service.name=other",
+        },
+    )
+
+    assert collecting.names() == ["one"]
+    resource, _ = collecting.spans[0]
+    assert (resource["service.name"], resource["team"]) == ("checkout", "payments")
+    assert resource["deployment.environment.name"] == "test"
+    assert set(collecting.paths) == {"/elsewhere/traces", "/v1/metrics", "/v1/logs"}
+    keys = {path: headers["x-key"] for path, headers in zip(collecting.paths, collecting.headers, strict=True)}
+    assert (keys["/elsewhere/traces"], keys["/v1/metrics"]) == ("planted-secret", "for all")
+    assert list(collecting.metrics["seconds"].histogram.data_points[0].explicit_bounds) == [0.1, 0.2]
+    assert [record.event_name for record in collecting.logs] == ["happened"]
+    assert "planted-secret" not in said
+
+
+def test_an_application_chooses_its_histograms_sampler_and_exporters(collecting: Collector, tmp_path: Path) -> None:
+    run(
+        f"""
+import sys
+import fastlane.telemetry
+telemetry = fastlane.telemetry.configure(trace_file=sys.argv[1])
+fastlane.telemetry.configure(trace_file=sys.argv[1])
+{SPAN}
+with trace.get_tracer("app").start_as_current_span("unsampled") as one:
+    assert not one.is_recording()
+from opentelemetry.metrics import get_meter
+get_meter("app").create_histogram("seconds", explicit_bucket_boundaries_advisory=[0.1, 0.2]).record(0.15)
+assert telemetry.force_flush()
+""",
+        {
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{collecting.url}/v1/metrics",
+            "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": "base2_exponential_bucket_histogram",
+            "OTEL_TRACES_EXPORTER": "console",
+            "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+            "OTEL_TRACES_SAMPLER_ARG": "0",
+        },
+        str(tmp_path / "mine.jsonl"),
+    )
+
+    assert set(collecting.paths) == {"/v1/metrics"}
+    assert collecting.metrics["seconds"].exponential_histogram.data_points[0].count == 1
+    assert (tmp_path / "mine.jsonl").read_text() == ""
+
+
+def test_an_application_keeps_its_own_providers(nothing_says_where: dict[str, str], tmp_path: Path) -> None:
+    said = run(
+        f"""
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+{SPAN}
+kept = InMemorySpanExporter()
+own, measuring = TracerProvider(), MeterProvider()
+own.add_span_processor(SimpleSpanProcessor(kept))
+trace.set_tracer_provider(own)
+metrics.set_meter_provider(measuring)
+import fastlane
+from fastlane.telemetry import configure
+telemetry = configure()
+assert telemetry.tracer_provider is own is trace.get_tracer_provider()
+assert telemetry.meter_provider is measuring is metrics.get_meter_provider()
+other = TracerProvider()
+given = configure(tracer_provider=other)
+assert given.tracer_provider is other is given.settings.tracer_provider
+assert trace.get_tracer_provider() is own
+telemetry.shutdown(); given.shutdown()
+span("still recorded")
+assert [one.name for one in kept.get_finished_spans()] == ["still recorded"]
+for arguments in ({{"trace_file": "mine.jsonl"}}, {{"resource": {{"a": "b"}}}}):
+    try:
+        configure(**arguments)
+    except fastlane.ConfigurationError as error:
+        print(error)
+""",
+        nothing_says_where,
+    )
+
+    assert "configure(trace_file=...) is for a provider that fastlane builds" in said
+    assert "configure(resource=...) is for providers that fastlane builds" in said
+    assert not list(tmp_path.glob("traces/*"))
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}, {"FASTLANE_TELEMETRY_LEVEL": "off"}],
+)
+def test_nothing_is_built_where_that_is_wished(environment: dict[str, str], nothing_says_where: dict[str, str]) -> None:
+    said = run(
+        """
+import sys, threading
+import fastlane.telemetry
+telemetry = fastlane.telemetry.configure()
+assert telemetry.tracer_provider is telemetry.meter_provider is telemetry.trace_file is None
+assert threading.active_count() == 1
+assert telemetry.force_flush()
+telemetry.shutdown()
+print("opentelemetry.sdk.trace" in sys.modules)
+""",
+        {**nothing_says_where, **environment},
+    )
+
+    assert said == "False\n"
+    assert not Path(nothing_says_where["FASTLANE_TRACE_DIR"]).exists()
+
+
+BAD: list[tuple[dict[str, str], str]] = [
+    ({"FASTLANE_TELEMETRY_LEVEL": "loud"}, "FASTLANE_TELEMETRY_LEVEL is one of"),
+    ({"OTEL_TRACES_EXPORTER": "zipkinn"}, "OTEL_TRACES_EXPORTER"),
+    ({"OTEL_METRICS_EXPORTER": "nobody"}, "OTEL_METRICS_EXPORTER"),
+    ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http"}, "OTEL_EXPORTER_OTLP_PROTOCOL is one of"),
+    ({"OTEL_TRACES_SAMPLER": "sometimes"}, "OTEL_TRACES_SAMPLER is one of"),
+    ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "7"}, "OTEL_TRACES_SAMPLER_ARG is a ratio"),
+    ({"OTEL_BSP_MAX_QUEUE_SIZE": "2"}, "OTEL_BSP_*"),
+    ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_HEADERS": "planted-secret"}, "OTEL_EXPORTER_OTLP_HEADERS is"),
+    ({"OTEL_CONFIG_FILE": "otel.yaml"}, "OTEL_CONFIG_FILE"),
+]
+BAD_ARGUMENTS = {
+    "level='loud'": "level",
+    "tracer_provider='mine'": "configure(tracer_provider=...) takes a provider",
+    "trace_file=7": "configure(trace_file=...) takes the path",
+    "trace_file='nowhere/at/all.jsonl'": "trace_file is a file",
+    "resource='checkout'": "configure(resource=...) takes attributes",
+}
+
+
+def test_a_value_that_cannot_be_is_named(nothing_says_where: dict[str, str]) -> None:
+    # One process for all of them: what is refused leaves nothing behind, so that the last call can build.
+    said = run(
+        f"""
+import json, os, sys, threading
+import fastlane
+from fastlane.telemetry import configure
+for environment, arguments in json.loads(sys.argv[1]):
+    os.environ.update(environment)
+    try:
+        eval(f"configure({{arguments}})")
+    except fastlane.ConfigurationError as error:
+        print(error)
+    else:
+        print("nothing was said")
+    for name in environment: del os.environ[name]
+assert threading.active_count() == 1
+{SPAN}
+telemetry = configure()
+span("one")
+assert telemetry.force_flush() and telemetry.trace_file.exists()
+""",
+        nothing_says_where,
+        json.dumps([*((bad, "") for bad, _ in BAD), *(({}, bad) for bad in BAD_ARGUMENTS)]),
+    )
+
+    lines = said.splitlines()
+    for line, expected in zip(lines, [*(told for _, told in BAD), *BAD_ARGUMENTS.values()], strict=True):
+        assert expected in line
+    assert "planted-secret" not in said
+
+
+def test_an_exporter_that_is_not_installed_is_named_with_its_extra(nothing_says_where: dict[str, str]) -> None:
+    said = run(
+        """
+import os, sys
+sys.modules["opentelemetry.exporter.otlp.json.file.trace_exporter"] = None
+sys.modules["opentelemetry.exporter.otlp.proto.http.trace_exporter"] = None
+import fastlane
+for endpoint in ("", "http://127.0.0.1:9"):
+    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
+    try:
+        fastlane.telemetry.configure()
+    except fastlane.MissingExtraError as error:
+        print(error)
+""",
+        nothing_says_where,
+    )
+
+    in_file, over_http = said.splitlines()
+    assert "'opentelemetry-exporter-otlp-json-file'" in in_file
+    assert "'opentelemetry-exporter-otlp-proto-http'" in over_http
+    assert "fastlane-llm[telemetry]" in over_http
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_exports_by_itself(collecting: Collector, tmp_path: Path) -> None:
+    # As a server does that loads the application first and forks its workers then.
+    run(
+        f"""
+import os, sys, warnings
+warnings.simplefilter("ignore")
+import fastlane.telemetry
+telemetry = fastlane.telemetry.configure(trace_file=sys.argv[1])
+{SPAN}
+span("parent")
+assert telemetry.force_flush()
+span("parent, not sent when it forks")
+for worker in ("first", "second"):
+    if os.fork() == 0:
+        span(worker)
+        assert telemetry.force_flush()
+        span(f"{{worker}}, sent at its end")
+        sys.exit()
+while True:
+    try:
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+    except ChildProcessError:
+        break
+span("parent again")
+""",
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": collecting.url, "OTEL_METRICS_EXPORTER": "none"},
+        str(tmp_path / "mine.jsonl"),
+    )
+
+    expected = {
+        "mine.jsonl": ["parent", "parent, not sent when it forks", "parent again"],
+        "first": ["first", "first, sent at its end"],
+        "second": ["second", "second, sent at its end"],
+    }
+    assert sorted(collecting.names()) == sorted(name for names in expected.values() for name in names)
+    written = {path: spans_in(path) for path in tmp_path.iterdir()}
+    assert written.pop(tmp_path / "mine.jsonl") == expected["mine.jsonl"]
+    assert sorted(written.values()) == [expected["first"], expected["second"]]
+    if sys.platform != "win32":
+        assert {stat.S_IMODE(path.stat().st_mode) for path in written} == {0o600}
+
+
+TIMED = f"""
+import atexit, time
+# Called last, because it is registered first.
+atexit.register(lambda: print("took", time.monotonic() - began))
+import fastlane.telemetry
+telemetry = fastlane.telemetry.configure()
+{SPAN}
+span("planted-payload")
+began = time.monotonic()
+assert not telemetry.force_flush(timeout_s=0.1)
+assert time.monotonic() - began < 2
+span("planted-payload")
+assert time.monotonic() - began < 2
+began = time.monotonic()
+"""
+
+
+@pytest.mark.parametrize("how", ["refuses", "hangs", "fails"])
+def test_a_collector_that_does_not_work_holds_up_neither_the_calls_nor_the_end(how: str, collecting: Collector) -> None:
+    url = collecting.url
+    if how == "refuses":
+        with socket.socket() as reserved:
+            reserved.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+    collecting.hangs = how == "hangs"
+    collecting.status = 500
+    host = url.removeprefix("http://")
+
+    said = run(
+        TIMED,
+        {
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://user:planted-password@{host}/v1/traces?key=planted-key",
+            "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20planted-header",
+            # That one is tried again meanwhile, and the other one is not given up in time.
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "1" if how == "refuses" else "60",
+        },
+    )
+
+    took_s = float(next(line for line in said.splitlines() if line.startswith("took")).split()[1])
+    assert took_s < 8, "three seconds, and what a busy machine adds"
+    assert "planted" not in said
+    if how != "hangs":
+        assert "Failed to export spans batch" in said
+
+
+def test_what_was_ended_can_be_configured_anew(nothing_says_where: dict[str, str], tmp_path: Path) -> None:
+    run(
+        f"""
+import sys
+from fastlane.telemetry import configure
+{SPAN}
+first = configure()
+span("first")
+first.shutdown()
+second = configure(trace_file=sys.argv[1])
+assert second.tracer_provider is not first.tracer_provider
+assert second.settings.tracer_provider is second.tracer_provider
+with second.tracer_provider.get_tracer("fastlane").start_as_current_span("second"): pass
+first.shutdown()
+""",
+        nothing_says_where,
+        str(tmp_path / "second.jsonl"),
+    )
+
+    (first,) = (tmp_path / "traces").iterdir()
+    assert spans_in(first) == ["first"]
+    assert spans_in(tmp_path / "second.jsonl") == ["second"]
+
+
+def test_an_application_starts_where_no_file_can_be_written(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+
+    said = run(
+        """
+import logging
+logging.basicConfig()
+import fastlane.telemetry
+assert fastlane.telemetry.configure().tracer_provider is None
+""",
+        {"HOME": str(in_the_way), "XDG_STATE_HOME": str(in_the_way), "LOCALAPPDATA": str(in_the_way)},
+    )
+
+    assert "no spans are kept" in said
+    assert "set FASTLANE_TRACE_DIR" in said

@@ -1,0 +1,142 @@
+"""Traces that nobody asked to send anywhere lie in files that are few, small and this user's alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fastlane import ConfigurationError
+from fastlane.telemetry import _trace_files
+from fastlane.telemetry._trace_files import KEPT_FILES, MAX_AGE_S, TraceFile, directory, newest
+
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such permissions")
+
+
+@pytest.fixture
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = tmp_path / "kept" / "traces"
+    monkeypatch.setenv("FASTLANE_TRACE_DIR", str(made))
+    return made
+
+
+def permissions(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def written_before(path: Path, age_s: float, text: str = "{}\n") -> Path:
+    path.write_text(text)
+    then = datetime.now(UTC).timestamp() - age_s
+    os.utime(path, (then, then))
+    return path
+
+
+@POSIX
+def test_only_this_user_can_read_them(where: Path) -> None:
+    file = TraceFile()
+    file.write('{"resourceSpans":[]}\n')
+    file.close()
+
+    assert permissions(where) == 0o700
+    assert permissions(file.path) == 0o600
+    assert file.path.read_text() == '{"resourceSpans":[]}\n'
+    assert file.path.stem.endswith(f"Z-{os.getpid()}")
+
+
+def test_a_process_that_makes_no_call_leaves_no_file(where: Path) -> None:
+    assert TraceFile().path.parent == where
+    assert list(where.iterdir()) == []
+
+
+def test_the_newest_is_the_one_that_was_written_to_last(where: Path) -> None:
+    assert newest() is None
+    where.mkdir(parents=True)
+    written_before(where / "20260101T000000Z-1.jsonl", 60)
+    last = written_before(where / "20250101T000000Z-2-3.jsonl", 30)
+    written_before(where / "20270101T000000Z-3.jsonl", 1, text="")
+    written_before(where / "notes.jsonl", 2)
+
+    assert newest() == last
+
+
+def test_old_files_go_when_a_new_one_is_begun_and_no_others(where: Path) -> None:
+    where.mkdir(parents=True)
+    day_s = 24 * 3600
+    old = [written_before(where / f"20260101T0000{age:02}Z-1.jsonl", day_s + age) for age in range(KEPT_FILES + 5)]
+    in_use = [written_before(where / f"20260102T0000{age:02}Z-1.jsonl", age) for age in range(3)]
+    ancient = written_before(where / "20200101T000000Z-1.jsonl", MAX_AGE_S + 60)
+    foreign = written_before(where / "mine.jsonl", MAX_AGE_S + 60)
+
+    file = TraceFile()
+    file.write("{}\n")
+    file.close()
+
+    kept = {file.path, *in_use, *old[: KEPT_FILES - 4], foreign}
+    assert set(where.iterdir()) == kept
+    assert ancient not in kept
+
+
+def test_files_that_others_write_to_stay_however_many_there_are(where: Path) -> None:
+    where.mkdir(parents=True)
+    in_use = {written_before(where / f"20260102T0000{age:02}Z-1.jsonl", age) for age in range(KEPT_FILES + 10)}
+
+    file = TraceFile()
+    file.write("{}\n")
+    file.close()
+
+    assert in_use < set(where.iterdir())
+
+
+def test_a_file_that_is_full_is_followed_by_another(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_trace_files, "MAX_FILE_BYTES", 10)
+    file = TraceFile()
+    paths = []
+    for number in range(3):
+        file.write(f'{{"number":{number}}}\n')
+        paths.append(file.path)
+    file.close()
+
+    assert len(set(paths)) == 3
+    assert [path.read_text() for path in paths] == [f'{{"number":{number}}}\n' for number in range(3)]
+    assert newest() in paths
+
+
+def test_a_file_that_is_named_is_appended_to_and_never_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_trace_files, "MAX_FILE_BYTES", 1)
+    named = tmp_path / "mine.jsonl"
+    named.write_text("before\n")
+    file = TraceFile(named)
+    file.write("one\n")
+    file.write("two\n")
+    file.close()
+
+    assert named.read_text() == "before\none\ntwo\n"
+    assert list(tmp_path.iterdir()) == [named]
+    with pytest.raises(ValueError, match="closed"):
+        file.write("three\n")
+
+
+def test_a_file_that_cannot_be_is_said_to_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match=r"trace_file is a file .* FileNotFoundError"):
+        TraceFile(tmp_path / "nowhere" / "mine.jsonl")
+
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FASTLANE_TRACE_DIR", str(tmp_path / "file"))
+    with pytest.raises(ConfigurationError, match="set FASTLANE_TRACE_DIR to a directory"):
+        TraceFile()
+
+
+@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="they have directories of their own for that")
+def test_the_directory_is_the_one_for_the_state_of_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+
+    assert directory({}) == Path("/home/somebody/.local/state/fastlane/traces")
+    assert directory({"XDG_STATE_HOME": "/state"}) == Path("/state/fastlane/traces")
+    assert directory({"XDG_STATE_HOME": "relative"}) == Path("/home/somebody/.local/state/fastlane/traces")
+    assert directory({"FASTLANE_TRACE_DIR": "~/traces", "XDG_STATE_HOME": "/state"}) == Path("/home/somebody/traces")

@@ -16,6 +16,7 @@ from ._own_methods import OwnMethods
 from ._send import async_send, layers_to_pass
 from ._shell import Shell
 from ._stream import observing
+from ._traced import answered, around_attempt, quietly
 
 if TYPE_CHECKING:
     from ._call import Form
@@ -85,9 +86,10 @@ class AsyncCalls(CommonCalls):
         # Each time round, the provider has refused a field that a play had added.
         while result is THE_LONG_WAY:
             try:
-                result = await super().request(  # type: ignore[misc]
-                    cast_to, options, stream=stream, stream_cls=stream_cls
-                )
+                with quietly(observation):
+                    result = await super().request(  # type: ignore[misc]
+                        cast_to, options, stream=stream, stream_cls=stream_cls
+                    )
             except openai.APIStatusError as error:
                 options = Shell.without_refused(observation, options, error)
                 if options is None:
@@ -179,10 +181,11 @@ class AsyncCalls(CommonCalls):
             layers = None
             if ASYNC_AROUND.are_own and self._passes_nobody_by():
                 layers = layers_to_pass(self, self._client, request, kwargs)  # type: ignore[attr-defined]
-            if layers is None:
-                response = await super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
-            else:
-                response = await async_send(layers, self._client, request, stream=stream)  # type: ignore[attr-defined]
+            with around_attempt(observation, self._client, request):  # type: ignore[attr-defined]
+                if layers is None:
+                    response = await super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
+                else:
+                    response = await async_send(layers, self._client, request, stream=stream)  # type: ignore[attr-defined]
         except BaseException as error:
             observation.attempt_failed(error)
             raise
@@ -192,13 +195,17 @@ class AsyncCalls(CommonCalls):
     async def _process_response(
         self, *, cast_to: Any, options: Any, response: Any, stream: bool, stream_cls: Any, **more: Any
     ) -> Any:
-        if current_observation.get() is not None and ASYNC_AROUND.are_own and self._passes_nobody_by():
+        observation = current_observation.get()
+        if observation is not None and ASYNC_AROUND.are_own and self._passes_nobody_by():
             if stream:
                 result = open_stream(cast_to, self, stream_cls, options, response)
             else:
                 result = decode(self, cast_to, options, response)
             if result is not UNDECODED:
                 return result
-        return await super()._process_response(  # type: ignore[misc]
+        result = await super()._process_response(  # type: ignore[misc]
             cast_to=cast_to, options=options, response=response, stream=stream, stream_cls=stream_cls, **more
         )
+        if observation is not None and not stream:
+            answered(observation, result)
+        return result

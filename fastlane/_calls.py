@@ -16,6 +16,7 @@ from ._request import may_be_a_form
 from ._send import layers_to_pass, send
 from ._shell import Shell
 from ._stream import observing
+from ._traced import answered, around_attempt, quietly
 
 if TYPE_CHECKING:
     from ._call import Form
@@ -143,9 +144,10 @@ class Calls(CommonCalls):
         # Each time round, the provider has refused a field that a play had added.
         while result is THE_LONG_WAY:
             try:
-                result = super().request(  # type: ignore[misc]
-                    cast_to, options, stream=stream, stream_cls=stream_cls
-                )
+                with quietly(observation):
+                    result = super().request(  # type: ignore[misc]
+                        cast_to, options, stream=stream, stream_cls=stream_cls
+                    )
             except openai.APIStatusError as error:
                 options = Shell.without_refused(observation, options, error)
                 if options is None:
@@ -241,10 +243,11 @@ class Calls(CommonCalls):
             layers = None
             if _SYNC_AROUND.are_own and self._passes_nobody_by():
                 layers = layers_to_pass(self, self._client, request, kwargs)  # type: ignore[attr-defined]
-            if layers is None:
-                response = super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
-            else:
-                response = send(layers, self._client, request, stream=stream)  # type: ignore[attr-defined]
+            with around_attempt(observation, self._client, request):  # type: ignore[attr-defined]
+                if layers is None:
+                    response = super()._send_request(request, stream=stream, **kwargs)  # type: ignore[misc]
+                else:
+                    response = send(layers, self._client, request, stream=stream)  # type: ignore[attr-defined]
         except BaseException as error:
             observation.attempt_failed(error)
             raise
@@ -254,13 +257,17 @@ class Calls(CommonCalls):
     def _process_response(
         self, *, cast_to: Any, options: Any, response: Any, stream: bool, stream_cls: Any, **more: Any
     ) -> Any:
-        if current_observation.get() is not None and _SYNC_AROUND.are_own and self._passes_nobody_by():
+        observation = current_observation.get()
+        if observation is not None and _SYNC_AROUND.are_own and self._passes_nobody_by():
             if stream:
                 result = open_stream(cast_to, self, stream_cls, options, response)
             else:
                 result = decode(self, cast_to, options, response)
             if result is not UNDECODED:
                 return result
-        return super()._process_response(  # type: ignore[misc]
+        result = super()._process_response(  # type: ignore[misc]
             cast_to=cast_to, options=options, response=response, stream=stream, stream_cls=stream_cls, **more
         )
+        if observation is not None and not stream:
+            answered(observation, result)
+        return result

@@ -49,6 +49,8 @@ class Observation(ObservedAttempts):
         """Look at a whole answer, decoded."""
         if self._says_usage():
             self.answer.answer(answer)
+        if self.trace is not None:
+            self.trace.answered(self, answer)
 
     def raw_answer(self, body: bytes) -> None:
         """Look at a whole answer that the application takes undecoded."""
@@ -202,6 +204,11 @@ class Observation(ObservedAttempts):
             self.output = self.guard.record()
             self.guard = None
         self.answer.freeze()
+
+    def provisional_record(self) -> CallRecord:
+        """What its record would be if the call ended now, with a whole answer."""
+        self.ended_ns = now_ns()
+        return record_of(self, "completed")
 
     def record(self) -> CallRecord:
         """The record of the call, once it is over."""

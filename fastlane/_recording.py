@@ -45,10 +45,10 @@ def settled(call: Observation, prompt: PromptAccount) -> PromptCacheRecord | Non
         return None
 
 
-def record_of(call: Observation) -> CallRecord:
-    """The record of a call that is over."""
+def record_of(call: Observation, outcome: Outcome | None = None) -> CallRecord:
+    """The record of a call that is over, or that would end with `outcome`."""
     last = call.attempts[-1] if call.attempts else None
-    outcome = call.outcome or "failed"
+    outcome = outcome or call.outcome or "failed"
     answer_ended_ns = None
     whole = outcome in ("completed", "truncated") and (not call.streaming or call.exhausted)
     if last is not None and (whole or call.is_done):

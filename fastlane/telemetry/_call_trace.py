@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.context import Context, attach, detach, get_current, get_value
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer, get_current_span, set_span_in_context
+from opentelemetry.context import Context, get_current
+from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_span_in_context
 
 from . import _names as names, _settings
+from ._around import Standing, attached, standing, stripped, their_span, without_http
 from ._asked import asked, operation_of
 from ._attributes import call_attributes, experiment_attributes
-from ._emit import emit, fail
+from ._call_spans import tell_calls
 from ._ended import EndedCall
 from ._experiment import current_experiment
+from ._metrics import tell
 from ._propagation import propagate
 from ._provider import provider_name
 from ._tracer import tracer_of
-from ._tree import ModelCall, children_of, error_of, model_calls, server
+from ._tree import server
 
 if TYPE_CHECKING:
     from .._call import CallRecord
     from .._observation import Observation
+    from ._content import Content
 
-SUPPRESSED = "suppress_instrumentation"
-"""The key by which a context says that nothing in it is to be instrumented."""
+_HTTP_INSTRUMENTATION = "opentelemetry.instrumentation.httpx"
+_NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def trace_of(observation: Observation) -> CallTrace | None:
@@ -36,158 +41,175 @@ def trace_of(observation: Observation) -> CallTrace | None:
 class CallTrace:
     """What is told of one call, however many ways it goes."""
 
-    __slots__ = ("_asked", "_context", "_experiment", "_operation", "_over", "_settings", "_span", "_tracer", "content")
+    __slots__ = (
+        "_asked", "_content", "_experiment", "_operation", "_over", "_parent", "_settings", "_span", "_standing",
+        "_started", "_tracer",
+    )  # fmt: skip
 
     def __init__(self, observation: Observation, operation: str) -> None:
-        issued = observation.issued
-        clean = None if issued is None else issued.telemetry_context
         self._settings = _settings.current()
+        self._standing: Standing = standing(observation.issued)
         self._operation = operation
-        self._context: Context = get_current() if clean is None else clean
         self._experiment = current_experiment()
         self._asked: dict[str, Any] = {}
+        self._content: Content | None = None
         self._tracer: Tracer | None = None
-        self._span: Span | None = None
+        self._span: Span | None = self._standing.span
+        """fastlane's own, or the one of another tool's that it adds to."""
+        self._parent: Context | None = None
+        """Of the spans below the call's."""
+        self._started = False
         self._over = False
-        self.content: Any = None
-        """What is kept of prompt and answer, where that has been asked for."""
+
+    @property
+    def inner(self) -> Context | None:
+        """What is to be the context while openai's own code runs; None where nobody is to be silenced."""
+        return self._standing.inner
+
+    @property
+    def defers(self) -> bool:
+        """Whether the call's span is another tool's."""
+        return self._standing.mode == "defer"
+
+    # Before the call
 
     def asked(self, observation: Observation, body: Any) -> None:
         """Take down how the model is to answer, when the plays have had their say."""
-        if isinstance(body, Mapping):
-            self._asked = asked(observation.endpoint, body)
+        if not isinstance(body, Mapping):
+            return
+        self._asked = {names.OPERATION: self._operation, **asked(observation.endpoint, body)}
+        if self._settings.capture != "no_content" and self._standing.mode == "own":
+            from ._content import Content
+
+            self._content = Content(observation.endpoint, body)
+            if observation.stream:
+                observation.watchers = (*observation.watchers, self._content)
 
     def attempting(self, observation: Observation, request: Any) -> None:
         """An attempt is about to be sent: the first one begins the call's span."""
-        if self._span is None and not self._over:
-            self._begin(observation.origin, observation.model, observation)
-        if self._settings.propagate and self._span is not None:
-            propagate(request.headers, set_span_in_context(self._span, self._context))
+        if not self._started:
+            self._begin(observation)
+        if self._settings.propagate and self._parent is not None:
+            propagate(request.headers, self._parent)
 
-    def _begin(self, origin: str, model: str | None, observation: Observation) -> None:
-        if get_value(SUPPRESSED, self._context):
+    def around_attempt(self, http_client: Any, request: Any) -> AbstractContextManager[None]:
+        """What is to hold while an attempt is sent, for an instrumentation of the HTTP client if there is one."""
+        if _HTTP_INSTRUMENTATION not in sys.modules or self._parent is None or self._standing.mode != "own":
+            return _NOTHING
+        from ._others import http_instrumented
+
+        if not http_instrumented(http_client):
+            return _NOTHING
+        if self._settings.level == "call":
+            return attached(self._parent)  # its span is the only one for the request, and belongs below the call's
+        # Ours says the same and more. The server is to hear what it would have heard.
+        propagate(request.headers, self._parent)
+        return attached(without_http(self._parent))
+
+    def _begin(self, observation: Observation) -> None:
+        self._started = True
+        standing = self._standing
+        if standing.mode == "silent":
             return
-        self._tracer = tracer_of(self._settings)
-        attributes = {
-            names.OPERATION: self._operation,
-            names.PROVIDER: provider_name(origin),
-            **server(origin),
-        }
+        if standing.mode == "defer":
+            self._find_theirs()
+            return
+        origin, model = observation.origin, observation.model
+        attributes = {names.OPERATION: self._operation, names.PROVIDER: provider_name(origin), **server(origin)}
         if model is not None:
             attributes[names.REQUEST_MODEL] = model
         if observation.stream:
             attributes[names.REQUEST_STREAM] = True
-        self._span = self._tracer.start_span(
-            self._operation if model is None else f"{self._operation} {model}",
-            context=self._context,
-            kind=SpanKind.CLIENT,
-            attributes=attributes,
-            start_time=observation.started_wall_ns,
-            record_exception=False,
-            set_status_on_exception=False,
-        )
+        self._tracer = tracer_of(self._settings)
+        # Under a suppressing context, other libraries' tracers make spans that record nothing.
+        with attached(standing.context) if standing.suppresses else _NOTHING:
+            self._span = self._tracer.start_span(
+                self._operation if model is None else f"{self._operation} {model}",
+                context=standing.context,
+                kind=SpanKind.CLIENT,
+                attributes=attributes,
+                start_time=observation.started_wall_ns,
+                record_exception=False,
+                set_status_on_exception=False,
+            )
+        self._parent = set_span_in_context(self._span, standing.context)
+
+    def _find_theirs(self) -> None:
+        """The span of the other tool's, now that the call is inside of it, and the parent of what is below it."""
+        span = self._span if self._span is not None else their_span()
+        self._span = span
+        if self._settings.level in ("attempts", "phases"):
+            around = stripped(get_current())
+            if span is not None:
+                around = set_span_in_context(span, around)
+            # Without anything around them they would be traces of their own.
+            if get_current_span(around).get_span_context().is_valid:
+                self._parent = around
+                self._tracer = tracer_of(self._settings)
+
+    # After it
+
+    def answered(self, observation: Observation, answer: Any) -> None:
+        """A whole answer is there. Another tool's span may end before the call does: tell it what is known."""
+        if self._content is not None:
+            self._content.answer(answer)
+        if self._standing.mode == "defer" and self._span is not None and self._span.is_recording():
+            self._span.set_attributes(_own(call_attributes(observation.provisional_record())))
 
     def ended(self, observation: Observation) -> None:
         """The call is over: tell everything, once."""
         if self._over:
             return
         self._over = True
-        if self._span is None:
-            self._begin(observation.origin, observation.model, observation)
-        span, context = self._span, None
-        if span is not None and span.get_span_context().is_valid:
-            context = set_span_in_context(span, self._context)
-        if span is not None and span.is_recording():
-            # Under a suppressing context other libraries' tracers would make spans that record nothing.
-            token = attach(self._context) if get_value(SUPPRESSED) else None
-            try:
-                self._tell(span, observation.record(), context)
-            finally:
-                if token is not None:
-                    detach(token)
-        from ._metrics import tell
+        if not self._started:
+            self._begin(observation)
+        span, standing = self._span, self._standing
+        if span is not None and (span.is_recording() or (standing.mode == "defer" and self._tracer is not None)):
+            with attached(standing.context) if standing.suppresses else _NOTHING:
+                self._tell(span, observation.record())
+        elif standing.mode == "defer" and self._tracer is not None:
+            self._below(observation.record())
+        told_of = set_span_in_context(span, standing.context) if span is not None else None
+        provider = provider_name(observation.origin)
+        generic = standing.counts_generic
+        tell(EndedCall(observation, self._operation, provider, told_of, self._experiment, generic))
 
-        tell(
-            EndedCall(observation, self._operation, provider_name(observation.origin), context, self._experiment, True)
-        )
-
-    def _tell(self, span: Span, record: CallRecord, context: Any) -> None:
-        timeline, level = record.timeline, self._settings.level
-        offset_ns = timeline.started_wall_ns - timeline.started_ns
+    def _tell(self, span: Span, record: CallRecord) -> None:
         told = call_attributes(record)
-        told.update(self._asked)
         if self._experiment is not None:
             told.update(experiment_attributes(self._experiment))
-        calls = model_calls(record) if record.routing is not None else None
-        if calls is not None and len(calls) > 1:
-            self._tell_each(span, calls, record, told, offset_ns)
+        if self._standing.mode == "defer":
+            if span.is_recording():
+                span.set_attributes(_own(told))
+            if self._tracer is not None:
+                self._below(record)
             return
-        if level != "call":
-            call = ModelCall(
-                record.attempts, record.model, record.origin, timeline.started_ns, timeline.ended_ns, is_last=True
-            )
-            self._children(call, record, context, offset_ns, {})
-        error = error_of_record(record)
-        if error is not None:
-            fail(span, error)
-        span.set_attributes(told)
-        span.end(timeline.ended_ns + offset_ns)
-
-    def _children(
-        self, call: ModelCall, record: CallRecord, context: Any, offset_ns: int, made: dict[int, SpanContext]
-    ) -> None:
+        told.update(self._asked)
+        if self._content is not None:
+            self._tell_content(told)
         assert self._tracer is not None
-        plans = children_of(call, record, self._settings.level)
-        added = {names.PROVIDER: provider_name(call.origin)} if self._settings.compat else {}
-        emit(self._tracer, plans, context, lambda stamp: stamp + offset_ns, made, added)
+        tell_calls(self._tracer, span, self._standing.context, record, told, self._settings, self._asked)
 
-    def _tell_each(
-        self, span: Span, calls: tuple[ModelCall, ...], record: CallRecord, told: dict[str, Any], offset_ns: int
-    ) -> None:
-        """A call that fell back to other models: a span for each of them, so that each model has what is its own."""
-        assert self._tracer is not None
-        first = span.get_span_context()
-        # Without a span around the call, the further ones would begin traces of their own.
-        around = self._context
-        if not get_current_span(around).get_span_context().is_valid:
-            around = set_span_in_context(span, self._context)
-        made: dict[int, SpanContext] = {}
-        for at, call in enumerate(calls):
-            one = span
-            if at:
-                one = self._tracer.start_span(
-                    f"{self._operation} {call.model}" if call.model is not None else self._operation,
-                    context=around,
-                    kind=SpanKind.CLIENT,
-                    attributes={
-                        names.OPERATION: self._operation,
-                        names.PROVIDER: provider_name(call.origin),
-                        **server(call.origin),
-                        **({} if call.model is None else {names.REQUEST_MODEL: call.model}),
-                        **({names.REQUEST_STREAM: True} if record.stream else {}),
-                    },
-                    links=[Link(first, {names.LINK_REASON: "fallback"})],
-                    start_time=call.start_ns + offset_ns,
-                    record_exception=False,
-                    set_status_on_exception=False,
-                )
-            self._children(call, record, set_span_in_context(one, self._context), offset_ns, made)
-            error = error_of(call, record)
-            if call.is_last:
-                one.set_attributes(told)
-            elif error is not None:
-                one.set_attributes({**self._asked, names.ERROR_TYPE: error[0], names.ATTEMPT_COUNT: len(call.attempts)})
-            if error is not None:
-                fail(one, error[1])
-            if at:
-                one.end(call.end_ns + offset_ns)
-        span.end(calls[0].end_ns + offset_ns)
+    def _below(self, record: CallRecord) -> None:
+        """The spans of the requests, below a span that is not fastlane's."""
+        from ._call_spans import tell_requests
+
+        if self._tracer is not None and self._parent is not None:
+            with attached(self._standing.context) if self._standing.suppresses else _NOTHING:
+                tell_requests(self._tracer, self._parent, record, self._settings)
+
+    def _tell_content(self, told: dict[str, Any]) -> None:
+        assert self._content is not None
+        assert self._span is not None
+        capture = self._settings.capture
+        if capture in ("event_only", "span_and_event"):
+            from ._content_event import tell_content
+
+            tell_content({**told, **self._content.structured()}, self._settings, self._parent)
+        if capture in ("span_only", "span_and_event"):
+            told.update(self._content.attributes())
 
 
-def error_of_record(record: CallRecord) -> str | None:
-    """The status' words of a call that failed; None where it did not."""
-    if record.outcome not in ("failed", "truncated"):
-        return None
-    call = ModelCall(record.attempts, record.model, record.origin, 0, 0, is_last=True)
-    error = error_of(call, record)
-    return None if error is None else error[1]
+def _own(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What fastlane adds to a span of another tool's, which says by itself what the conventions ask for."""
+    return {name: value for name, value in told.items() if name.startswith("fastlane.")}

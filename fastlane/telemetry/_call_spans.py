@@ -1,0 +1,121 @@
+"""End a call's span with all that is known, and make those below it; more than one where the call fell back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer, get_current_span, set_span_in_context
+
+from . import _names as names
+from ._emit import emit, fail
+from ._provider import provider_name
+from ._tree import ModelCall, children_of, error_of, model_calls, server
+
+if TYPE_CHECKING:
+    from .._call import CallRecord
+    from ._settings import TelemetrySettings
+
+
+def tell_calls(
+    tracer: Tracer,
+    span: Span,
+    context: Context,
+    record: CallRecord,
+    told: dict[str, Any],
+    settings: TelemetrySettings,
+    asked: dict[str, Any],
+) -> None:
+    """End the call's span. `told`: the attributes of the call; `asked`: those of its request alone."""
+    timeline = record.timeline
+    offset_ns = timeline.started_wall_ns - timeline.started_ns
+    calls = model_calls(record)
+    first = calls[0]
+    if len(calls) > 1:
+        _tell_further(tracer, span, context, calls, record, told, settings, asked)
+    else:
+        made: dict[int, SpanContext] = {}
+        if settings.level != "call":
+            _below(tracer, set_span_in_context(span, context), first, record, settings, made)
+    error = error_of(first, record)
+    if first.is_last:
+        span.set_attributes(told)
+    else:
+        span.set_attributes(_of_left(first, error, asked))
+    if error is not None:
+        fail(span, error[1])
+    span.end(first.end_ns + offset_ns)
+
+
+def tell_requests(tracer: Tracer, parent: Context, record: CallRecord, settings: TelemetrySettings) -> None:
+    """Make the spans of a call's requests, where the call's own is another tool's."""
+    made: dict[int, SpanContext] = {}
+    for call in model_calls(record):
+        _below(tracer, parent, call, record, settings, made)
+
+
+def _below(
+    tracer: Tracer,
+    parent: Context,
+    call: ModelCall,
+    record: CallRecord,
+    settings: TelemetrySettings,
+    made: dict[int, SpanContext],
+) -> None:
+    timeline = record.timeline
+    offset_ns = timeline.started_wall_ns - timeline.started_ns
+    added = {names.PROVIDER: provider_name(call.origin)} if settings.compat else {}
+    emit(tracer, children_of(call, record, settings.level), parent, lambda stamp: stamp + offset_ns, made, added)
+
+
+def _of_left(call: ModelCall, error: tuple[str, str] | None, asked: dict[str, Any]) -> dict[str, Any]:
+    told = {**asked, names.ATTEMPT_COUNT: len(call.attempts)}
+    if error is not None:
+        told[names.ERROR_TYPE] = error[0]
+    return told
+
+
+def _tell_further(
+    tracer: Tracer,
+    span: Span,
+    context: Context,
+    calls: tuple[ModelCall, ...],
+    record: CallRecord,
+    told: dict[str, Any],
+    settings: TelemetrySettings,
+    asked: dict[str, Any],
+) -> None:
+    """The spans of the models that a call fell back to, so that each model has what is its own."""
+    offset_ns = record.timeline.started_wall_ns - record.timeline.started_ns
+    operation = asked.get(names.OPERATION, "chat")
+    # Without a span around the call, the further ones would begin traces of their own.
+    around = context
+    if not get_current_span(around).get_span_context().is_valid:
+        around = set_span_in_context(span, context)
+    made: dict[int, SpanContext] = {}
+    for call in calls:
+        one = span
+        if call is not calls[0]:
+            attributes = {names.OPERATION: operation, names.PROVIDER: provider_name(call.origin), **server(call.origin)}
+            if call.model is not None:
+                attributes[names.REQUEST_MODEL] = call.model
+            if record.stream:
+                attributes[names.REQUEST_STREAM] = True
+            one = tracer.start_span(
+                f"{operation} {call.model}" if call.model is not None else operation,
+                context=around,
+                kind=SpanKind.CLIENT,
+                attributes=attributes,
+                links=[Link(span.get_span_context(), {names.LINK_REASON: "fallback"})],
+                start_time=call.start_ns + offset_ns,
+                record_exception=False,
+                set_status_on_exception=False,
+            )
+        _below(tracer, set_span_in_context(one, context), call, record, settings, made)
+        if one is span:
+            continue
+        error = error_of(call, record)
+        one.set_attributes(told if call.is_last else _of_left(call, error, asked))
+        if error is not None:
+            fail(one, error[1])
+        one.end(call.end_ns + offset_ns)

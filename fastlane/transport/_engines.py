@@ -6,6 +6,7 @@ import asyncio
 import os
 import ssl
 import weakref
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -17,6 +18,7 @@ from ._exchange import Exchange
 from ._loop_pool import LoopPool
 from ._outlook import UNKNOWN, Outlook
 from ._phases import PHASES, Phases
+from ._pool import Member
 from ._requests import (
     async_pieces,
     bound_expansion,
@@ -186,6 +188,10 @@ class SyncEngine(_Engine):
         """Close every connection."""
         self._pool.close()
 
+    def members(self) -> Iterator[Member]:
+        """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""
+        return self._pool.members()
+
     def forget(self) -> None:
         """In a child process: leave the parent's connections alone."""
         self._pool.forget()
@@ -292,11 +298,25 @@ class AsyncEngine(_Engine):
         if pool is not None:
             await pool.aclose()
 
+    def members(self) -> Iterator[Member]:
+        """Every connection on any loop that still runs, open or opening. Waits for nothing."""
+        for loop, pool in list(self._pools.items()):
+            if not loop.is_closed():
+                yield from pool.members()
+
     def forget(self) -> None:
         """In a child process: leave the parent's connections alone."""
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             pool.forget()
+
+
+def engines() -> list[Any]:
+    """Every engine of this process."""
+    try:
+        return list(_engines)
+    except RuntimeError:  # one was made in the very moment
+        return list(_engines)
 
 
 def _start_anew_after_fork() -> None:

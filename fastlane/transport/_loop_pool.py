@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from .._clock import now_ns
@@ -226,6 +226,10 @@ class LoopPool:
     def ping_interval_ns(self, origin: Origin, wanted_ns: int) -> int | None:
         """Nanoseconds between pings; None where they are not welcome."""
         return self._pool.ping_interval_ns(origin, wanted_ns)
+
+    def members(self) -> Iterator[Member]:
+        """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""
+        return self._pool.members()
 
     def outlook(self, origin: Origin) -> Outlook:
         """What a request to the origin would find that came now."""

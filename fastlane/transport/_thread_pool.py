@@ -6,7 +6,7 @@ import _thread
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from .._clock import now_ns
 from ._errors import TransportError
@@ -241,6 +241,10 @@ class ThreadPool:
     def ping_interval_ns(self, origin: Origin, wanted_ns: int) -> int | None:
         """Nanoseconds between pings; None where they are not welcome."""
         return self._pool.ping_interval_ns(origin, wanted_ns)
+
+    def members(self) -> Iterator[Member]:
+        """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""
+        return self._pool.members()
 
     def outlook(self, origin: Origin) -> Outlook:
         """What a request to the origin would find that came now. Waits for no lock."""

@@ -29,7 +29,7 @@ _SAVED = {
     "request_bytes": "bytes of requests' bodies, as sent",
     "response_bytes": "bytes of answers' bodies, as received",
     "encoding_bytes": "bytes not sent, by encoding",
-    "encoding_s": "seconds sooner for that",
+    "encoding_s": "time saved by that",
     "cache_expected_tokens": "prompt tokens that caches should have held",
     "cache_read_tokens": "prompt tokens read from caches",
     "curation_tokens": "prompt tokens cut by curation",
@@ -37,7 +37,7 @@ _SAVED = {
     "tokens_not_generated": "output tokens not generated, by early stop",
 }
 _SPENT = {
-    "encoding_cpu_s": "CPU seconds for encoding",
+    "encoding_cpu_s": "CPU time for encoding",
     "rejected_answers": "answers asked for again",
     "rejected_tokens": "tokens of these and of their prompts",
     "hedge_tokens": "tokens of attempts that lost to another",
@@ -188,7 +188,12 @@ def _savings(ledger: Ledger) -> Section | None:
     if ledger.connections_saved_s is not None:
         priced = ledger.connections_reused - ledger.connections_unpriced
         rows.append(
-            ("seconds of opening as many", seconds_shown(ledger.connections_saved_s), f"{priced:,}", "estimated")
+            (
+                "time that opening these would have taken",
+                seconds_shown(ledger.connections_saved_s),
+                f"{priced:,}",
+                "estimated",
+            )
         )
     rows += [_row(what, total) for name, what in _SAVED.items() if (total := ledger.total(name)) is not None]
     if ledger.hedges_made:

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane.bench import _statistics
+from fastlane.reports import _percentiles
+from fastlane.reports._percentiles import percentiles, quantile
+
+times = st.floats(min_value=0, max_value=1e6, allow_nan=False)
+some = st.lists(times, min_size=1, max_size=150)
+
+
+@given(some, st.floats(0, 1))
+def test_a_quantile_is_numpys_and_lies_among_the_values(values: list[float], share: float) -> None:
+    found = quantile(sorted(values), share)
+
+    assert found == pytest.approx(float(np.quantile(values, share)), rel=1e-9, abs=1e-12)
+    assert min(values) <= found <= max(values)
+
+
+@given(some, st.floats(0, 1), st.floats(0, 1))
+def test_a_larger_share_has_no_smaller_quantile(values: list[float], one: float, other: float) -> None:
+    ordered = sorted(values)
+    low, high = sorted((one, other))
+
+    assert quantile(ordered, low) <= quantile(ordered, high) or quantile(ordered, low) == pytest.approx(
+        quantile(ordered, high)
+    )
+
+
+@given(some, st.randoms())
+def test_the_order_of_the_values_does_not_matter(values: list[float], random: object) -> None:
+    shuffled = list(values)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+
+    assert percentiles(shuffled) == percentiles(values)
+
+
+@given(some)
+def test_a_percentile_of_too_few_values_is_left_out(values: list[float]) -> None:
+    found = percentiles(values)
+
+    assert found is not None
+    assert (found.n, found.highest) == (len(values), max(values))
+    assert (found.p95 is None) == (len(values) < 20)
+    assert (found.p99 is None) == (len(values) < 100)
+
+
+@pytest.mark.parametrize(
+    ("count", "p95", "p99"), [(71, False, False), (72, True, False), (367, True, False), (368, True, True)]
+)
+def test_a_percentile_that_nothing_bounds_says_so(count: int, p95: bool, p99: bool) -> None:
+    found = percentiles([float(number) for number in range(count)])
+
+    assert found is not None
+    assert (found.p95_is_bounded, found.p99_is_bounded) == (p95, p99)
+
+
+def test_nothing_has_no_percentiles() -> None:
+    assert percentiles([]) is None
+
+
+def test_they_are_bounded_from_where_the_benchs_are() -> None:
+    """Two reports of one project do not judge the same numbers in two ways."""
+    assert (_percentiles.ENOUGH_FOR_P95, _percentiles.ENOUGH_FOR_P99) == (
+        _statistics.ENOUGH_FOR_P95,
+        _statistics.ENOUGH_FOR_P99,
+    )

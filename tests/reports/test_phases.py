@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane.reports._phases import PHASES, Phase, opening_of, phases_of
+from tests.reports.made import ORIGIN, attempt, record
+
+
+def milliseconds(found: Mapping[Phase, float]) -> dict[Phase, float]:
+    return {phase: round(took * 1e3, 6) for phase, took in found.items()}
+
+
+def test_the_phases_of_a_warm_stream() -> None:
+    assert milliseconds(phases_of(record())) == {
+        "prepare": 1, "queue": 1, "send": 2, "wait": 16, "first token": 5, "decode": 20, "tail": 3, "hand over": 2,
+        "other": 0,
+    }  # fmt: skip
+
+
+def test_the_phases_of_a_cold_answer_that_is_not_streamed() -> None:
+    assert milliseconds(phases_of(record(tokens=(), attempts=(attempt(opened=True),)))) == {
+        "prepare": 1, "queue": 1, "dns": 1, "connect": 2, "tls": 4, "send": 2, "wait": 9, "body": 28, "hand over": 2,
+        "other": 0,
+    }  # fmt: skip
+
+
+def test_what_went_before_the_attempt_that_answered_is_a_phase_of_its_own() -> None:
+    attempts = (attempt(), attempt(kind="retry", number=2, at=9))
+
+    assert milliseconds(phases_of(record(attempts=attempts)))["earlier attempts"] == 8
+
+
+def test_a_hedge_that_lost_began_after_the_attempt_that_answered() -> None:
+    attempts = (attempt(kind="hedge", number=2, at=9), attempt())
+
+    assert "earlier attempts" not in phases_of(record(attempts=attempts))
+
+
+def test_an_answer_that_comes_before_the_request_is_sent_has_no_negative_phase() -> None:
+    found = phases_of(record(tokens=(3, 4), ended=10, attempts=(attempt(head=2.5),)))
+
+    assert found["wait"] == 0
+    assert found["first token"] >= 0
+    assert min(found.values()) >= 0
+
+
+def test_a_call_without_an_attempt_has_its_time_all_the_same() -> None:
+    assert phases_of(record(attempts=())) == {"other": 0.05}
+
+
+@given(steps=st.lists(st.integers(0, 40), min_size=5, max_size=5), opened=st.booleans(), streamed=st.booleans())
+def test_phases_stand_in_their_order_and_add_up_to_the_call(steps: list[int], opened: bool, streamed: bool) -> None:
+    at = float(steps[0])
+    sent = at + (10 if opened else 3)
+    head, first, last, done = (sent + moment for moment in accumulate(steps[1:]))
+    seen = record(
+        tokens=(first, last) if streamed else (),
+        ended=done + 2,
+        attempts=(attempt(at=at, opened=opened, head=head),),
+    )
+    found = phases_of(seen)
+
+    assert list(found) == [phase for phase in PHASES if phase in found]
+    assert sum(found.values()) == pytest.approx(seen.duration_s, abs=1e-9)
+
+
+def test_only_an_attempt_that_waited_for_a_connection_says_what_opening_one_takes() -> None:
+    assert opening_of(record()) == []
+    assert opening_of(record(attempts=(attempt(opened=True), attempt(kind="retry", at=20)))) == [(ORIGIN, 0.007)]

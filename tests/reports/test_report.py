@@ -1,0 +1,223 @@
+"""What a report says of records, in data, in text and in HTML."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane import CallRecord, ConfigurationError, EncodingRecord, HedgingRecord, Report, RoutingRecord, Usage
+from fastlane.reports._report import report_of
+from tests.reports.made import attempt, failed, record
+
+CONNECTION = "Connection(http2='auto', idle_s=300)"
+
+
+def report(*records: CallRecord, now_s: float = 1_000, **filters: Any) -> Report:
+    return report_of(records, now_ns=int(now_s * 1e9), **filters)
+
+
+TABLE = Path(__file__).parent / "table.txt"
+
+
+def some_calls() -> list[CallRecord]:
+    gzipped = EncodingRecord(
+        form="json+gzip", reason="x", plain_bytes=40_000, sent_bytes=9_000, cpu_s=0.0004, predicted_saving_s=0.045
+    )
+    usage = Usage(input_tokens=2_000, cached_tokens=1_536, output_tokens=21)
+    cold = record(attempts=(attempt(opened=True),), plays=(CONNECTION,), user_actions=("answer ticket",))
+    warm = [
+        record(plays=(CONNECTION, "Encoding()"), user_actions=("answer ticket",), usage=usage, encoding=gzipped)
+        for _ in range(24)
+    ]
+    retried = record(model="n", tokens=(), attempts=(attempt(), attempt(kind="retry", number=2, at=8)))
+    return [cold, *warm, retried, failed(plays=(CONNECTION,)), record(outcome="closed", ended=30, tokens=(25,))]
+
+
+def test_the_table_reads_as_it_did() -> None:
+    assert f"{report(*some_calls())}\n" == TABLE.read_text()
+
+
+def test_without_a_call_it_says_so() -> None:
+    assert str(report()) == "No call is over yet."
+    assert str(report(record(), model="absent")) == "No call is over of 'absent' yet."
+    assert report().calls == 0
+    assert json.loads(report().to_json())["models"] == []
+
+
+def test_one_call_has_a_middle_and_no_tail() -> None:
+    only = report(record())
+    waits = only.everything.phases["wait"].seconds
+
+    assert (waits.n, waits.p50, waits.p95, waits.p99) == (1, 0.016, None, None)
+    assert "1 call, 1 answered" in str(only)
+    assert "*" not in str(only)
+
+
+def test_where_all_failed_there_are_no_percentiles_and_the_errors_are_counted() -> None:
+    all_failed = report(failed(), failed(), failed(error="APITimeoutError", status_code=None, ended=1_000))
+
+    assert all_failed.everything.answered == 0
+    assert dict(all_failed.everything.metrics) == {}
+    assert dict(all_failed.everything.phases) == {}
+    assert dict(all_failed.outcomes) == {"failed": 3}
+    assert [(one.error, one.status_code, one.calls, one.total_s) for one in all_failed.unanswered] == [
+        ("InternalServerError", 500, 2, pytest.approx(0.01)),
+        ("APITimeoutError", None, 1, 1.0),
+    ]
+    assert "Where the time went" not in str(all_failed)
+    assert "APITimeoutError" in str(all_failed)
+
+
+@pytest.mark.parametrize("outcome", ["failed", "cancelled", "closed", "abandoned", "truncated"])
+def test_a_call_that_was_not_answered_moves_no_percentile(outcome: str) -> None:
+    answered = report(record(), record())
+    more = report(record(), record(), record(outcome=outcome, ended=3, tokens=()))
+
+    assert more.everything.metrics == answered.everything.metrics
+    assert more.everything.phases == answered.everything.phases
+    assert (more.calls, more.everything.answered) == (3, 2)
+
+
+def test_an_answer_that_a_play_stopped_is_an_answer() -> None:
+    assert report(record(outcome="stopped")).everything.answered == 1
+
+
+def test_calls_are_grouped_by_model_and_origin_and_by_user_action() -> None:
+    calls = [
+        record(user_actions=("answer", "draft"), ended=100),
+        record(user_actions=("answer",)),
+        record(origin="https://elsewhere.example:443"),
+        record(model=None),
+    ]
+    grouped = report(*calls)
+
+    assert [(group.model, group.origin, group.calls) for group in grouped.models] == [
+        ("m", "https://api.example.com:443", 2),
+        ("m", "https://elsewhere.example:443", 1),
+        (None, "https://api.example.com:443", 1),
+    ]
+    assert [(group.user_action, group.calls) for group in grouped.user_actions] == [
+        ("answer > draft", 1),
+        ("answer", 1),
+    ]
+
+
+def test_the_phase_that_took_most_is_named() -> None:
+    assert report(record()).everything.longest_phase == "decode"
+    assert report().everything.longest_phase is None
+
+
+def routed(**more: Any) -> RoutingRecord:
+    given: dict[str, Any] = {
+        "asked": "fastlane/auto", "task": None, "quality_bar": None, "pass_rate": None, "quantile": 0.5,
+        "reason": "fastest", "candidates": (), "chosen": "near", "model": "near", "provider": "p", "predicted_s": 1.0,
+        "predicted_first_token_s": 0.2, "actual_s": 0.9,
+    }  # fmt: skip
+    return RoutingRecord(**{**given, **more})
+
+
+def test_a_play_says_on_which_calls_it_acted_and_what_came_of_that() -> None:
+    hedge = HedgingRecord(delay_s=0.2, hedged=True, won=True, why_not=None, extra_input_tokens=40)
+    none = HedgingRecord(delay_s=0.2, hedged=False, won=None, why_not=None)
+    plays = (CONNECTION, "Hedging()", "Routing(Catalog(...))", "Mine(secret=1)")
+    calls = [
+        record(plays=plays, hedging=hedge, routing=routed()),
+        record(plays=plays, hedging=none, routing=routed(actual_s=1.2)),
+        record(plays=plays, attempts=(attempt(opened=True),)),
+    ]
+    said = {played.play: (played.on, played.acted, played.effect) for played in report(*calls).plays}
+
+    assert said == {
+        "Routing": (3, 2, "1 model answered, 1 of 2 within the predicted time"),
+        "Hedging": (3, 1, "1 won, 0 lost, 40 tokens spent on it (estimated)"),
+        "Connection": (3, 2, "14 ms of opening connections (estimated)"),
+        "Mine": (3, None, None),
+    }
+    assert "secret" not in str(report(*calls))
+
+
+def test_calls_are_chosen_by_model_user_action_and_age() -> None:
+    calls = [
+        record(model="a", user_actions=("x", "y"), issued_s=10),
+        record(model="b", response_model="b-2026", issued_s=90),
+        record(model="c", routing=routed(model="near"), issued_s=95),
+    ]
+
+    assert report(*calls, model="a").calls == 1
+    assert report(*calls, model="b-2026").models[0].model == "b"
+    assert report(*calls, model="near").models[0].model == "c"
+    assert report(*calls, user_action="y").calls == 1
+    assert report(*calls, now_s=100, since_s=20).calls == 2
+    assert report(*calls, now_s=100, since_s=20, model="a").calls == 0
+    assert "1 call of 'a' in 'y' issued in the last 95 s" in str(
+        report(*calls, now_s=100, model="a", user_action="y", since_s=95)
+    )
+
+
+def test_a_filter_keeps_what_opening_a_connection_takes() -> None:
+    calls = [record(model="a", attempts=(attempt(opened=True),)), record(model="b")]
+
+    assert report(*calls, model="b").ledger.connections_saved_s == pytest.approx(0.007)
+
+
+@pytest.mark.parametrize(
+    ("filters", "words"),
+    [
+        ({"model": ""}, "report(model=...) takes a name, or None for all, got ''"),
+        ({"user_action": 3}, "report(user_action=...) takes a name, or None for all, got 3"),
+        ({"since_s": 0}, "report(since_s=...) takes seconds above 0, or None for all, got 0"),
+        ({"since_s": "1h"}, "got '1h'"),
+        ({"since_s": True}, "got True"),
+        ({"since_s": float("nan")}, "got nan"),
+    ],
+)
+def test_a_filter_that_cannot_be_one_is_refused(filters: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        report(record(), **filters)
+
+    assert words in str(raised.value)
+
+
+def test_it_is_data_for_programs() -> None:
+    whole = report(*some_calls())
+    data = whole.to_dict()
+
+    assert json.loads(whole.to_json(indent=2)) == json.loads(json.dumps(data))
+    assert data["percentile_method"] == "linear"
+    assert data["everything"]["phases"]["wait"]["p50"] == pytest.approx(0.016)
+    assert data["ledger"]["totals"]["encoding_bytes"] == {
+        "value": 24 * 31_000, "unit": "By", "basis": "measured", "calls": 24
+    }  # fmt: skip
+    assert data["attempts"] == {"first": 28, "retry": 1}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        whole.models = ()  # type: ignore[misc]
+
+
+def test_a_notebook_gets_tables_and_no_markup_of_others() -> None:
+    named = record(model="<script>alert(1)</script>", user_actions=("a\n  b" + "c" * 60,))
+    shown = report(named)._repr_html_()
+
+    assert "<table>" in shown
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "a bccc" in str(report(named))
+    assert "c…" in str(report(named))
+
+
+def test_only_the_first_of_many_models_are_shown() -> None:
+    many = report(*(record(model=f"m{number}") for number in range(23)))
+
+    assert len(many.models) == 23
+    assert "and 3 more" in str(many)
+
+
+def test_names_are_public() -> None:
+    from fastlane import reports
+
+    assert fastlane.Report is reports.Report
+    assert reports.__all__ == sorted(reports.__all__)

@@ -27,15 +27,11 @@ def measured(name: str, rounds: int) -> dict[str, float]:
     return figures
 
 
-def costs(name: str, few: Taken, many: Taken | None, direct: Taken) -> dict[str, float]:
+def costs(name: str, few: Taken, many: Taken, direct: Taken) -> dict[str, float]:
     """The figures of one side, of streams of few, many and the usual number of chunks."""
-    call, a_chunk = median(few.thread), 0.0
-    figures = {}
-    if many is not None:
-        chunk = median([(one - call.value) / (MANY_CHUNKS - FEW_CHUNKS) for one in many.thread])
-        figures = {f"{name}_chunk_us": chunk.value, f"{name}_chunk_high_us": chunk.high}
-        a_chunk = chunk.value
-    chunks = a_chunk * (CHUNKS - FEW_CHUNKS)
+    call = median(few.thread)
+    chunk = median([(one - call.value) / (MANY_CHUNKS - FEW_CHUNKS) for one in many.thread])
+    chunks = chunk.value * (CHUNKS - FEW_CHUNKS)
     usual = median(direct.thread)
     return {
         f"{name}_call_us": call.value + chunks,
@@ -45,7 +41,8 @@ def costs(name: str, few: Taken, many: Taken | None, direct: Taken) -> dict[str,
         f"{name}_direct_us": usual.value,
         f"{name}_direct_low_us": usual.low,
         f"{name}_direct_high_us": usual.high,
-        **figures,
+        f"{name}_chunk_us": chunk.value,
+        f"{name}_chunk_high_us": chunk.high,
     }
 
 

@@ -1,0 +1,181 @@
+"""What telemetry said of a call against what is true of it, number by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from opentelemetry.sdk.trace import ReadableSpan
+
+from benchmarks._truth_cases import Told
+from benchmarks._truth_wire import Delays
+from fastlane.emulator import RequestLog
+from fastlane.telemetry import _names as names
+
+_ALLOWED_MS, _ALLOWED_SHARE = 2.0, 0.03
+
+
+class Compared(NamedTuple):
+    """One duration, in milliseconds."""
+
+    case: str
+    what: str
+    """The name of a span, without its host; or of an attribute of the call's span."""
+    seen_ms: float
+    true_ms: float
+
+    @property
+    def error_ms(self) -> float:
+        """How far from the truth."""
+        return abs(self.seen_ms - self.true_ms)
+
+    @property
+    def of_allowed(self) -> float:
+        """The error as a share of what is allowed: 2 ms and 3 %."""
+        return self.error_ms / (_ALLOWED_MS + _ALLOWED_SHARE * self.true_ms)
+
+
+class Counted(NamedTuple):
+    """A number that is right or wrong."""
+
+    case: str
+    what: str
+    seen: Any
+    true: Any
+
+
+def _ms(start_ns: int | None, end_ns: int | None) -> float:
+    if start_ns is None or end_ns is None:
+        raise RuntimeError("the provider's log lacks a moment that its answer had")
+    return (end_ns - start_ns) / 1e6
+
+
+def _kind(span: ReadableSpan) -> str:
+    for name in (names.CONNECTION_WAIT, names.CONNECTION_SETUP, names.DNS_LOOKUP, names.SOCKET_CONNECT):
+        if span.name.startswith(f"{name} "):
+            return name
+    return names.TLS_HANDSHAKE if span.name.startswith(names.TLS_HANDSHAKE) else span.name.partition(" benchmark")[0]
+
+
+def _duration_ms(span: ReadableSpan) -> float:
+    return _ms(span.start_time, span.end_time)
+
+
+def _children(spans: tuple[ReadableSpan, ...], parent: ReadableSpan) -> list[ReadableSpan]:
+    return [one for one in spans if one.parent is not None and one.parent.span_id == parent.context.span_id]
+
+
+def _on_the_wire(told: Told, request: RequestLog, *, opened_ms: float, delays: Delays) -> Mapping[str, float]:
+    """How long each part of a request took on the client's side, which each way away is from the provider's."""
+    round_trip_ms = delays.up + delays.down
+    true: dict[str, float] = {
+        names.CONNECTION_WAIT: 0.0,
+        names.CONNECTION_SETUP: opened_ms,
+        names.DNS_LOOKUP: told.lookup_ms or 0.0,
+        names.SOCKET_CONNECT: 0.0,
+        names.TLS_HANDSHAKE: delays.handshake,
+        names.SEND_REQUEST: _ms(request.received_ns, request.body_complete_ns),
+    }
+    if request.reset_ns is not None:
+        true["POST"] = opened_ms + _ms(request.received_ns, request.reset_ns)
+        return true
+    true["POST"] = opened_ms + _ms(request.received_ns, request.finished_ns) + round_trip_ms
+    true[names.WAIT_FOR_RESPONSE] = _ms(request.body_complete_ns, request.headers_sent_ns) + round_trip_ms
+    if request.token_ns:
+        true[names.FIRST_TOKEN] = _ms(request.headers_sent_ns, request.first_token_ns)
+        true[names.DECODE] = _ms(request.token_ns[0], request.token_ns[-1])
+    return true
+
+
+def _opened_ms(told: Told, at: int, delays: Delays) -> float:
+    first = told.log[at].connection_request_number == 1
+    return (told.lookup_ms or 0.0) + delays.handshake if first else 0.0
+
+
+def spans_compared(told: Told, delays: Delays) -> Iterator[Compared]:
+    """Every span of a call. Raises RuntimeError where there are others than the provider has seen requests."""
+    (chat,) = [span for span in told.spans if span.parent is None]
+    yield Compared(told.case, "chat", _duration_ms(chat), _ms(told.issued_ns, told.over_ns))
+    yield Compared(told.case, "chat starts", _ms(told.issued_wall_ns, chat.start_time), 0.0)
+    below = _children(told.spans, chat)
+    posts = sorted([span for span in below if span.name == "POST"], key=lambda span: span.start_time or 0)
+    if len(posts) != len(told.log):
+        raise RuntimeError(f"{told.case}: {len(posts)} spans of requests for {len(told.log)} that came")
+    opened = [_opened_ms(told, at, delays) for at in range(len(posts))]
+    for span in below:
+        if span.name == names.PREPARE:
+            until_sent = _ms(told.issued_ns, told.log[0].received_ns) - delays.up - opened[0]
+            yield Compared(told.case, names.PREPARE, _duration_ms(span), until_sent)
+    for post, request, opened_ms in zip(posts, told.log, opened, strict=True):
+        true = _on_the_wire(told, request, opened_ms=opened_ms, delays=delays)
+        yield Compared(told.case, "POST", _duration_ms(post), true["POST"])
+        phases = _children(told.spans, post)
+        for span in phases + [below for phase in phases for below in _children(told.spans, phase)]:
+            yield Compared(told.case, _kind(span), _duration_ms(span), true[_kind(span)])
+
+
+def attributes_compared(told: Told, delays: Delays) -> Iterator[Compared]:
+    """Every duration that the call's span carries as an attribute."""
+    (chat,) = [span for span in told.spans if span.parent is None]
+    seen = chat.attributes or {}
+    answer, opened_ms = told.log[-1], _opened_ms(told, -1, delays)
+    wire = _on_the_wire(told, answer, opened_ms=opened_ms, delays=delays)
+    first_ms = _ms(told.issued_ns, answer.first_token_ns) + delays.down
+    true = {
+        names.TIME_TO_FIRST_CHUNK: _ms(told.issued_ns, answer.headers_sent_ns) + delays.down,
+        names.TTFT: first_ms,
+        names.TTFT_CONTENT: first_ms,
+        names.API_END_TO_END: first_ms + wire[names.DECODE],
+        names.SERVER_WAIT: _ms(answer.body_complete_ns, answer.first_token_ns) + delays.up + delays.down,
+        names.DECODE_DURATION: wire[names.DECODE],
+        names.STREAM_MAX_GAP: max(_ms(one, other) for one, other in pairwise(answer.token_ns)),
+        names.WIRE_PHASE["send"]: wire[names.SEND_REQUEST],
+        names.WIRE: opened_ms + wire[names.SEND_REQUEST],
+    }
+    if opened_ms:
+        true |= {
+            names.WIRE_PHASE["dns"]: wire[names.DNS_LOOKUP],
+            names.WIRE_PHASE["connect"]: 0.0,
+            names.WIRE_PHASE["tls"]: delays.handshake,
+        }
+    if told.case == "retry":
+        between = _ms(told.log[0].finished_ns, answer.received_ns)
+        true[names.RETRY_WAIT] = between - delays.up - delays.down
+    for name, true_ms in true.items():
+        yield Compared(told.case, name, 1e3 * _number(seen, name), true_ms)
+    yield Compared(
+        told.case,
+        names.DECODE_RATE,
+        1e3 * (answer.output_tokens - 1) / _number(seen, names.DECODE_RATE),
+        wire[names.DECODE],
+    )
+
+
+def _number(attributes: Mapping[str, Any], name: str) -> float:
+    value = attributes.get(name)
+    if not isinstance(value, int | float):
+        raise TypeError(f"a call's span has to have {name}, and has {value!r}")
+    return float(value)
+
+
+def counts(told: Told) -> Iterator[Counted]:
+    """Every count that the spans carry, against the provider's."""
+    (chat,) = [span for span in told.spans if span.parent is None]
+    posts = sorted([span for span in told.spans if span.name == "POST"], key=lambda span: span.start_time or 0)
+    answer = told.log[-1]
+    true = {
+        names.INPUT_TOKENS: answer.prompt_tokens,
+        names.OUTPUT_TOKENS: answer.output_tokens,
+        names.CACHE_READ: answer.cached_tokens,
+        names.ATTEMPT_COUNT: len(told.log),
+        names.CONNECTION_REUSED: answer.connection_request_number > 1,
+    }
+    for name, number in true.items():
+        yield Counted(told.case, name, (chat.attributes or {}).get(name), number)
+    for post, request in zip(posts, told.log, strict=True):
+        seen = post.attributes or {}
+        yield Counted(told.case, names.HTTP_REQUEST_SIZE, seen.get(names.HTTP_REQUEST_SIZE), request.bytes_in)
+        yield Counted(told.case, names.HTTP_STATUS, seen.get(names.HTTP_STATUS), request.status)
+        if request is answer:
+            yield Counted(told.case, names.HTTP_RESPONSE_SIZE, seen.get(names.HTTP_RESPONSE_SIZE), request.bytes_out)

@@ -132,9 +132,7 @@ def test_an_asynchronous_client_reports_without_being_awaited(arguments: dict[st
 
 
 def test_what_was_cut_and_asked_again_is_in_the_ledger(arguments: dict[str, Any]) -> None:
-    turns = [
-        {"role": role, "content": f"{number} " + "word " * 400} for number in range(8) for role in ("user", "assistant")
-    ]
+    turns = [{"role": "user", "content": f"{number} " + "word " * 400} for number in range(16)]
     plays = [Connection(), Curation(high_water_tokens=2_000), BoundedOutput(repairs=2)]
     headers = {"x-emulator-manner": "wrong_enum"}
     with fastlane.OpenAI(**arguments, plays=plays, default_headers=headers) as client:
@@ -176,7 +174,7 @@ def test_a_hedge_that_won_is_counted_with_what_it_cost(kind: str, upstreams: tup
     assert report.attempts == {"first": 3, "hedge": 1}
     hedged = report.everything.phases["earlier attempts"].seconds
     assert hedged.n == 1
-    assert hedged.p50 >= 0.05
+    assert hedged.p50 > 0.02, "the wait before the second attempt"
 
 
 def test_a_fallback_is_counted_and_money_is_the_catalogs(upstreams: tuple[Upstream, Upstream]) -> None:

@@ -138,7 +138,9 @@ def savings_of(record: CallRecord) -> Savings:
         encoding_cpu_s=encoding.cpu_s if encoding is not None and encoding.cpu_s > 0 else None,
         cache_expected_tokens=cache.expected_tokens if cache is not None else None,
         cache_read_tokens=record.usage.cached_tokens if not estimated else None,
-        curation_tokens=curation.tokens_before - curation.tokens_after if curation is not None else None,
+        curation_tokens=curation.tokens_before - curation.tokens_after
+        if curation is not None and curation.cuts
+        else None,
         short_names_tokens=output.compact_saved_tokens if output is not None else None,
         tokens_not_generated=output.tokens_not_generated if output is not None else None,
         rejected_answers=len(rejected) or None,

@@ -12,6 +12,7 @@ import fastlane
 from fastlane import (
     BoundedOutputRecord,
     CurationRecord,
+    Cut,
     EncodingRecord,
     HedgingRecord,
     PromptCacheRecord,
@@ -139,11 +140,13 @@ def test_answers_that_were_asked_for_again_are_spent_and_estimated_where_one_of_
 
 def test_what_was_cut_and_what_was_not_generated_is_said() -> None:
     output = BoundedOutputRecord(tokens_not_generated=70, compact_saved_tokens=12, ceiling_tokens=90)
-    curation = CurationRecord(tokens_before=9_000, tokens_after=4_000)
+    cut = Cut(kind="turn", path="messages[1]", tokens=5_000)
+    curation = CurationRecord(tokens_before=9_000, tokens_after=4_000, cuts=(cut,))
     savings = record(output=output, curation=curation, service_tier="flex").savings
 
     assert (savings.tokens_not_generated, savings.short_names_tokens, savings.curation_tokens) == (70, 12, 5_000)
     assert savings.tier == "flex"
+    assert record(curation=CurationRecord(tokens_before=9, tokens_after=9)).savings.curation_tokens is None
 
 
 def test_it_is_frozen_and_part_of_the_records_json() -> None:

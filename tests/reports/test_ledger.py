@@ -9,6 +9,7 @@ from fastlane import (
     BoundedOutputRecord,
     CallRecord,
     CurationRecord,
+    Cut,
     EncodingRecord,
     HedgingRecord,
     PromptCacheRecord,
@@ -47,7 +48,12 @@ records = st.builds(
         cached_tokens=counts,
     ),
     curation=st.none()
-    | st.builds(CurationRecord, tokens_before=st.integers(500, 900), tokens_after=st.integers(0, 500)),
+    | st.builds(
+        CurationRecord,
+        tokens_before=st.integers(500, 900),
+        tokens_after=st.integers(0, 500),
+        cuts=st.sampled_from([(), (Cut(kind="turn", path="messages[1]", tokens=7),)]),
+    ),
     output=st.none()
     | st.builds(
         BoundedOutputRecord,

@@ -132,23 +132,29 @@ def test_an_asynchronous_client_reports_without_being_awaited(arguments: dict[st
 
 
 def test_what_was_cut_and_asked_again_is_in_the_ledger(arguments: dict[str, Any]) -> None:
-    turns = [{"role": "user", "content": f"{number} " + "word " * 400} for number in range(16)]
+    turns: Any = [
+        {"role": role, "content": f"{number} " + "word " * 400} for number in range(8) for role in ("user", "assistant")
+    ]
+    question = messages()[1:]
     plays = [Connection(), Curation(high_water_tokens=2_000), BoundedOutput(repairs=2)]
-    headers = {"x-emulator-manner": "wrong_enum"}
-    with fastlane.OpenAI(**arguments, plays=plays, default_headers=headers) as client:
-        asked: Any = [*turns, *messages()[1:]]
-        client.chat.completions.create(model="m", messages=asked, response_format=FORMAT)
-        report, record = client.report(), client.last_call
+    with fastlane.OpenAI(**arguments, plays=plays, strict=True) as client:
+        client.chat.completions.create(model="m", messages=[*turns, *question])
+        wrong = {"x-emulator-manner": "wrong_enum"}
+        client.chat.completions.create(model="m", messages=question, response_format=FORMAT, extra_headers=wrong)
+        report = client.report()
+        curation, output = client.calls[0].curation, client.calls[1].output
 
-    assert record is not None
-    assert record.output is not None
-    assert record.curation is not None
+    assert curation is not None
+    assert output is not None
     rejected, cut = report.ledger.total("rejected_answers"), report.ledger.total("curation_tokens")
     assert rejected is not None
     assert cut is not None
-    assert rejected.value == len(record.output.rejected) > 0
-    assert cut.value == record.curation.tokens_before - record.curation.tokens_after > 0
-    assert report.attempts["repair"] == len(record.output.rejected)
+    assert (rejected.value, rejected.calls) == (len(output.rejected), 1)
+    assert (cut.value, cut.calls) == (curation.tokens_before - curation.tokens_after, 1)
+    assert cut.value > 0
+    assert report.attempts == {"first": 2, "repair": 1}
+    acted = {played.play: (played.on, played.acted) for played in report.plays}
+    assert (acted["Curation"], acted["BoundedOutput"]) == ((2, 1), (2, 1))
 
 
 @pytest.fixture

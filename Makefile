@@ -16,11 +16,11 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install bench test check docs conformance benchmarks fuzz
+.PHONY: help install bench test test-backends check docs conformance benchmarks fuzz
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name what; do \
-		printf '  make %-12s %s\n' "$$name" "$$what"; done
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name what; do \
+		printf '  make %-14s %s\n' "$$name" "$$what"; done
 
 install: $(EVERYTHING) ## set up .venv with everything that the other targets need
 
@@ -29,6 +29,10 @@ bench: $(BENCH) ## A/B the default client and its plays on the embedded provider
 
 test: $(EVERYTHING) ## run all tests (ARGS="tests/plays -x" narrows)
 	$(BIN)/python -m pytest $(ARGS)
+
+test-backends: $(EVERYTHING) ## send traces and metrics to Phoenix, MLflow and Prometheus, and read them back (ARGS="-k phoenix")
+	$(BIN)/python -m scripts.backends --install
+	$(BIN)/python -m pytest tests/backends $(ARGS)
 
 check: $(EVERYTHING) ## format, lint, types, import contracts, spelling
 	$(BIN)/ruff format --check

@@ -32,6 +32,8 @@ MODEL = "gpt-4.1-mini"
 """A name that backends know a price of."""
 ACTION = "answer airline customer"
 EXPERIMENT, AS_WRITTEN, LAID_OUT = "prompt layout", "as written", "laid out"
+ENOUGH_TO_HEDGE = 20
+"""Streams after which `Hedging` knows what is late."""
 _NOW = "The current time is 2024-05-15 15:00:{:02d} EST."
 _USAGE: Any = {"include_usage": True}
 
@@ -57,20 +59,24 @@ class _Agent:
             "default_query": {"customer": SECRET},
         }
         plays: list[fastlane.Play] = [Connection(), PromptCache(order_tools=arm == LAID_OUT)]
-        # Of two clients, because a call that may be hedged is always streamed underneath.
-        self.client = fastlane.OpenAI(plays=[*plays, BoundedOutput()], **self.options)
+        # Of three clients, because a call that may be hedged or stopped is always streamed underneath.
+        self.client = fastlane.OpenAI(plays=plays, **self.options)
         self.hedging = fastlane.OpenAI(plays=[*plays, Hedging(budget=1.0)], **self.options)
+        self.bounded = fastlane.OpenAI(plays=[*plays, BoundedOutput()], **self.options)
         self._clock = 0
 
     def close(self) -> None:
-        self.client.close()
-        self.hedging.close()
+        for client in (self.client, self.hedging, self.bounded):
+            client.close()
 
     @contextmanager
     def action(self, name: str) -> Iterator[None]:
-        with fastlane.user_action(name) as action:
-            yield
-        self.notes.action(action)
+        action = fastlane.user_action(name)
+        try:
+            with action:
+                yield
+        finally:
+            self.notes.action(action)
 
     def talk(self, conversation: Conversation) -> None:
         """Answer one customer's questions, one after the other."""
@@ -104,7 +110,7 @@ class _Agent:
 
 
 def _what_is_unusual(agent: _Agent, conversation: Conversation) -> None:
-    """A call that is cold, one that is tried again, one that is hedged, and five more that end otherwise than most."""
+    """A call that is cold, one that is tried again, one that is hedged, and more that are otherwise than most."""
     question = conversation.questions[0]
     arguments = {**agent.prompt(conversation, question[-1]), "model": MODEL}
     said = wishes(question[-1].said)
@@ -116,7 +122,10 @@ def _what_is_unusual(agent: _Agent, conversation: Conversation) -> None:
         for _ in cold.chat.completions.create(stream=True, stream_options=_USAGE, extra_headers=said, **arguments):
             pass
         notes.call(cold.last_call, "cold")
-    for label, fault in (("retried", "status=429;retry_after=0.1;times=1"), ("hedged", "hang=5;times=1")):
+    faults = {"retried": "status=429;retry_after=0.1;times=1"}
+    if sum(record.stream for record in notes.calls) > ENOUGH_TO_HEDGE:
+        faults["hedged"] = "hang=5;times=1"
+    for label, fault in faults.items():
         with agent.action(f"answer airline customer ({label})"):
             headers = {**said, "x-emulator-fault": fault, "x-emulator-tag": label}
             for _ in agent.hedging.chat.completions.create(
@@ -125,10 +134,13 @@ def _what_is_unusual(agent: _Agent, conversation: Conversation) -> None:
                 pass
             notes.call(agent.hedging.last_call, label)
     with agent.action("file a ticket"):
-        agent.client.chat.completions.parse(
+        agent.bounded.chat.completions.parse(
             response_format=Ticket, model=MODEL, messages=[{"role": "user", "content": SECRET}]
         )
-        notes.call(agent.client.last_call, "parsed")
+        notes.call(agent.bounded.last_call, "parsed")
+    with agent.action("look it up"):
+        agent.client.responses.create(model=MODEL, instructions=conversation.policy, input=SECRET)
+        notes.call(agent.client.last_call, "response")
     with agent.action("hang up"):
         stream = agent.client.chat.completions.create(stream=True, extra_headers=said, **arguments)
         next(iter(stream))

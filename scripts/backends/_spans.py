@@ -40,7 +40,7 @@ class SeenSpans:
     """All spans of a project, and who is below whom."""
 
     def __init__(self, spans: Iterable[SeenSpan]) -> None:
-        self.all = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
+        self.all = sorted(spans, key=lambda span: (span.start_ns, span.end_ns))
         self._by_id = {span.span_id: span for span in self.all}
         self._children: dict[str, list[SeenSpan]] = {}
         for span in self.all:

@@ -1,0 +1,36 @@
+"""Real backends, each started once and sent what an application does; `make test-backends` installs them first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.backends._mlflow import MLflow
+from scripts.backends._phoenix import Phoenix
+from tests.backends.kept import Kept, kept_by, recorded
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--runs", type=Path, help="recorded runs of an agent to drive, JSON lines with `messages`")
+    parser.addoption("--tools", type=Path, help="the tools of these runs, JSON")
+
+
+@pytest.fixture(scope="session")
+def phoenix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    with Phoenix() as server:
+        yield kept_by(server, recorded(request.config), tmp_path_factory.mktemp("phoenix"))
+
+
+@pytest.fixture(scope="session")
+def mlflow(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    with MLflow() as server:
+        yield kept_by(server, recorded(request.config), tmp_path_factory.mktemp("mlflow"))
+
+
+@pytest.fixture(scope="session", params=["phoenix", "mlflow"])
+def kept(request: pytest.FixtureRequest) -> Kept:
+    """Each of the backends that keep traces."""
+    kept: Kept = request.getfixturevalue(request.param)
+    return kept

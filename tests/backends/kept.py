@@ -1,0 +1,129 @@
+"""A backend that was started and sent what an application does, and what it shows of that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from scripts.backends._conversations import SECRET
+from scripts.backends._mlflow import MLflow
+from scripts.backends._notes import Notes, read
+from scripts.backends._phoenix import Phoenix
+from scripts.backends._server import ROOT, Server
+from scripts.backends._spans import SeenSpan, SeenSpans
+
+_DRIVE_S = 180.0
+_SETTLE_S = 30.0
+
+MODEL_CALLS = frozenset({"LLM", "CHAT_MODEL"})
+"""The kinds that backends take a call to a model for, each in its own word."""
+
+
+def recorded(config: pytest.Config) -> list[str]:
+    """What the application is told of recorded runs, where there are some."""
+    given = {name: config.getoption(name) for name in ("--runs", "--tools")}
+    return [text for name, path in given.items() if path is not None for text in (name, str(Path(path).absolute()))]
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The application's environment: nothing of what this one says to exporters."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "FASTLANE_"))}
+    return {**kept, **variables}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driven:
+    """What one run of the application did, and what a backend shows of it."""
+
+    notes: Notes
+    spans: SeenSpans
+
+    @property
+    def model_calls(self) -> list[SeenSpan]:
+        """What the backend takes for calls to a model, in the order of their starts."""
+        return [span for span in self.spans if span.kind in MODEL_CALLS]
+
+    def span(self, label: str) -> SeenSpan:
+        """The span of a call that went otherwise than usual."""
+        record = self.notes.labelled(label)
+        return min(self.model_calls, key=lambda span: abs(span.start_ns - record.timeline.started_wall_ns))
+
+    def named(self, span: SeenSpan, name: str) -> list[SeenSpan]:
+        """Spans below whose names begin so."""
+        return [below for below in self.spans.below(span) if below.name.startswith(name)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A backend, and what it was sent."""
+
+    server: Server
+    place: str
+    """The project or the experiment of `phases`."""
+    phases: Driven
+    """At the level that has a span for each part of a request."""
+    call: Driven
+    """At the level that has one span for each call."""
+    captured: Driven
+    """With prompts and answers, because the application asked for them."""
+    files_with_the_secret: tuple[str, ...]
+    """Of the backend's own, before anybody had asked for prompts."""
+    files_with_the_secret_then: tuple[str, ...]
+
+
+def _drive(notes: Path, variables: Mapping[str, str], *arguments: str) -> Notes:
+    command = [sys.executable, "-m", "scripts.backends._application", str(notes), *arguments]
+    subprocess.run(command, cwd=ROOT, env=environment(variables), timeout=_DRIVE_S, check=True)
+    return read(notes)
+
+
+def _settled(spans: Callable[[], SeenSpans], calls: int) -> SeenSpans:
+    """What a backend shows once it has put away what it was sent."""
+    until = time.monotonic() + _SETTLE_S
+    before, seen = -1, spans()
+    while time.monotonic() < until:
+        found = sum(span.kind in MODEL_CALLS for span in seen)
+        if found >= calls and len(seen) == before:
+            break
+        before = len(seen)
+        time.sleep(0.5)
+        seen = spans()
+    return seen
+
+
+def _files_with_the_secret(directory: Path) -> tuple[str, ...]:
+    return tuple(
+        str(file.relative_to(directory))
+        for file in sorted(directory.rglob("*"))
+        if file.is_file() and SECRET.encode() in file.read_bytes()
+    )
+
+
+def kept_by(server: Phoenix | MLflow, runs: list[str], directory: Path) -> Kept:
+    def driven(name: str, level: str, *arguments: str, **variables: str) -> tuple[str, Driven]:
+        place = server.experiment(name) if isinstance(server, MLflow) else name
+        said = {**server.variables(place), "FASTLANE_TELEMETRY_LEVEL": level, **variables}
+        notes = _drive(directory / name, said, *arguments)
+        return place, Driven(notes=notes, spans=_settled(lambda: server.spans(place), len(notes.calls)))
+
+    place, phases = driven("airline-agent", "phases", *runs)
+    _, call = driven("airline-agent-calls", "call", "--count", "2", *runs)
+    before = _files_with_the_secret(server.directory)
+    capture = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
+    _, captured = driven("airline-agent-content", "call", "--count", "1", *runs, **capture)
+    return Kept(
+        server=server,
+        place=place,
+        phases=phases,
+        call=call,
+        captured=captured,
+        files_with_the_secret=before,
+        files_with_the_secret_then=_files_with_the_secret(server.directory),
+    )

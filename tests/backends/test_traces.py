@@ -1,0 +1,272 @@
+"""What Phoenix and MLflow show of an application's calls is what its records say of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from fastlane import CallRecord
+from fastlane._call import Attempt
+from scripts.backends._application import ACTION, MODEL
+from scripts.backends._spans import SeenSpan
+from tests.backends.kept import MODEL_CALLS, Driven, Kept
+
+pytestmark = pytest.mark.timeout(600)
+
+# Of all the times that are compared here, Phoenix keeps whole microseconds.
+CLOSE_S = 0.001
+SETUP = ("DNS lookup localhost", "socket connect ", "TLS client handshake localhost")
+BELOW = {
+    "invoke_workflow": ("chat ", "invoke_workflow "),
+    "chat": ("prepare", "POST", "validate"),
+    "POST": (
+        *("HTTP wait_for_connection localhost:", "HTTP connection_setup localhost:", "HTTP send_request"),
+        *("HTTP wait_for_response", "first_token", "decode"),
+    ),
+    "HTTP connection_setup": SETUP,
+}
+"""Which names stand below which."""
+
+
+def with_records(driven: Driven) -> Iterator[tuple[SeenSpan, CallRecord]]:
+    """Each call's span and its record."""
+    calls = sorted(driven.notes.calls, key=lambda record: record.timeline.started_wall_ns)
+    return zip(driven.model_calls, calls, strict=True)
+
+
+def with_attempts(driven: Driven) -> Iterator[tuple[SeenSpan, Attempt, CallRecord]]:
+    """Each request's span, and what the record says of it."""
+    for span, record in with_records(driven):
+        attempts = sorted(record.attempts, key=lambda attempt: attempt.number)
+        posts = [child for child in driven.spans.children(span) if child.name == "POST"]
+        yield from ((post, attempt, record) for post, attempt in zip(posts, attempts, strict=True))
+
+
+def chains(driven: Driven) -> list[SeenSpan]:
+    return [span for span in driven.spans if span.name.startswith("invoke_workflow ")]
+
+
+def test_each_call_is_one_span_that_is_taken_for_a_call_to_a_model(kept: Kept) -> None:
+    for driven in (kept.phases, kept.call, kept.captured):
+        assert len(driven.model_calls) == len(driven.notes.calls) >= 4
+        for span, record in with_records(driven):
+            assert span.name == f"chat {MODEL}"
+            assert abs(span.start_ns - record.timeline.started_wall_ns) < 1_000_000
+            assert span.attributes.get("gen_ai.response.id") == record.response_id
+
+
+def test_requests_and_their_phases_are_not_taken_for_calls_to_a_model(kept: Kept) -> None:
+    others = {span.name: span for span in kept.phases.spans if span.kind not in MODEL_CALLS}
+
+    assert len(others) >= 12
+    for name, span in others.items():
+        assert span.kind == ("CHAIN" if name.startswith("invoke_workflow ") else "UNKNOWN")
+        assert span.tokens == {}
+        assert span.model is None
+
+
+def test_a_user_action_is_a_chain_with_its_calls_below_it(kept: Kept) -> None:
+    for driven in (kept.phases, kept.call):
+        spans = chains(driven)
+        shown = Counter((span.name, len(driven.named(span, "chat "))) for span in spans)
+        noted = Counter((f"invoke_workflow {one.name}", len(one.call_ids)) for one in driven.notes.actions)
+        assert shown == noted
+        assert {span.kind for span in spans} == {"CHAIN"}
+    assert Counter(span.name for span in chains(kept.phases))[f"invoke_workflow {ACTION}"] >= 10
+
+
+def test_a_user_action_took_what_the_application_saw(kept: Kept) -> None:
+    shown = sorted(span.duration_s for span in chains(kept.phases))
+    noted = sorted(action.duration_s for action in kept.phases.notes.actions)
+
+    assert shown == pytest.approx(noted, abs=CLOSE_S)
+
+
+def test_the_tree_is_action_call_request_phase(kept: Kept) -> None:
+    driven = kept.phases
+    assert driven.spans.orphans == []
+    for span in driven.spans:
+        kind = next((kind for kind in BELOW if span.name.startswith(kind)), None)
+        for child in driven.spans.children(span):
+            assert kind is not None, f"{child.name} is below {span.name}"
+            assert child.name.startswith(BELOW[kind]), f"{child.name} is below {span.name}"
+    # All of a conversation is one trace, and what was asked for outside of any action is one of its own.
+    assert len({span.trace_id for span in driven.spans}) == len(driven.spans.roots)
+    assert Counter(root.kind in MODEL_CALLS for root in driven.spans.roots)[True] == 1
+
+
+def test_tokens_and_cache_reads_are_those_of_the_record(kept: Kept) -> None:
+    read = 0
+    for span, record in with_records(kept.phases):
+        usage = record.usage
+        noted = {
+            "input": usage.input_tokens,
+            "output": usage.output_tokens,
+            "cache_read": usage.cached_tokens,
+            "cache_write": usage.cache_write_tokens,
+        }
+        # A backend may leave out what is 0.
+        assert {name: count for name, count in span.tokens.items() if count} == {
+            name: count for name, count in noted.items() if count
+        }
+        read += span.tokens.get("cache_read", 0)
+    assert read > 50_000
+
+
+def test_what_was_written_to_the_cache_is_counted(kept: Kept) -> None:
+    record = kept.phases.notes.labelled("response")
+
+    assert kept.phases.span("response").tokens["cache_write"] == record.usage.cache_write_tokens
+    assert record.usage.cache_write_tokens
+
+
+def test_the_model_is_named(kept: Kept) -> None:
+    assert {span.model for span in kept.phases.model_calls} == {MODEL}
+
+
+def test_a_call_took_what_its_record_says(kept: Kept) -> None:
+    for driven in (kept.phases, kept.call):
+        for span, record in with_records(driven):
+            assert span.duration_s == pytest.approx(record.duration_s, abs=CLOSE_S)
+
+
+def test_a_request_took_what_the_record_says(kept: Kept) -> None:
+    for span, attempt, record in with_attempts(kept.phases):
+        wire = attempt.wire
+        assert wire.ended_ns is not None
+        before_s = (wire.started_ns - record.timeline.started_ns) / 1e9
+        started_s = (span.start_ns - record.timeline.started_wall_ns) / 1e9
+        assert started_s == pytest.approx(before_s, abs=CLOSE_S)
+        if attempt is record.last_attempt:
+            assert span.duration_s == pytest.approx((wire.ended_ns - wire.started_ns) / 1e9, abs=CLOSE_S)
+
+
+def test_each_phase_took_what_the_record_says(kept: Kept) -> None:
+    compared = Counter[str]()
+    for post, attempt, record in with_attempts(kept.phases):
+        shown = {span.name.partition(" localhost")[0]: span.duration_s for span in kept.phases.spans.below(post)}
+        wire, tokens = attempt.wire, record.timeline.token_ns
+        noted = {
+            "DNS lookup": wire.dns_s,
+            "TLS client handshake": wire.tls_s,
+            "HTTP send_request": wire.send_s,
+            "HTTP wait_for_response": wire.wait_s,
+        }
+        if attempt is record.last_attempt and len(tokens) > 1:
+            noted["decode"] = (tokens[-1] - tokens[0]) / 1e9
+        for name, seconds in noted.items():
+            if seconds is None:
+                assert name not in shown
+            else:
+                assert shown[name] == pytest.approx(seconds, abs=CLOSE_S)
+                compared[name] += 1
+    assert compared["DNS lookup"] >= 2
+    assert compared["decode"] >= 20
+
+
+def test_the_time_to_first_token_is_on_the_call_and_only_where_there_is_one(kept: Kept) -> None:
+    for driven in (kept.phases, kept.call):
+        for span, record in with_records(driven):
+            seconds = record.time_to_first_token_s
+            assert span.attributes.get("fastlane.time_to_first_token") == (
+                None if seconds is None else pytest.approx(seconds, abs=1e-6)
+            )
+    seen = [span.attributes.get("fastlane.time_to_first_token") for span in kept.phases.model_calls]
+    assert seen.count(None) >= 5
+    assert len(seen) - seen.count(None) >= 5
+
+
+def test_a_request_that_was_tried_again_is_red_and_its_call_is_not(kept: Kept) -> None:
+    call = kept.phases.span("retried")
+    first, second = kept.phases.named(call, "POST")
+
+    assert (call.failed, first.failed, second.failed) == (False, True, False)
+    assert first.attributes["http.response.status_code"] == 429
+    assert second.attributes["http.request.resend_count"] == 1
+    assert call.attributes["fastlane.attempt.count"] == 2
+
+
+def test_a_second_attempt_runs_beside_the_first_and_the_loser_is_not_red(kept: Kept) -> None:
+    call = kept.phases.span("hedged")
+    first, second = kept.phases.named(call, "POST")
+
+    assert not any(span.failed for span in (call, first, second))
+    assert first.start_ns < second.start_ns < first.end_ns
+    assert first.attributes["fastlane.attempt.outcome"] == "cancelled"
+    assert second.attributes["fastlane.attempt.kind"] == "hedge"
+
+
+def test_why_a_request_followed_another_is_said_where_links_are_shown(mlflow: Kept) -> None:
+    for label, reason in (("retried", "retry"), ("hedged", "hedge")):
+        posts = mlflow.phases.named(mlflow.phases.span(label), "POST")
+        assert [span.link_reasons for span in posts] == [(), (reason,)]
+
+
+def test_only_a_cold_call_has_the_phases_of_connecting(kept: Kept) -> None:
+    cold = kept.phases.span("cold")
+    (setup,) = kept.phases.named(cold, "HTTP connection_setup")
+    names = [span.name for span in kept.phases.spans.children(setup)]
+
+    assert [name.startswith(part) for name, part in zip(names, SETUP, strict=True)] == [True] * 3
+    assert kept.phases.named(kept.phases.span("alone"), "HTTP connection_setup") == []
+
+
+def test_a_call_that_failed_is_red_and_its_action_is_too(kept: Kept) -> None:
+    call = kept.phases.span("failed")
+    action = kept.phases.spans.parent(call)
+
+    assert action is not None
+    assert call.failed
+    assert action.failed
+    assert call.attributes["error.type"] == "AuthenticationError"
+
+
+def test_a_stream_that_the_application_closed_is_not_red(kept: Kept) -> None:
+    call = kept.phases.span("closed")
+
+    assert not call.failed
+    assert not any(span.failed for span in kept.phases.spans.below(call))
+    assert "error.type" not in call.attributes
+
+
+def test_nothing_else_is_red(kept: Kept) -> None:
+    red = Counter(span.name.partition(" ")[0] for span in kept.phases.spans if span.failed)
+
+    assert red == {"POST": 2, "chat": 1, "invoke_workflow": 1}
+
+
+def test_checking_a_structured_answer_is_a_phase(kept: Kept) -> None:
+    assert [span.name for span in kept.phases.named(kept.phases.span("parsed"), "validate")] == ["validate"]
+
+
+def test_calls_of_tasks_at_the_same_time_stand_beside_each_other(kept: Kept) -> None:
+    one, other = (kept.phases.span(f"beside {number}") for number in (0, 1))
+
+    assert one.parent_id == other.parent_id
+    assert max(one.start_ns, other.start_ns) < min(one.end_ns, other.end_ns)
+
+
+def test_with_one_span_for_each_call_every_number_is_on_that(kept: Kept) -> None:
+    driven = kept.call
+
+    assert {span.name.partition(" ")[0] for span in driven.spans} == {"invoke_workflow", "chat"}
+    for span, record in with_records(driven):
+        attempt = record.last_attempt
+        assert attempt is not None
+        wire = attempt.wire
+        noted = {"send": wire.send_s, "dns": wire.dns_s, "connect": wire.connect_s, "tls": wire.tls_s}
+        for name, seconds in noted.items():
+            assert span.attributes.get(f"fastlane.wire.{name}.duration") == (
+                None if seconds is None else pytest.approx(seconds, abs=1e-6)
+            )
+
+
+def test_no_prompt_no_answer_and_no_key_is_stored(kept: Kept) -> None:
+    assert kept.files_with_the_secret == ()
+
+
+def test_prompts_are_stored_where_they_are_asked_for(kept: Kept) -> None:
+    # Which says too that the search of the test above finds what there is.
+    assert len(kept.files_with_the_secret_then) >= 1

@@ -10,7 +10,7 @@ import functools
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 from ._async_calls import AsyncCalls
@@ -68,8 +68,12 @@ def _entered(resource: Any, call: Issued) -> Any:
 
         return entered(resource._client, call)
     except Exception as error:  # noqa: BLE001 - telemetry must not break a call
-        _log.warning("telemetry did not find out who else instruments openai: %s", type(error).__name__)
+        _went_wrong(error)
         return nullcontext()
+
+
+def _went_wrong(error: Exception) -> None:
+    _log.warning("telemetry did not find out who else instruments openai: %s", type(error).__name__)
 
 
 def _stamped(resource: type[Any], name: str) -> Any:
@@ -110,11 +114,35 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
     return stamped
 
 
+def _preparing(resource: type[Any], name: str) -> Any:
+    @functools.wraps(getattr(resource, name))
+    def preparing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = resource.__dict__.get(name)
+        if type(found) is not FunctionType and active():
+            # An instrumentation would make the call's span here, of which we write our own in `create()`.
+            return _beneath(resource, name)(self, *args, **kwargs)
+        return getattr(resource, name)(self, *args, **kwargs)
+
+    return preparing
+
+
+def _beneath(resource: type[Any], name: str) -> Any:
+    try:
+        from .telemetry._around import beneath
+
+        return beneath(resource, name)
+    except Exception as error:  # noqa: BLE001 - telemetry must not break a call
+        _went_wrong(error)
+        return getattr(resource, name)
+
+
 def stamping(resource: type[Any], *, asynchronous: bool) -> type[Any]:
     """A subclass of a resource whose calls are stamped. It calls what its base class has at that time.
 
     `stream()` is not stamped: it only prepares a call, which its context manager issues by `create()`.
     """
     stamped = _async_stamped if asynchronous else _stamped
-    names = [name for name in ("create", "parse") if hasattr(resource, name)]
-    return type(resource.__name__, (resource,), {name: stamped(resource, name) for name in names})
+    methods = {name: stamped(resource, name) for name in ("create", "parse") if hasattr(resource, name)}
+    if hasattr(resource, "stream"):
+        methods["stream"] = _preparing(resource, "stream")
+    return type(resource.__name__, (resource,), methods)

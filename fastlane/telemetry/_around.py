@@ -24,6 +24,7 @@ from ._others import (
     OPENINFERENCE,
     OPENLLMETRY,
     Others,
+    beneath_official,
     known_scope,
     mode,
     others as others_of,
@@ -111,6 +112,17 @@ def entered(client: Any, issued: Issued) -> attached:
     if standing.inner is not None or standing.mode == "silent":
         issued.telemetry_context = standing.context
     return attached(standing.inner)
+
+
+def beneath(resource: type[Any], name: str) -> Any:
+    """A method of openai's that only prepares a call, past an instrumentation that would make the call's span there.
+
+    The official one alone does that, and can only be silenced where its context manager is entered, by the application.
+    """
+    replaced = getattr(resource, name)
+    if _standing(None, is_stamped=True, is_request=False).mode != "own":
+        return replaced
+    return beneath_official(resource.__dict__.get(name)) or replaced
 
 
 def standing(issued: Issued | None, client: Any = None) -> Standing:

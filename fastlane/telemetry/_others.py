@@ -162,7 +162,7 @@ def mode(settings: TelemetrySettings, others: Others) -> Literal["own", "defer"]
 
 
 def shows_itself(others: Others) -> bool:
-    """Whether the span of each of them is the current one at `request()`, where a call comes by none of our resources."""
+    """Whether the span of each is the current one at `request()` for a call that comes by none of our resources."""
     return bool(others.names) and others.names <= _SHOWING
 
 
@@ -239,6 +239,15 @@ def _layers(method: Any) -> Iterator[tuple[str, Any]]:
         its_globals = getattr(wrapper, "__globals__", None)
         yield str(its_globals.get("__name__") if its_globals else getattr(wrapper, "__module__", "")), wrapper
         method = getattr(method, "__wrapped__", None)
+
+
+def beneath_official(method: Any) -> Any:
+    """What the official instrumentation has put its own in the place of; None where somebody else's is there too."""
+    layers = list(_layers(method))
+    around = [module for module, _ in layers if not _is_in(module, "openai")]
+    if not around or not all(_is_in(module, "opentelemetry.instrumentation.genai.openai") for module in around):
+        return None
+    return layers[-1][1]
 
 
 def _uploads(wrapper: Any, depth: int = 3) -> bool:

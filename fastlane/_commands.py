@@ -13,6 +13,7 @@ try:
     from .bench._command import bench
     from .doctor._command import doctor
     from .emulator._command import emulator
+    from .traces._command import trace
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] == "fastlane":
         raise
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command()(bench)
 app.command()(doctor)
 app.command()(emulator)
+app.add_typer(trace)
 
 
 @app.command()

@@ -1,0 +1,177 @@
+"""The commands `fastlane trace view` and `fastlane trace list`: options, exit codes, and where their output goes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from .._exceptions import ConfigurationError, FastlaneError
+from ._compare import Comparison, compare
+from ._document import document
+from ._entries import entries as entries_of
+from ._model import Entry
+from ._otlp import SpanFile, TraceFileError, read_spans
+from ._page import page
+
+_FILE_HELP = "A file of spans as OTLP-JSON, gzipped or not."
+_LAST_HELP = "Take the newest file that fastlane.telemetry.configure() had spans written to."
+_SUFFIX: Final = ".html"
+
+trace = typer.Typer(name="trace", help="Look at traces that were written to a file.", no_args_is_help=True)
+
+
+@trace.command()
+def view(
+    file: Annotated[Path | None, typer.Argument(help=_FILE_HELP, show_default=False)] = None,
+    last: Annotated[bool, typer.Option("--last", help=_LAST_HELP)] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write the page; beside the file if not given.", show_default=False)
+    ] = None,
+    open_it: Annotated[
+        bool | None,
+        typer.Option(
+            "--open/--no-open", help="Open the page in a browser. If not given: on a terminal.", show_default=False
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="The arm that an experiment's others are compared with; found by its name if not given."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was read, and write no page.")] = False,
+) -> None:
+    """Write one HTML page with the waterfall of each user action and call, and print where it is.
+
+    The page loads nothing and sends nothing: it can be kept, mailed, and opened anywhere. Where spans carry an
+    experiment, it shows each unit's baseline beside its other arms, phase by phase.
+
+    Exit codes: 0 for a page that was written, 2 for a file that cannot be read or written.
+    """
+    try:
+        path = _chosen(file, last=last)
+        read, entries = _read(path)
+        comparisons = compare(entries, baseline=baseline)
+        if as_json:
+            typer.echo(json.dumps(document(read, entries, comparisons), indent=2))
+            return
+        written = _write(page(read, entries, comparisons), path, out)
+    except FastlaneError as error:
+        _complain(str(error))
+        raise typer.Exit(2) from None
+    for note in read.notes:
+        _complain(note)
+    typer.echo(written)
+    if open_it or (open_it is None and sys.stdout.isatty()):
+        webbrowser.open(written.resolve().as_uri())
+
+
+@trace.command(name="list")
+def listed(
+    file: Annotated[Path | None, typer.Argument(help=_FILE_HELP, show_default=False)] = None,
+    last: Annotated[bool, typer.Option("--last", help=_LAST_HELP)] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the same as `view --json`.")] = False,
+) -> None:
+    """Print a line for each user action and each call without one.
+
+    Exit codes: 0 if the file was read, 2 if it cannot be.
+    """
+    try:
+        read, entries = _read(_chosen(file, last=last))
+        comparisons = compare(entries)
+    except FastlaneError as error:
+        _complain(str(error))
+        raise typer.Exit(2) from None
+    if as_json:
+        typer.echo(json.dumps(document(read, entries, comparisons), indent=2))
+        return
+    for entry in entries:
+        typer.echo(_line(entry))
+    for comparison in comparisons:
+        for line in _compared(comparison):
+            typer.echo(line)
+    for note in read.notes:
+        _complain(note)
+
+
+def _chosen(file: Path | None, *, last: bool) -> Path:
+    if file is not None and last:
+        raise ConfigurationError(f"give a file or --last, not both: got {file} and --last")
+    if file is not None:
+        return file
+    if not last:
+        raise ConfigurationError("give a file of spans, or --last for the newest that fastlane wrote")
+    from ..telemetry._trace_files import newest
+
+    found = newest()
+    if found is None:
+        raise ConfigurationError(
+            "--last: no file of spans was written yet. fastlane.telemetry.configure() writes one where no OTEL_* "
+            "variable names a collector"
+        )
+    return Path(found)
+
+
+def _read(path: Path) -> tuple[SpanFile, tuple[Entry, ...]]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TraceFileError(f"cannot read {path}: {error.strerror or error}") from error
+    read = read_spans(data, path.name)
+    return read, entries_of(read.spans)
+
+
+def _write(text: str, source: Path, out: Path | None) -> Path:
+    beside = source.with_name(source.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json") + _SUFFIX)
+    path = out or beside
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        if out is not None:
+            raise ConfigurationError(f"cannot write {out}: {error.strerror or error}") from error
+        # Beside the file nothing may be written: it may lie among another program's.
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", prefix=f"{beside.stem}-", suffix=_SUFFIX, delete=False
+        ) as file:
+            file.write(text)
+        path = Path(file.name)
+    return path
+
+
+def _line(entry: Entry) -> str:
+    started = datetime.fromtimestamp(min(entry.start_ns / 1e9, 1e11)).astimezone()
+    words = [f"{started:%Y-%m-%d %H:%M:%S}", f"{entry.duration_s * 1e3:10.1f} ms", _printable(entry.name)]
+    if len(entry.calls) > 1:
+        words.append(f"({len(entry.calls)} calls)")
+    if entry.time_to_first_token_s is not None:
+        words.append(f"first token {entry.time_to_first_token_s * 1e3:.1f} ms")
+    if entry.experiment is not None:
+        words.append(f"{_printable(entry.experiment.experiment)}: {_printable(entry.experiment.arm)}")
+    if entry.error is not None:
+        words.append(f"failed: {_printable(entry.error)}")
+    return "  ".join(words)
+
+
+def _compared(comparison: Comparison) -> Sequence[str]:
+    return [
+        f"{_printable(comparison.experiment)}: {_printable(arm.arm)} took {arm.median_ratio:.2f} of "
+        f"{_printable(comparison.baseline)}'s time in the median of {arm.pairs} pairs; {arm.faster} got faster, "
+        f"{arm.slower} got slower"
+        for arm in comparison.arms[1:]
+        if arm.median_ratio is not None
+    ]
+
+
+def _printable(text: str) -> str:
+    """A file's text without what would command a terminal."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+def _complain(sentence: str) -> None:
+    typer.echo(f"fastlane trace: {_printable(sentence)}", err=True)

@@ -1,0 +1,171 @@
+"""What the tests of metrics share: a provider of meters that is read at will, and records made by hand."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from fastlane._call import Attempt, CallRecord, EncodingRecord, Usage
+from fastlane._prompt_records import PromptCacheRecord
+from fastlane._route_records import HedgingRecord, RoutingRecord
+from fastlane._timeline import Timeline, WireStamps
+from fastlane.telemetry import Experiment, TelemetrySettings, _settings
+from fastlane.telemetry._ended import EndedAction, EndedCall
+from fastlane.telemetry._metrics import flush, get_ready, tell
+
+MS = 1_000_000
+
+
+class Meters:
+    """A provider of meters, given to telemetry, and what its reader finds."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
+        self.use(**settings)
+
+    def use(self, **settings: Any) -> None:
+        _settings.use(TelemetrySettings(meter_provider=self.provider, **settings))
+        assert get_ready()
+        flush()
+
+    def tell(self, *told: EndedCall | EndedAction) -> None:
+        for each in told:
+            tell(each)
+
+    def points(self) -> dict[str, list[Any]]:
+        """Every data point by its metric's name, of what fastlane has told."""
+        data = self.reader.get_metrics_data()
+        if data is None:
+            return {}
+        metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics]
+        return {metric.name: list(metric.data.data_points) for metric in metrics}
+
+    def values(self, name: str) -> dict[tuple[Any, ...], float]:
+        """The sum of each data point of a metric by the values of its labels that are not those of every call."""
+        usual = {"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "gen_ai.response.model"}
+        usual |= {"server.address", "server.port"}
+        found = {}
+        for point in self.points().get(name, ()):
+            labels = {name: value for name, value in point.attributes.items() if name not in usual}
+            key = tuple(value for _, value in sorted(labels.items()))
+            found[key] = point.sum if hasattr(point, "sum") else point.value
+        return found
+
+
+@pytest.fixture
+def meters() -> Iterator[Meters]:
+    made = Meters()
+    yield made
+    flush()
+    _settings.use(None)
+    made.provider.shutdown()
+
+
+def wire(**changes: Any) -> WireStamps:
+    stamps: dict[str, Any] = {
+        "started_ns": 5 * MS,
+        "connection_wait_started_ns": 5 * MS,
+        "dns_started_ns": 6 * MS,
+        "dns_ended_ns": 8 * MS,
+        "connect_started_ns": 8 * MS,
+        "connect_ended_ns": 12 * MS,
+        "tls_started_ns": 12 * MS,
+        "tls_ended_ns": 20 * MS,
+        "send_started_ns": 20 * MS,
+        "send_ended_ns": 21 * MS,
+        "headers_received_ns": 90 * MS,
+        "ended_ns": 400 * MS,
+    }
+    return WireStamps(**{**stamps, **changes})
+
+
+def attempt(number: int = 1, **changes: Any) -> Attempt:
+    made: dict[str, Any] = {
+        "kind": "first",
+        "wire": wire(),
+        "status_code": 200,
+        "model": "m-1",
+        "origin": "https://api.example.com:443",
+        "connection_reused": False,
+        "request_body_bytes": 1_000,
+    }
+    return Attempt(number=number, **{**made, **changes})
+
+
+def timeline(**changes: Any) -> Timeline:
+    stamps: dict[str, Any] = {
+        "started_wall_ns": 1_700_000_000_000_000_000,
+        "started_ns": 0,
+        "ended_ns": 500 * MS,
+        "answer_ended_ns": 400 * MS,
+        "first_event_ns": 90 * MS,
+        "first_token_ns": 100 * MS,
+        "first_token_kind": "content",
+        "first_content_token_ns": 100 * MS,
+        "token_ns": array("q", [100 * MS, 150 * MS, 300 * MS]),
+    }
+    return Timeline(**{**stamps, **changes})
+
+
+def record(**changes: Any) -> CallRecord:
+    """A streamed call that opened its connection and was answered at once."""
+    made: dict[str, Any] = {
+        "call_id": "call-1",
+        "method": "POST",
+        "endpoint": "/chat/completions",
+        "origin": "https://api.example.com:443",
+        "model": "m-1",
+        "stream": True,
+        "outcome": "completed",
+        "timeline": timeline(),
+        "attempts": (attempt(),),
+        "usage": Usage(
+            input_tokens=700, cached_tokens=512, cache_write_tokens=64, output_tokens=41, reasoning_tokens=0
+        ),
+        "response_model": "m-1-2026",
+        "finish_reason": "stop",
+        "status_code": 200,
+        "events": 5,
+    }
+    return CallRecord(**{**made, **changes})
+
+
+def ended(call: CallRecord | None = None, **changes: Any) -> EndedCall:
+    made: dict[str, Any] = {
+        "call": record() if call is None else call,
+        "operation": "chat",
+        "provider": "openai",
+        "context": None,
+        "experiment": None,
+        "counts_generic": True,
+    }
+    return EndedCall(**{**made, **changes})
+
+
+def everything() -> list[EndedCall | EndedAction]:
+    """Calls and actions that together have a value for every metric."""
+    arm = Experiment(name="http2", arm="on")
+    failed = attempt(1, status_code=429, wire=wire(ended_ns=30 * MS))
+    retried = attempt(2, kind="retry", form="json+gzip", wire=wire(started_ns=60 * MS), request_body_bytes=300)
+    busy = record(
+        attempts=(failed, retried),
+        encoding=EncodingRecord(form="json+gzip", reason="pays", plain_bytes=1_000, sent_bytes=300),
+        prompt_cache=PromptCacheRecord(
+            family="f", prompt_tokens=700, reusable_tokens=600, expected_tokens=512, cached_tokens=256
+        ),
+        routing=RoutingRecord(
+            asked="fastlane/auto", task=None, quality_bar=40.0, pass_rate=None, quantile=0.9, reason="fastest",
+            candidates=(), chosen="quick", model="quick", provider="openai", predicted_s=0.4,
+            predicted_first_token_s=0.1, actual_s=0.5,
+        ),
+        hedging=HedgingRecord(
+            delay_s=0.1, hedged=True, won=True, why_not=None, extra_input_tokens=700, extra_output_tokens=9
+        ),
+    )  # fmt: skip
+    return [ended(), ended(busy, experiment=arm), EndedAction("answer ticket", 1.5, None, None, arm)]

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, strategies as st
+
+from fastlane.telemetry import Experiment
+from fastlane.telemetry._ended import EndedAction
+from fastlane.telemetry._labels import MOST_VALUES, OTHER, Labels
+from fastlane.telemetry._measures import Measures
+from fastlane.telemetry._metric_names import OPERATION_DURATION
+from tests.telemetry.measuring import attempt, ended, record
+
+values = st.one_of(st.text(max_size=200), st.none(), st.integers(), st.lists(st.text()))
+
+
+@given(told=st.lists(values, max_size=60), most=st.integers(min_value=1, max_value=20))
+def test_a_label_takes_so_many_values_and_no_more(told: list[Any], most: int) -> None:
+    labels = Labels(most)
+    first = [labels.limited("model", value) for value in told]
+
+    assert len({*first} - {OTHER}) <= most
+    assert all(made in (value, OTHER) for value, made in zip(told, first, strict=True))
+    known = {made for made in first if made != OTHER}
+    assert all(labels.limited("model", value) == value for value in known)
+
+
+def test_a_label_does_not_take_from_anothers_values() -> None:
+    labels = Labels(1)
+
+    assert [labels.limited("model", "m"), labels.limited("arm", "on")] == ["m", "on"]
+    assert [labels.limited("model", "n"), labels.limited("arm", "off")] == [OTHER, OTHER]
+
+
+def test_what_is_too_long_for_a_name_is_another() -> None:
+    assert Labels().limited("model", "m" * 129) == OTHER
+
+
+def test_models_and_servers_that_applications_make_up_end_in_one_label() -> None:
+    measures = Measures()
+    told = []
+    for number in range(MOST_VALUES + 50):
+        origin = f"https://tenant-{number}.example.com:443"
+        call = ended(record(model=f"ft:{number}", attempts=(attempt(model=None, origin=origin),)))
+        told += [labels for metric, _, labels in measures.of(call, "1.41") if metric is OPERATION_DURATION]
+
+    assert len(told) == MOST_VALUES + 50
+    for label in ("gen_ai.request.model", "server.address"):
+        found = {labels[label] for labels in told}
+        assert len(found) == MOST_VALUES + 1
+        assert OTHER in found
+    # A port says nothing without its host.
+    assert all(("server.port" in labels) == (labels["server.address"] != OTHER) for labels in told)
+
+
+def test_names_of_actions_and_arms_are_limited_too() -> None:
+    measures, told = Measures(), []
+    for number in range(MOST_VALUES + 5):
+        action = EndedAction(f"ticket {number}", 1.0, None, None, Experiment(name="e", arm=f"arm {number}"))
+        told += [labels for _, _, labels in measures.of(action, "1.41")]
+
+    for label in ("fastlane.interaction.name", "fastlane.experiment.arm"):
+        assert len({labels[label] for labels in told}) == MOST_VALUES + 1

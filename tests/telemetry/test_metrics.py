@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import set_span_in_context
+
+from fastlane import AsyncOpenAI, OpenAI
+from fastlane._call import EncodingRecord, Usage
+from fastlane._prompt_records import PromptCacheRecord
+from fastlane._route_records import HedgingRecord
+from fastlane.telemetry import Experiment, _settings
+from fastlane.telemetry._ended import EndedAction
+from fastlane.telemetry._measures import Measures
+from fastlane.telemetry._metric_names import ALL, LONG_SECONDS, SECONDS, SHORT_SECONDS
+from tests.telemetry.measuring import (
+    MS,
+    Meters,
+    attempt,
+    ended,
+    everything,
+    meters as meters,
+    record,
+    timeline,
+    wire,
+)
+
+ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+
+GENERIC = {
+    "1.41": {
+        "gen_ai.client.operation.duration",
+        "gen_ai.client.operation.time_to_first_chunk",
+        "gen_ai.client.token.usage",
+    },
+    "latest": {
+        "gen_ai.client.inference.duration",
+        "gen_ai.client.inference.time_to_first_chunk",
+        "gen_ai.client.inference.operation.input_tokens",
+        "gen_ai.client.inference.operation.output_tokens",
+        "gen_ai.client.inference.usage.input_tokens",
+        "gen_ai.client.inference.usage.output_tokens",
+        "gen_ai.client.inference.usage.cache_read.input_tokens",
+        "gen_ai.client.inference.usage.cache_write.input_tokens",
+        "gen_ai.client.inference.usage.reasoning.output_tokens",
+    },
+}
+GENERIC["both"] = GENERIC["1.41"] | GENERIC["latest"]
+
+
+def test_a_streamed_call_tells_each_of_its_times(meters: Meters) -> None:
+    meters.tell(ended())
+
+    assert meters.values("fastlane.client.time_to_first_token") == {(False,): 0.1}
+    assert meters.values("fastlane.client.wire.duration") == {
+        (False, "queue"): 0.001,
+        (False, "dns"): 0.002,
+        (False, "connect"): 0.004,
+        (False, "tls"): 0.008,
+        (False, "send"): 0.001,
+    }
+    assert meters.values("fastlane.client.decode.duration") == {(): 0.2}
+    assert meters.values("fastlane.client.decode.rate") == {(): pytest.approx(200.0)}
+    assert meters.values("fastlane.client.stream.max_chunk_gap") == {(): 0.15}
+    assert meters.values("gen_ai.client.operation.duration") == {(): 0.5}
+    assert meters.values("gen_ai.client.operation.time_to_first_chunk") == {(): 0.09}
+    assert meters.values("gen_ai.client.token.usage") == {("input",): 700, ("output",): 41}
+
+
+def test_calls_are_told_apart_by_model_server_and_experiment(meters: Meters) -> None:
+    meters.tell(ended(experiment=Experiment(name="http2", arm="on", unit_id_hash="5f")))
+
+    points = meters.points()
+    usual = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "m-1",
+        "gen_ai.response.model": "m-1-2026",
+        "server.address": "api.example.com",
+    }
+    arm = {"fastlane.experiment.name": "http2", "fastlane.experiment.arm": "on"}
+    assert points["gen_ai.client.operation.duration"][0].attributes == {**usual, "server.port": 443}
+    assert points["fastlane.client.time_to_first_token"][0].attributes == {
+        **usual,
+        **arm,
+        "fastlane.connection.reused": False,
+    }
+
+
+def test_a_call_without_a_stream_has_no_first_token_and_tells_none(meters: Meters) -> None:
+    still = timeline(
+        first_event_ns=None,
+        first_token_ns=None,
+        first_token_kind=None,
+        first_content_token_ns=None,
+        token_ns=array("q"),
+    )
+    meters.tell(ended(record(stream=False, timeline=still)))
+
+    points = meters.points()
+    assert "gen_ai.client.operation.duration" in points
+    assert not points.keys() & {
+        "fastlane.client.time_to_first_token",
+        "gen_ai.client.operation.time_to_first_chunk",
+        "fastlane.client.decode.duration",
+        "fastlane.client.decode.rate",
+        "fastlane.client.stream.max_chunk_gap",
+    }
+
+
+def test_what_did_not_happen_on_the_wire_is_absent_and_not_0(meters: Meters) -> None:
+    warm = wire(
+        connection_wait_started_ns=None, dns_started_ns=None, dns_ended_ns=None, connect_started_ns=None,
+        connect_ended_ns=None, tls_started_ns=None, tls_ended_ns=None,
+    )  # fmt: skip
+    meters.tell(ended(record(attempts=(attempt(wire=warm, connection_reused=True),))))
+
+    assert meters.values("fastlane.client.wire.duration") == {(True, "send"): 0.001}
+    assert meters.values("fastlane.client.time_to_first_token") == {(True,): 0.1}
+
+
+def test_a_real_call_is_told_as_its_record_has_it(meters: Meters, arguments: dict[str, Any]) -> None:
+    _settings.use(None)
+    with OpenAI(**arguments) as client:
+        for stream in (True, False):
+            options: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream else {}
+            answer: Any = client.chat.completions.create(stream=stream, **options, **ASK)
+            list(answer)
+        calls = client.calls
+    meters.use()
+    meters.tell(*(ended(call) for call in calls))
+
+    streamed = calls[0]
+    assert sum(meters.values("fastlane.client.time_to_first_token").values()) == streamed.time_to_first_token_s
+    assert meters.values("gen_ai.client.operation.duration") == {(): pytest.approx(sum(c.duration_s for c in calls))}
+    assert meters.values("gen_ai.client.token.usage")["output",] == sum(c.usage.output_tokens or 0 for c in calls)
+    assert meters.values("fastlane.client.attempts") == {("first", "completed"): 2}
+    sent = sum(call.attempts[0].request_body_bytes or 0 for call in calls)
+    assert meters.values("fastlane.client.request.body.size") == {("before", "json"): sent, ("after", "json"): sent}
+
+
+@pytest.mark.parametrize("conventions", ["1.41", "latest", "both"])
+def test_generic_metrics_have_the_names_of_the_conventions_that_are_asked_for(meters: Meters, conventions: str) -> None:
+    meters.use(conventions=conventions)
+    meters.tell(ended())
+
+    assert {name for name in meters.points() if name.startswith("gen_ai.")} == GENERIC[conventions]
+
+
+@pytest.mark.parametrize("conventions", ["1.41", "latest", "both"])
+def test_embeddings_are_no_inference_and_keep_the_older_name(meters: Meters, conventions: str) -> None:
+    meters.use(conventions=conventions)
+    meters.tell(ended(operation="embeddings"))
+
+    points = meters.points()
+    assert points["gen_ai.client.operation.duration"][0].count == 1
+    assert not {name for name in points if name.startswith("gen_ai.client.inference")}
+
+
+def test_another_instrumentations_metrics_are_not_recorded_twice(meters: Meters) -> None:
+    meters.tell(ended(counts_generic=False))
+
+    names = meters.points().keys()
+    assert "fastlane.client.time_to_first_token" in names
+    assert not [name for name in names if name.startswith("gen_ai.")]
+
+
+def test_tokens_that_were_only_estimated_are_no_usage(meters: Meters) -> None:
+    meters.use(conventions="both")
+    meters.tell(ended(record(usage=Usage(input_tokens=7, output_tokens=9, estimated=True))))
+
+    assert not [name for name in meters.points() if "token" in name and name.startswith("gen_ai.client")]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "told"),
+    [
+        ("failed", "RateLimitError", ("RateLimitError",)),
+        ("truncated", None, ("truncated",)),
+        ("cancelled", "CancelledError", ()),
+        ("stopped", None, ()),
+    ],
+)
+def test_what_failed_says_by_which_class_and_what_was_not_wanted_any_more_did_not_fail(
+    meters: Meters, outcome: Any, error: str | None, told: tuple[str, ...]
+) -> None:
+    meters.tell(ended(record(outcome=outcome, error=error)))
+
+    assert meters.values("gen_ai.client.operation.duration") == {told: 0.5}
+
+
+def test_each_attempt_counts_with_why_it_was_made_and_what_became_of_it(meters: Meters) -> None:
+    refused = attempt(1, status_code=429, wire=wire(ended_ns=30 * MS))
+    broken = attempt(2, kind="retry", status_code=None, error="ConnectError", wire=wire(started_ns=50 * MS))
+    late = attempt(3, kind="retry", given_up="late", wire=wire(started_ns=500 * MS))
+    last = attempt(4, kind="retry", wire=wire(started_ns=500 * MS))
+    meters.tell(ended(record(attempts=(refused, broken, late, last))))
+
+    assert meters.values("fastlane.client.attempts") == {
+        ("429", "first", "failed"): 1,
+        ("ConnectError", "retry", "failed"): 1,
+        ("retry", "late"): 1,
+        ("retry", "completed"): 1,
+    }
+    waited_s = (50 - 30 + 500 - 400 + 500 - 400) / 1e3
+    assert meters.values("fastlane.client.retry.wait.duration") == {(): pytest.approx(waited_s)}
+
+
+def test_hedges_count_as_won_or_lost_with_what_they_cost_in_tokens(meters: Meters) -> None:
+    hedge = HedgingRecord(
+        delay_s=0.1, hedged=True, won=True, why_not=None, extra_input_tokens=70, extra_output_tokens=9
+    )
+    lost = replace(hedge, won=False, extra_output_tokens=None)
+    none = HedgingRecord(delay_s=None, hedged=False, won=None, why_not="off")
+    meters.tell(*(ended(record(hedging=hedging)) for hedging in (hedge, hedge, lost, none)))
+
+    assert meters.values("fastlane.client.hedges") == {("won",): 2, ("lost",): 1}
+    assert meters.values("fastlane.client.hedge.extra_tokens") == {("input",): 210, ("output",): 18}
+
+
+def test_a_routers_decision_counts_with_its_reason_and_its_model(meters: Meters) -> None:
+    meters.tell(*everything())
+
+    assert meters.values("fastlane.router.decisions") == {("on", "http2", "quick", "fastest"): 1}
+
+
+def test_tokens_of_the_cache_count_where_the_provider_tells_of_them(meters: Meters) -> None:
+    cache = PromptCacheRecord(
+        family="f", prompt_tokens=700, reusable_tokens=600, expected_tokens=512, cached_tokens=256
+    )
+    silent = replace(cache, expected_tokens=None, cached_tokens=None)
+    meters.tell(ended(record(prompt_cache=silent)))
+    before = meters.points()
+    meters.tell(ended(record(prompt_cache=cache)), ended(record(prompt_cache=cache)))
+
+    assert not [name for name in before if "cache" in name]
+    assert meters.values("fastlane.client.cache.expected_tokens") == {(): 1024}
+    assert meters.values("fastlane.client.cache.read_tokens") == {(): 512}
+
+
+def test_a_body_has_its_size_before_and_after_it_was_encoded(meters: Meters) -> None:
+    encoding = EncodingRecord(form="msgpack+gzip", reason="pays", plain_bytes=1_000, sent_bytes=250)
+    sent = attempt(form="msgpack+gzip", request_body_bytes=250)
+    meters.tell(ended(record(attempts=(sent,), encoding=encoding)))
+
+    assert meters.values("fastlane.client.request.body.size") == {
+        ("before", "msgpack+gzip"): 1_000,
+        ("after", "msgpack+gzip"): 250,
+    }
+
+
+def test_a_user_action_tells_what_it_took_end_to_end(meters: Meters) -> None:
+    arm = Experiment(name="http2", arm="on")
+    meters.tell(EndedAction("answer ticket", 1.5, None, None, arm), EndedAction("answer", 2.0, "KeyError", None, None))
+
+    assert meters.values("fastlane.interaction.duration") == {
+        ("on", "http2", "answer ticket"): 1.5,
+        ("KeyError", "answer"): 2.0,
+    }
+
+
+def test_the_buckets_are_fine_enough_to_tell_two_arms_apart(meters: Meters) -> None:
+    meters.tell(*everything())
+
+    points = meters.points()
+    assert points["fastlane.client.time_to_first_token"][0].explicit_bounds == SECONDS
+    assert points["fastlane.client.wire.duration"][0].explicit_bounds == SHORT_SECONDS
+    assert points["fastlane.interaction.duration"][0].explicit_bounds == LONG_SECONDS
+    assert points["gen_ai.client.operation.duration"][0].explicit_bounds[0] == 0.01
+    assert points["gen_ai.client.operation.duration"][0].explicit_bounds[-1] == pytest.approx(81.92)
+    assert points["gen_ai.client.token.usage"][0].explicit_bounds[-1] == 67_108_864
+    assert all(tuple(sorted(set(metric.buckets))) == metric.buckets for metric in ALL)
+
+
+def test_exemplars_lead_to_the_calls_own_span_and_to_no_other(meters: Meters) -> None:
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("test")
+    mine, others = tracer.start_span("chat"), tracer.start_span("scrape")
+    mine.end()
+    meters.tell(ended(context=set_span_in_context(mine, Context())))
+    meters.tell(EndedAction("without a span", 1.0, None, None, None))
+    token = attach(set_span_in_context(others))
+    try:
+        points = meters.points()
+    finally:
+        detach(token)
+
+    (exemplar,) = points["fastlane.client.time_to_first_token"][0].exemplars
+    assert exemplar.trace_id == mine.get_span_context().trace_id
+    assert exemplar.span_id == mine.get_span_context().span_id
+    assert exemplar.value == 0.1
+    assert not points["fastlane.interaction.duration"][0].exemplars
+
+
+def test_a_call_that_is_not_sampled_is_measured_all_the_same(meters: Meters) -> None:
+    span = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False).get_tracer("test").start_span("chat")
+    meters.tell(ended(context=set_span_in_context(span, Context())))
+
+    (point,) = meters.points()["fastlane.client.time_to_first_token"]
+    assert point.count == 1
+    assert not point.exemplars
+
+
+def open_here(meters: Meters, port: int) -> dict[tuple[Any, ...], float]:
+    found = {}
+    for point in meters.points().get("http.client.open_connections", ()):
+        if point.attributes["server.port"] == port:
+            found[point.attributes["http.connection.state"],] = point.value
+    return found
+
+
+def test_open_connections_are_active_while_they_carry_a_call_and_idle_after(
+    meters: Meters, arguments: dict[str, Any]
+) -> None:
+    with OpenAI(**arguments) as client:
+        port = client.base_url.port or 0
+        client.chat.completions.create(**ASK)
+        idle = open_here(meters, port)
+        with client.chat.completions.create(stream=True, **ASK) as stream:
+            next(stream)
+            during = open_here(meters, port)
+
+    assert idle["active",] == 0
+    assert idle["idle",] >= 1
+    assert sum(during.values()) == sum(idle.values())
+
+
+@pytest.mark.asyncio
+async def test_connections_of_an_event_loop_are_counted_from_another_thread(
+    meters: Meters, arguments: dict[str, Any]
+) -> None:
+    import asyncio
+
+    async with AsyncOpenAI(**arguments) as client:
+        port = client.base_url.port or 0
+        await client.chat.completions.create(**ASK)
+        found = await asyncio.to_thread(open_here, meters, port)
+
+    assert sum(found.values()) >= 1
+
+
+times = st.one_of(st.none(), st.integers(min_value=0, max_value=10**12))
+
+
+@given(
+    first=times,
+    tokens=st.lists(st.integers(min_value=0, max_value=10**12), max_size=5).map(sorted),
+    usage=st.tuples(*[st.one_of(st.none(), st.integers(min_value=0, max_value=10**9))] * 4),
+    conventions=st.sampled_from(["1.41", "latest", "both"]),
+    model=st.text(max_size=200),
+)
+def test_whatever_is_known_of_a_call_only_that_is_told_and_no_secret_of_it(
+    first: int | None, tokens: list[int], usage: tuple[int | None, ...], conventions: Any, model: str
+) -> None:
+    seen = timeline(first_token_ns=first, first_event_ns=first, token_ns=array("q", tokens))
+    told = record(
+        call_id="secret-call", request_id="secret-request", response_id="secret-response", model=model, timeline=seen,
+        attempts=(attempt(model=None, connection_id="secret-connection"),),
+        usage=Usage(input_tokens=usage[0], output_tokens=usage[1], cached_tokens=usage[2], reasoning_tokens=usage[3]),
+    )  # fmt: skip
+    experiment = Experiment(name="e", arm="a", unit_id_hash="secret-unit")
+    measures = list(Measures().of(ended(told, experiment=experiment), conventions))
+
+    by_name = {metric.name: value for metric, value, _ in measures}
+    assert ("fastlane.client.time_to_first_token" in by_name) == (first is not None)
+    assert ("fastlane.client.decode.duration" in by_name) == (len(tokens) > 1)
+    assert all(metric in ALL for metric, _, _ in measures)
+    texts = [str(value) for _, _, labels in measures for value in labels.values()]
+    assert not [text for text in texts if "secret" in text or "://" in text]
+    assert max(map(len, texts)) <= 128

@@ -12,9 +12,6 @@ from ._phases import PHASES, Phase, phases_of
 if TYPE_CHECKING:
     from .._call import CallRecord
 
-ANSWERED = frozenset({"completed", "stopped"})
-"""Outcomes of calls that brought what was asked for. Any other would falsify a percentile: a failure is often quick."""
-
 METRICS: tuple[str, ...] = (
     "time_to_first_token_s",
     "time_to_first_content_token_s",
@@ -49,7 +46,7 @@ class Group:
     calls: int
     """However they ended."""
     answered: int
-    """Of these, the calls that completed or that a play stopped because nothing more was to come."""
+    """Of these, the calls that completed, or that a play stopped because nothing more was to come."""
     total_s: float
     """Seconds of all answered calls, one after the other."""
     metrics: Mapping[str, Percentiles]
@@ -79,8 +76,14 @@ class Group:
 
 
 def answered(record: CallRecord) -> bool:
-    """Whether a call brought what was asked for."""
-    return record.outcome in ANSWERED
+    """Whether a call brought what was asked for.
+
+    Any other would falsify a percentile: a failure is often quick. An answer that a play stopped counts unless it was
+    checked and is not valid.
+    """
+    if record.outcome == "stopped":
+        return record.output is None or record.output.verdict in (None, "valid")
+    return record.outcome == "completed"
 
 
 def group_of(records: Sequence[CallRecord], **names: str | None) -> Group:

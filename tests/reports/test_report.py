@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane import CallRecord, ConfigurationError, EncodingRecord, HedgingRecord, Report, RoutingRecord, Usage
+from fastlane import (
+    BoundedOutputRecord,
+    CallRecord,
+    ConfigurationError,
+    EncodingRecord,
+    HedgingRecord,
+    Report,
+    RoutingRecord,
+    Usage,
+)
+from fastlane._output_records import OutputVerdict
 from fastlane.reports._report import report_of
 from tests.reports.made import attempt, failed, record
 
@@ -83,7 +93,11 @@ def test_a_call_that_was_not_answered_moves_no_percentile(outcome: str) -> None:
     assert (more.calls, more.everything.answered) == (3, 2)
 
 
-def test_an_answer_that_a_play_stopped_is_an_answer() -> None:
+def test_an_answer_that_a_play_stopped_is_an_answer_unless_it_is_not_valid() -> None:
+    verdicts: dict[OutputVerdict | None, int] = {None: 1, "valid": 1, "invalid": 0, "truncated": 0}
+    for verdict, answered in verdicts.items():
+        output = BoundedOutputRecord(verdict=verdict, stop_reason="complete")
+        assert report(record(outcome="stopped", output=output)).everything.answered == answered
     assert report(record(outcome="stopped")).everything.answered == 1
 
 

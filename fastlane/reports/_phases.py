@@ -8,10 +8,11 @@ from .._timeline import seconds
 
 if TYPE_CHECKING:
     from .._call import CallRecord
+    from .._timeline import Timeline
 
 Phase = Literal[
     "prepare", "earlier attempts", "queue", "dns", "connect", "tls", "send", "wait", "first token", "decode", "body",
-    "tail", "hand over", "other",
+    "tail", "validate", "hand over", "other",
 ]  # fmt: skip
 """A part of a call's time. Those from `queue` to `wait` are of the attempt that answered (docs/measuring.md).
 
@@ -21,7 +22,9 @@ Phase = Literal[
 - decode: from the first to the last output
 - body: of an answer that is not streamed, from its head to its last byte
 - tail: of a stream, from its last output to its last byte: usage, [DONE]
-- hand over: from the last byte until the call was over for the application: decoding, and what it had yet to read
+- validate: the check of a structured answer, after its last byte
+- hand over: from the last byte until the call was over for the application: decoding, and what it had yet to read;
+  without the check
 - other: what lies between these
 """
 
@@ -41,6 +44,7 @@ def phases_of(record: CallRecord) -> dict[Phase, float]:
     answered_ns = head_ns if head_ns is None or wire.send_ended_ns is None else max(head_ns, wire.send_ended_ns)
     if answered_ns is not None and first_ns is not None and first_ns >= wire.started_ns:
         answered_ns = min(answered_ns, first_ns)
+    handed_s, checked_s = seconds(timeline.answer_ended_ns, timeline.ended_ns), _checked_s(timeline)
     measured: dict[Phase, float | None] = {
         "prepare": seconds(timeline.started_ns, begun_ns),
         "earlier attempts": seconds(begun_ns, wire.started_ns) if wire.started_ns > begun_ns else None,
@@ -54,12 +58,21 @@ def phases_of(record: CallRecord) -> dict[Phase, float]:
         "decode": seconds(first_ns, last_ns),
         "body": None if streamed else seconds(answered_ns, timeline.answer_ended_ns),
         "tail": seconds(last_ns, timeline.answer_ended_ns),
-        "hand over": seconds(timeline.answer_ended_ns, timeline.ended_ns),
+        "validate": checked_s,
+        "hand over": handed_s - (checked_s or 0.0) if handed_s is not None else None,
     }
     # Below 0 is what two stamps of different attempts would give: of an answer that was asked for again, say.
     found = {phase: took for phase, took in measured.items() if took is not None and took >= 0}
     found["other"] = max(0.0, record.duration_s - sum(found.values()))
     return found
+
+
+def _checked_s(timeline: Timeline) -> float | None:
+    """Seconds of the check, as far as it came after the last byte of the answer."""
+    began_ns, ended_ns, came_ns = timeline.validate_started_ns, timeline.validate_ended_ns, timeline.answer_ended_ns
+    if began_ns is None or ended_ns is None or came_ns is None or ended_ns <= came_ns:
+        return None
+    return seconds(max(began_ns, came_ns), min(ended_ns, timeline.ended_ns))
 
 
 def opening_of(record: CallRecord) -> list[tuple[str, float]]:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import accumulate
 
 import pytest
 from hypothesis import given, strategies as st
 
 from fastlane.reports._phases import PHASES, Phase, opening_of, phases_of
-from tests.reports.made import ORIGIN, attempt, record
+from tests.reports.made import MS, ORIGIN, attempt, record
 
 
 def milliseconds(found: Mapping[Phase, float]) -> dict[Phase, float]:
@@ -66,6 +67,18 @@ def test_phases_stand_in_their_order_and_add_up_to_the_call(steps: list[int], op
 
     assert list(found) == [phase for phase in PHASES if phase in found]
     assert sum(found.values()) == pytest.approx(seen.duration_s, abs=1e-9)
+
+
+@pytest.mark.parametrize(("began", "ended", "took"), [(48.5, 49.5, 1), (46, 49, 1), (40, 47, None)])
+def test_checking_an_answer_is_a_phase_as_far_as_it_came_after_the_last_byte(
+    began: float, ended: float, took: float | None
+) -> None:
+    seen = record()
+    checked = replace(seen.timeline, validate_started_ns=int(began * MS), validate_ended_ns=int(ended * MS))
+    found = milliseconds(phases_of(replace(seen, timeline=checked)))
+
+    assert found.get("validate") == took
+    assert found["hand over"] == 2 - (took or 0)
 
 
 def test_only_an_attempt_that_waited_for_a_connection_says_what_opening_one_takes() -> None:

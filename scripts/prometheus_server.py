@@ -84,9 +84,9 @@ class Prometheus(Server):
             raise BackendError(f"{expression} should come to one number, and comes to {len(found)}")
         return float(found[0]["value"][1])
 
-    def metadata(self) -> dict[str, list[dict[str, str]]]:
-        """Type, unit and help of each metric that was scraped."""
-        return dict(self._data("/api/v1/metadata"))
+    def names(self) -> set[str]:
+        """The names of all metrics that were scraped."""
+        return set(self.ask("/api/v1/label/__name__/values")["data"])
 
     def rules(self) -> list[dict[str, Any]]:
         """Every rule that was loaded, with its health and its last error."""

@@ -25,18 +25,15 @@ from scripts.distribution import MissingProgramError
 _NAME = "my-application"
 
 
-def _install() -> int:
+def _install() -> None:
     for name in _environments.PACKAGES:
         print(_environments.program(name))
-    missing = 0
     for program in (prometheus_server.program, browser.program):
         try:
             print(program())
         except (MissingProgramError, BrowserUnavailableError) as error:
-            # Tests that need it say so, and the others are not worth less.
+            # Tests that need it are skipped and say so; the others are worth no less.
             print(error, file=sys.stderr)
-            missing = 1
-    return missing
 
 
 def _run(server: Phoenix | MLflow) -> None:
@@ -53,8 +50,8 @@ def main(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
     try:
         if arguments == ["--install"]:
-            return _install()
-        if arguments == ["phoenix"]:
+            _install()
+        elif arguments == ["phoenix"]:
             _run(Phoenix())
         elif arguments == ["mlflow"]:
             _run(MLflow())

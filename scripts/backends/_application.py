@@ -196,17 +196,21 @@ def measured(notes: Notes, talks: list[Conversation], port: int) -> None:
     set_meter_provider(MeterProvider(metric_readers=[PrometheusMetricReader()]))
     start_http_server(port, addr="127.0.0.1")
 
-    def run(arm: str) -> None:
-        agent = _Agent(emulator, notes, arm=arm)
+    def run(arm: str) -> Notes:
+        mine = Notes()
+        agent = _Agent(emulator, mine, arm=arm)
         with telemetry.experiment(EXPERIMENT, arm):
             for talk in talks:
                 agent.talk(talk)
+        mine.arms[arm] = list(mine.calls)
         if arm == LAID_OUT:
             _what_is_unusual(agent, talks[0])
         agent.close()
+        return mine
 
     with providers(1, model=preset("bench")) as (emulator,), ThreadPoolExecutor() as pool:
-        list(pool.map(run, (AS_WRITTEN, LAID_OUT)))
+        for mine in pool.map(run, (AS_WRITTEN, LAID_OUT)):
+            notes.add(mine)
 
 
 def main() -> None:

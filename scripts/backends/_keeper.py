@@ -23,8 +23,8 @@ _PATIENCE_S = 5.0
 
 def keep(directory: Path, command: Sequence[str]) -> int:
     """Run `command` in `directory` until standard input ends, and return the server's exit code."""
-    # Ctrl-C reaches every process of a terminal: the owner hears it too, and ends the pipe when it is done.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     with (directory / LOG).open("wb") as log:
         server = subprocess.Popen(
             command, cwd=directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -39,6 +39,11 @@ def keep(directory: Path, command: Sequence[str]) -> int:
         _end(server)
         shutil.rmtree(directory, ignore_errors=True)
     return said or 0
+
+
+def _stop(number: int, _frame: object) -> None:
+    """Leave by way of all that is to be done at the end."""
+    raise SystemExit(128 + number)
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:

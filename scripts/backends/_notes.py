@@ -29,6 +29,8 @@ class Notes:
     labels: dict[str, str] = field(default_factory=dict)
     """Call ids of what went otherwise than usual: "cold", "retried", "hedged", ..."""
     actions: list[NotedAction] = field(default_factory=list)
+    arms: dict[str, list[CallRecord]] = field(default_factory=dict)
+    """The calls of each arm of the experiment, where there was one."""
 
     def call(self, record: CallRecord | None, label: str | None = None) -> None:
         """Note a call that is over."""
@@ -49,6 +51,13 @@ class Notes:
                 call_ids=call_ids,
             )
         )
+
+    def add(self, others: Notes) -> None:
+        """Take over what another part of the application has noted."""
+        self.calls += others.calls
+        self.labels |= others.labels
+        self.actions += others.actions
+        self.arms |= others.arms
 
     def labelled(self, label: str) -> CallRecord:
         """The call of this label."""

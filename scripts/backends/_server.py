@@ -64,6 +64,8 @@ class Server:
             cwd=ROOT,
             env={**inherited, "PYTHONPATH": str(ROOT), **self.environment()},
             stdin=subprocess.PIPE,
+            # What ends a whole group of processes, as Ctrl-C does, is to leave it the time to clean up.
+            start_new_session=True,
         )
         until = time.monotonic() + _START_S
         while time.monotonic() < until and self._keeper.poll() is None:

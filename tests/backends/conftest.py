@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from scripts import prometheus_server
 from scripts.backends._mlflow import MLflow
 from scripts.backends._phoenix import Phoenix
+from scripts.distribution import MissingProgramError
 from tests.backends.kept import Kept, kept_by, recorded
+from tests.backends.measured import Measured, measured_by_prometheus
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,3 +37,13 @@ def kept(request: pytest.FixtureRequest) -> Kept:
     """Each of the backends that keep traces."""
     kept: Kept = request.getfixturevalue(request.param)
     return kept
+
+
+@pytest.fixture(scope="session")
+def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
+    try:
+        prometheus_server.program()
+    except MissingProgramError as error:
+        pytest.skip(str(error))
+    with measured_by_prometheus(recorded(request.config), tmp_path_factory.mktemp("prometheus")) as made:
+        yield made

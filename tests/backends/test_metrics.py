@@ -1,0 +1,144 @@
+"""What Prometheus says of an application's calls is what its records say of them."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fastlane import CallRecord
+from fastlane.telemetry import _metric_names as metrics
+from scripts.backends._application import ACTION, AS_WRITTEN, EXPERIMENT, LAID_OUT, MODEL
+from scripts.backends._conversations import SECRET
+from scripts.backends._server import ROOT
+from tests.backends.measured import Measured
+
+pytestmark = pytest.mark.timeout(600)
+
+RULES = ROOT / "docs/dashboards/fastlane.rules.yml"
+DASHBOARD = ROOT / "docs/dashboards/fastlane.grafana.json"
+TTFT = "fastlane_client_time_to_first_token_seconds"
+
+
+def first_tokens(records: list[CallRecord]) -> list[float]:
+    return sorted(record.time_to_first_token_s for record in records if record.time_to_first_token_s is not None)
+
+
+def bucket(seconds: float) -> tuple[float, float]:
+    """The bucket that so many seconds are counted in."""
+    boundaries = [0.0, *metrics.SECONDS]
+    return next((low, high) for low, high in pairwise(boundaries) if low < seconds <= high)
+
+
+def test_every_call_is_counted_once(measured: Measured) -> None:
+    calls = len(measured.notes.calls)
+
+    assert measured.prometheus.value("sum(gen_ai_client_operation_duration_seconds_count)") == calls >= 80
+
+
+def test_every_first_token_is_counted_and_none_of_calls_without(measured: Measured) -> None:
+    assert measured.prometheus.value(f"sum({TTFT}_count)") == len(first_tokens(measured.notes.calls))
+
+
+@pytest.mark.parametrize("quantile", [0.5, 0.95])
+@pytest.mark.parametrize("arm", [AS_WRITTEN, LAID_OUT])
+def test_a_quantile_lies_in_the_bucket_of_the_true_one(measured: Measured, arm: str, quantile: float) -> None:
+    seen = measured.prometheus.value(
+        f'histogram_quantile({quantile}, sum by (le) ({TTFT}_bucket{{fastlane_experiment_arm="{arm}"}}))'
+    )
+
+    values = first_tokens(measured.notes.arms[arm])
+    # Prometheus' rank is no whole number: it lies at one of two values, or between them.
+    rank = quantile * len(values)
+    near = {bucket(values[max(0, min(len(values) - 1, int(rank) + step))]) for step in (-1, 0)}
+    assert any(low <= seen <= high for low, high in near)
+
+
+def test_arms_of_an_experiment_are_told_apart(measured: Measured) -> None:
+    counted = {
+        series["metric"]["fastlane_experiment_arm"]: float(series["value"][1])
+        for series in measured.prometheus.query(
+            f'sum by (fastlane_experiment_arm) ({TTFT}_count{{fastlane_experiment_name="{EXPERIMENT}"}})'
+        )
+    }
+
+    assert counted == {arm: len(first_tokens(measured.notes.arms[arm])) for arm in (AS_WRITTEN, LAID_OUT)}
+
+
+def test_tokens_are_those_of_the_records(measured: Measured) -> None:
+    for kind in ("input", "output"):
+        noted = sum(getattr(record.usage, f"{kind}_tokens") or 0 for record in measured.notes.calls)
+        shown = f'sum(gen_ai_client_token_usage_sum{{gen_ai_token_type="{kind}"}})'
+        assert measured.prometheus.value(shown) == noted > 0
+
+
+def test_the_share_of_cached_tokens_can_be_asked_for(measured: Measured) -> None:
+    # Of calls with the `PromptCache` play, beside what it expected.
+    caches = [record.prompt_cache for record in measured.notes.calls if record.prompt_cache is not None]
+    noted = sum(cache.cached_tokens or 0 for cache in caches)
+    shown = measured.prometheus.query("sum({__name__=~'fastlane_client_cache_read_tokens.*'})")
+
+    assert float(shown[0]["value"][1]) == noted > 50_000
+
+
+def test_attempts_are_counted_by_kind(measured: Measured) -> None:
+    kinds: dict[str, int] = {}
+    for record in measured.notes.calls:
+        for attempt in record.attempts:
+            kinds[attempt.kind] = kinds.get(attempt.kind, 0) + 1
+    shown = measured.prometheus.query("sum by (fastlane_attempt_kind) ({__name__=~'fastlane_client_attempts.*_total'})")
+
+    assert {one["metric"]["fastlane_attempt_kind"]: float(one["value"][1]) for one in shown} == kinds
+    assert kinds["retry"] == kinds["hedge"] == 1
+
+
+def test_a_user_action_is_measured_under_its_name(measured: Measured) -> None:
+    noted = [action for action in measured.notes.actions if action.name == ACTION]
+    labels = f'{{fastlane_interaction_name="{ACTION}"}}'
+
+    assert measured.prometheus.value(f"sum(fastlane_interaction_duration_seconds_count{labels})") == len(noted)
+    assert measured.prometheus.value(f"sum(fastlane_interaction_duration_seconds_sum{labels})") == pytest.approx(
+        sum(action.duration_s for action in noted), rel=1e-3
+    )
+
+
+def test_labels_have_few_values(measured: Measured) -> None:
+    series = measured.prometheus.query('{__name__=~"(fastlane|gen_ai)_.*", le=~"|\\\\+Inf"}')
+    values: dict[str, set[str]] = {}
+    for one in series:
+        for label, value in one["metric"].items():
+            values.setdefault(label, set()).add(value)
+    del values["__name__"]
+
+    assert len(values) >= 8
+    assert max(map(len, values.values())) <= 12
+    assert values["gen_ai_request_model"] == {MODEL}
+    assert not any(SECRET in value for several in values.values() for value in several)
+    ids = {record.call_id for record in measured.notes.calls} | {record.response_id for record in measured.notes.calls}
+    assert not any(ids & several for several in values.values())
+
+
+def test_what_the_dashboard_asks_for_is_there(measured: Measured) -> None:
+    if not DASHBOARD.exists():
+        pytest.skip("there is no dashboard")
+    names = set(re.findall(r"\b(?:fastlane|gen_ai|http_client)_\w+", DASHBOARD.read_text()))
+    stored = measured.prometheus.names()
+    wanted = {name for name in names if re.search(r"_(?:bucket|sum|count|total|seconds|bytes)$", name)}
+    wanted = {name for name in wanted if not name.startswith("fastlane_router")}
+
+    assert len(wanted) >= 8
+    assert wanted <= stored
+
+
+def test_rules_are_evaluated_without_an_error(measured: Measured) -> None:
+    if not RULES.exists():
+        pytest.skip("there are no rules")
+    rules = measured.rules()
+
+    assert len(rules) >= 1
+    assert {rule["name"]: (rule["health"], rule.get("lastError", "")) for rule in rules} == {
+        rule["name"]: ("ok", "") for rule in rules
+    }
+    assert Path(RULES).stat().st_size > 0

@@ -46,6 +46,7 @@ class Case:
     """What the application takes for each chunk."""
 
 
+_BRIEF = Case(name="brief", wishes={"output_tokens": 1})
 _USUAL = {"prefill_ms": 60, "token_ms": 10, "output_tokens": 20}
 CASES = (
     Case(name="cold", wishes=_USUAL),
@@ -54,7 +55,7 @@ CASES = (
     Case(name="hedge", wishes={**_USUAL, "fault": "hang=2;times=1"}),
     Case(name="slow_upload", wishes=_USUAL, prompt=_UPLOAD),
     Case(name="slow_prefill", wishes={**_USUAL, "prefill_ms": 500, "fault": "early_role"}),
-    Case(name="slow_decode", wishes={**_USUAL, "token_ms": 60}),
+    Case(name="slow_decode", wishes={**_USUAL, "token_ms": 60, "output_tokens": 12}),
     Case(name="slow_consumer", wishes=_USUAL, pause_s=0.03),
 )
 
@@ -165,7 +166,7 @@ def _all_sync(run: _Run, repetitions: int) -> None:
         clients = {}
         for case in CASES[1:]:
             client = clients[case.name] = stack.enter_context(_client(run, case))
-            _sync_call(client, CASES[1], "warming")
+            _sync_call(client, _BRIEF, "warming")
         for number in range(-1, repetitions):
             for case in CASES:
                 run.warmed()
@@ -182,7 +183,7 @@ async def _all_async(run: _Run, repetitions: int) -> None:
         clients = {}
         for case in CASES[1:]:
             client = clients[case.name] = await stack.enter_async_context(_async_client(run, case))
-            await _async_call(client, CASES[1], "warming")
+            await _async_call(client, _BRIEF, "warming")
         # What is usual has to be known before anything is late.
         await asyncio.gather(*[_async_call(clients["hedge"], CASES[1], "learning") for _ in range(_LEARNING)])
         for number in range(-1, repetitions):

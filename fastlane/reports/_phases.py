@@ -70,9 +70,10 @@ def phases_of(record: CallRecord) -> dict[Phase, float]:
 def _checked_s(timeline: Timeline) -> float | None:
     """Seconds of the check, as far as it came after the last byte of the answer."""
     began_ns, ended_ns, came_ns = timeline.validate_started_ns, timeline.validate_ended_ns, timeline.answer_ended_ns
-    if began_ns is None or ended_ns is None or came_ns is None or ended_ns <= came_ns:
+    if began_ns is None or ended_ns is None or came_ns is None:
         return None
-    return seconds(max(began_ns, came_ns), min(ended_ns, timeline.ended_ns))
+    took = seconds(max(began_ns, came_ns), min(ended_ns, timeline.ended_ns))
+    return took if took is not None and took > 0 else None
 
 
 def opening_of(record: CallRecord) -> list[tuple[str, float]]:

@@ -69,7 +69,7 @@ def test_phases_stand_in_their_order_and_add_up_to_the_call(steps: list[int], op
     assert sum(found.values()) == pytest.approx(seen.duration_s, abs=1e-9)
 
 
-@pytest.mark.parametrize(("began", "ended", "took"), [(48.5, 49.5, 1), (46, 49, 1), (40, 47, None)])
+@pytest.mark.parametrize(("began", "ended", "took"), [(48.5, 49.5, 1), (46, 49, 1), (40, 47, None), (51, 52, None)])
 def test_checking_an_answer_is_a_phase_as_far_as_it_came_after_the_last_byte(
     began: float, ended: float, took: float | None
 ) -> None:

@@ -199,10 +199,10 @@ def _silencing(context: Context, others: Others, where: frozenset[str]) -> Conte
     """The context around a call whose span is ours: to each of the others what it obeys, and nothing else."""
     names = others.names & where
     said: dict[str, Any] = {}
-    if not names.isdisjoint(_INSIDE_REQUEST):
+    if not names.isdisjoint((*_INSIDE_REQUEST, OPENLLMETRY)):
         said.update(dict.fromkeys(_SUPPRESS, True))
     if OPENLLMETRY in names:
-        said[_SUPPRESS_MODELS] = True
+        said[_SUPPRESS_MODELS] = True  # which it asks for chats; for responses, what everybody asks for
     sink = _sink(sys.modules.get(_INFERENCE_MODULE)) if OFFICIAL in names else None
     if sink is not None:
         said[_INFERENCE] = sink

@@ -1,0 +1,355 @@
+"""A program for tests: calls beside other instrumentations of openai, and what each of them wrote of every call.
+
+Instrumentations change openai for the whole process. Its argument is a list of steps, in JSON; it prints what came of
+them, in JSON too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
+from opentelemetry import context, metrics, trace
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
+from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
+from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import BaseModel
+
+import fastlane
+from fastlane.telemetry import TelemetrySettings, _settings
+
+PROMPT = "Where does the river Neckar end?"
+MESSAGES: list[Any] = [{"role": "user", "content": PROMPT}]
+CHAT: dict[str, Any] = {"model": "m", "messages": MESSAGES, "max_tokens": 6}
+PARSED: dict[str, Any] = {"model": "m", "messages": MESSAGES}
+ASKED: dict[str, Any] = {"model": "m", "input": PROMPT, "max_output_tokens": 400}
+
+
+class Answer(BaseModel):
+    sea: str
+
+
+class Written(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        # What OpenLLMetry makes of openai's own marks for arguments that were not given.
+        if "openai.Omit" not in line:
+            self.lines.append(line)
+
+
+# What the tests call.
+
+
+def _text(chunks: list[Any]) -> list[Any]:
+    return ["".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices), len(chunks)]
+
+
+def chat(client: Any) -> Any:
+    return client.chat.completions.create(**CHAT).choices[0].message.content
+
+
+def chat_stream(client: Any) -> Any:
+    return _text(list(client.chat.completions.create(**CHAT, stream=True)))
+
+
+def chat_closed(client: Any) -> Any:
+    with client.chat.completions.create(**CHAT, stream=True) as stream:
+        return [next(iter(stream)).model]
+
+
+def chat_abandoned(client: Any) -> Any:
+    stream = client.chat.completions.create(**CHAT, stream=True)
+    model = next(iter(stream)).model
+    del stream
+    gc.collect()
+    client.calls  # noqa: B018 - reports what was abandoned
+    return model
+
+
+def chat_helper(client: Any) -> Any:
+    with client.chat.completions.stream(**CHAT) as stream:
+        return [event.type for event in stream][-1]
+
+
+def chat_parse(client: Any) -> Any:
+    return repr(client.chat.completions.parse(**PARSED, response_format=Answer).choices[0].message.parsed)
+
+
+def chat_raw(client: Any) -> Any:
+    return client.chat.completions.with_raw_response.create(**CHAT).parse().choices[0].message.content
+
+
+def response(client: Any) -> Any:
+    return client.responses.create(**ASKED).output_text
+
+
+def response_stream(client: Any) -> Any:
+    return [event.type for event in client.responses.create(**ASKED, stream=True)]
+
+
+def response_helper(client: Any) -> Any:
+    with client.responses.stream(**ASKED) as stream:
+        return [event.type for event in stream]
+
+
+def response_parse(client: Any) -> Any:
+    return repr(client.responses.parse(model="m", input=PROMPT, text_format=Answer).output_parsed)
+
+
+def embeddings(client: Any) -> Any:
+    return len(client.embeddings.create(model="m", input=PROMPT).data)
+
+
+def completion(client: Any) -> Any:
+    return client.completions.create(model="m", prompt=PROMPT, max_tokens=6).choices[0].text
+
+
+def post(client: Any) -> Any:
+    return client.post("/chat/completions", body=CHAT, cast_to=object)["choices"][0]["message"]["content"]
+
+
+async def async_chat(client: Any) -> Any:
+    return (await client.chat.completions.create(**CHAT)).choices[0].message.content
+
+
+async def async_chat_stream(client: Any) -> Any:
+    return _text([chunk async for chunk in await client.chat.completions.create(**CHAT, stream=True)])
+
+
+async def async_chat_closed(client: Any) -> Any:
+    async with await client.chat.completions.create(**CHAT, stream=True) as stream:
+        return [(await anext(aiter(stream))).model]
+
+
+async def async_chat_helper(client: Any) -> Any:
+    async with client.chat.completions.stream(**CHAT) as stream:
+        return [event.type async for event in stream][-1]
+
+
+async def async_chat_parse(client: Any) -> Any:
+    return repr((await client.chat.completions.parse(**PARSED, response_format=Answer)).choices[0].message.parsed)
+
+
+async def async_response(client: Any) -> Any:
+    return (await client.responses.create(**ASKED)).output_text
+
+
+async def async_response_stream(client: Any) -> Any:
+    return [event.type async for event in await client.responses.create(**ASKED, stream=True)]
+
+
+async def async_response_helper(client: Any) -> Any:
+    async with client.responses.stream(**ASKED) as stream:
+        return [event.type async for event in stream]
+
+
+async def async_embeddings(client: Any) -> Any:
+    return len((await client.embeddings.create(model="m", input=PROMPT)).data)
+
+
+async def async_given_up(client: Any) -> Any:
+    """A call whose coroutine is closed by somebody else than who ran it, as a garbage collection does."""
+    call = client.chat.completions.create(**CHAT)
+    contextvars.copy_context().run(call.send, None)
+    call.close()
+    return None
+
+
+SYNC: dict[str, Callable[[Any], Any]] = {
+    call.__name__: call
+    for call in (
+        chat, chat_stream, chat_closed, chat_abandoned, chat_helper, chat_parse, chat_raw, response, response_stream,
+        response_helper, response_parse, embeddings, completion, post,
+    )
+}  # fmt: skip
+ASYNC: dict[str, Callable[[Any], Any]] = {
+    call.__name__: call
+    for call in (
+        async_chat, async_chat_stream, async_chat_closed, async_chat_helper, async_chat_parse, async_response,
+        async_response_stream, async_response_helper, async_embeddings, async_given_up,
+    )
+}  # fmt: skip
+
+
+def instrumentor(name: str) -> Any:
+    """One of the instrumentations as it is installed; imported where it is wanted only."""
+    if name == "official":
+        from opentelemetry.instrumentation.genai.openai import OpenAIInstrumentor
+
+        return OpenAIInstrumentor()
+    if name == "openllmetry":
+        from opentelemetry.instrumentation.openai import OpenAIInstrumentor as OpenLLMetry
+
+        return OpenLLMetry()
+    if name == "openinference":
+        from openinference.instrumentation.openai import OpenAIInstrumentor as OpenInference
+
+        return OpenInference()
+    from opentelemetry.instrumentation.httpx import HTTPX2ClientInstrumentor
+
+    return HTTPX2ClientInstrumentor()
+
+
+class Program:
+    def __init__(self) -> None:
+        self.spans = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.spans))
+        trace.set_tracer_provider(provider)
+        since: dict[type, AggregationTemporality] = {
+            Counter: AggregationTemporality.DELTA,
+            Histogram: AggregationTemporality.DELTA,
+        }
+        self.reader = InMemoryMetricReader(preferred_temporality=since)
+        metrics.set_meter_provider(MeterProvider([self.reader]))
+        self.tracer = trace.get_tracer("application")
+        self.logs = Written()
+        logging.getLogger().addHandler(self.logs)
+        self.clients: list[Any] = []
+        self.came: dict[str, list[dict[str, Any]]] = {}
+        self.phase = ""
+        self.options: dict[str, Any] = {"api_key": "sk-test", "base_url": os.environ["COEXISTING_URL"]}
+
+    def run(self, steps: list[dict[str, Any]]) -> dict[str, Any]:
+        with asyncio.Runner() as runner:
+            for step in steps:
+                ((what, value),) = step.items()
+                getattr(self, what)(value, runner)
+            runner.run(self._close())
+        return {"calls": self.came, "logs": self.logs.lines}
+
+    # The steps.
+
+    def then(self, phase: str, _: asyncio.Runner) -> None:
+        """What comes now, in the words of the test; settings are what they are by default again."""
+        self.phase = phase
+        _settings.use(TelemetrySettings())
+
+    def environment(self, values: dict[str, str], _: asyncio.Runner) -> None:
+        os.environ.update(values)
+        _settings.use(None)
+
+    def instrument(self, name: str, _: asyncio.Runner) -> None:
+        instrumentor(name).instrument()
+
+    def uninstrument(self, name: str, _: asyncio.Runner) -> None:
+        instrumentor(name).uninstrument()
+
+    def settings(self, values: dict[str, Any], _: asyncio.Runner) -> None:
+        _settings.use(TelemetrySettings(**values))
+
+    def client(self, http: str, runner: asyncio.Runner) -> None:
+        runner.run(self._client(http))
+
+    def calls(self, names: list[str], runner: asyncio.Runner) -> None:
+        for name in names:
+            self._called(name, runner)
+
+    def calls_suppressed(self, names: list[str], runner: asyncio.Runner) -> None:
+        with self._with({_SUPPRESS_INSTRUMENTATION_KEY: True}):
+            self.calls(names, runner)
+
+    def calls_inside(self, names: list[str], runner: asyncio.Runner) -> None:
+        for name in names:
+            with self.tracer.start_as_current_span("around"):
+                self._called(name, runner, collect=False)
+            self._collect(name)
+
+    # What they are made of.
+
+    @staticmethod
+    @contextmanager
+    def _with(values: dict[str, Any]) -> Iterator[None]:
+        token = context.attach(context.Context({**context.get_current(), **values}))
+        try:
+            yield
+        finally:
+            context.detach(token)
+
+    async def _client(self, http: str) -> None:
+        await self._close()
+        if http == "stock":
+            sync, asynchronous = DefaultHttpxClient(), DefaultAsyncHttpxClient()
+            self.clients = [
+                fastlane.OpenAI(**self.options, http_client=sync),
+                fastlane.AsyncOpenAI(**self.options, http_client=asynchronous),
+            ]
+        else:
+            self.clients = [fastlane.OpenAI(**self.options), fastlane.AsyncOpenAI(**self.options)]
+
+    async def _close(self) -> None:
+        if self.clients:
+            self.clients[0].close()
+            await self.clients[1].close()
+
+    def _called(self, name: str, runner: asyncio.Runner, *, collect: bool = True) -> None:
+        self.result: Any = None
+        self.error: str | None = None
+        try:
+            if name in SYNC:
+                self.result = SYNC[name](self.clients[0])
+            else:
+                # (As in a task that was begun here: the runner has a context of its own.)
+                self.result = runner.run(ASYNC[name](self.clients[1]), context=contextvars.copy_context())
+        except Exception as error:  # noqa: BLE001 - the same without instrumentation, says the test
+            self.error = type(error).__name__
+        if collect:
+            self._collect(name)
+
+    def _collect(self, name: str) -> None:
+        measured = self.reader.get_metrics_data()
+        counted: dict[str, list[str]] = {}
+        for resource in measured.resource_metrics if measured is not None else ():
+            for scope in resource.scope_metrics:
+                names = [one.name for one in scope.metrics if any(True for _ in one.data.data_points)]
+                counted[scope.scope.name] = sorted(names)
+        finished = self.spans.get_finished_spans()
+        by_id = {span.context.span_id: span for span in finished if span.context is not None}
+        self.came.setdefault(self.phase, []).append(
+            {
+                "call": name,
+                "spans": [_told(span, by_id) for span in finished],
+                "metrics": counted,
+                "result": self.result,
+                "error": self.error,
+            }
+        )
+        self.spans.clear()
+
+
+def _told(span: ReadableSpan, by_id: dict[int, ReadableSpan]) -> dict[str, Any]:
+    parent = None if span.parent is None else by_id.get(span.parent.span_id)
+    attributes = dict(span.attributes or {})
+    written = [attributes, *(dict(event.attributes or {}) for event in span.events)]
+    scope = span.instrumentation_scope
+    return {
+        "scope": "" if scope is None else scope.name,
+        "name": span.name,
+        "parent": None if parent is None or parent.instrumentation_scope is None else parent.instrumentation_scope.name,
+        "is_root": span.parent is None,
+        "has_prompt": any("Neckar" in str(value) for values in written for value in values.values()),
+        "fastlane": sorted(key for key in attributes if key.startswith("fastlane.")),
+        "attributes": sorted(attributes),
+    }
+
+
+if __name__ == "__main__":
+    logging.captureWarnings(capture=True)
+    came = Program().run(json.loads(sys.argv[1]))
+    print(json.dumps(came))  # noqa: T201 - what the test reads

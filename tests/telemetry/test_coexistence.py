@@ -1,0 +1,284 @@
+"""Beside other instrumentations of openai, really installed: one span a call, and nobody's prompts lost.
+
+An instrumentation changes openai for its whole process. Each has one here, which makes all of its calls at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastlane.emulator import Emulator
+
+OFFICIAL = "opentelemetry.instrumentation.genai.openai"
+OPENLLMETRY = "opentelemetry.instrumentation.openai.v1"
+OPENINFERENCE = "openinference.instrumentation.openai"
+HTTP = "opentelemetry.instrumentation.httpx"
+OURS = "fastlane"
+
+STAMPED = [
+    "chat", "chat_stream", "chat_closed", "chat_abandoned", "chat_helper", "chat_parse", "chat_raw", "response",
+    "response_stream", "response_helper", "response_parse", "async_chat", "async_chat_stream", "async_chat_closed",
+    "async_chat_helper", "async_chat_parse", "async_response", "async_response_stream", "async_response_helper",
+]  # fmt: skip
+EMBEDDINGS = ["embeddings", "async_embeddings"]
+EVERYTHING = [*STAMPED, *EMBEDDINGS, "completion", "post"]
+FEW = ["chat", "chat_stream", "async_chat", "async_chat_stream"]
+
+DURATION = "gen_ai.client.operation.duration"
+ADDED = "fastlane.attempt.count"
+
+Call = dict[str, Any]
+Steps = list[dict[str, Any]]
+
+
+class Came:
+    """What came of a program's calls, by the phase that they were made in."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.calls: dict[str, list[Call]] = told["calls"]
+        self.logs: list[str] = told["logs"]
+
+
+def run(provider: Emulator, steps: Steps) -> Came:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.telemetry.coexisting", json.dumps([{"client": "own"}, *steps])],
+        env={**os.environ, **provider.environment, "COEXISTING_URL": provider.base_url},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return Came(json.loads(ran.stdout.splitlines()[-1]))
+
+
+def writers(call: Call) -> list[str]:
+    """Whose spans there are of a call as a whole."""
+    whole = [span for span in call["spans"] if span["scope"] != OURS or "gen_ai.request.model" in span["attributes"]]
+    return [span["scope"] for span in whole if span["scope"] != "application"]
+
+
+def by_whom(calls: Sequence[Call]) -> dict[str, list[str]]:
+    return {call["call"]: writers(call) for call in calls}
+
+
+def metrics_of(calls: Sequence[Call], scope: str) -> set[str]:
+    """The conventions' metrics that somebody recorded."""
+    return {name for call in calls for name in call["metrics"].get(scope, ()) if name.startswith("gen_ai.")}
+
+
+def results(calls: Sequence[Call]) -> dict[str, tuple[Any, Any]]:
+    return {call["call"]: (call["result"], call["error"]) for call in calls}
+
+
+def parents(call: Call) -> list[tuple[str, str, str | None]]:
+    return [(span["scope"], span["name"], span["parent"]) for span in call["spans"]]
+
+
+@pytest.fixture(scope="module")
+def official(running_provider: Emulator) -> Came:
+    return run(running_provider, [
+        {"then": "alone"}, {"calls": EVERYTHING},
+        {"then": "alone, deferring"}, {"settings": {"coexistence": "defer"}}, {"calls": [*FEW, "chat"]},
+        {"then": "beside"}, {"instrument": "official"}, {"calls": [*EVERYTHING, "async_given_up"]},
+        {"then": "inside"}, {"calls_inside": ["chat", "async_chat_stream"]},
+        {"then": "suppressed"}, {"calls_suppressed": ["chat_stream", "async_chat"]},
+        {"then": "deferring"}, {"settings": {"coexistence": "defer"}}, {"calls": STAMPED},
+        {"then": "off"}, {"settings": {"level": "off"}}, {"calls": FEW},
+        {"then": "uninstrumented"}, {"uninstrument": "official"}, {"calls": [*FEW, "embeddings"]},
+        {"then": "capturing"}, {"environment": {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "span_only"}},
+        {"instrument": "official"}, {"calls": ["chat", "response_helper"]},
+        {"then": "capturing, and ours not"}, {"calls": ["chat", "response_helper"]},
+    ])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def openllmetry(running_provider: Emulator) -> Came:
+    """And, because it cannot be uninstrumented again, all three at the end."""
+    return run(running_provider, [
+        {"then": "alone"}, {"calls": EVERYTHING},
+        {"then": "beside"}, {"instrument": "openllmetry"}, {"calls": EVERYTHING},
+        {"then": "suppressed"}, {"calls_suppressed": ["chat_stream", "async_chat"]},
+        {"then": "phases"}, {"settings": {"level": "phases"}}, {"calls": FEW},
+        {"then": "own"}, {"settings": {"coexistence": "own"}}, {"calls": [*STAMPED, "async_given_up"]},
+        {"then": "all"}, {"instrument": "openinference"}, {"instrument": "official"},
+        {"calls": [*STAMPED, *EMBEDDINGS]},
+        {"then": "all, but own"}, {"settings": {"coexistence": "own"}}, {"calls": [*STAMPED, "post"]},
+    ])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def openinference(running_provider: Emulator) -> Came:
+    return run(running_provider, [
+        {"then": "alone"}, {"calls": EVERYTHING},
+        {"then": "beside"}, {"instrument": "openinference"}, {"calls": EVERYTHING},
+        {"then": "suppressed"}, {"calls_suppressed": ["chat_stream", "async_chat"]},
+        {"then": "phases"}, {"settings": {"level": "phases"}}, {"calls": FEW},
+        {"then": "own"}, {"settings": {"coexistence": "own"}}, {"calls": [*EVERYTHING, "async_given_up"]},
+        {"then": "uninstrumented"}, {"uninstrument": "openinference"}, {"calls": FEW},
+    ])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def http(running_provider: Emulator) -> Came:
+    steps: Steps = [{"instrument": "httpx"}]
+    for client in ("own", "stock"):
+        steps += [
+            {"client": client},
+            {"then": f"{client}, call"}, {"calls": FEW},
+            {"then": f"{client}, inside"}, {"calls_inside": ["chat"]},
+            {"then": f"{client}, attempts"}, {"settings": {"level": "attempts"}}, {"calls": [*FEW, "async_given_up"]},
+            {"then": f"{client}, phases"}, {"settings": {"level": "phases"}}, {"calls": FEW},
+        ]  # fmt: skip
+    return run(running_provider, steps)
+
+
+# The official one: ours in its place.
+
+
+def test_the_official_one_is_silent_where_the_span_is_ours(official: Came) -> None:
+    beside = official.calls["beside"]
+    # It has made a span of its own where ours comes behind it.
+    expected = {name: [OFFICIAL if name in EMBEDDINGS else OURS] for name in [*EVERYTHING, "async_given_up"]}
+    assert by_whom(beside) == expected
+    for call in beside:
+        (span,) = call["spans"]
+        silent = OURS if call["call"] in EMBEDDINGS else OFFICIAL
+        assert ADDED in span["fastlane"], call["call"]
+        assert not metrics_of([call], silent), call["call"]
+    for call in official.calls["inside"]:
+        assert [span["parent"] for span in call["spans"]] == ["application", None]
+    assert by_whom(official.calls["alone"]) == {name: [OURS] for name in EVERYTHING}
+
+
+def test_the_official_one_writes_where_ours_is_to_defer_or_is_off(official: Came) -> None:
+    assert by_whom(official.calls["deferring"]) == {name: [OFFICIAL] for name in STAMPED}
+    assert not metrics_of(official.calls["deferring"], OURS)
+    for call in official.calls["deferring"]:
+        if call["call"] in FEW:
+            assert ADDED in call["spans"][0]["fastlane"]
+    assert by_whom(official.calls["off"]) == {name: [OFFICIAL] for name in FEW}
+    assert by_whom(official.calls["uninstrumented"]) == {name: [OURS] for name in [*FEW, "embeddings"]}
+
+
+def test_where_prompts_are_recorded_one_of_the_two_records_them(official: Came) -> None:
+    ours, theirs = official.calls["capturing"], official.calls["capturing, and ours not"]
+    assert by_whom(ours) == {"chat": [OURS], "response_helper": [OURS]}
+    assert by_whom(theirs) == {"chat": [OFFICIAL], "response_helper": [OFFICIAL]}
+    assert all(span["has_prompt"] for call in (*ours, *theirs) for span in call["spans"])
+
+
+def test_with_nobody_to_defer_to_there_are_metrics_alone(official: Came) -> None:
+    alone = official.calls["alone, deferring"]
+    assert by_whom(alone) == {name: [] for name in FEW}
+    assert DURATION in metrics_of(alone, OURS)
+
+
+# OpenLLMetry and OpenInference: theirs, with what we know beside it.
+
+
+def test_openllmetry_writes_the_span_and_ours_adds_to_it(openllmetry: Came) -> None:
+    beside = openllmetry.calls["beside"]
+    # It knows nothing of `client.post()`.
+    assert by_whom(beside) == {name: [OURS if name == "post" else OPENLLMETRY] for name in EVERYTHING}
+    *theirs, post = beside
+    assert post["call"] == "post"
+    for call in theirs:
+        (span,) = call["spans"]
+        assert span["has_prompt"], call["call"]
+        # It makes the span of a response when that is over; and of a stream that is left, before we know what it was.
+        if "response" not in call["call"] and call["call"] not in ("chat_closed", "chat_abandoned"):
+            assert ADDED in span["fastlane"], call["call"]
+    assert not metrics_of(theirs, OURS)
+    assert DURATION in metrics_of(theirs, OPENLLMETRY)
+
+
+def test_openinference_writes_the_span_and_ours_adds_to_it(openinference: Came) -> None:
+    beside = openinference.calls["beside"]
+    assert by_whom(beside) == {name: [OPENINFERENCE] for name in EVERYTHING}
+    for call in beside:
+        (span,) = call["spans"]
+        assert span["has_prompt"], call["call"]
+        if call["call"] not in ("chat_abandoned", "chat_raw"):  # which it ends before we know what they were
+            assert ADDED in span["fastlane"], call["call"]
+    # It records no metrics.
+    assert DURATION in metrics_of(beside, OURS)
+    assert by_whom(openinference.calls["uninstrumented"]) == {name: [OURS] for name in FEW}
+
+
+@pytest.mark.parametrize(("tool", "scope"), [("openllmetry", OPENLLMETRY), ("openinference", OPENINFERENCE)])
+def test_requests_and_phases_stand_below_the_span_of_another_tool(
+    request: pytest.FixtureRequest, tool: str, scope: str
+) -> None:
+    for call in request.getfixturevalue(tool).calls["phases"]:
+        (sent,) = [span for span in call["spans"] if span["name"] == "POST"]
+        assert (sent["scope"], sent["parent"]) == (OURS, scope)
+        assert sum(span["is_root"] for span in call["spans"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("tool", "scope", "calls"), [("openllmetry", OPENLLMETRY, STAMPED), ("openinference", OPENINFERENCE, EVERYTHING)]
+)
+def test_a_tool_is_silent_where_ours_is_to_own_the_span(
+    request: pytest.FixtureRequest, tool: str, scope: str, calls: list[str]
+) -> None:
+    own = request.getfixturevalue(tool).calls["own"]
+    assert by_whom(own) == {name: [OURS] for name in [*calls, "async_given_up"]}
+    assert not metrics_of(own, scope)
+
+
+def test_of_all_three_at_once_each_writes_its_own_or_ours_alone(openllmetry: Came) -> None:
+    for call in openllmetry.calls["all"]:
+        assert sorted(writers(call)) == [OPENINFERENCE, OFFICIAL, OPENLLMETRY], call["call"]
+        assert not metrics_of([call], OURS)
+    assert by_whom(openllmetry.calls["all, but own"]) == {name: [OURS] for name in [*STAMPED, "post"]}
+
+
+# All of them.
+
+
+@pytest.mark.parametrize("tool", ["official", "openllmetry", "openinference"])
+def test_answers_are_what_they_are_without_any(request: pytest.FixtureRequest, tool: str) -> None:
+    phases = dict(request.getfixturevalue(tool).calls)
+    alone = results(phases.pop("alone"))
+    for phase, calls in phases.items():
+        came = results([call for call in calls if call["call"] != "async_given_up"])
+        assert came == {name: alone[name] for name in came}, phase
+
+
+@pytest.mark.parametrize("tool", ["official", "openllmetry", "openinference"])
+def test_a_call_that_the_application_suppressed_has_no_span_of_ours(request: pytest.FixtureRequest, tool: str) -> None:
+    for call in request.getfixturevalue(tool).calls["suppressed"]:
+        # (The official one goes by no such key.)
+        assert writers(call) == ([OFFICIAL] if tool == "official" else [])
+
+
+@pytest.mark.parametrize("tool", ["official", "openllmetry", "openinference", "http"])
+def test_nothing_is_said_in_the_log(request: pytest.FixtureRequest, tool: str) -> None:
+    # (pydantic's warnings are of what OpenLLMetry makes of an answer.)
+    logs = request.getfixturevalue(tool).logs
+    assert [line for line in logs if "pydantic" not in line] == []
+
+
+# The HTTP client's.
+
+
+@pytest.mark.parametrize("client", ["own", "stock"])
+def test_a_request_is_the_http_instrumentations_to_write_unless_ours_does(http: Came, client: str) -> None:
+    for call in http.calls[f"{client}, call"]:
+        assert parents(call) == [(HTTP, "POST", OURS), (OURS, "chat m", None)]
+    for call in http.calls[f"{client}, inside"]:
+        assert parents(call)[:2] == [(HTTP, "POST", OURS), (OURS, "chat m", "application")]
+    for call in (*http.calls[f"{client}, attempts"], *http.calls[f"{client}, phases"]):
+        assert [scope for scope, name, _ in parents(call) if name == "POST"] == [OURS]
+        assert {span["scope"] for span in call["spans"]} == {OURS}
+        assert sum(span["is_root"] for span in call["spans"]) == 1

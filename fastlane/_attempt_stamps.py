@@ -84,6 +84,11 @@ class AttemptStamps:
         self.started_ns = now_ns()
 
     @property
+    def opened(self) -> Opening | None:
+        """How the connection was opened, where this attempt waited for all of it."""
+        return _opened_by(self.phases)
+
+    @property
     def fell_back(self) -> bool:
         """Whether another transport than our own gave the answer."""
         carried = self.phases.started_ns is not None

@@ -176,7 +176,11 @@ class Observation(ObservedAttempts):
     @property
     def usage(self) -> Usage:
         """What the provider said that the call took."""
-        return usage_of(self.answer.usage, self.cached_path)
+        if not self.answer.frozen:
+            return usage_of(self.answer.usage, self.cached_path)
+        if self._usage is None:
+            self._usage = usage_of(self.answer.usage, self.cached_path)
+        return self._usage
 
     @property
     def placements(self) -> Any:
@@ -204,6 +208,11 @@ class Observation(ObservedAttempts):
             self.output = self.guard.record()
             self.guard = None
         self.answer.freeze()
+
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether nobody has asked for its record so far."""
+        return self._made is None
 
     def provisional_record(self) -> CallRecord:
         """What its record would be if the call ended now, with a whole answer."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ._answer_seen import AnswerSeen
 from ._attempt_stamps import AttemptStamps
-from ._call import CallRecord, Form, Outcome
+from ._call import CallRecord, Form, Outcome, Usage
 from ._call_ids import call_id, next_number
 from ._clock import now_ns, wall_ns
 from ._context import Issued, take_issued
@@ -36,7 +36,7 @@ class ObservedAttempts:
 
     __slots__ = (
         "_action", "_body_error", "_encoded", "_headers", "_issued", "_lock", "_made", "_number", "_numbers", "_over",
-        "account", "action_path", "answer", "attempts", "before", "cached_path", "changes", "collector", "curation",
+        "_usage", "account", "action_path", "answer", "attempts", "before", "cached_path", "changes", "collector", "curation",
         "decoded", "ended_ns", "endpoint", "error", "exhausted", "first_attempt", "guard", "is_done", "leg", "method",
         "model", "next_kind", "optional", "origin", "outcome", "output", "pipeline", "prompt", "prompt_cache",
         "pulling", "received_bytes", "refused", "sending", "started_ns", "started_wall_ns", "stream", "streaming",
@@ -132,6 +132,7 @@ class ObservedAttempts:
         self._encoded: tuple[Any, Any, bytes | None] | None = None
         self.ended_ns = 0
         self._made: CallRecord | None = None
+        self._usage: Usage | None = None
 
     @property
     def call_id(self) -> str:

@@ -12,6 +12,7 @@ from ._attributes import experiment_attributes
 from ._emit import fail
 from ._ended import EndedAction
 from ._experiment import current_experiment
+from ._metrics import get_ready, tell
 from ._tracer import tracer_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _CANCELLATIONS = frozenset({"CancelledError", "Cancelled", "GeneratorExit"})
 class ActionSpan:
     """`invoke_workflow {name}`, from the action's start to its end."""
 
-    __slots__ = ("_context", "_experiment", "_span", "_token")
+    __slots__ = ("_context", "_experiment", "_is_measured", "_span", "_token")
 
     def __init__(self, action: user_action) -> None:
         assert action.started_wall_ns is not None
@@ -49,6 +50,7 @@ class ActionSpan:
         )
         self._context = set_span_in_context(self._span, before)
         self._token: Any = attach(self._context)
+        self._is_measured = get_ready()
 
     def ended(self, action: user_action, error: type[BaseException] | None, *, is_here: bool) -> None:
         """The action is over. `is_here`: in the very context that it began in."""
@@ -71,7 +73,6 @@ class ActionSpan:
                 fail(span, failed)
             span.set_attributes(told)
             span.end(action.started_wall_ns + duration_ns)
-        from ._metrics import tell
-
-        context = self._context if span.get_span_context().is_valid else None
-        tell(EndedAction(action.name, duration_ns / 1e9, failed, context, self._experiment))
+        if self._is_measured:
+            context = self._context if span.get_span_context().is_valid else None
+            tell(EndedAction(action.name, duration_ns / 1e9, failed, context, self._experiment))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 from operator import sub
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _names as names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .._call import CallRecord
+    from .._call import CallRecord, Usage
     from .._output_records import BoundedOutputRecord
-    from .._prompt_records import PromptCacheRecord
+    from .._prompt_records import CurationRecord, PromptCacheRecord
     from .._route_records import HedgingRecord, RoutingRecord
     from ._experiment import Experiment
 
@@ -31,43 +31,109 @@ STREAM_ENDS = {
 _CANDIDATES_TOLD = 20
 
 
+class Played(Protocol):
+    """What the plays have to say of a call: its record, or what is left of it where nobody has asked for a record."""
+
+    @property
+    def prompt_cache(self) -> PromptCacheRecord | None:
+        """What was read from the provider's cache."""
+
+    @property
+    def curation(self) -> CurationRecord | None:
+        """What was cut."""
+
+    @property
+    def output(self) -> BoundedOutputRecord | None:
+        """How the answer was bounded."""
+
+    @property
+    def routing(self) -> RoutingRecord | None:
+        """Which model was chosen."""
+
+    @property
+    def hedging(self) -> HedgingRecord | None:
+        """What came of a second attempt."""
+
+
 def call_attributes(record: CallRecord) -> dict[str, Any]:
     """The attributes that are known when a call is over."""
-    told = _generic(record)
-    _times(record, told)
-    told[names.ATTEMPT_COUNT] = len(record.attempts)
-    if record.plays:
-        told[names.PLAYS] = _play_names(record.plays)
-    did = _optimizations(record)
-    if did:
-        told[names.OPTIMIZATIONS] = did
-    if record.prompt_cache is not None:
-        _cache(record.prompt_cache, told)
-    if record.curation is not None:
-        told[names.CURATED_TOKENS] = record.curation.tokens_before - record.curation.tokens_after
-    if record.output is not None:
-        _output(record.output, told)
-    if record.routing is not None:
-        _route(record.routing, told)
-    if record.hedging is not None:
-        _hedge(record.hedging, told)
+    told: dict[str, Any] = {}
+    timeline, attempts = record.timeline, record.attempts
+    add_answer(
+        told,
+        record.response_id,
+        record.response_model,
+        _finish_reason(record),
+        record.service_tier,
+        record.usage,
+        failure_of(record.outcome, record.error),
+    )
+    if record.stream:
+        add_stream(told, STREAM_ENDS[record.outcome], record.events)
+    add_times(
+        told,
+        timeline.started_ns,
+        timeline.first_event_ns if record.stream else None,
+        timeline.first_token_ns,
+        timeline.first_token_kind,
+        timeline.first_content_token_ns,
+        timeline.token_ns,
+        timeline.answer_ended_ns,
+        record.streamed_output_tokens,
+    )
+    if timeline.validate_started_ns is not None and timeline.validate_ended_ns is not None:
+        told[names.VALIDATE_DURATION] = (timeline.validate_ended_ns - timeline.validate_started_ns) / 1e9
+    told[names.ATTEMPT_COUNT] = len(attempts)
+    if attempts:
+        last, wire = attempts[-1], attempts[-1].wire
+        told[names.PREPARE_DURATION] = (attempts[0].wire.started_ns - timeline.started_ns) / 1e9
+        add_wire(told, wire.connection_wait_s, wire.dns_s, wire.connect_s, wire.tls_s, wire.send_s)
+        if timeline.first_token_ns is not None and wire.send_ended_ns is not None:
+            told[names.SERVER_WAIT] = max(0, timeline.first_token_ns - wire.send_ended_ns) / 1e9
+        if last.connection_reused is not None:
+            told[names.CONNECTION_REUSED] = last.connection_reused
+        if last.round_trip_time_s is not None:
+            told[names.ROUND_TRIP_TIME] = last.round_trip_time_s
+        if last.form != "json":
+            told[names.REQUEST_ENCODING] = last.form
+        if len(attempts) > 1 and (waited_s := retry_wait_s(record)):
+            told[names.RETRY_WAIT] = waited_s
+        add_optimizations(told, record, last.http_version, last.form, reused=bool(last.connection_reused))
+    add_plays(told, record)
     return told
 
 
-def _generic(record: CallRecord) -> dict[str, Any]:
+def failure_of(outcome: str, error: str | None) -> str | None:
+    """`error.type` of a call; None where it did not fail."""
+    if outcome == "failed":
+        return error or "_OTHER"
+    return "truncated" if outcome == "truncated" else None
+
+
+def _finish_reason(record: CallRecord) -> str | None:
+    if record.finish_reason is None and record.stream and record.events and record.outcome in ("truncated", "failed"):
+        return "error"
+    return record.finish_reason
+
+
+def add_answer(
+    told: dict[str, Any],
+    response_id: str | None,
+    model: str | None,
+    finish_reason: str | None,
+    tier: str | None,
+    usage: Usage,
+    failure: str | None,
+) -> None:
     """What the conventions have names for."""
-    told: dict[str, Any] = {}
-    if record.response_id is not None:
-        told[names.RESPONSE_ID] = record.response_id
-    if record.response_model is not None:
-        told[names.RESPONSE_MODEL] = record.response_model
-    if record.finish_reason is not None:
-        told[names.FINISH_REASONS] = (record.finish_reason,)
-    elif record.stream and record.outcome in ("truncated", "failed") and record.events:
-        told[names.FINISH_REASONS] = ("error",)
-    if record.service_tier is not None:
-        told[names.RESPONSE_TIER] = record.service_tier
-    usage = record.usage
+    if response_id is not None:
+        told[names.RESPONSE_ID] = response_id
+    if model is not None:
+        told[names.RESPONSE_MODEL] = model
+    if finish_reason is not None:
+        told[names.FINISH_REASONS] = (finish_reason,)
+    if tier is not None:
+        told[names.RESPONSE_TIER] = tier
     if usage.input_tokens is not None:
         told[names.INPUT_TOKENS] = usage.input_tokens
     if usage.output_tokens is not None:
@@ -78,72 +144,87 @@ def _generic(record: CallRecord) -> dict[str, Any]:
         told[names.CACHE_CREATION] = told[names.CACHE_WRITE] = usage.cache_write_tokens
     if usage.reasoning_tokens is not None:
         told[names.REASONING_TOKENS] = usage.reasoning_tokens
-    if record.outcome == "failed":
-        told[names.ERROR_TYPE] = record.error or "_OTHER"
-    elif record.outcome == "truncated":
-        told[names.ERROR_TYPE] = "truncated"
-    return told
+    if failure is not None:
+        told[names.ERROR_TYPE] = failure
 
 
-def _times(record: CallRecord, told: dict[str, Any]) -> None:
-    timeline, attempts = record.timeline, record.attempts
-    started_ns = timeline.started_ns
-    if record.stream:
-        told[names.STREAM_END] = STREAM_ENDS[record.outcome]
-        told[names.STREAM_CHUNKS] = record.events
-        if timeline.first_event_ns is not None:
-            told[names.TIME_TO_FIRST_CHUNK] = (timeline.first_event_ns - started_ns) / 1e9
-    first_ns, token_ns = timeline.first_token_ns, timeline.token_ns
+def add_stream(told: dict[str, Any], end: str, events: int) -> None:
+    """How a stream went."""
+    told[names.STREAM_END] = end
+    told[names.STREAM_CHUNKS] = events
+
+
+def add_times(
+    told: dict[str, Any],
+    started_ns: int,
+    first_event_ns: int | None,
+    first_ns: int | None,
+    first_kind: str | None,
+    first_content_ns: int | None,
+    token_ns: Sequence[int],
+    answer_ended_ns: int | None,
+    output_tokens: int | None,
+) -> None:
+    """What is measured from the call's issue, and of its decoding."""
+    if first_event_ns is not None:
+        told[names.TIME_TO_FIRST_CHUNK] = (first_event_ns - started_ns) / 1e9
     if first_ns is not None:
         told[names.TTFT] = (first_ns - started_ns) / 1e9
-        told[names.FIRST_TOKEN_KIND] = timeline.first_token_kind
-        if timeline.first_content_token_ns is not None:
-            told[names.TTFT_CONTENT] = (timeline.first_content_token_ns - started_ns) / 1e9
-    if len(token_ns) > 1:
-        told[names.DECODE_DURATION] = (token_ns[-1] - token_ns[0]) / 1e9
-        told[names.STREAM_MAX_GAP] = max_gap_s(token_ns)
-        rate = record.decode_rate
-        if rate is not None:
-            told[names.DECODE_RATE] = rate
-    whole_s = record.api_end_to_end_s
-    if whole_s is not None:
-        told[names.API_END_TO_END] = whole_s
-    if timeline.validate_started_ns is not None and timeline.validate_ended_ns is not None:
-        told[names.VALIDATE_DURATION] = (timeline.validate_ended_ns - timeline.validate_started_ns) / 1e9
-    if attempts:
-        told[names.PREPARE_DURATION] = (attempts[0].wire.started_ns - started_ns) / 1e9
-        _wire(record, told)
+        told[names.FIRST_TOKEN_KIND] = first_kind
+        if first_content_ns is not None:
+            told[names.TTFT_CONTENT] = (first_content_ns - started_ns) / 1e9
+    if token_ns:
+        last_ns = token_ns[-1]
+        told[names.API_END_TO_END] = (last_ns - started_ns) / 1e9
+        if len(token_ns) > 1:
+            decode_ns = last_ns - token_ns[0]
+            told[names.DECODE_DURATION] = decode_ns / 1e9
+            told[names.STREAM_MAX_GAP] = max_gap_s(token_ns)
+            if decode_ns and output_tokens is not None and output_tokens > 1:
+                told[names.DECODE_RATE] = (output_tokens - 1) * 1e9 / decode_ns
+    elif answer_ended_ns is not None:
+        told[names.API_END_TO_END] = (answer_ended_ns - started_ns) / 1e9
 
 
-def _wire(record: CallRecord, told: dict[str, Any]) -> None:
-    attempt = record.attempts[-1]
-    wire, phase = attempt.wire, names.WIRE_PHASE
-    on_wire_s = 0.0
-    for name, value in (
-        ("queue", wire.connection_wait_s),
-        ("dns", wire.dns_s),
-        ("connect", wire.connect_s),
-        ("tls", wire.tls_s),
-        ("send", wire.send_s),
-    ):
-        if value is not None:
-            told[phase[name]] = value
-            on_wire_s += value
-    if wire.send_started_ns is not None:
-        told[names.WIRE] = on_wire_s
-    first_ns = record.timeline.first_token_ns
-    if first_ns is not None and wire.send_ended_ns is not None:
-        told[names.SERVER_WAIT] = max(0, first_ns - wire.send_ended_ns) / 1e9
-    if attempt.connection_reused is not None:
-        told[names.CONNECTION_REUSED] = attempt.connection_reused
-    if attempt.round_trip_time_s is not None:
-        told[names.ROUND_TRIP_TIME] = attempt.round_trip_time_s
-    if attempt.form != "json":
-        told[names.REQUEST_ENCODING] = attempt.form
-    if len(record.attempts) > 1:
-        waited_s = retry_wait_s(record)
-        if waited_s:
-            told[names.RETRY_WAIT] = waited_s
+def add_wire(
+    told: dict[str, Any],
+    queue_s: float | None,
+    dns_s: float | None,
+    connect_s: float | None,
+    tls_s: float | None,
+    send_s: float | None,
+) -> None:
+    """The phases before the provider could begin; those are absent that did not happen."""
+    wire_s = 0.0
+    if queue_s is not None:
+        told[names.WIRE_PHASE["queue"]] = queue_s
+        wire_s += queue_s
+    if dns_s is not None:
+        told[names.WIRE_PHASE["dns"]] = dns_s
+        wire_s += dns_s
+    if connect_s is not None:
+        told[names.WIRE_PHASE["connect"]] = connect_s
+        wire_s += connect_s
+    if tls_s is not None:
+        told[names.WIRE_PHASE["tls"]] = tls_s
+        wire_s += tls_s
+    if send_s is not None:
+        told[names.WIRE_PHASE["send"]] = send_s
+        told[names.WIRE] = wire_s + send_s
+
+
+def add_plays(told: dict[str, Any], call: Played) -> None:
+    """What the plays did."""
+    if call.prompt_cache is not None:
+        _cache(call.prompt_cache, told)
+    if call.curation is not None:
+        told[names.CURATED_TOKENS] = call.curation.tokens_before - call.curation.tokens_after
+    if call.output is not None:
+        _output(call.output, told)
+    if call.routing is not None:
+        _route(call.routing, told)
+    if call.hedging is not None:
+        _hedge(call.hedging, told)
 
 
 def retry_wait_s(record: CallRecord) -> float:
@@ -162,44 +243,31 @@ def max_gap_s(token_ns: Sequence[int]) -> float:
     return longest_ns / 1e9
 
 
-_names_of_plays: dict[tuple[str, ...], tuple[str, ...]] = {}
-
-
-def _play_names(fingerprint: tuple[str, ...]) -> tuple[str, ...]:
-    # A play's settings may hold an application's paths and keys: its name does not.
-    found = _names_of_plays.get(fingerprint)
-    if found is None:
-        if len(_names_of_plays) > 256:
-            _names_of_plays.clear()
-        found = _names_of_plays[fingerprint] = tuple(play.partition("(")[0] for play in fingerprint)
-    return found
-
-
-def _optimizations(record: CallRecord) -> tuple[str, ...]:
+def add_optimizations(told: dict[str, Any], call: Played, http_version: str | None, form: str, *, reused: bool) -> None:
+    """Which of fastlane's means came to bear on a call."""
     did = []
-    last = record.attempts[-1] if record.attempts else None
-    if last is not None:
-        if last.http_version == "HTTP/2":
-            did.append("http2")
-        if last.connection_reused:
-            did.append("warm_connection")
-        if last.form != "json":
-            did += last.form.replace("json+", "").split("+")
-    if record.prompt_cache is not None and record.prompt_cache.cached_tokens:
+    if http_version == "HTTP/2":
+        did.append("http2")
+    if reused:
+        did.append("warm_connection")
+    if form != "json":
+        did += form.removeprefix("json+").split("+")
+    if call.prompt_cache is not None and call.prompt_cache.cached_tokens:
         did.append("prompt_cache")
-    if record.curation is not None and record.curation.cuts:
+    if call.curation is not None and call.curation.cuts:
         did.append("curation")
-    output = record.output
+    output = call.output
     if output is not None:
         if output.ceiling_tokens is not None:
             did.append("bounded_output")
         if output.stop_reason is not None:
             did.append("early_stop")
-    if record.routing is not None:
+    if call.routing is not None:
         did.append("routing")
-    if record.hedging is not None and record.hedging.hedged:
+    if call.hedging is not None and call.hedging.hedged:
         did.append("hedge")
-    return tuple(did)
+    if did:
+        told[names.OPTIMIZATIONS] = tuple(did)
 
 
 def _cache(cache: PromptCacheRecord, told: dict[str, Any]) -> None:

@@ -17,7 +17,8 @@ from ._attributes import call_attributes, experiment_attributes
 from ._call_spans import tell_calls
 from ._ended import EndedCall
 from ._experiment import current_experiment
-from ._metrics import tell
+from ._glance import glance, is_plain as is_plain_call
+from ._metrics import get_ready, tell
 from ._propagation import propagate
 from ._provider import provider_name
 from ._tracer import tracer_of
@@ -42,8 +43,8 @@ class CallTrace:
     """What is told of one call, however many ways it goes."""
 
     __slots__ = (
-        "_asked", "_content", "_experiment", "_operation", "_over", "_parent", "_settings", "_span", "_standing",
-        "_started", "_tracer",
+        "_asked", "_body", "_content", "_experiment", "_is_measured", "_operation", "_over", "_parent", "_settings",
+        "_span", "_standing", "_started", "_tracer",
     )  # fmt: skip
 
     def __init__(self, observation: Observation, operation: str) -> None:
@@ -51,15 +52,17 @@ class CallTrace:
         self._standing: Standing = standing(observation.issued)
         self._operation = operation
         self._experiment = current_experiment()
+        self._body: Mapping[str, Any] | None = None
         self._asked: dict[str, Any] = {}
         self._content: Content | None = None
         self._tracer: Tracer | None = None
         self._span: Span | None = self._standing.span
         """fastlane's own, or the one of another tool's that it adds to."""
         self._parent: Context | None = None
-        """Of the spans below the call's."""
+        """Of the spans below the call's, where that is another tool's."""
         self._started = False
         self._over = False
+        self._is_measured = get_ready()
 
     @property
     def inner(self) -> Context | None:
@@ -77,7 +80,8 @@ class CallTrace:
         """Take down how the model is to answer, when the plays have had their say."""
         if not isinstance(body, Mapping):
             return
-        self._asked = {names.OPERATION: self._operation, **asked(observation.endpoint, body)}
+        # Read when the span has begun: most are not recorded where sampling leaves few.
+        self._body = body
         if self._settings.capture != "no_content" and self._standing.mode == "own":
             from ._content import Content
 
@@ -89,25 +93,28 @@ class CallTrace:
         """An attempt is about to be sent: the first one begins the call's span."""
         if not self._started:
             self._begin(observation)
-        if self._settings.propagate and self._parent is not None:
-            propagate(request.headers, self._parent)
+        if self._settings.propagate and self._span is not None:
+            propagate(request.headers, set_span_in_context(self._span, self._standing.context))
 
     def around_attempt(self, http_client: Any, request: Any) -> AbstractContextManager[None]:
         """What is to hold while an attempt is sent, for an instrumentation of the HTTP client if there is one."""
-        if _HTTP_INSTRUMENTATION not in sys.modules or self._parent is None or self._standing.mode != "own":
+        span, standing = self._span, self._standing
+        if _HTTP_INSTRUMENTATION not in sys.modules or span is None or standing.mode != "own":
             return _NOTHING
         from ._others import http_instrumented
 
         if not http_instrumented(http_client):
             return _NOTHING
+        parent = set_span_in_context(span, standing.context)
         if self._settings.level == "call":
-            return attached(self._parent)  # its span is the only one for the request, and belongs below the call's
+            return attached(parent)  # its span is the only one for the request, and belongs below the call's
         # Ours says the same and more. The server is to hear what it would have heard.
-        propagate(request.headers, self._parent)
-        return attached(without_http(self._parent))
+        propagate(request.headers, parent)
+        return attached(without_http(parent))
 
     def _begin(self, observation: Observation) -> None:
         self._started = True
+        body, self._body = self._body, None
         standing = self._standing
         if standing.mode == "silent":
             return
@@ -132,7 +139,8 @@ class CallTrace:
                 record_exception=False,
                 set_status_on_exception=False,
             )
-        self._parent = set_span_in_context(self._span, standing.context)
+        if body is not None and self._span.is_recording():
+            self._asked = {names.OPERATION: self._operation, **asked(observation.endpoint, body)}
 
     def _find_theirs(self) -> None:
         """The span of the other tool's, now that the call is inside of it, and the parent of what is below it."""
@@ -166,29 +174,36 @@ class CallTrace:
         span, standing = self._span, self._standing
         if span is not None and (span.is_recording() or (standing.mode == "defer" and self._tracer is not None)):
             with attached(standing.context) if standing.suppresses else _NOTHING:
-                self._tell(span, observation.record())
+                self._tell(span, observation)
         elif standing.mode == "defer" and self._tracer is not None:
             self._below(observation.record())
-        told_of = set_span_in_context(span, standing.context) if span is not None else None
-        provider = provider_name(observation.origin)
-        generic = standing.counts_generic
-        tell(EndedCall(observation, self._operation, provider, told_of, self._experiment, generic))
+        if self._is_measured:
+            told_of = set_span_in_context(span, standing.context) if span is not None else None
+            provider = provider_name(observation.origin)
+            generic = standing.counts_generic
+            tell(EndedCall(observation, self._operation, provider, told_of, self._experiment, generic))
 
-    def _tell(self, span: Span, record: CallRecord) -> None:
-        told = call_attributes(record)
+    def _tell(self, span: Span, observation: Observation) -> None:
+        is_plain = self._standing.mode == "own" and self._settings.level == "call" and is_plain_call(observation)
+        told = glance(observation) if is_plain else call_attributes(observation.record())
         if self._experiment is not None:
             told.update(experiment_attributes(self._experiment))
         if self._standing.mode == "defer":
             if span.is_recording():
                 span.set_attributes(_own(told))
             if self._tracer is not None:
-                self._below(record)
+                self._below(observation.record())
             return
         told.update(self._asked)
         if self._content is not None:
             self._tell_content(told)
+        if is_plain:
+            span.set_attributes(told)
+            span.end(observation.started_wall_ns + observation.ended_ns - observation.started_ns)
+            return
         assert self._tracer is not None
-        tell_calls(self._tracer, span, self._standing.context, record, told, self._settings, self._asked)
+        context, record = self._standing.context, observation.record()
+        tell_calls(self._tracer, span, context, record, told, self._settings, self._asked)
 
     def _below(self, record: CallRecord) -> None:
         """The spans of the requests, below a span that is not fastlane's."""
@@ -205,7 +220,8 @@ class CallTrace:
         if capture in ("event_only", "span_and_event"):
             from ._content_event import tell_content
 
-            tell_content({**told, **self._content.structured()}, self._settings, self._parent)
+            context = set_span_in_context(self._span, self._standing.context)
+            tell_content({**told, **self._content.structured()}, self._settings, context)
         if capture in ("span_only", "span_and_event"):
             told.update(self._content.attributes())
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .._observation import Observation
 
 # With one of these, OpenTelemetry's API finds its provider by itself.
-_PROVIDER_VARIABLES = ("OTEL_PYTHON_TRACER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER")
+_finds_providers = any(os.environ.get(f"OTEL_PYTHON_{kind}_PROVIDER") for kind in ("TRACER", "METER"))
 
 _PLACEHOLDERS = frozenset({"ProxyTracerProvider", "_ProxyMeterProvider", "NoOpTracerProvider", "NoOpMeterProvider"})
 
@@ -32,7 +32,7 @@ def active() -> bool:
         return True
     tracing, measuring = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.metrics")
     if tracing is None and measuring is None:
-        return any(os.environ.get(variable) for variable in _PROVIDER_VARIABLES)
+        return _finds_providers
     # Either may still be in the middle of its import.
     traces = getattr(tracing, "get_tracer_provider", _nobody)()
     meters = getattr(measuring, "get_meter_provider", _nobody)()

@@ -92,19 +92,20 @@ class _Watch:
     def __init__(self) -> None:
         base = openai._base_client
         owners = (openai.OpenAI, base.SyncAPIClient, openai.AsyncOpenAI, base.AsyncAPIClient)
-        self._always: tuple[tuple[Any, str], ...] = tuple((owner, "request") for owner in owners)
+        # The dictionaries of classes show what is in them now.
+        self._always: tuple[tuple[Any, str], ...] = tuple((vars(owner).get, "request") for owner in owners)
         self._places = self._always
-        self._loaded = 0
+        self._modules = 0
         self._last: tuple[list[Any], Others] = ([], NOBODY)
         """What was found the last time, and what it came to: one value, for threads that ask meanwhile."""
 
     def others(self) -> Others:
         # What has not been imported cannot have been replaced.
-        loaded = sum([module in sys.modules for module, _, _ in _WATCHED])
-        if loaded != self._loaded:
+        modules = len(sys.modules)
+        if modules != self._modules:
             self._places = (*self._always, *_watched())
-            self._loaded = loaded
-        found = [owner.__dict__.get(name) for owner, name in self._places]
+            self._modules = modules
+        found = [get(name) for get, name in self._places]
         seen, others = self._last
         # By identity: a wrapper may claim to equal what it wraps.
         if len(seen) != len(found) or not all(map(is_, seen, found)):
@@ -118,7 +119,7 @@ def _watched() -> Iterator[tuple[Any, str]]:
         for prefix in ("", "Async"):
             owner = getattr(sys.modules.get(module), prefix + name, None)
             if owner is not None:
-                yield from ((owner, method) for method in methods)
+                yield from ((vars(owner).get, method) for method in methods)
 
 
 _watch = _Watch()
@@ -130,7 +131,7 @@ def others(client: Any = None) -> Others:
     `client`: some instrument one client, and not all of them.
     """
     found = _watch.others()
-    if getattr(client, _LOGFIRE_MARK, False) or _LOGFIRE_MARK in openai.OpenAI.__dict__:
+    if getattr(client, _LOGFIRE_MARK, False) or openai.OpenAI.__dict__.get(_LOGFIRE_MARK):
         found = _and(found, LOGFIRE)
     if openai.__dict__.get("__datadog_patch"):
         found = _and(found, "ddtrace")

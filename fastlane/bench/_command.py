@@ -18,6 +18,7 @@ from ._provider import Embedded, Provider, Real
 from ._records import document, prepare, write
 from ._report import print_report
 from ._run import Run, Settings, run
+from ._spans import prepare_trace, write_trace
 from ._summary import summarise
 from ._workload import Workload, read_workload
 
@@ -64,6 +65,12 @@ def bench(
         str, typer.Option(help="Environment variable that holds the real provider's key.")
     ] = "OPENAI_API_KEY",
     out: Annotated[Path | None, typer.Option(help="Folder for records.jsonl and summary.json.")] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for the spans of every request: `fastlane trace view FILE` shows the arms side by side."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")] = False,
 ) -> None:
     """Compare the stock client with fastlane on real conversations: no API key, no network.
@@ -88,7 +95,9 @@ def bench(
         )
         if out is not None:
             prepare(out)
-        code = _report(_run_with_progress(settings, errors), out, errors, as_json=as_json)
+        if trace is not None:
+            prepare_trace(trace)
+        code = _report(_run_with_progress(settings, errors), out, trace, errors, as_json=as_json)
     except ConfigurationError as error:
         _complain(errors, str(error))
         raise typer.Exit(2) from None
@@ -102,7 +111,7 @@ def bench(
         raise typer.Exit(code)
 
 
-def _report(result: Run, out: Path | None, errors: Console, *, as_json: bool) -> int:
+def _report(result: Run, out: Path | None, trace: Path | None, errors: Console, *, as_json: bool) -> int:
     """Print a run's figures, keep them, and return the exit code."""
     summary = summarise(result)
     problems = list(summary.problems)
@@ -119,6 +128,11 @@ def _report(result: Run, out: Path | None, errors: Console, *, as_json: bool) ->
                 write(result, summary, out)
             except OSError as error:
                 problems.append(f"the records could not be written to {out}: {error.strerror or error}")
+        if trace is not None:
+            try:
+                write_trace(result, trace)
+            except OSError as error:
+                problems.append(f"the spans could not be written to {trace}: {error.strerror or error}")
     for problem in problems:
         _complain(errors, problem)
     if result.interrupted:

@@ -42,6 +42,8 @@ class Sample:
     error_message: str | None = None
     call: Mapping[str, Any] | None = field(default=None, repr=False)
     """The client's own record of the call, as plain data; None for a client that keeps none."""
+    record: CallRecord | None = field(default=None, repr=False)
+    """The same as it is."""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -94,6 +96,7 @@ def record(client: openai.OpenAI, place: Place, body: Mapping[str, Any], headers
     except Exception as raised:  # noqa: BLE001
         error = raised
     ended = now_ns()
+    own = _own_record(client, request_id)
     return Sample(
         arm=place.arm,
         tag=place.tag,
@@ -111,7 +114,8 @@ def record(client: openai.OpenAI, place: Place, body: Mapping[str, Any], headers
         finish_reason=finish_reason,
         error=_named(error) if error else None,
         error_message=_told(error).replace(client.api_key or "…", "…")[:400] if error else None,
-        call=_own_record(client, request_id),
+        call=None if own is None else own.to_dict(),
+        record=own,
     )
 
 
@@ -151,9 +155,8 @@ def _cause(error: BaseException) -> BaseException | None:
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-def _own_record(client: openai.OpenAI, request_id: str | None) -> Mapping[str, Any] | None:
+def _own_record(client: openai.OpenAI, request_id: str | None) -> CallRecord | None:
     """Return the client's record of the call that the provider gave this id; None where there is none."""
     # Lanes share a client, so that its last call may be another lane's.
     calls: Sequence[CallRecord] = getattr(client, "calls", ())
-    record = next((call for call in reversed(calls) if request_id and call.request_id == request_id), None)
-    return None if record is None else record.to_dict()
+    return next((call for call in reversed(calls) if request_id and call.request_id == request_id), None)

@@ -87,7 +87,7 @@ def write(run: Run, summary: Summary, folder: Path) -> None:
 def records(run: Run) -> Iterator[dict[str, Any]]:
     """Return each request's record by the client, with the provider's entries for it under "log"."""
     for sample in run.samples:
-        data = {field.name: getattr(sample, field.name) for field in fields(Sample)}
+        data = {field.name: getattr(sample, field.name) for field in fields(Sample) if field.name != "record"}
         yield {
             "schema": SCHEMA,
             **data,

@@ -65,17 +65,19 @@ def phase_of(span: Span) -> str | None:
     return next((phase for name, phase in _BY_NAME if span.name == name or span.name.startswith(f"{name} ")), None)
 
 
-def call_of(span: Span, below: Sequence[Span]) -> Call:
+def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> Call:
     """The call whose span is `span`, with all spans below it."""
+    told = _told(span, issued_ns)
     found = [Phase(name=name, start_ns=each.start_ns, end_ns=each.end_ns, span=each) for each, name in _named(below)]
     attempts = _attempts(below)
     answering = answering_of(attempts)
     if not any(phase.name not in ("prepare", "validate") for phase in found):
-        found += _drawn(span, answering)
+        found += _drawn(span, answering, told, issued_ns)
     found.sort(key=lambda phase: (phase.start_ns, -phase.end_ns))
     error = span.error
     return Call(
         span=span,
+        issued_ns=issued_ns,
         model=span.text("gen_ai.request.model", "llm.model_name"),
         response_model=span.text("gen_ai.response.model"),
         provider=span.text("gen_ai.provider.name", "gen_ai.system", "llm.provider"),
@@ -93,7 +95,7 @@ def call_of(span: Span, below: Sequence[Span]) -> Call:
         attempt_count=span.count("fastlane.attempt.count") or len(attempts) or None,
         attempts=attempts,
         phases=tuple(found),
-        durations_s=_durations(span, found, attempts, answering),
+        durations_s=_durations(span, found, attempts, answering, told),
     )
 
 
@@ -157,16 +159,16 @@ def _reused(span: Span, answering: Attempt | None) -> bool | None:
     return span.flag("fastlane.connection.reused")
 
 
-def _drawn(span: Span, answering: Attempt | None) -> list[Phase]:
+def _drawn(span: Span, answering: Attempt | None, told: Mapping[str, float], issued_ns: int) -> list[Phase]:
     """Phases from the durations on the call's span: their lengths are measured, their places follow from these."""
-    lengths = {name: _ns(seconds) for name, seconds in _told(span).items()}
+    lengths = {name: _ns(seconds) for name, seconds in told.items()}
     first_s = span.number("fastlane.time_to_first_token")
     prepared = span.start_ns + lengths.get("prepare", 0)
     at = prepared if answering is None else answering.span.start_ns
     before_token = sum(lengths.get(name, 0) for name in (*_WIRE, "server", "unsplit"))
     if first_s is not None:
         # What came before the first token ends with it, whatever failed before.
-        at = max(prepared, span.start_ns + _ns(first_s) - before_token)
+        at = max(prepared, issued_ns + _ns(first_s) - before_token)
     places = {"prepare": span.start_ns, "retries": prepared, "validate": span.end_ns - lengths.get("validate", 0)}
     phases = []
     for name in PHASES:
@@ -179,16 +181,22 @@ def _drawn(span: Span, answering: Attempt | None) -> list[Phase]:
     return phases
 
 
-def _told(span: Span) -> dict[str, float]:
+def _told(span: Span, issued_ns: int) -> dict[str, float]:
     """Seconds of each phase that the call's span itself tells of."""
     told = {
         name: seconds
         for name, attribute in _ATTRIBUTES.items()
         if (seconds := span.number(attribute)) is not None and seconds > 0
     }
-    prepare_s, first_s = told.get("prepare", 0.0), span.number("fastlane.time_to_first_token")
+    before_s = (span.start_ns - issued_ns) / 1e9
+    if before_s > 0:
+        told.pop("prepare", None)
+    prepare_s = told.get("prepare", 0.0)
+    if (first_s := span.number("fastlane.time_to_first_token")) is not None:
+        first_s -= before_s
     wire_s = sum(told.get(name, 0.0) for name in _WIRE)
-    whole_s = span.number("fastlane.api_end_to_end.duration")
+    if (whole_s := span.number("fastlane.api_end_to_end.duration")) is not None:
+        whole_s -= before_s
     tries = span.count("fastlane.attempt.count") or 1
     if first_s is None and whole_s is not None and wire_s and tries == 1 and "server" not in told:
         # Without a stream there is no first token: the wait and the answer are one.
@@ -205,7 +213,11 @@ def _ns(seconds: float | None) -> int:
 
 
 def _durations(
-    span: Span, phases: Sequence[Phase], attempts: Sequence[Attempt], answering: Attempt | None
+    span: Span,
+    phases: Sequence[Phase],
+    attempts: Sequence[Attempt],
+    answering: Attempt | None,
+    told: Mapping[str, float],
 ) -> Mapping[str, float]:
     """Seconds of each phase: by the call's own span, else by the spans below it."""
     lengths: dict[str, float] = {}
@@ -218,10 +230,7 @@ def _durations(
     if waits:
         sent = max((phase.end_ns for phase in own if phase.name == "send"), default=waits[0].start_ns)
         lengths["server"] = max(0, max(phase.end_ns for phase in waits) - sent) / 1e9
-    told = _told(span)
-    if waits:
-        told.pop("unsplit", None)
-    lengths |= told
+    lengths |= {name: seconds for name, seconds in told.items() if not (waits and name == "unsplit")}
     if len(attempts) > 1 and answering is not None:
         before_s = (answering.span.start_ns - span.start_ns) / 1e9
         lengths["retries"] = max(0.0, before_s - lengths.get("prepare", 0.0))

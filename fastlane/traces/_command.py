@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import sys
 import tempfile
 import webbrowser
@@ -131,6 +132,8 @@ def _write(text: str, source: Path, out: Path | None) -> Path:
     beside = source.with_name(source.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json") + _SUFFIX)
     path = out or beside
     try:
+        # Who may not read the file may not read what is made of it.
+        path.touch(mode=stat.S_IMODE(source.stat().st_mode))
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         if out is not None:

@@ -33,12 +33,13 @@ class _Family:
     """Spans with their children. Whatever their parents say, each span is below exactly one root."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
-        known = {span.key: span for span in spans}
+        self.known = known = {span.key: span for span in spans}
         self.children: dict[Key, list[Span]] = defaultdict(list)
         self.roots: list[Span] = []
         for span in known.values():
             parent = (span.trace_id, span.parent_id or "")
-            if span.parent_id is None or parent not in known or parent == span.key:
+            # A call that another model was left for may hang below it, and is no part of it.
+            if span.parent_id is None or parent not in known or parent == span.key or parent in _left(span):
                 self.roots.append(span)
             else:
                 self.children[parent].append(span)
@@ -56,6 +57,10 @@ class _Family:
                 self.roots.append(span)
                 seen |= {span.key} | {each.key for each, _ in self.below(span)}
 
+    def issued_ns(self, call: Span) -> int:
+        """When a call was issued, whatever it fell back to since."""
+        return min([call.start_ns, *(self.known[key].start_ns for key in _left(call) if key in self.known)])
+
     def below(self, span: Span) -> Iterator[tuple[Span, int]]:
         """Every span below `span` with its depth, each before those below it."""
         waiting = [(child, 1) for child in reversed(self.children.get(span.key, ()))]
@@ -63,6 +68,15 @@ class _Family:
             each, depth = waiting.pop()
             yield each, depth
             waiting += [(child, depth + 1) for child in reversed(self.children.get(each.key, ()))]
+
+
+def _left(span: Span) -> tuple[Key, ...]:
+    """The calls that were left for this one."""
+    return tuple(
+        (link.trace_id, link.span_id)
+        for link in span.links
+        if link.attributes.get("fastlane.link.reason") == "fallback" and is_call(span)
+    )
 
 
 def _heads(root: Span, family: _Family) -> Iterator[tuple[Span, tuple[str, ...]]]:
@@ -81,10 +95,9 @@ def _joined(heads: Sequence[tuple[Span, tuple[str, ...]]]) -> list[list[tuple[Sp
     """One group for each entry: a call that another one was left for belongs to that one's."""
     groups = {span.key: [(span, within)] for span, within in heads}
     for span, _ in sorted(heads, key=lambda head: head[0].start_ns):
-        for link in span.links:
-            first = groups.get((link.trace_id, link.span_id))
-            own = groups[span.key]
-            if link.attributes.get("fastlane.link.reason") == "fallback" and first is not None and first is not own:
+        for key in _left(span):
+            first, own = groups.get(key), groups[span.key]
+            if first is not None and first is not own:
                 first += own
                 for each, _ in own:
                     groups[each.key] = first
@@ -150,7 +163,7 @@ def _rows(head: Span, family: _Family, rows: list[Row], calls: list[Call]) -> No
         span, depth, around = waiting.pop()
         call = None
         if around is None and is_call(span):
-            call = call_of(span, [each for each, _ in family.below(span)])
+            call = call_of(span, [each for each, _ in family.below(span)], issued_ns=family.issued_ns(span))
             calls.append(call)
         rows.append(_row(span, depth, around, call))
         inside = call or around
@@ -182,7 +195,7 @@ def _row(span: Span, depth: int, around: Call | None, call: Call | None) -> Row:
     if call is not None:
         phase = "call"
         if call.time_to_first_token_s is not None:
-            first_ns = span.start_ns + int(call.time_to_first_token_s * 1e9)
+            first_ns = call.issued_ns + int(call.time_to_first_token_s * 1e9)
         reasons = [str(link.attributes.get("fastlane.link.reason")) for link in span.links if link.attributes]
         note = ", ".join(dict.fromkeys(reason for reason in reasons if reason != "None"))
     elif phase is None and is_attempt(span):

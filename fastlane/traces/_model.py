@@ -58,6 +58,8 @@ class Call:
     """One logical call to a model, retries included. Durations are seconds; None is unknown."""
 
     span: Span
+    issued_ns: int
+    """When the application issued it: before its span where that is of a model which the call fell back to."""
     model: str | None
     """The model asked for."""
     response_model: str | None
@@ -132,6 +134,7 @@ class Entry:
     @property
     def time_to_first_token_s(self) -> float | None:
         """Seconds to the first token of the only call; None where there are several, or none."""
-        if len(self.calls) != 1 or (first_s := self.calls[0].time_to_first_token_s) is None:
+        issued = {call.issued_ns for call in self.calls}
+        if len(issued) != 1 or (first_s := self.calls[-1].time_to_first_token_s) is None:
             return None
-        return first_s + (self.calls[0].span.start_ns - self.start_ns) / 1e9
+        return first_s + (issued.pop() - self.start_ns) / 1e9

@@ -471,6 +471,8 @@
     document.querySelector("main").classList.add("with-details");
     state.row = [index, at];
     details.scrollTop = 0;
+    const chosen = document.querySelector(".fall .row[aria-selected='true']");
+    if (chosen) chosen.scrollIntoView({ block: "nearest" });
     if (focus) details.focus();
   }
   // Long names may go on in the next line after a dot.

@@ -216,7 +216,15 @@ def everyday(path: Path) -> Path:
 
         left = made.chat(2_500, 2_560, error="InternalServerError", ttft=None, model="large-model")
         made.attempt(left, 2_501, wait=55, status=503)
-        taken = made.chat(2_561, 2_880, model="small-model", link=(left, "fallback"), fastlane__route__reason="fastest")
+        taken = made.chat(
+            2_561,
+            2_880,
+            parent=left,
+            ttft=161,
+            model="small-model",
+            link=(left, "fallback"),
+            fastlane__route__reason="fastest",
+        )
         made.attempt(taken, 2_562, kind="fallback")
 
         failed = made.chat(3_000, 3_031, error="AuthenticationError")

@@ -1,0 +1,142 @@
+"""A run as spans in a file: every request with its arm, so that `fastlane trace view` shows the arms side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from .. import __version__
+from .._clock import now_ns, wall_ns
+from .._exceptions import ConfigurationError, MissingExtraError
+from ._provider import Real
+from ._recorder import Sample
+from ._run import Run
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+    from ..telemetry import Experiment
+
+EXPERIMENT: Final = "bench"
+COLD: Final = "bench, first requests"
+"""The arms' first requests of all: an experiment of their own, because no figure of the others includes them."""
+
+_AT_ONCE = 500
+_DISABLED = "OTEL_SDK_DISABLED"
+
+
+def prepare_trace(path: Path) -> None:
+    """See that spans can be written to `path`, which is emptied.
+
+    Raises ConfigurationError where they cannot, and MissingExtraError where what writes them is not installed.
+    """
+    try:
+        import opentelemetry.exporter.otlp.json.file  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("telemetry", "opentelemetry-exporter-otlp-json-file") from error
+    if os.environ.get(_DISABLED, "").strip().lower() == "true":
+        raise ConfigurationError(f"--trace needs OpenTelemetry's SDK, which {_DISABLED} has switched off: unset it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    except OSError as error:
+        raise ConfigurationError(
+            f"--trace needs a file that can be written to, and {path} is none: {error.strerror or error}"
+        ) from error
+
+
+def write_trace(run: Run, path: Path) -> None:
+    """Write the spans of every request of a run. Raises OSError."""
+    from opentelemetry.exporter.otlp.json.file import FileSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider, sampling
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    made = InMemorySpanExporter()
+    provider = TracerProvider(
+        sampler=sampling.ALWAYS_ON, resource=Resource({"service.name": "fastlane bench"}), shutdown_on_exit=False
+    )
+    provider.add_span_processor(SimpleSpanProcessor(made))
+    tracer = provider.get_tracer("fastlane", __version__)
+    offset_ns = wall_ns() - now_ns()
+    with path.open("w", encoding="utf-8") as file:
+        exporter = FileSpanExporter(stream=file)
+        for at in range(0, len(run.samples), _AT_ONCE):
+            for sample in run.samples[at : at + _AT_ONCE]:
+                _tell(tracer, sample, run, offset_ns)
+            if exporter.export(made.get_finished_spans()) is not SpanExportResult.SUCCESS:
+                raise OSError("OpenTelemetry's exporter to files failed, and its log says why")
+            made.clear()
+    provider.shutdown()
+
+
+def _tell(tracer: Tracer, sample: Sample, run: Run, offset_ns: int) -> None:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import SpanKind
+
+    from ..telemetry import TelemetrySettings, _names as names
+    from ..telemetry._attributes import call_attributes, experiment_attributes
+    from ..telemetry._call_spans import tell_calls
+    from ..telemetry._emit import fail
+
+    record = sample.record
+    settings = run.settings.provider
+    model = settings.model if isinstance(settings, Real) else "bench"
+    issued_ns = sample.issued_ns + offset_ns if record is None else record.timeline.started_wall_ns
+    span = tracer.start_span(
+        f"chat {model}",
+        context=Context(),
+        kind=SpanKind.CLIENT,
+        attributes={
+            names.OPERATION: "chat",
+            names.REQUEST_MODEL: model,
+            names.REQUEST_STREAM: True,
+            "fastlane.bench.conversation": sample.conversation,
+            "fastlane.bench.turn": sample.turn,
+        },
+        start_time=issued_ns,
+    )
+    marks = experiment_attributes(_experiment(sample))
+    if record is not None:
+        told = {**call_attributes(record), **marks}
+        tell_calls(tracer, span, Context(), record, told, TelemetrySettings(level="phases"), {names.OPERATION: "chat"})
+        return
+    span.set_attributes({**_seen(sample), **marks})
+    if sample.error is not None:
+        fail(span, sample.error)
+    span.end(sample.ended_ns + offset_ns)
+
+
+def _seen(sample: Sample) -> dict[str, Any]:
+    """What a client without records lets its caller see of a request."""
+    from ..telemetry import _names as names
+
+    told: dict[str, Any] = {
+        names.INPUT_TOKENS: sample.input_tokens,
+        names.CACHE_READ: sample.cached_tokens,
+        names.OUTPUT_TOKENS: sample.output_tokens,
+        names.TTFT: sample.time_to_first_token_s,
+        names.API_END_TO_END: sample.api_end_to_end_s,
+        names.FINISH_REASONS: None if sample.finish_reason is None else (sample.finish_reason,),
+        names.ERROR_TYPE: None if sample.error is None else sample.error.partition(" ")[0],
+    }
+    if len(sample.token_ns) > 1:
+        decode_s = (sample.token_ns[-1] - sample.token_ns[0]) / 1e9
+        told[names.DECODE_DURATION] = decode_s
+        if sample.output_tokens is not None and decode_s:
+            told[names.DECODE_RATE] = (sample.output_tokens - 1) / decode_s
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _experiment(sample: Sample) -> Experiment:
+    from ..telemetry import Experiment
+
+    unit = f"{sample.lane}/{sample.block}"
+    return Experiment(
+        name=COLD if sample.cold else EXPERIMENT,
+        arm=sample.arm,
+        unit_id_hash=hashlib.blake2b(unit.encode(), digest_size=8).hexdigest(),
+    )

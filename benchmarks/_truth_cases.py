@@ -67,8 +67,8 @@ class Told(NamedTuple):
     issued_wall_ns: int
     issued_ns: int
     over_ns: int
-    lookup_ms: float | None
-    """What the resolver took; None where nothing was looked up."""
+    lookup: tuple[int, int] | None
+    """When the resolver was asked, and when it answered; None where nothing was looked up."""
     spans: tuple[ReadableSpan, ...]
     log: tuple[RequestLog, ...]
 
@@ -236,7 +236,6 @@ def told(repetitions: int) -> tuple[list[Told], Delays]:
     calls = []
     for one in run.taken:
         moments = one.moments
-        found = [end - begin for begin, end in lookups if moments.issued_ns <= begin <= moments.over_ns]
-        lookup_ms = found[-1] / 1e6 if found else None
-        calls.append(Told(one.case, *moments, lookup_ms, one.spans, tuple(by_tag[one.tag])))
+        found = [lookup for lookup in lookups if moments.issued_ns <= lookup[0] <= moments.over_ns]
+        calls.append(Told(one.case, *moments, found[-1] if found else None, one.spans, tuple(by_tag[one.tag])))
     return calls, bare.delays(log)

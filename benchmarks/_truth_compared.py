@@ -70,9 +70,8 @@ def _on_the_wire(told: Told, request: RequestLog, *, opened_ms: float, delays: D
     """How long each part of a request took on the client's side, which each way away is from the provider's."""
     round_trip_ms = delays.up + delays.down
     true: dict[str, float] = {
-        names.CONNECTION_WAIT: 0.0,
         names.CONNECTION_SETUP: opened_ms,
-        names.DNS_LOOKUP: told.lookup_ms or 0.0,
+        names.DNS_LOOKUP: _lookup_ms(told),
         names.SOCKET_CONNECT: 0.0,
         names.TLS_HANDSHAKE: delays.handshake,
         names.SEND_REQUEST: _ms(request.received_ns, request.body_complete_ns),
@@ -88,9 +87,13 @@ def _on_the_wire(told: Told, request: RequestLog, *, opened_ms: float, delays: D
     return true
 
 
+def _lookup_ms(told: Told) -> float:
+    return _ms(*told.lookup) if told.lookup is not None else 0.0
+
+
 def _opened_ms(told: Told, at: int, delays: Delays) -> float:
     first = told.log[at].connection_request_number == 1
-    return (told.lookup_ms or 0.0) + delays.handshake if first else 0.0
+    return _lookup_ms(told) + delays.handshake if first else 0.0
 
 
 def spans_compared(told: Told, delays: Delays) -> Iterator[Compared]:
@@ -102,17 +105,29 @@ def spans_compared(told: Told, delays: Delays) -> Iterator[Compared]:
     posts = sorted([span for span in below if span.name == "POST"], key=lambda span: span.start_time or 0)
     if len(posts) != len(told.log):
         raise RuntimeError(f"{told.case}: {len(posts)} spans of requests for {len(told.log)} that came")
-    opened = [_opened_ms(told, at, delays) for at in range(len(posts))]
+    waited_ms = [
+        sum(_duration_ms(span) for span in _children(told.spans, post) if _kind(span) == names.CONNECTION_WAIT)
+        for post in posts
+    ]
     for span in below:
         if span.name == names.PREPARE:
-            until_sent = _ms(told.issued_ns, told.log[0].received_ns) - delays.up - opened[0]
-            yield Compared(told.case, names.PREPARE, _duration_ms(span), until_sent)
-    for post, request, opened_ms in zip(posts, told.log, opened, strict=True):
-        true = _on_the_wire(told, request, opened_ms=opened_ms, delays=delays)
-        yield Compared(told.case, "POST", _duration_ms(post), true["POST"])
+            until_ms = _ms(told.issued_ns, told.log[0].received_ns) - delays.up
+            if waited_ms[0] and told.lookup is not None:
+                until_ms = _ms(told.issued_ns, told.lookup[0]) - waited_ms[0]
+            yield Compared(told.case, names.PREPARE, _duration_ms(span), until_ms)
+    for at, (post, request) in enumerate(zip(posts, told.log, strict=True)):
+        true = _on_the_wire(told, request, opened_ms=_opened_ms(told, at, delays), delays=delays)
+        yield Compared(told.case, "POST", _duration_ms(post) - waited_ms[at], true["POST"])
         phases = _children(told.spans, post)
-        for span in phases + [below for phase in phases for below in _children(told.spans, phase)]:
-            yield Compared(told.case, _kind(span), _duration_ms(span), true[_kind(span)])
+        for span in phases + [deeper for phase in phases for deeper in _children(told.spans, phase)]:
+            kind = _kind(span)
+            if kind == names.CONNECTION_WAIT:
+                # How long it was depends on the client alone; when it was over, the resolver knows.
+                assert told.lookup is not None
+                over_ms = _ms(told.issued_ns, told.lookup[0])
+                yield Compared(told.case, f"{kind} ends", _ms(told.issued_wall_ns, span.end_time), over_ms)
+            else:
+                yield Compared(told.case, kind, _duration_ms(span), true[kind])
 
 
 def attributes_compared(told: Told, delays: Delays) -> Iterator[Compared]:

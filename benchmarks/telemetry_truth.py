@@ -12,11 +12,13 @@ client a way of the wire earlier or later: both ways, and a TLS handshake, are m
 run (`wire_up_ms`, `wire_down_ms`, `handshake_ms`). What each span is compared with:
 
 - chat: the application's own clock around the call, and where it begins (`chat starts`) the wall clock
-- prepare: from there until the request's head, which came a way later, was sent
+- prepare: from there until the request's head, which came a way later, was sent; or until the resolver was asked
 - POST: from the request's head (and the opening of a connection) to the end of the answer, or to the provider's seeing
   that it was given up
+- HTTP wait_for_connection: where it ends with when the resolver was asked. How long it was is for the client alone to
+  say: it is taken off POST and off the time until the resolver was asked, before these are compared
 - DNS lookup: what the resolver took; socket connect: nothing, since the wire accepts at once; TLS client handshake: a
-  bare one; wait_for_connection: nothing, since nobody has to wait here
+  bare one
 - HTTP send_request: from the head to the end of the body at the provider. The window is smaller than what a round trip
   carries, so that it is true of what was handed to the kernel as well
 - HTTP wait_for_response: from the end of the body to the head of the answer, and both ways

@@ -1,0 +1,84 @@
+"""A client in a process of its own, whose telemetry is configured by its environment, and which makes calls when asked.
+
+Each line of stdin has a number of calls: `one_by_one 300` is answered by a line with what each of them took, in
+microseconds, `many_at_once 50000` by one with how much of the process was in memory after every thousand, in bytes.
+Ends when stdin does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import fastlane
+import fastlane.telemetry
+from benchmarks._at_once import TEXT
+from benchmarks._transport import MESSAGES, WrongAnswerError
+from fastlane._clock import now_ns
+
+_EVERY = 1_000
+_AT_ONCE = 16
+
+
+def _resident_bytes() -> int:
+    """As Linux counts it; 0 elsewhere."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def _one_by_one(client: fastlane.OpenAI, count: int) -> list[float]:
+    took_us = []
+    for _ in range(count):
+        started = now_ns()
+        answer = client.chat.completions.create(model="prepared-1", messages=MESSAGES)
+        took_us.append((now_ns() - started) / 1e3)
+        _check(answer)
+    return took_us
+
+
+async def _many_at_once(base_url: str, count: int) -> list[int]:
+    resident: list[int] = []
+    numbers = iter(range(1, count + 1))
+
+    async def work(client: fastlane.AsyncOpenAI) -> None:
+        for number in numbers:
+            _check(await client.chat.completions.create(model="prepared-1", messages=MESSAGES))
+            if number % _EVERY == 0:
+                resident.append(_resident_bytes())
+
+    async with fastlane.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+        await asyncio.gather(*[work(client) for _ in range(_AT_ONCE)])
+    return resident
+
+
+def _check(answer: Any) -> None:
+    if answer.choices[0].message.content != TEXT:
+        raise WrongAnswerError(f"a call brought {answer.choices[0].message.content!r}")
+
+
+def _main() -> None:
+    logging.disable(logging.CRITICAL)  # what an exporter says of its collector
+    fastlane.telemetry.configure()
+    base_url = sys.argv[1]
+    with fastlane.OpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+        for line in sys.stdin:
+            kind, count = line.split()
+            if kind == "one_by_one":
+                answer: Any = _one_by_one(client, int(count))
+            else:
+                answer = asyncio.run(_many_at_once(base_url, int(count)))
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,167 @@
+"""What a collector that does not work costs the calls that it is told of: time at the 99th percentile, and memory.
+
+Clients in processes of their own make calls that are not streamed, over TLS and HTTP/2, as fast as the provider can
+answer. One has telemetry off; the others send spans and metrics over HTTP, as `configure()` sets it up: to a collector
+that works (`healthy`), to a port where nobody listens (`refuses`), to one that reads and never answers (`hangs`), and
+to one that answers 500 (`fails`). The clients take turns with blocks of calls, in reversed order every other round.
+
+Inside `_added_p99_ms`: the 99th percentile of the calls of a block, from the call to its result, minus that of the
+block without telemetry of the same round; medians over the rounds, with 95 % intervals. `off_again` is a second client
+without telemetry: how large a difference this run would report where there is none. `_p99_ms` is the percentile of all
+calls of a side. Outside: the provider, which has a process of its own and, where the system allows it, another core, as
+has the collector. The threads that export have the client's core.
+
+Inside `_growth_kib`, of calls that are made sixteen at a time: how much more of the process is in memory after 10,000
+further calls, by the slope of a line through what was counted after every thousand calls, the first fifth of them left
+out (queues fill up meanwhile); not known where the system is not Linux. One span that is not let go for each call would
+make it 20,000.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from statistics import linear_regression, quantiles
+from typing import Any
+
+from benchmarks._paired import differences, median
+from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._server import server_on_another_core
+
+_BROKEN = ("refuses", "hangs", "fails")
+_ARMS = ("off", "off_again", "healthy", *_BROKEN)
+_BLOCK = 300
+_EXPORT_INTERVAL_MS = 2_000
+
+
+class _Client:
+    """One of the processes that make calls."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def one_by_one(self, count: int) -> list[float]:
+        """What each call took, in microseconds."""
+        return [float(one) for one in self._asked(f"one_by_one {count}")]
+
+    def many_at_once(self, count: int) -> list[int]:
+        """How much was in memory after every thousand calls, in bytes."""
+        return [int(one) for one in self._asked(f"many_at_once {count}")]
+
+    def _asked(self, what: str) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(what + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("a client ended before its calls did: what it said is above")
+        return json.loads(line)
+
+
+@contextmanager
+def _client(base_url: str, port: int | None) -> Iterator[_Client]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "FASTLANE_"))}
+    if port is None:
+        kept["FASTLANE_TELEMETRY_LEVEL"] = "off"
+    else:
+        kept["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{port}"
+        kept["OTEL_METRIC_EXPORT_INTERVAL"] = str(_EXPORT_INTERVAL_MS)
+    command = [sys.executable, "-m", "benchmarks._telling", base_url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=kept) as process:
+        yield _Client(process)
+
+
+class _Collectors:
+    """The process with the collectors."""
+
+    def __init__(self) -> None:
+        self.ports: Mapping[str, int] = {}
+        self.taken: Mapping[str, int] = {}
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        command = [sys.executable, "-m", "benchmarks._collectors"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            self.ports = json.loads(process.stdout.readline())
+            yield
+            process.stdin.close()
+            self.taken = json.loads(process.stdout.readline())
+
+
+def _p99(values: list[float]) -> float:
+    return quantiles(values, n=100)[-1]
+
+
+def _latencies(clients: Mapping[str, _Client], rounds: int) -> dict[str, Figure]:
+    taken: dict[str, list[list[float]]] = {arm: [] for arm in clients}
+    for round_number in range(-2, rounds):  # the first two open connections and import what is imported late
+        for arm in reversed(_ARMS) if round_number % 2 else _ARMS:
+            took_us = clients[arm].one_by_one(_BLOCK)
+            if round_number >= 0:
+                taken[arm].append([one / 1e3 for one in took_us])
+    percentiles = {arm: [_p99(block) for block in blocks] for arm, blocks in taken.items()}
+    figures: dict[str, Figure] = {}
+    for arm in clients:
+        if arm != "off":
+            added = median(differences(percentiles[arm], percentiles["off"]))
+            figures |= {
+                f"{arm}_added_p99_ms": added.value,
+                f"{arm}_added_p99_low_ms": added.low,
+                f"{arm}_added_p99_high_ms": added.high,
+            }
+    for arm, blocks in taken.items():
+        everything = [one for block in blocks for one in block]
+        figures |= {f"{arm}_p50_ms": median(everything).value, f"{arm}_p99_ms": _p99(everything)}
+    return figures
+
+
+def _growth_kib(resident: list[int]) -> float | None:
+    settled = resident[len(resident) // 5 :]
+    if len(settled) < 2 or not all(settled):
+        return None
+    return linear_regression(range(len(settled)), settled).slope * 10 / 1024
+
+
+def measure(quick: bool) -> Report:
+    """Measure the time of calls in turns, then the memory of each client on its own."""
+    rounds, calls = (4, 4_000) if quick else (40, 50_000)
+    collectors = _Collectors()
+    figures: dict[str, Figure] = {}
+    with server_on_another_core("benchmarks._at_once") as server, collectors.listening(), ExitStack() as stack:
+        clients = {arm: stack.enter_context(_client(server.base_url, collectors.ports.get(arm))) for arm in _ARMS}
+        figures |= _latencies(clients, rounds)
+        for arm in _BROKEN:
+            resident = clients[arm].many_at_once(calls)
+            figures[f"{arm}_growth_kib"] = _growth_kib(resident)
+            figures[f"{arm}_resident_mib"] = resident[-1] / 1024**2
+    for name in ("healthy_requests", "healthy_bytes", "hangs_requests", "fails_requests"):
+        figures[name] = collectors.taken.get(name, 0)
+    if not all(collectors.taken.get(name) for name in ("healthy_bytes", "hangs_requests", "fails_requests")):
+        raise RuntimeError("the collectors were not told of the calls: nothing was measured")
+    return Report(
+        figures=figures,
+        reach=(
+            *(Reach(figure=f"{arm}_added_p99_ms", op="<=", target=1) for arm in _BROKEN),
+            *(Reach(figure=f"{arm}_growth_kib", op="<=", target=256) for arm in _BROKEN),
+        ),
+        conditions={
+            "rounds": rounds,
+            "calls_a_block": _BLOCK,
+            "calls_for_memory": calls,
+            "level": "call",
+            "metric_export_interval_ms": _EXPORT_INTERVAL_MS,
+            "cores": server.cores,
+            "tls": True,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main("telemetry_down", __doc__, measure)

@@ -28,7 +28,11 @@ class Instruments:
         meter: Meter = provider.get_meter(names.SCOPE, __version__)
         self._labels = labels
         self._drain = drain
-        self._counts: dict[tuple[str, int], tuple[float, dict[str, Any]]] = {}
+        # An alert sees a count go up from 0, and not appear.
+        nothing: dict[str, Any] = {}
+        self._counts: dict[tuple[str, int], tuple[float, dict[str, Any]]] = {
+            (metrics.DROPPED.name, id(nothing)): (0, nothing)
+        }
         """By name and labels, which are kept here so that no others get their id."""
         self._record = {
             metric.name: meter.create_counter(metric.name, metric.unit, metric.description).add

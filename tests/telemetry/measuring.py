@@ -168,4 +168,6 @@ def everything() -> list[EndedCall | EndedAction]:
             delay_s=0.1, hedged=True, won=True, why_not=None, extra_input_tokens=700, extra_output_tokens=9
         ),
     )  # fmt: skip
-    return [ended(), ended(busy, experiment=arm), EndedAction("answer ticket", 1.5, None, None, arm)]
+    broken = record(outcome="failed", error="APITimeoutError")
+    action = EndedAction("answer ticket", 1.5, None, None, arm)
+    return [ended(), ended(busy, experiment=arm), ended(broken), action]

@@ -22,6 +22,9 @@ from .telemetry._gate import active
 
 _log = logging.getLogger("fastlane")
 
+# The methods that issue a call, with a body that can be built quickly.
+_ISSUING = ("create", "parse")
+
 
 class _Method:
     """What a call of a resource's method is to run: a quick copy of openai's, or what has taken the place of openai's.
@@ -29,12 +32,13 @@ class _Method:
     Other instrumentations replace methods of openai's own classes, also after our clients were made.
     """
 
-    __slots__ = ("_choice", "_name", "_resource", "is_replaced")
+    __slots__ = ("_beneath", "_choice", "_name", "_resource", "is_replaced")
 
     def __init__(self, resource: type[Any], name: str) -> None:
         self._resource = resource
         self._name = name
         self._choice: tuple[Any, Quick | None] = (None, None)
+        self._beneath: tuple[Any, Callable[..., Any] | None, Quick | None] = (None, None, None)
         self.is_replaced = False
         """Somebody has put theirs in the place of openai's, as far as can be seen."""
 
@@ -47,9 +51,26 @@ class _Method:
             self.is_replaced = copied is None
         if copied is None:
             return getattr(self._resource, self._name)  # type: ignore[no-any-return]
-        if not args and kwargs.keys() >= copied.needed:
-            return copied.inner
-        return copied.whole
+        return _fitting(copied, args, kwargs)
+
+    def beneath(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+        """The same, as if the official instrumentation were not there; None where somebody else's code is as well."""
+        found = self._resource.__dict__.get(self._name)
+        seen, stock, copied = self._beneath
+        if found is not seen:
+            from .telemetry._others import beneath_official
+
+            stock = beneath_official(found)
+            copied = None
+            if self._name in _ISSUING:
+                place = {"__module__": self._resource.__module__, self._name: stock}
+                copied = quick(type(self._resource.__name__, (), place), self._name)
+            self._beneath = (found, stock, copied)
+        return stock if copied is None else _fitting(copied, args, kwargs)
+
+
+def _fitting(copied: Quick, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    return copied.inner if not args and kwargs.keys() >= copied.needed else copied.whole
 
 
 def _posts_directly(resource: Any) -> bool:
@@ -61,15 +82,20 @@ def _posts_directly(resource: Any) -> bool:
     return type(post) is MethodType and (post.__func__ is Calls.post or post.__func__ is AsyncCalls.post)
 
 
-def _entered(resource: Any, call: Issued) -> Any:
-    """Around a method that another instrumentation may have replaced: see `telemetry._around`."""
+def _among_others(
+    method: _Method, run: Callable[..., Any], resource: Any, call: Issued, args: Any, kwargs: Any
+) -> tuple[Callable[..., Any], Any]:
+    """What is to run where an instrumentation may have replaced a method, and around it: see `telemetry._around`."""
     try:
         from .telemetry._around import entered
 
-        return entered(resource._client, call)
+        around, is_ours = entered(resource._client, call)
+        beneath = method.beneath(args, kwargs) if is_ours else None
     except Exception as error:  # noqa: BLE001 - telemetry must not break a call
         _went_wrong(error)
-        return nullcontext()
+        return run, nullcontext()
+    # Silenced, the official one would still look at every chunk of a stream.
+    return (run, around) if beneath is None else (beneath, nullcontext())
 
 
 def _went_wrong(error: Exception) -> None:
@@ -86,7 +112,8 @@ def _stamped(resource: type[Any], name: str) -> Any:
         try:
             run = method.now(args, kwargs)
             if method.is_replaced and active():
-                with _entered(self, call):
+                run, around = _among_others(method, run, self, call, args, kwargs)
+                with around:
                     return run(self, *args, **kwargs)
             return run(self, *args, **kwargs)
         finally:
@@ -105,7 +132,8 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
         try:
             run = method.now(args, kwargs)
             if method.is_replaced and active():
-                with _entered(self, call):
+                run, around = _among_others(method, run, self, call, args, kwargs)
+                with around:
                     return await run(self, *args, **kwargs)
             return await run(self, *args, **kwargs)
         finally:
@@ -115,25 +143,17 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
 
 
 def _preparing(resource: type[Any], name: str) -> Any:
+    method = _Method(resource, name)
+
     @functools.wraps(getattr(resource, name))
     def preparing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found = resource.__dict__.get(name)
-        if type(found) is not FunctionType and active():
-            # An instrumentation would make the call's span here, of which we write our own in `create()`.
-            return _beneath(resource, name)(self, *args, **kwargs)
-        return getattr(resource, name)(self, *args, **kwargs)
+        run = getattr(resource, name)
+        if type(resource.__dict__.get(name)) is not FunctionType and active():
+            # The official instrumentation makes the call's span of what this returns, and ours is made in `create()`.
+            run, _ = _among_others(method, run, self, Issued(0, is_direct=False), args, kwargs)
+        return run(self, *args, **kwargs)
 
     return preparing
-
-
-def _beneath(resource: type[Any], name: str) -> Any:
-    try:
-        from .telemetry._around import beneath
-
-        return beneath(resource, name)
-    except Exception as error:  # noqa: BLE001 - telemetry must not break a call
-        _went_wrong(error)
-        return getattr(resource, name)
 
 
 def stamping(resource: type[Any], *, asynchronous: bool) -> type[Any]:
@@ -142,7 +162,7 @@ def stamping(resource: type[Any], *, asynchronous: bool) -> type[Any]:
     `stream()` is not stamped: it only prepares a call, which its context manager issues by `create()`.
     """
     stamped = _async_stamped if asynchronous else _stamped
-    methods = {name: stamped(resource, name) for name in ("create", "parse") if hasattr(resource, name)}
+    methods = {name: stamped(resource, name) for name in _ISSUING if hasattr(resource, name)}
     if hasattr(resource, "stream"):
         methods["stream"] = _preparing(resource, "stream")
     return type(resource.__name__, (resource,), methods)

@@ -24,7 +24,6 @@ from ._others import (
     OPENINFERENCE,
     OPENLLMETRY,
     Others,
-    beneath_official,
     known_scope,
     mode,
     others as others_of,
@@ -103,26 +102,16 @@ class attached:  # noqa: N801 - used as a statement
             context_api.detach(token)
 
 
-def entered(client: Any, issued: Issued) -> attached:
-    """Around a method of openai's that somebody has put theirs in the place of: silences whoever's the span is not.
+def entered(client: Any, issued: Issued) -> tuple[attached, bool]:
+    """Around a method of openai's that somebody has put theirs in the place of, and whether the call's span is ours.
 
-    `issued` keeps the application's context where it is not the current one meanwhile, or says that nothing is wanted.
+    If it is, whoever has put theirs there is silent inside. `issued` keeps the application's context where it is not
+    the current one meanwhile, or says that nothing is wanted.
     """
     standing = _standing(client, is_stamped=True, is_request=False)
     if standing.inner is not None or standing.mode == "silent":
         issued.telemetry_context = standing.context
-    return attached(standing.inner)
-
-
-def beneath(resource: type[Any], name: str) -> Any:
-    """A method of openai's that only prepares a call, past an instrumentation that would make the call's span there.
-
-    The official one alone does that, and can only be silenced where its context manager is entered, by the application.
-    """
-    replaced = getattr(resource, name)
-    if _standing(None, is_stamped=True, is_request=False).mode != "own":
-        return replaced
-    return beneath_official(resource.__dict__.get(name)) or replaced
+    return attached(standing.inner), standing.mode == "own"
 
 
 def standing(issued: Issued | None, client: Any = None) -> Standing:

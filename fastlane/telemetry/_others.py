@@ -243,7 +243,7 @@ def _layers(method: Any) -> Iterator[tuple[str, Any]]:
 
 
 def beneath_official(method: Any) -> Any:
-    """What the official instrumentation has put its own in the place of; None where somebody else's is there too."""
+    """What the official instrumentation has put its own in the place of; None where anybody else's is there."""
     layers = list(_layers(method))
     around = [module for module, _ in layers if not _is_in(module, "openai")]
     if not around or not all(_is_in(module, "opentelemetry.instrumentation.genai.openai") for module in around):

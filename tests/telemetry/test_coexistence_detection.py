@@ -22,8 +22,17 @@ from wrapt import FunctionWrapper
 import fastlane
 from fastlane._context import Issued
 from fastlane.telemetry import TelemetrySettings, _settings
-from fastlane.telemetry._around import attached, beneath, entered, standing, stripped, their_span
-from fastlane.telemetry._others import Others, http_instrumented, known_scope, mode, others, shows_itself, unheard
+from fastlane.telemetry._around import attached, entered, standing, stripped, their_span
+from fastlane.telemetry._others import (
+    Others,
+    beneath_official,
+    http_instrumented,
+    known_scope,
+    mode,
+    others,
+    shows_itself,
+    unheard,
+)
 
 Replace = Callable[..., None]
 
@@ -139,7 +148,7 @@ def test_a_decorator_of_the_applications_changes_nothing(
     assert others(client) == Others()
     issued = Issued(0, is_direct=True)
     before = context.get_current()
-    with entered(client, issued):
+    with entered(client, issued)[0]:
         assert context.get_current() is before
     assert issued.telemetry_context is None
 
@@ -233,7 +242,7 @@ def test_the_applications_context_is_kept_while_others_are_silenced(replace: Rep
     _settings.use(_settings.current().with_changes({"coexistence": "own"}))
     issued = Issued(0, is_direct=True)
     with attached(Context({"a": 1})):
-        with entered(client, issued):
+        with entered(client, issued)[0]:
             assert context.get_value("suppress_language_model_instrumentation")
             found = standing(issued, client)
             assert (found.mode, found.context, found.suppresses, found.inner) == ("own", {"a": 1}, True, None)
@@ -256,12 +265,14 @@ def test_leaving_in_another_context_says_nothing(caplog: pytest.LogCaptureFixtur
     assert caplog.records == []
 
 
-def test_what_prepares_a_stream_is_passed_by_where_the_official_one_alone_replaced_it(replace: Replace) -> None:
-    stock = Responses.__dict__["stream"]
-    replace("opentelemetry.instrumentation.genai.openai.patch_responses", Responses, "stream")
-    assert beneath(Responses, "stream") is stock
-    replace("an_application.decorators", Responses, "stream")
-    assert beneath(Responses, "stream") is not stock
+def test_the_official_one_is_passed_by_where_it_stands_alone_before_a_method(replace: Replace) -> None:
+    for name in ("create", "stream"):
+        stock = Responses.__dict__[name]
+        assert beneath_official(stock) is None
+        replace("opentelemetry.instrumentation.genai.openai.patch_responses", Responses, name)
+        assert beneath_official(Responses.__dict__[name]) is stock
+        replace("an_application.decorators", Responses, name)
+        assert beneath_official(Responses.__dict__[name]) is None
 
 
 # The HTTP client.

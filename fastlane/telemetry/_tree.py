@@ -258,12 +258,14 @@ def _phases(attempt: Attempt, record: CallRecord) -> Iterator[SpanPlan]:
     yield _internal(names.SEND_REQUEST, wire.send_started_ns, sent_ns)
     if wire.headers_received_ns is None:
         return
-    yield _internal(names.WAIT_FOR_RESPONSE, sent_ns, wire.headers_received_ns)
+    # A head may come before the last byte of its request was handed over: nothing was waited for then.
+    answered_ns = max(sent_ns, wire.headers_received_ns)
+    yield _internal(names.WAIT_FOR_RESPONSE, sent_ns, answered_ns)
     timeline = record.timeline
     if attempt.number != record.attempts[-1].number or timeline.first_token_ns is None:
         return
     told = {} if timeline.first_token_kind is None else {names.FIRST_TOKEN_KIND: timeline.first_token_kind}
-    yield _internal(names.FIRST_TOKEN, wire.headers_received_ns, timeline.first_token_ns, told)
+    yield _internal(names.FIRST_TOKEN, answered_ns, timeline.first_token_ns, told)
     if len(timeline.token_ns) > 1:
         yield _internal(names.DECODE, timeline.first_token_ns, timeline.token_ns[-1])
 

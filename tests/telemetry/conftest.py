@@ -1,0 +1,92 @@
+"""What the tests of telemetry share: providers of OpenTelemetry of their own, and the spans that came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
+
+from fastlane.telemetry import TelemetrySettings, _settings
+
+
+@dataclass
+class Told:
+    """What has been told to OpenTelemetry, and read back."""
+
+    spans_out: InMemorySpanExporter
+    logs_out: InMemoryLogRecordExporter
+    reader: InMemoryMetricReader
+    tracer_provider: TracerProvider
+    meter_provider: MeterProvider
+    logger_provider: LoggerProvider
+    settings: TelemetrySettings = field(default_factory=TelemetrySettings)
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        """The spans that have ended, in the order of their beginning."""
+        return sorted(self.spans_out.get_finished_spans(), key=lambda span: (span.start_time, span.end_time))
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        """The spans whose name begins with `name`."""
+        return [span for span in self.spans if span.name == name or span.name.startswith(f"{name} ")]
+
+    def the(self, name: str) -> ReadableSpan:
+        """The only span of a name."""
+        (span,) = self.named(name)
+        return span
+
+    def below(self, span: ReadableSpan) -> list[str]:
+        """The names of a span's children, in the order of their beginning."""
+        return [child.name for child in self.children(span)]
+
+    def children(self, span: ReadableSpan) -> list[ReadableSpan]:
+        """A span's children, in the order of their beginning."""
+        assert span.context is not None
+        return [child for child in self.spans if child.parent and child.parent.span_id == span.context.span_id]
+
+    def clear(self) -> None:
+        """Forget the spans."""
+        self.spans_out.clear()
+
+
+Listening = Callable[..., Told]
+
+
+@pytest.fixture
+def listening() -> Iterator[Listening]:
+    """Have telemetry tell a provider of the test's own: `listening(level="phases")`."""
+    made: list[Told] = []
+
+    def listen(sampler: Sampler = ALWAYS_ON, **settings: Any) -> Told:
+        spans, logs, reader = InMemorySpanExporter(), InMemoryLogRecordExporter(), InMemoryMetricReader()
+        tracing = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+        tracing.add_span_processor(SimpleSpanProcessor(spans))
+        logging = LoggerProvider(shutdown_on_exit=False)
+        logging.add_log_record_processor(SimpleLogRecordProcessor(logs))
+        told = Told(spans, logs, reader, tracing, MeterProvider([reader], shutdown_on_exit=False), logging)
+        told.settings = TelemetrySettings(
+            tracer_provider=tracing,
+            meter_provider=told.meter_provider,
+            logger_provider=logging,
+            **settings,
+        )
+        _settings.use(told.settings)
+        made.append(told)
+        return told
+
+    yield listen
+    _settings.use(None)
+    for told in made:
+        told.tracer_provider.shutdown()
+        told.meter_provider.shutdown()
+        told.logger_provider.shutdown()

@@ -1,0 +1,491 @@
+"""The spans of a call say what its record says, at every level, with every number on the call's own."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import SpanKind, StatusCode
+from pydantic import BaseModel
+
+import fastlane
+from fastlane import BoundedOutput, Connection, Encoding, Hedging
+from fastlane.emulator import Emulator
+from fastlane.telemetry import experiment
+from tests.attempts.scripted import (
+    KINDS,
+    Asked,
+    Upstream,
+    answer,
+    break_off_after,
+    refuse,
+    routing,
+    say_nothing,
+    two_upstreams,
+    used_to,
+)
+from tests.telemetry.conftest import Listening
+
+MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
+LEVELS = ("call", "attempts", "phases")
+
+
+def seconds(span: ReadableSpan) -> float:
+    assert span.start_time is not None
+    assert span.end_time is not None
+    return (span.end_time - span.start_time) / 1e9
+
+
+def said(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+@pytest.fixture
+def upstreams(trusting_peers: None) -> Iterator[tuple[Upstream, Upstream]]:
+    with two_upstreams() as both:
+        yield both
+
+
+def stream_one(client: Any, **more: Any) -> None:
+    for _ in client.chat.completions.create(
+        model="m", messages=MESSAGES, stream=True, stream_options={"include_usage": True}, **more
+    ):
+        pass
+
+
+# The tree
+
+
+def test_a_warm_streamed_call_has_six_spans_in_its_workflow(arguments: dict[str, Any], listening: Listening) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        stream_one(client)
+        told = listening(level="phases")
+        with fastlane.user_action("answer ticket"):
+            stream_one(client)
+    workflow, call = told.the("invoke_workflow"), told.the("chat")
+    assert workflow.name == "invoke_workflow answer ticket"
+    assert workflow.parent is None
+    assert told.below(workflow) == ["chat m"]
+    assert call.kind is SpanKind.CLIENT
+    request = told.the("POST")
+    assert told.children(call)[-1] is request
+    assert request.kind is SpanKind.CLIENT
+    assert [name for name in told.below(request) if not name.startswith("HTTP wait_for_connection")] == [
+        "HTTP send_request",
+        "HTTP wait_for_response",
+        "first_token",
+        "decode",
+    ]
+
+
+def test_a_cold_call_shows_how_its_connection_was_opened(provider: Emulator, listening: Listening) -> None:
+    told = listening(level="phases")
+    settings = {"api_key": "sk-test", "base_url": provider.base_url, "plays": [Connection(max_connections=7)]}
+    with fastlane.OpenAI(**settings) as client:  # type: ignore[arg-type]
+        stream_one(client)
+        record = client.last_call
+    assert record is not None
+    host = provider.base_url.split("/")[2]
+    setup = told.the("HTTP connection_setup")
+    assert setup.name.endswith(host)
+    assert [name.rpartition(" ")[0] for name in told.below(setup)] == ["socket connect", "TLS client handshake"]
+    wire = record.attempts[0].wire
+    assert seconds(told.the("TLS client handshake")) == pytest.approx(wire.tls_s, abs=1e-6)
+    assert seconds(told.the("socket connect")) == pytest.approx(wire.connect_s, abs=1e-6)
+    assert said(told.the("POST"))["fastlane.connection.reused"] is False
+    assert said(told.the("chat"))["fastlane.wire.tls.duration"] == pytest.approx(wire.tls_s)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_number_is_on_the_span_of_the_call_at_every_level(
+    level: str, arguments: dict[str, Any], listening: Listening
+) -> None:
+    told = listening(level=level)
+    with fastlane.OpenAI(**arguments) as client:
+        stream_one(client, temperature=0, max_tokens=50, seed=7, user="nobody")
+        record = client.last_call
+    assert record is not None
+    call = told.the("chat")
+    assert (len(told.named("POST")) > 0) == (level != "call")
+    assert (len(told.named("first_token")) > 0) == (level == "phases")
+    found = said(call)
+    timeline = record.timeline
+    assert call.start_time == timeline.started_wall_ns
+    assert seconds(call) == pytest.approx(record.duration_s, abs=1e-6)
+    expected = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "m",
+        "gen_ai.request.stream": True,
+        "gen_ai.request.temperature": 0.0,
+        "gen_ai.request.max_tokens": 50,
+        "gen_ai.request.seed": 7,
+        "gen_ai.response.model": record.response_model,
+        "gen_ai.response.id": record.response_id,
+        "gen_ai.response.finish_reasons": (record.finish_reason,),
+        "gen_ai.usage.input_tokens": record.usage.input_tokens,
+        "gen_ai.usage.output_tokens": record.usage.output_tokens,
+        "openai.api.type": "chat_completions",
+        "server.address": "127.0.0.1",
+        "fastlane.stream.end": "completed",
+        "fastlane.stream.chunks": record.events,
+        "fastlane.attempt.count": 1,
+    }
+    assert {name: found.get(name) for name in expected} == expected
+    durations = {
+        "fastlane.time_to_first_token": record.time_to_first_token_s,
+        "fastlane.time_to_first_content_token": record.time_to_first_content_token_s,
+        "fastlane.api_end_to_end.duration": record.api_end_to_end_s,
+        "fastlane.wire.send.duration": record.attempts[0].wire.send_s,
+        "fastlane.prepare.duration": (record.attempts[0].wire.started_ns - timeline.started_ns) / 1e9,
+    }
+    for name, value in durations.items():
+        assert found[name] == pytest.approx(value), name
+
+
+def test_what_is_told_at_a_glance_is_what_the_record_says(arguments: dict[str, Any], listening: Listening) -> None:
+    from fastlane.telemetry._attributes import call_attributes
+
+    told = listening(level="call")
+    with fastlane.OpenAI(**arguments) as client:
+        for _ in range(2):  # cold, and warm
+            stream_one(client)
+        records = client.calls
+    for call, record in zip(told.named("chat"), records, strict=True):
+        found = said(call)
+        for name, value in call_attributes(record).items():
+            expected = pytest.approx(value) if isinstance(value, float) else value
+            assert found[name] == expected, name
+
+
+def test_an_unstreamed_call_has_no_time_to_first_token(arguments: dict[str, Any], listening: Listening) -> None:
+    told = listening(level="phases")
+    with fastlane.OpenAI(**arguments) as client:
+        client.chat.completions.create(model="m", messages=MESSAGES)
+    assert told.named("first_token") == told.named("decode") == []
+    found = said(told.the("chat"))
+    assert not [name for name in found if "first_token" in name or "decode" in name or "chunk" in name]
+    assert found["gen_ai.usage.output_tokens"] > 0
+
+
+def test_what_asks_no_model_has_no_span(arguments: dict[str, Any], listening: Listening) -> None:
+    told = listening(level="phases")
+    with fastlane.OpenAI(**arguments) as client:
+        client.models.list()
+        client.embeddings.create(model="e", input="x")
+        client.completions.create(model="c", prompt="x")
+        client.responses.create(model="r", input="x")
+    assert [span.name for span in told.spans if span.parent is None] == ["embeddings e", "text_completion c", "chat r"]
+    assert said(told.the("chat"))["openai.api.type"] == "responses"
+
+
+def test_an_application_s_spans_and_calls_nest_in_the_user_action(
+    arguments: dict[str, Any], listening: Listening
+) -> None:
+    told = listening(level="call")
+    tracer = told.tracer_provider.get_tracer("app")
+    with (
+        fastlane.OpenAI(**arguments) as client,
+        fastlane.user_action("outer"),
+        tracer.start_as_current_span("plan"),
+        fastlane.user_action("inner"),
+    ):
+        stream_one(client)
+        with tracer.start_as_current_span("render"):
+            pass
+    outer, inner = told.the("invoke_workflow outer"), told.the("invoke_workflow inner")
+    assert told.below(outer) == ["plan"]
+    assert told.below(told.the("plan")) == ["invoke_workflow inner"]
+    assert told.below(inner) == ["chat m", "render"]
+    assert said(outer)["fastlane.interaction.calls"] == said(inner)["fastlane.interaction.calls"] == 1
+    assert said(outer)["fastlane.application.duration"] == pytest.approx(seconds(outer), abs=1e-6)
+
+
+def test_an_action_that_fails_says_so_by_its_class_and_one_that_is_cancelled_does_not(listening: Listening) -> None:
+    told = listening()
+    with pytest.raises(ValueError, match="secret"), fastlane.user_action("bad"):
+        raise ValueError("secret text")
+
+    async def cancelled() -> None:
+        async with fastlane.user_action("left"):
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    bad, left = told.the("invoke_workflow bad"), told.the("invoke_workflow left")
+    assert (bad.status.status_code, bad.status.description) == (StatusCode.ERROR, "ValueError")
+    assert said(bad)["error.type"] == "ValueError"
+    assert left.status.status_code is StatusCode.UNSET
+    assert not bad.events
+    assert "error.type" not in said(left)
+
+
+def test_an_action_that_ends_in_another_context_ends_without_a_word(
+    listening: Listening, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = listening()
+
+    async def steps() -> Any:
+        async with fastlane.user_action("stepwise"):
+            yield 1
+            yield 2
+
+    async def left() -> None:
+        generator = steps()
+        await anext(generator)
+        await asyncio.create_task(generator.aclose())
+
+    asyncio.run(left())
+    assert told.the("invoke_workflow").name == "invoke_workflow stepwise"
+    assert caplog.records == []
+
+
+# Attempts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_retry_is_a_second_request_that_links_to_the_first(
+    kind: str, upstreams: tuple[Upstream, Upstream], listening: Listening
+) -> None:
+    near, _ = upstreams
+    told = listening(level="phases")
+    with Asked(kind, near.url, max_retries=1) as asked:
+        near.scripts = [refuse(429, ("retry-after-ms", "20"), code="slow_down"), answer("ok")]
+        assert asked.text("m", stream=True) == "ok"
+    first, second = told.named("POST")
+    assert told.children(told.the("chat"))[-2:] == [first, second]
+    assert (first.status.status_code, first.status.description) == (StatusCode.ERROR, "429")
+    assert said(first)["error.type"] == "429"
+    assert said(first)["http.response.status_code"] == 429
+    assert said(first)["fastlane.attempt.outcome"] == "failed"
+    assert second.status.status_code is StatusCode.UNSET
+    assert said(second)["http.request.resend_count"] == 1
+    assert said(second)["fastlane.attempt.kind"] == "retry"
+    (link,) = second.links
+    assert first.context is not None
+    assert link.context.span_id == first.context.span_id
+    assert dict(link.attributes or {}) == {"fastlane.link.reason": "retry"}
+    call = told.the("chat")
+    assert call.status.status_code is StatusCode.UNSET
+    assert said(call)["fastlane.attempt.count"] == 2
+    assert said(call)["fastlane.retry.wait.duration"] >= 0.02
+    assert told.below(first)[-2:] == ["HTTP send_request", "HTTP wait_for_response"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hedge_is_a_request_beside_the_first_whose_loser_is_no_error(
+    kind: str, upstreams: tuple[Upstream, Upstream], listening: Listening
+) -> None:
+    near, _ = upstreams
+    with Asked(kind, near.url, Hedging(budget=1.0, minimum_delay_s=0.05)) as asked:
+        used_to(asked, near, model="m")
+        told = listening(level="attempts")
+        near.scripts = [say_nothing, answer("second")]
+        assert asked.text("m", stream=True) == "second"
+    first, second = told.named("POST")
+    assert said(first)["fastlane.attempt.outcome"] == "cancelled"
+    assert first.status.status_code is StatusCode.UNSET
+    assert "error.type" not in said(first)
+    assert said(second)["fastlane.attempt.kind"] == "hedge"
+    assert "http.request.resend_count" not in said(second)
+    assert [dict(link.attributes or {}) for link in second.links] == [{"fastlane.link.reason": "hedge"}]
+    found = said(told.the("chat"))
+    assert (found["fastlane.hedge.sent"], found["fastlane.hedge.won"]) == (True, True)
+    assert "hedge" in found["fastlane.optimizations"]
+
+
+@pytest.mark.parametrize("around", [False, True], ids=["alone", "in an action"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_model_that_a_call_falls_back_to_has_a_span_of_its_own(
+    kind: str, around: bool, upstreams: tuple[Upstream, Upstream], listening: Listening
+) -> None:
+    near, far = upstreams
+    told = listening(level="attempts")
+    near.scripts = [refuse(503)]
+    with Asked(kind, near.url, routing(near, far)) as asked:
+        if around:
+            with fastlane.user_action("route"):
+                asked.text(stream=True)
+        else:
+            asked.text(stream=True)
+    first, second = told.the("chat near-1"), told.the("chat far-1")
+    assert said(first)["error.type"] == "503"
+    assert first.status.status_code is StatusCode.ERROR
+    assert "gen_ai.usage.input_tokens" not in said(first)
+    assert said(second)["gen_ai.request.model"] == said(second)["gen_ai.response.model"] == "far-1"
+    assert said(second)["server.port"] != said(first)["server.port"]
+    assert [dict(link.attributes or {}) for link in second.links] == [{"fastlane.link.reason": "fallback"}]
+    assert said(second)["fastlane.route.reason"] == "fastest"
+    assert said(second)["fastlane.route.fallbacks"] == ("near: server",)
+    assert "POST" in told.below(first)
+    assert told.below(second) == ["POST"]
+    assert len({span.context.trace_id for span in told.spans if span.context}) == 1
+    if around:
+        assert told.below(told.the("invoke_workflow")) == ["chat near-1", "chat far-1"]
+    else:
+        assert second in told.children(first)
+
+
+# Ends
+
+
+def test_a_call_that_fails_says_its_class_and_status_and_none_of_its_words(
+    upstreams: tuple[Upstream, Upstream], listening: Listening
+) -> None:
+    near, _ = upstreams
+    told = listening(level="phases")
+    near.scripts = [refuse(400, code="the-secret-code", param="the-secret")]
+    with Asked("sync", near.url) as asked, pytest.raises(openai.BadRequestError):
+        asked.text("m")
+    call = told.the("chat")
+    assert (call.status.status_code, call.status.description) == (StatusCode.ERROR, "BadRequestError (400)")
+    assert said(call)["error.type"] == "BadRequestError"
+    assert not any(span.events for span in told.spans)
+    assert "secret" not in str([span.to_json() for span in told.spans])
+
+
+def test_a_stream_that_breaks_off_is_an_error_and_one_that_is_closed_is_none(
+    upstreams: tuple[Upstream, Upstream], listening: Listening
+) -> None:
+    near, _ = upstreams
+    told = listening(level="phases")
+    near.may_break.set()
+    near.scripts = [break_off_after("Some ")]
+    with Asked("sync", near.url) as asked:
+        with pytest.raises(openai.APIConnectionError):
+            asked.text("m", stream=True)
+        stream = asked.client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+        next(stream)
+        stream.close()
+    broken, closed = told.named("chat")
+    assert broken.status.status_code is StatusCode.ERROR
+    assert said(broken)["fastlane.stream.end"] == "error"
+    assert said(broken)["gen_ai.response.finish_reasons"] == ("error",)
+    assert closed.status.status_code is StatusCode.UNSET
+    assert said(closed)["fastlane.stream.end"] == "client_stop"
+    assert "error.type" not in said(closed)
+
+
+def test_an_abandoned_stream_is_told_of_when_somebody_looks(arguments: dict[str, Any], listening: Listening) -> None:
+    told = listening(level="phases")
+    with fastlane.OpenAI(**arguments) as client:
+        stream: Any = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+        del stream
+        gc.collect()
+        assert told.named("chat") == []
+    assert said(told.the("chat"))["fastlane.stream.end"] == "abandoned"
+
+
+def test_a_call_that_never_came_to_an_attempt_has_its_span_all_the_same(
+    arguments: dict[str, Any], listening: Listening
+) -> None:
+    told = listening(level="phases")
+    with fastlane.OpenAI(**arguments) as client, pytest.raises(TypeError):
+        odd: Any = [{"role": "user", "content": object()}]
+        client.chat.completions.create(model="m", messages=odd)
+    call = told.the("chat")
+    assert said(call)["error.type"] == "TypeError"
+    assert told.below(call) == []
+
+
+class Ticket(BaseModel):
+    title: str
+
+
+def test_the_check_of_a_structured_answer_is_a_span(upstreams: tuple[Upstream, Upstream], listening: Listening) -> None:
+    near, _ = upstreams
+    told = listening(level="phases")
+    near.scripts = [answer('{"title":"Leak"}')]
+    with Asked("sync", near.url, BoundedOutput()) as asked:
+        asked.client.chat.completions.parse(model="m", messages=MESSAGES, response_format=Ticket)
+    assert said(told.the("validate"))["fastlane.output.verdict"] == "valid"
+    found = said(told.the("chat"))
+    assert (found["fastlane.output.valid"], found["fastlane.output.repair_count"]) == (True, 0)
+    assert found["gen_ai.output.type"] == "json"
+    assert found["fastlane.validate.duration"] == pytest.approx(seconds(told.the("validate")), abs=1e-6)
+
+
+def test_an_encoded_body_is_told_with_both_its_sizes(provider: Emulator, listening: Listening) -> None:
+    told = listening(level="attempts")
+    plays = [Connection(), Encoding(forms=("msgpack+gzip",), uplink_bits_per_s=1e6, probe=True)]
+    messages: list[Any] = [{"role": "user", "content": "river " * 5_000}]
+    with fastlane.OpenAI(api_key="k", base_url=provider.base_url, plays=plays) as client:
+        client.chat.completions.create(model="m", messages=messages)
+    found = said(told.named("POST")[-1])
+    assert found["fastlane.http.request.encoding"] == "msgpack+gzip"
+    assert found["http.request.body.size"] < found["fastlane.http.request.body.uncompressed_size"]
+    assert {"msgpack", "gzip"} <= set(said(told.the("chat"))["fastlane.optimizations"])
+
+
+# Sampling, settings
+
+
+def test_a_call_that_is_not_sampled_makes_no_span_at_all(arguments: dict[str, Any], listening: Listening) -> None:
+    told = listening(ALWAYS_OFF, level="phases")
+    with fastlane.OpenAI(**arguments) as client, fastlane.user_action("quiet"):
+        stream_one(client)
+        assert client.last_call is not None
+    assert told.spans == []
+    assert told.reader.get_metrics_data() is not None
+
+
+def test_nothing_is_told_where_telemetry_is_off(arguments: dict[str, Any], listening: Listening) -> None:
+    told = listening(level="off")
+    with fastlane.OpenAI(**arguments) as client, fastlane.user_action("quiet"):
+        stream_one(client)
+    assert told.spans == []
+    assert told.reader.get_metrics_data() is None
+
+
+def test_every_span_names_the_provider_where_a_backend_needs_that(
+    arguments: dict[str, Any], listening: Listening
+) -> None:
+    told = listening(level="phases", compat=True)
+    with fastlane.OpenAI(**arguments) as client:
+        stream_one(client)
+    assert all("gen_ai.provider.name" in said(span) for span in told.spans)
+    assert [span.name for span in told.spans if "gen_ai.request.model" in said(span)] == ["chat m"]
+
+
+def test_calls_of_an_experiment_say_which_arm_they_are_of(arguments: dict[str, Any], listening: Listening) -> None:
+    told = listening(level="attempts")
+    with fastlane.OpenAI(**arguments) as client:
+        for arm in ("baseline", "http2"):
+            with experiment("transport", arm, unit="customer 7"), fastlane.user_action("ask"):
+                stream_one(client)
+    units = set()
+    for span in [*told.named("chat"), *told.named("invoke_workflow")]:
+        found = said(span)
+        assert found["feature_flag.key"] == found["fastlane.experiment.name"] == "transport"
+        assert found["feature_flag.result.variant"] == found["fastlane.experiment.arm"]
+        units.add(found["fastlane.experiment.unit_id_hash"])
+    assert len(units) == 1
+    assert "customer" not in str(units)
+    assert [said(span)["fastlane.experiment.arm"] for span in told.named("chat")] == ["baseline", "http2"]
+
+
+@pytest.mark.parametrize("asked_for", [False, True])
+def test_the_trace_context_is_sent_only_when_asked(
+    asked_for: bool, upstreams: tuple[Upstream, Upstream], listening: Listening
+) -> None:
+    near, _ = upstreams
+    seen: list[tuple[str | None, str | None]] = []
+
+    def note(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
+        seen.append((stream.header("traceparent"), stream.header("baggage")))
+        answer("ok")(upstream, stream, body)
+
+    near.usually = note
+    told = listening(level="call", propagate=asked_for)
+    with Asked("sync", near.url) as asked:
+        asked.text("m")
+        asked.text("m", stream=True)
+    contexts = [span.context for span in told.named("chat")]
+    sent = [f"00-{one.trace_id:032x}-{one.span_id:016x}-{int(one.trace_flags):02x}" for one in contexts if one]
+    assert seen == [(header if asked_for else None, None) for header in sent]

@@ -69,6 +69,10 @@ class Instruments:
             for (name, _), (value, labels) in counts.items():
                 self._record[name](value, labels, _NOWHERE)
 
+    def forget(self) -> None:
+        """Drop what was counted."""
+        self._counts = {}
+
     def _observe(self, options: CallbackOptions) -> Iterator[Observation]:
         self._drain()
         counts: dict[tuple[str, int, str], int] = {}

@@ -53,6 +53,9 @@ class _Telling:
 
     def start_over(self) -> None:
         """In a child process: what its parent was told is its parent's, and so are locks and thread."""
+        for _, instruments in self._instruments:
+            if instruments is not None:
+                instruments.forget()
         self._pending: deque[tuple[_settings.TelemetrySettings, Told]] = deque(maxlen=MOST_PENDING)
         self._dropped = 0
         self._recording = _thread.allocate_lock()
@@ -135,7 +138,7 @@ class _Telling:
             if len(self._pending) < _MANY:
                 self._much.acquire(timeout=_MOMENT_S)
             self._rests = False
-            self._record_aside()
+            self._record_all()
 
     def _prepare(self) -> None:
         """Make the instruments for what was told first, if they are missing: a reader may collect before it is due."""
@@ -146,25 +149,27 @@ class _Telling:
         if type(provider).__name__ not in _gate._PLACEHOLDERS and self._found(provider) is None:
             self._make(provider)
 
-    def _record_aside(self) -> None:
-        """Record all that was told, and let other threads go first again and again."""
-        aside = _shut()
-        while left := len(self._pending):
-            if not self._record(1 + left // 64):
-                return
-            aside.acquire(timeout=1e-6)  # whoever waits for the interpreter has it now
-        self._record(0, settle=True)
-
     # Recording
 
     def drain(self) -> None:
         """Record all that was told by now. Called by readers, and so with their locks held: nothing is made here."""
-        self._record(len(self._pending), settle=True, make=False)
+        self._record_all(make=False)
 
     def flush(self) -> None:
         """Record all that was told by now, instruments and all."""
-        self._record(len(self._pending), settle=True)
-        self._record(len(self._pending), settle=True)  # what has waited for its instruments
+        self._record_all()
+        self._record_all()  # what has waited for its instruments
+
+    def _record_all(self, *, make: bool = True) -> None:
+        """Record all that was told by now, and let other threads go first again and again."""
+        left, aside = len(self._pending), _shut()
+        while left > 0 and self._pending:
+            several = 1 + left // 64
+            if not self._record(several, make=make):
+                return
+            left -= several
+            aside.acquire(timeout=1e-6)  # whoever waits for the interpreter has it now
+        self._record(0, settle=True, make=make)  # and what another thread is recording is recorded then
 
     def _record(self, most: int, *, settle: bool = False, make: bool = True) -> bool:
         """Record so many, the oldest first; False where somebody else has been recording for too long."""

@@ -11,11 +11,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import set_span_in_context
 
-from fastlane import AsyncOpenAI, OpenAI
+from fastlane import AsyncOpenAI, OpenAI, user_action
 from fastlane._call import EncodingRecord, Usage
 from fastlane._prompt_records import PromptCacheRecord
 from fastlane._route_records import HedgingRecord
-from fastlane.telemetry import Experiment, _settings
+from fastlane.telemetry import Experiment, _settings, experiment
 from fastlane.telemetry._ended import EndedAction
 from fastlane.telemetry._measures import Measures
 from fastlane.telemetry._metric_names import ALL, LONG_SECONDS, SECONDS, SHORT_SECONDS
@@ -143,6 +143,28 @@ def test_a_real_call_is_told_as_its_record_has_it(meters: Meters, arguments: dic
     assert meters.values("fastlane.client.attempts") == {("first", "completed"): 2}
     sent = sum(call.attempts[0].request_body_bytes or 0 for call in calls)
     assert meters.values("fastlane.client.request.body.size") == {("before", "json"): sent, ("after", "json"): sent}
+
+
+def test_calls_and_user_actions_are_told_by_themselves(meters: Meters, arguments: dict[str, Any]) -> None:
+    with OpenAI(**arguments) as client, user_action("answer ticket"), experiment("http2", "on"):
+        list(client.chat.completions.create(stream=True, **ASK))
+        client.chat.completions.create(**ASK)
+        client.models.list()
+
+    assert meters.values("fastlane.client.attempts") == {("first", "completed", "on", "http2"): 2}
+    assert meters.values("fastlane.interaction.duration").keys() == {("answer ticket",)}
+    (point,) = meters.points()["fastlane.client.time_to_first_token"]
+    assert point.count == 1
+
+
+@pytest.mark.asyncio
+async def test_so_are_those_of_an_asynchronous_client(meters: Meters, arguments: dict[str, Any]) -> None:
+    async with AsyncOpenAI(**arguments) as client:
+        stream = await client.chat.completions.create(stream=True, **ASK)
+        async for _ in stream:
+            pass
+
+    assert meters.values("fastlane.client.attempts") == {("first", "completed"): 1}
 
 
 @pytest.mark.parametrize("conventions", ["1.41", "latest", "both"])

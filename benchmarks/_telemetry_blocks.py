@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -129,6 +130,8 @@ class Side:
     """Called before each block, outside of what is measured."""
     flush: Callable[[], object]
     """Has everything exported that the block left behind: inside of what the process takes, not the thread."""
+    around: Callable[[Callable[[], None]], None] | None = None
+    """Makes the call where it is not made as it is."""
 
 
 class Block(NamedTuple):
@@ -189,12 +192,18 @@ _WARM_UPS = 2
 
 
 def _block(side: Side, calls: int, call: Callable[[openai.OpenAI], None]) -> Block:
+    around = side.around
+
+    def one() -> None:
+        call(side.client)
+
+    each = one if around is None else partial(around, one)
     side.begin()
-    call(side.client)  # which makes whatever is made with the first call after a change
+    each()  # which makes whatever is made with the first call after a change
     side.flush()
     process, thread = cpu_ns(), thread_cpu_ns()
     for _ in range(calls):
-        call(side.client)
+        each()
     thread = thread_cpu_ns() - thread
     side.flush()
     return Block(thread / 1e3 / calls, (cpu_ns() - process) / 1e3 / calls)

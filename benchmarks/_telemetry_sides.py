@@ -10,6 +10,7 @@ from typing import Any
 
 import openai
 from openai.resources.chat.completions import Completions
+from opentelemetry.context import get_current
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     MetricExporter,
@@ -20,9 +21,11 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
+from opentelemetry.trace import SpanKind
 
 from benchmarks._telemetry_blocks import Side
-from fastlane.telemetry import _settings
+from fastlane._clock import wall_ns
+from fastlane.telemetry import _names as names, _settings
 from fastlane.telemetry._settings import TelemetrySettings
 
 OTHERS = {
@@ -32,19 +35,31 @@ OTHERS = {
 }
 """The official instrumentation, OpenLLMetry's and OpenInference's: the modules that hold an `OpenAIInstrumentor`."""
 
+_AT_THE_BEGINNING = {
+    names.OPERATION,
+    names.PROVIDER,
+    names.REQUEST_MODEL,
+    names.REQUEST_STREAM,
+    names.SERVER_ADDRESS,
+    names.SERVER_PORT,
+}
+"""What a sampler has to know."""
+
 # What instrumentations put their own in the place of.
 _PATCHED: tuple[tuple[type, str], ...] = ((Completions, "create"), (openai.OpenAI, "request"))
 
 
 class Discarding(SpanExporter):
-    """Counts spans, and lets go of them."""
+    """Counts spans, and lets go of all but the last."""
 
     def __init__(self) -> None:
         self.spans = 0
+        self.last: ReadableSpan | None = None
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Count a batch."""
         self.spans += len(spans)
+        self.last = spans[-1]
         return SpanExportResult.SUCCESS
 
 
@@ -97,6 +112,30 @@ def own_side(client: openai.OpenAI, settings: TelemetrySettings) -> Side:
             one()
 
     return Side(client=client, begin=lambda: _settings.use(settings), flush=flush)
+
+
+def sdk_side(client: openai.OpenAI, provider: TracerProvider, like: ReadableSpan) -> Side:
+    """Make a side where a span of the SDK's is around each call, with the attributes of one of ours, and nothing else."""
+    tracer, told = provider.get_tracer("benchmark"), dict(like.attributes or {})
+    begun = {name: told.pop(name) for name in list(told) if name in _AT_THE_BEGINNING}
+
+    def around(call: Callable[[], None]) -> None:
+        context, start_ns = get_current(), wall_ns()
+        span = tracer.start_span(
+            like.name,
+            context=context,
+            kind=SpanKind.CLIENT,
+            attributes=begun,
+            start_time=start_ns,
+            record_exception=False,
+            set_status_on_exception=False,
+        )
+        call()
+        span.set_attributes(told)
+        span.end(wall_ns())
+
+    off = TelemetrySettings(level="off")
+    return Side(client, lambda: _settings.use(off), provider.force_flush, around)
 
 
 @contextmanager

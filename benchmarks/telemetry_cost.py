@@ -8,9 +8,9 @@ have all of their parts. Every figure is a difference: of a block of calls with 
 it in the same process, which had none; medians of many, with 95 % intervals. `none_again` is a second side without
 telemetry: how large a difference this run would report where there is none.
 
-A call of 200 chunks takes many times what its telemetry does, and varies by as much, so that `_call_us` is taken in
-two parts: what is added to calls of 4 chunks, and 196 times what 2,000 chunks add over those 4 (`_chunk_us`). What was
-added to calls of 200 chunks as they are is `_direct_us`.
+A call of 200 chunks varies by as much as its telemetry takes, which is why there are so many of them. Of calls of 4
+chunks (`_brief_us`) the difference is seen more sharply, and is smaller: the less a call does, the more of telemetry's
+code is still in the processor's caches. `_chunk_us` is what 2,000 chunks add over those 4.
 
 Sides of fastlane: `noop` is the default level where the application has imported OpenTelemetry and set no provider;
 `call` is the default level, `attempts` and `phases` make spans of requests and of their parts as well; `unsampled` is
@@ -20,7 +20,9 @@ meters, and `metrics` is that alone. `connected` is the same over our own connec
 Beside them stands what the official instrumentation, OpenLLMetry's and OpenInference's add to the same calls of the
 stock client, each in a process of its own, with providers of spans and meters; the `ratio` is theirs to our default.
 
-The functions of telemetry alone, without a call around them, are the figures that begin with `own`.
+`sdk` is no telemetry of fastlane's but a span of OpenTelemetry's SDK written by hand around each call, with the same
+attributes: what no instrumentation can take less than that makes a span of each call where it ends. `functions` are
+those of telemetry alone, in a loop without calls between them, so that all of their code is in the processor's caches.
 """
 
 from __future__ import annotations
@@ -35,19 +37,20 @@ import fastlane
 from benchmarks._paired import median
 from benchmarks._provider import providers
 from benchmarks._report import Figure, Reach, Report, main
-from benchmarks._telemetry_blocks import Taken, connected_call, stamped_client, take
+from benchmarks._telemetry_blocks import Taken, connected_call, stamped_client, streamed_call, take
 from benchmarks._telemetry_other import CHUNKS, FEW_CHUNKS, MANY_CHUNKS, costs, measured
-from benchmarks._telemetry_sides import OTHERS, metering, own_side, tracing
+from benchmarks._telemetry_own import functions_us
+from benchmarks._telemetry_sides import OTHERS, Discarding, metering, own_side, sdk_side, tracing
 from fastlane.telemetry import _settings
 from fastlane.telemetry._settings import TelemetrySettings
 
 _NONE = TelemetrySettings(level="off")
 _LEVELS: tuple[Any, ...] = ("call", "attempts", "phases")
-_CONNECTED_SIDES = ("none_again", "call_metrics", "phases_metrics", "unsampled_metrics")
+_CONNECTED_SIDES = ("none_again", "call", "call_metrics", "phases_metrics", "unsampled")
 
 
 @contextmanager
-def _settings_of_sides() -> Iterator[dict[str, TelemetrySettings]]:
+def _settings_of_sides() -> Iterator[tuple[dict[str, TelemetrySettings], Discarding]]:
     with ExitStack() as stack:
         sampled, exporter = stack.enter_context(tracing())
         unsampled, nothing = stack.enter_context(tracing(sampled=False))
@@ -60,7 +63,7 @@ def _settings_of_sides() -> Iterator[dict[str, TelemetrySettings]]:
         sides["unsampled_metrics"] = TelemetrySettings(tracer_provider=unsampled, meter_provider=meters)
         sides["metrics"] = TelemetrySettings(meter_provider=meters)
         try:
-            yield sides
+            yield sides, exporter
         finally:
             _settings.use(None)
         if not exporter.spans or nothing.spans:
@@ -68,36 +71,46 @@ def _settings_of_sides() -> Iterator[dict[str, TelemetrySettings]]:
 
 
 def _taken(
-    client: openai.OpenAI, settings: Mapping[str, TelemetrySettings], *, calls: int, rounds: int, **more: Any
+    client: openai.OpenAI, settings: Mapping[str, TelemetrySettings], exporter: Discarding, **more: Any
 ) -> dict[str, Taken]:
     sides = {name: own_side(client, one) for name, one in settings.items()}
-    return take(own_side(client, _NONE), sides, calls=calls, rounds=rounds, **more)
+    sides["call"].begin()
+    streamed_call(client)
+    sides["call"].flush()
+    if exporter.last is None:
+        raise RuntimeError("a call's span was not exported")
+    sides["sdk"] = sdk_side(client, settings["call"].tracer_provider, exporter.last)
+    sides["sdk_unsampled"] = sdk_side(client, settings["unsampled"].tracer_provider, exporter.last)
+    return take(own_side(client, _NONE), sides, **more)
 
 
 def _own(quick: bool) -> dict[str, Figure]:
     rounds = 80 if quick else 500
     with (
-        _settings_of_sides() as settings,
+        _settings_of_sides() as (settings, exporter),
         stamped_client(fastlane.OpenAI, FEW_CHUNKS) as brief,
         stamped_client(fastlane.OpenAI, CHUNKS) as usual,
         stamped_client(fastlane.OpenAI, MANY_CHUNKS) as long,
         providers(1) as (provider,),
         fastlane.OpenAI(base_url=provider.base_url, api_key="none", max_retries=0) as connected,
     ):
-        few = _taken(brief, settings, calls=5, rounds=rounds)
-        many = _taken(long, settings, calls=1, rounds=rounds // 8)
-        direct = _taken(usual, settings, calls=2, rounds=rounds // 2)
+        few = _taken(brief, settings, exporter, calls=5, rounds=rounds)
+        many = _taken(long, settings, exporter, calls=1, rounds=rounds // 8)
+        direct = _taken(usual, settings, exporter, calls=2, rounds=rounds // 2)
         asked = {name: settings[name] for name in _CONNECTED_SIDES}
-        far = _taken(connected, asked, calls=2, rounds=rounds // 8, call=connected_call(CHUNKS))
+        far = _taken(connected, asked, exporter, calls=2, rounds=rounds // 8, call=connected_call(CHUNKS))
+        functions = {name: functions_us(usual, settings[name], rounds // 4) for name in (*_LEVELS, "unsampled")}
     figures: dict[str, Figure] = {"none_total_us": median(direct["noop"].base_thread).value}
-    for name in settings:
+    for name in few:
         figures |= costs(name, few[name], many[name], direct[name])
     figures["connected_none_total_us"] = median(far["none_again"].base_thread).value
     for name, taken in far.items():
         figures |= {
-            f"connected_{name}_direct_us": median(taken.thread).value,
+            f"connected_{name}_call_us": median(taken.thread).value,
             f"connected_{name}_process_us": median(taken.process).value,
         }
+    for name, one in functions.items():
+        figures |= {f"functions_{name}_us": one.value, f"functions_{name}_high_us": one.high}
     return figures
 
 

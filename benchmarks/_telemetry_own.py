@@ -1,0 +1,56 @@
+"""What telemetry's own functions take for one call that is over, without a call around them."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from benchmarks._paired import Median, median
+from benchmarks._prepared import MODEL
+from benchmarks._telemetry_blocks import MESSAGES, streamed_call
+from fastlane._clock import thread_cpu_ns
+from fastlane._observation import Observation
+from fastlane.telemetry import _settings
+from fastlane.telemetry._call_trace import trace_of
+from fastlane.telemetry._settings import TelemetrySettings
+
+_BODY = {"model": MODEL, "messages": MESSAGES, "stream": True, "temperature": 0.2, "max_tokens": 400}
+_CALLS = 50
+
+
+class _Request:
+    headers: dict[str, str] = {}  # noqa: RUF012 - nothing is written into it unless trace contexts are sent
+
+
+def _told(observation: Observation) -> None:
+    observation._made = None  # the record is made for the sake of telemetry
+    trace = trace_of(observation)
+    if trace is None:
+        raise RuntimeError("nothing is told of such a call: nothing would be measured")
+    trace.asked(observation, _BODY)
+    trace.attempting(observation, _Request)
+    trace.ended(observation)
+
+
+def functions_us(client: Any, settings: TelemetrySettings, rounds: int) -> Median:
+    """Microseconds of the thread to begin and end what is told of one call, in a loop."""
+    _settings.use(TelemetrySettings(level="off"))
+    streamed_call(client)
+    observation = client._fastlane.pipeline._calls[-1]
+    _settings.use(settings)
+    taken = []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            started = thread_cpu_ns()
+            for _ in range(_CALLS):
+                _told(observation)
+            taken.append((thread_cpu_ns() - started) / 1e3 / _CALLS)
+            for provider in (settings.tracer_provider, settings.meter_provider):
+                if provider is not None:
+                    provider.force_flush()
+            gc.collect(0)
+    finally:
+        gc.enable()
+    return median(taken)

@@ -126,6 +126,10 @@ class _Exporter:
         result = self._exporter.export(batch, **arguments)
         if getattr(result, "name", "") != "SUCCESS":
             self.failures += 1
+            if isinstance(batch, list):
+                # The processor's, which has no more use for it. The error of a connection has the frames of this export
+                # in its traceback and is in one of them: what is in the batch would be there until a full collection.
+                batch.clear()
         return result
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:

@@ -28,6 +28,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import BaseModel
 
 import fastlane
+from fastlane import Catalog, CatalogModel, Connection, Routing
 from fastlane.telemetry import TelemetrySettings, _settings
 
 PROMPT = "Where does the river Neckar end?"
@@ -48,8 +49,8 @@ class Written(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage()
-        # What OpenLLMetry makes of openai's own marks for arguments that were not given.
-        if "openai.Omit" not in line:
+        # What OpenLLMetry makes of openai's own marks for arguments that were not given, and what a fallback says.
+        if "openai.Omit" not in line and "could not be connected to" not in line:
             self.lines.append(line)
 
 
@@ -163,6 +164,26 @@ async def async_embeddings(client: Any) -> Any:
     return len((await client.embeddings.create(model="m", input=PROMPT)).data)
 
 
+def _routed(client: Any) -> Any:
+    """The client, for a model that cannot be connected to and another one that answers in its place."""
+    there, gone = os.environ["COEXISTING_URL"], "https://127.0.0.1:9/v1"
+    fast, slow = ((1_000, 0.1),), ((1_000, 5.0),)
+    models = (
+        CatalogModel(name="gone", base_url=gone, api_key_env="A_KEY", quality=50, first_token_s=fast, tokens_per_s=99),
+        CatalogModel(name="there", base_url=there, api_key_env="A_KEY", quality=50, first_token_s=slow, tokens_per_s=9),
+    )
+    return client.with_options(max_retries=0).with_plays(Routing(Catalog(models=models)), Connection())
+
+
+def fallback(client: Any) -> Any:
+    return _routed(client).chat.completions.create(**{**CHAT, "model": "fastlane/auto"}).model
+
+
+async def async_fallback(client: Any) -> Any:
+    stream = await _routed(client).chat.completions.create(**{**CHAT, "model": "fastlane/auto"}, stream=True)
+    return sorted({chunk.model async for chunk in stream})
+
+
 async def async_given_up(client: Any) -> Any:
     """A call whose coroutine is closed by somebody else than who ran it, as a garbage collection does."""
     call = client.chat.completions.create(**CHAT)
@@ -175,14 +196,14 @@ SYNC: dict[str, Callable[[Any], Any]] = {
     call.__name__: call
     for call in (
         chat, chat_stream, chat_closed, chat_abandoned, chat_helper, chat_parse, chat_raw, response, response_stream,
-        response_helper, response_parse, embeddings, completion, post,
+        response_helper, response_parse, embeddings, completion, post, fallback,
     )
 }  # fmt: skip
 ASYNC: dict[str, Callable[[Any], Any]] = {
     call.__name__: call
     for call in (
         async_chat, async_chat_stream, async_chat_closed, async_chat_helper, async_chat_parse, async_response,
-        async_response_stream, async_response_helper, async_embeddings, async_given_up,
+        async_response_stream, async_response_helper, async_embeddings, async_fallback, async_given_up,
     )
 }  # fmt: skip
 
@@ -224,6 +245,7 @@ class Program:
         self.clients: list[Any] = []
         self.came: dict[str, list[dict[str, Any]]] = {}
         self.phase = ""
+        os.environ["A_KEY"] = "sk-test"
         self.options: dict[str, Any] = {"api_key": "sk-test", "base_url": os.environ["COEXISTING_URL"]}
 
     def run(self, steps: list[dict[str, Any]]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ STAMPED = [
 ]  # fmt: skip
 EMBEDDINGS = ["embeddings", "async_embeddings"]
 EVERYTHING = [*STAMPED, *EMBEDDINGS, "completion", "post"]
+FALLBACKS = ["fallback", "async_fallback"]
 FEW = ["chat", "chat_stream", "async_chat", "async_chat_stream"]
 
 DURATION = "gen_ai.client.operation.duration"
@@ -87,9 +88,10 @@ def parents(call: Call) -> list[tuple[str, str, str | None]]:
 @pytest.fixture(scope="module")
 def official(running_provider: Emulator) -> Came:
     return run(running_provider, [
-        {"then": "alone"}, {"calls": EVERYTHING},
+        {"then": "alone"}, {"calls": [*EVERYTHING, *FALLBACKS]},
         {"then": "alone, deferring"}, {"settings": {"coexistence": "defer"}}, {"calls": [*FEW, "chat"]},
         {"then": "beside"}, {"instrument": "official"}, {"calls": [*EVERYTHING, "async_given_up"]},
+        {"then": "fallback"}, {"calls": FALLBACKS},
         {"then": "inside"}, {"calls_inside": ["chat", "async_chat_stream"]},
         {"then": "suppressed"}, {"calls_suppressed": ["chat_stream", "async_chat"]},
         {"then": "deferring"}, {"settings": {"coexistence": "defer"}}, {"calls": STAMPED},
@@ -105,8 +107,10 @@ def official(running_provider: Emulator) -> Came:
 def openllmetry(running_provider: Emulator) -> Came:
     """And, because it cannot be uninstrumented again, all three at the end."""
     return run(running_provider, [
-        {"then": "alone"}, {"calls": EVERYTHING},
+        {"then": "alone"}, {"calls": [*EVERYTHING, *FALLBACKS]},
         {"then": "beside"}, {"instrument": "openllmetry"}, {"calls": EVERYTHING},
+        {"then": "fallback"}, {"calls": FALLBACKS},
+        {"then": "fallback, own"}, {"settings": {"coexistence": "own"}}, {"calls": FALLBACKS},
         {"then": "suppressed"}, {"calls_suppressed": ["chat_stream", "async_chat"]},
         {"then": "phases"}, {"settings": {"level": "phases"}}, {"calls": FEW},
         {"then": "own"}, {"settings": {"coexistence": "own"}}, {"calls": [*STAMPED, "async_given_up"]},
@@ -119,8 +123,10 @@ def openllmetry(running_provider: Emulator) -> Came:
 @pytest.fixture(scope="module")
 def openinference(running_provider: Emulator) -> Came:
     return run(running_provider, [
-        {"then": "alone"}, {"calls": EVERYTHING},
+        {"then": "alone"}, {"calls": [*EVERYTHING, *FALLBACKS]},
         {"then": "beside"}, {"instrument": "openinference"}, {"calls": EVERYTHING},
+        {"then": "fallback"}, {"calls": FALLBACKS},
+        {"then": "fallback, own"}, {"settings": {"coexistence": "own"}}, {"calls": FALLBACKS},
         {"then": "suppressed"}, {"calls_suppressed": ["chat_stream", "async_chat"]},
         {"then": "phases"}, {"settings": {"level": "phases"}}, {"calls": FEW},
         {"then": "own"}, {"settings": {"coexistence": "own"}}, {"calls": [*EVERYTHING, "async_given_up"]},
@@ -157,7 +163,7 @@ def test_the_official_one_is_silent_where_the_span_is_ours(official: Came) -> No
         assert not metrics_of([call], silent), call["call"]
     for call in official.calls["inside"]:
         assert [span["parent"] for span in call["spans"]] == ["application", None]
-    assert by_whom(official.calls["alone"]) == {name: [OURS] for name in EVERYTHING}
+    assert by_whom(official.calls["alone"][: len(EVERYTHING)]) == {name: [OURS] for name in EVERYTHING}
 
 
 def test_the_official_one_writes_where_ours_is_to_defer_or_is_off(official: Came) -> None:
@@ -241,6 +247,16 @@ def test_of_all_three_at_once_each_writes_its_own_or_ours_alone(openllmetry: Cam
         assert sorted(writers(call)) == [OPENINFERENCE, OFFICIAL, OPENLLMETRY], call["call"]
         assert not metrics_of([call], OURS)
     assert by_whom(openllmetry.calls["all, but own"]) == {name: [OURS] for name in [*STAMPED, "post"]}
+
+
+def test_a_call_that_falls_back_has_a_span_for_each_model_or_one_by_who_sees_no_more(
+    official: Came, openllmetry: Came, openinference: Came
+) -> None:
+    assert by_whom(official.calls["fallback"]) == {name: [OURS, OURS] for name in FALLBACKS}
+    assert by_whom(openllmetry.calls["fallback"]) == {name: [OPENLLMETRY] for name in FALLBACKS}
+    assert by_whom(openinference.calls["fallback"]) == {name: [OPENINFERENCE] * 2 for name in FALLBACKS}
+    for tool in (openllmetry, openinference):
+        assert by_whom(tool.calls["fallback, own"]) == {name: [OURS, OURS] for name in FALLBACKS}
 
 
 # All of them.

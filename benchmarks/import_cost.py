@@ -18,7 +18,7 @@ from benchmarks._report import Reach, Report, main
 # What nobody should pay for who only wants to make calls.
 _KEPT_OUT = (
     "numpy",
-    "opentelemetry.sdk",
+    "opentelemetry",
     "tiktoken",
     "rich",
     "typer",

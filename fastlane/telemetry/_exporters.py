@@ -153,7 +153,11 @@ def _loaded(name: str, signal: Signal) -> Any:
     try:
         return next(iter(found)).load()
     except ImportError as error:
-        raise MissingExtraError("telemetry", _OF_THE_EXTRA.get(name, name)) from error
+        if name in _OF_THE_EXTRA:
+            raise MissingExtraError("telemetry", _OF_THE_EXTRA[name]) from error
+        raise ConfigurationError(
+            f"the exporter {name!r:.60} of {signal.name} is installed and cannot be imported: {error}"
+        ) from error
 
 
 class Exporters:

@@ -202,23 +202,26 @@ for arguments in ({{"trace_file": "mine.jsonl"}}, {{"resource": {{"a": "b"}}}}):
     assert not list(tmp_path.glob("traces/*"))
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}, {"FASTLANE_TELEMETRY_LEVEL": "off"}],
-)
-def test_nothing_is_built_where_that_is_wished(environment: dict[str, str], nothing_says_where: dict[str, str]) -> None:
+NOTHING = [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}, {"FASTLANE_TELEMETRY_LEVEL": "off"}]
+
+
+def test_nothing_is_built_where_that_is_wished(nothing_says_where: dict[str, str]) -> None:
     said = run(
         """
-import sys, threading
+import json, os, sys, threading
 import fastlane.telemetry
-telemetry = fastlane.telemetry.configure()
-assert telemetry.tracer_provider is telemetry.meter_provider is telemetry.trace_file is None
-assert threading.active_count() == 1
-assert telemetry.force_flush()
-telemetry.shutdown()
+for environment in json.loads(sys.argv[1]):
+    os.environ.update(environment)
+    telemetry = fastlane.telemetry.configure()
+    assert telemetry.tracer_provider is telemetry.meter_provider is telemetry.trace_file is None
+    assert threading.active_count() == 1
+    assert telemetry.force_flush()
+    telemetry.shutdown()
+    for name in environment: del os.environ[name]
 print("opentelemetry.sdk.trace" in sys.modules)
 """,
-        {**nothing_says_where, **environment},
+        nothing_says_where,
+        json.dumps(NOTHING),
     )
 
     assert said == "False\n"

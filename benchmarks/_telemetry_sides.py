@@ -115,7 +115,7 @@ def own_side(client: openai.OpenAI, settings: TelemetrySettings) -> Side:
 
 
 def sdk_side(client: openai.OpenAI, provider: TracerProvider, like: ReadableSpan) -> Side:
-    """Make a side where a span of the SDK's is around each call, with the attributes of one of ours, and nothing else."""
+    """Make a side where nothing but a span of the SDK's own is around each call, with the attributes of one of ours."""
     tracer, told = provider.get_tracer("benchmark"), dict(like.attributes or {})
     begun = {name: told.pop(name) for name in list(told) if name in _AT_THE_BEGINNING}
 

@@ -43,7 +43,7 @@ def measured_by_prometheus(runs: list[str], directory: Path) -> Iterator[Measure
     notes = directory / "notes"
     command = [sys.executable, "-m", "scripts.backends._application", str(notes), "--metrics-port", str(port), *runs]
     with ExitStack() as stack:
-        prometheus = stack.enter_context(Prometheus([f"127.0.0.1:{port}"], rules=RULES if RULES.exists() else None))
+        prometheus = stack.enter_context(Prometheus([f"127.0.0.1:{port}"], rules=RULES))
         application = stack.enter_context(
             subprocess.Popen(
                 command,

@@ -106,7 +106,9 @@ def test_attempts_are_counted_by_kind(measured: Measured) -> None:
     shown = measured.prometheus.query("sum by (fastlane_attempt_kind) ({__name__=~'fastlane_client_attempts.*_total'})")
 
     assert {one["metric"]["fastlane_attempt_kind"]: float(one["value"][1]) for one in shown} == kinds
-    assert kinds["retry"] == kinds["hedge"] == 1
+    # On a busy machine another call may be late too.
+    assert kinds["retry"] == 1
+    assert kinds["hedge"] >= 1
 
 
 def test_a_user_action_is_measured_under_its_name(measured: Measured) -> None:

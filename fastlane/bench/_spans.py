@@ -48,7 +48,10 @@ def prepare_trace(path: Path) -> None:
 
 
 def write_trace(run: Run, path: Path) -> None:
-    """Write the spans of every request of a run. Raises OSError."""
+    """Write the spans of every request of a run, by the client's own record or else by what its caller saw.
+
+    Raises OSError.
+    """
     from opentelemetry.exporter.otlp.json.file import FileSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider, sampling

@@ -34,7 +34,11 @@ def view(
     file: Annotated[Path | None, typer.Argument(help=_FILE_HELP, show_default=False)] = None,
     last: Annotated[bool, typer.Option("--last", help=_LAST_HELP)] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Where to write the page; beside the file if not given.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Where to write the page; if not given: beside the file, or for --last to a temporary one.",
+            show_default=False,
+        ),
     ] = None,
     open_it: Annotated[
         bool | None,
@@ -62,7 +66,7 @@ def view(
         if as_json:
             typer.echo(json.dumps(document(read, entries, comparisons), indent=2))
             return
-        written = _write(page(read, entries, comparisons), path, out)
+        written = _write(page(read, entries, comparisons), path, out, is_own=last)
     except FastlaneError as error:
         _complain(str(error))
         raise typer.Exit(2) from None
@@ -128,23 +132,25 @@ def _read(path: Path) -> tuple[SpanFile, tuple[Entry, ...]]:
     return read, entries_of(read.spans)
 
 
-def _write(text: str, source: Path, out: Path | None) -> Path:
+def _write(text: str, source: Path, out: Path | None, *, is_own: bool) -> Path:
+    """Write the page, and say where: `is_own` for a file where fastlane keeps its traces, and no pages."""
     beside = source.with_name(source.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json") + _SUFFIX)
-    path = out or beside
-    try:
-        # Who may not read the file may not read what is made of it.
-        path.touch(mode=stat.S_IMODE(source.stat().st_mode))
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        if out is not None:
-            raise ConfigurationError(f"cannot write {out}: {error.strerror or error}") from error
-        # Beside the file nothing may be written: it may lie among another program's.
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", prefix=f"{beside.stem}-", suffix=_SUFFIX, delete=False
-        ) as file:
-            file.write(text)
-        path = Path(file.name)
-    return path
+    path = out or (None if is_own else beside)
+    if path is not None:
+        try:
+            # Who may not read the file may not read what is made of it.
+            path.touch(mode=stat.S_IMODE(source.stat().st_mode))
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            if out is not None:
+                raise ConfigurationError(f"cannot write {out}: {error.strerror or error}") from error
+        else:
+            return path
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", prefix=f"{beside.stem}-", suffix=_SUFFIX, delete=False
+    ) as file:
+        file.write(text)
+    return Path(file.name)
 
 
 def _line(entry: Entry) -> str:
@@ -162,10 +168,10 @@ def _line(entry: Entry) -> str:
 
 
 def _compared(comparison: Comparison) -> Sequence[str]:
+    name, baseline = _printable(comparison.experiment), _printable(comparison.baseline)
     return [
-        f"{_printable(comparison.experiment)}: {_printable(arm.arm)} took {arm.median_ratio:.2f} of "
-        f"{_printable(comparison.baseline)}'s time in the median of {arm.pairs} pairs; {arm.faster} got faster, "
-        f"{arm.slower} got slower"
+        f"{name}: {_printable(arm.arm)} took {arm.median_ratio:.2f} of {baseline}'s time in the median of {arm.pairs} "
+        f"{'pair' if arm.pairs == 1 else 'pairs'}; {arm.faster} got faster, {arm.slower} got slower"
         for arm in comparison.arms[1:]
         if arm.median_ratio is not None
     ]

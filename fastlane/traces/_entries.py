@@ -44,7 +44,7 @@ class _Family:
             else:
                 self.children[parent].append(span)
         for children in self.children.values():
-            children.sort(key=lambda span: (span.start_ns, -span.end_ns))
+            children.sort(key=lambda span: (span.start_ns, span.end_ns))
         self._cut_rings(known)
 
     def _cut_rings(self, known: Mapping[Key, Span]) -> None:

@@ -321,7 +321,7 @@
     const over = whole > entry.d * 1.02 ? h("p", { class: "hint" }, "Calls ran at the same time: their phases add up to more than the whole.") : null;
     return h("div", { class: "card" }, h("h3", null, "Where the time went"),
       h("div", { class: "stack", "aria-hidden": "true" }, bar),
-      h("ul", { class: "legend" }, known.map(([phase, value]) => h("li", { title: WORDS[phase][1] }, swatch(phase), WORDS[phase][0], h("b", null, ms(value)), h("span", { class: "soft" }, percent(value / whole))))), over);
+      h("ul", { class: "legend" }, known.map(([phase, value]) => h("li", { title: WORDS[phase][1] }, swatch(phase), WORDS[phase][0], " ", h("b", null, ms(value)), " ", h("span", { class: "soft" }, percent(value / whole))))), over);
   }
   const swatch = (phase) => h("i", { class: `swatch ph-${phase}`, "aria-hidden": "true" });
 
@@ -546,7 +546,9 @@
       if (!isSplit || (!one && !other)) return h("td", { class: "soft" }, "–");
       if (!other) return h("td", { class: "good" }, "none left");
       if (!one) return h("td", { class: "bad" }, "added");
-      return h("td", { class: gainClass(other / one) }, gain(other / one));
+      // What hardly counts is no gain and no loss, however many times it is.
+      const isTiny = Math.max(one, other) < 0.01 * total(base);
+      return h("td", { class: isTiny ? "soft" : gainClass(other / one) }, gain(other / one));
     }
     const line = (phase, name, get, kind, sign) => h("tr", { class: kind }, h("th", { scope: "row" }, sign, " ", name), arms.map((arm) => h("td", null, get(arm) ? ms(get(arm)) : "–")), others.map((arm) => ratioCell(phase, arm, get(base), get(arm))));
     const withFirst = arms.some((arm) => first(arm));

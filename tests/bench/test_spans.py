@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastlane import ConfigurationError, MissingExtraError
+from fastlane.bench import Embedded, Run, Settings, arms_named, code_review, run
+from fastlane.bench._spans import prepare_trace, write_trace
+from fastlane.traces import Comparison, Entry, compare, entries, read_spans
+
+
+@pytest.fixture(scope="module")
+def ran() -> Run:
+    return run(
+        Settings(
+            arms=arms_named(["baseline", "fastlane"]),
+            workload=code_review().limited(2),
+            provider=Embedded(preset="instant", round_trip_time_s=0.005),
+            turns=2,
+            lanes=2,
+            think_s=0,
+        )
+    )
+
+
+@pytest.fixture
+def traced(ran: Run, tmp_path: Path) -> tuple[tuple[Entry, ...], dict[str, Comparison]]:
+    path = tmp_path / "bench.jsonl"
+    prepare_trace(path)
+    write_trace(ran, path)
+    found = entries(read_spans(path.read_bytes(), path.name).spans)
+    return found, {each.experiment: each for each in compare(found)}
+
+
+Traced = tuple[tuple[Entry, ...], dict[str, Comparison]]
+
+
+def test_each_request_stands_beside_the_other_arms_request_of_its_block(ran: Run, traced: Traced) -> None:
+    found, compared = traced
+
+    assert len(found) == len(ran.samples) == 10
+    assert sorted(compared) == ["bench", "bench, first requests"]
+    assert [(arm.arm, arm.pairs) for arm in compared["bench"].arms] == [("baseline", 4), ("fastlane", 4)]
+    assert [arm.pairs for arm in compared["bench, first requests"].arms] == [1, 1]
+    assert compared["bench"].alone == 0
+
+
+def test_the_stock_client_is_shown_as_its_caller_saw_it_and_ours_phase_by_phase(ran: Run, traced: Traced) -> None:
+    found, compared = traced
+    (first,) = compared["bench, first requests"].groups
+    stock, ours = found[first.members["baseline"]], found[first.members["fastlane"]]
+    by_arm = {sample.arm: sample for sample in ran.samples if sample.cold}
+
+    assert stock.durations_s["unsplit"] == pytest.approx(by_arm["baseline"].time_to_first_token_s)
+    assert stock.duration_s == pytest.approx((by_arm["baseline"].ended_ns - by_arm["baseline"].issued_ns) / 1e9)
+    assert "unsplit" not in ours.durations_s
+    assert {"connect", "tls", "send", "server"} <= ours.durations_s.keys()
+    assert [row.label.split()[0] for row in ours.rows if row.phase in ("connect", "tls")] == ["socket", "TLS"]
+    record = by_arm["fastlane"].record
+    assert record is not None
+    assert ours.calls[0].time_to_first_token_s == record.time_to_first_token_s
+    assert ours.calls[0].output_tokens == stock.calls[0].output_tokens == by_arm["baseline"].output_tokens
+
+
+def test_no_text_of_a_conversation_is_in_the_file(ran: Run, tmp_path: Path) -> None:
+    write_trace(ran, tmp_path / "bench.jsonl")
+
+    assert "code reviewer" not in (tmp_path / "bench.jsonl").read_text()
+
+
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--trace needs a file that can be written to"):
+        prepare_trace(tmp_path)
+
+
+def test_a_missing_exporter_and_a_disabled_sdk_are_said_before_anything_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    with pytest.raises(ConfigurationError, match="OTEL_SDK_DISABLED has switched off: unset it"):
+        prepare_trace(tmp_path / "bench.jsonl")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.json.file", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'fastlane-llm\[telemetry\]'"):
+        prepare_trace(tmp_path / "bench.jsonl")
+
+
+def test_raw_records_stay_as_they_were(ran: Run) -> None:
+    from fastlane.bench._records import records
+
+    plain: list[dict[str, Any]] = json.loads(json.dumps(list(records(ran))))
+
+    assert "record" not in plain[0]
+    assert [record["call"] is None for record in plain] == [record["arm"] == "baseline" for record in plain]

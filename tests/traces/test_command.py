@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+import stat
+import webbrowser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fastlane._commands import app
+from tests.traces.recorded import everyday, experiment
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["trace", *map(str, arguments)])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return everyday(tmp_path / "spans.jsonl")
+
+
+def test_the_page_stands_beside_the_file_and_is_read_by_whom_that_may_be_read_by(file: Path) -> None:
+    file.chmod(0o600)
+
+    result = run("view", file)
+
+    page = file.with_name("spans.html")
+    assert (result.exit_code, result.stdout) == (0, f"{page}\n")
+    assert page.read_text().startswith("<!doctype html>")
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+
+
+def test_the_page_can_be_written_elsewhere_and_opened(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+
+    result = run("view", file, "--out", tmp_path / "other.html", "--open")
+
+    assert result.exit_code == 0
+    assert opened == [(tmp_path / "other.html").as_uri()]
+
+
+def test_the_model_can_be_had_as_json(file: Path) -> None:
+    result = run("view", file, "--json")
+
+    document = json.loads(result.stdout)
+    assert document["entries"][0]["name"] == "answer ticket"
+    assert document["entries"][0]["calls"][1]["attempts"][0]["error"] == "429"
+    assert document["spans"] == 50
+    assert not file.with_name("spans.html").exists()
+    assert json.loads(run("list", file, "--json").stdout) == document
+
+
+def test_a_list_has_a_line_for_each_entry(file: Path) -> None:
+    result = run("list", file)
+
+    lines = result.stdout.splitlines()
+    assert len(lines) == 6
+    assert "answer ticket  (2 calls)" in lines[0]
+    assert "failed: AuthenticationError" in lines[3]
+
+
+def test_a_list_says_what_an_experiment_came_to(tmp_path: Path) -> None:
+    result = run("list", experiment(tmp_path / "spans.jsonl"))
+
+    assert result.stdout.splitlines()[-1] == (
+        "answer tickets: fastlane took 0.65 of baseline's time in the median of 24 pairs; 22 got faster, 2 got slower"
+    )
+
+
+def test_nothing_in_a_file_commands_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "spans.jsonl"
+    everyday(path)
+    path.write_text(path.read_text().replace("answer ticket", "\\u001b[2Janswer"))
+
+    assert "\x1b" not in run("list", path).stdout
+
+
+def test_the_newest_file_of_ones_own_is_found(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTLANE_TRACE_DIR", str(tmp_path / "traces"))
+    assert "no file of spans was written yet" in run("view", "--last").stderr
+    (tmp_path / "traces").mkdir()
+    file.rename(tmp_path / "traces" / "20261122T120000Z-7.jsonl")
+
+    result = run("view", "--last")
+
+    assert result.exit_code == 0
+    written = Path(result.stdout.strip())
+    assert written.parent != tmp_path / "traces"
+    assert written.name.startswith("20261122T120000Z-7")
+    written.unlink()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["view"], "give a file of spans, or --last for the newest that fastlane wrote"),
+        (["view", "missing.jsonl"], "cannot read missing.jsonl: No such file or directory"),
+        (["view", "x.jsonl", "--last"], "give a file or --last, not both"),
+        (["list", "."], "cannot read .: Is a directory"),
+    ],
+)
+def test_what_cannot_work_is_said_with_exit_code_2(arguments: list[str], said: str) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("fastlane trace: ")
+    assert said in result.stderr
+
+
+def test_a_page_that_cannot_be_written_is_said(file: Path, tmp_path: Path) -> None:
+    result = run("view", file, "--out", tmp_path / "no" / "page.html")
+
+    assert (result.exit_code, "cannot write" in result.stderr) == (2, True)
+
+
+def test_an_arm_that_the_file_does_not_have_is_said(file: Path) -> None:
+    result = run("view", file, "--baseline", "control")
+
+    assert result.exit_code == 2
+    assert "no arm 'control' to compare with; the file's arms are none" in result.stderr

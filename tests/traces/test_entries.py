@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fastlane.telemetry import _names as names
+from fastlane.traces import Entry, entries, read_spans
+from fastlane.traces._calls import _ATTRIBUTES, _BY_NAME
+from tests.traces.recorded import everyday, recording
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> tuple[Entry, ...]:
+    return entries(read_spans(everyday(tmp_path / "spans.jsonl").read_bytes(), "spans.jsonl").spans)
+
+
+def told(entry: Entry) -> dict[str, float]:
+    return {name: round(seconds * 1e3, 1) for name, seconds in entry.durations_s.items()}
+
+
+def test_each_user_action_and_each_call_without_one_is_an_entry(found: tuple[Entry, ...]) -> None:
+    assert [(entry.kind, entry.name, len(entry.calls)) for entry in found] == [
+        ("action", "answer ticket", 2),
+        ("call", "chat gpt-oss-120b", 1),
+        ("call", "chat large-model", 2),
+        ("call", "chat gpt-oss-120b", 1),
+        ("call", "chat gpt-oss-120b", 1),
+        ("call", "chat gpt-oss-120b", 1),
+    ]
+
+
+def test_an_actions_waterfall_has_its_calls_attempts_and_phases_in_their_places(found: tuple[Entry, ...]) -> None:
+    rows = [(row.depth, row.label, row.note or row.error) for row in found[0].rows]
+
+    assert rows[:13] == [
+        (0, "invoke_workflow answer ticket", None),
+        (1, "load the booking", None),
+        (1, "chat gpt-oss-120b", None),
+        (2, "prepare", None),
+        (2, "POST", "new connection"),
+        (3, "HTTP connection_setup api.example.com:443", None),
+        (4, "DNS lookup api.example.com", None),
+        (4, "socket connect 192.0.2.7:443", None),
+        (4, "TLS client handshake api.example.com", None),
+        (3, "HTTP send_request", None),
+        (3, "HTTP wait_for_response", None),
+        (3, "first_token", None),
+        (3, "decode", None),
+    ]
+    assert rows[14] == (2, "POST", "connection reused")
+    assert rows[17] == (2, "POST", "retry, connection reused")
+    assert found[0].rows[14].error == "429"
+    assert found[0].error is None
+
+
+def test_a_call_says_what_it_asked_for_and_what_it_got(found: tuple[Entry, ...]) -> None:
+    first, again = found[0].calls
+
+    assert first.time_to_first_token_s == 0.163
+    assert (first.input_tokens, first.cached_tokens, first.output_tokens) == (10_500, 9_600, 84)
+    assert first.route_reason == "fastest"
+    assert first.connection_reused is False
+    assert again.connection_reused is True
+    assert [(attempt.kind, attempt.outcome, attempt.error) for attempt in again.attempts] == [
+        ("first", "failed", "429"),
+        ("retry", "completed", None),
+    ]
+
+
+def test_phases_make_up_the_whole_of_a_call(found: tuple[Entry, ...]) -> None:
+    for entry in found:
+        for call in entry.calls:
+            whole_s = (call.span.end_ns - call.span.start_ns) / 1e9
+            assert sum(call.durations_s.values()) == pytest.approx(whole_s, abs=0.012)
+
+
+def test_what_a_failed_attempt_and_the_pause_after_it_cost_is_a_phase(found: tuple[Entry, ...]) -> None:
+    assert told(found[0])["retries"] == 282.3
+
+
+def test_a_hedge_that_won_runs_beside_the_attempt_that_was_late(found: tuple[Entry, ...]) -> None:
+    late, won = found[1].calls[0].attempts
+
+    assert late.outcome == "cancelled"
+    assert late.span.end_ns > won.span.start_ns
+    assert [row.note for row in found[1].rows if row.phase == "attempt"] == [
+        "cancelled, connection reused",
+        "hedge, connection reused",
+    ]
+    assert told(found[1])["retries"] == 220
+
+
+def test_a_call_that_fell_back_to_another_model_is_one_entry(found: tuple[Entry, ...]) -> None:
+    entry = found[2]
+
+    assert [call.model for call in entry.calls] == ["large-model", "small-model"]
+    assert entry.error is None
+    assert entry.time_to_first_token_s == 0.161
+    assert told(entry)["retries"] == 60
+    assert [row.label for row in entry.rows if row.depth == 0] == ["chat large-model", "chat small-model"]
+    assert [row.note for row in entry.rows if row.phase == "call"] == ["", "fallback"]
+
+
+def test_a_failure_is_told_by_its_class(found: tuple[Entry, ...]) -> None:
+    assert found[3].error == "AuthenticationError"
+    assert found[3].calls[0].attempts[0].status_code == 401
+
+
+def test_phases_without_spans_are_drawn_from_the_durations_on_the_calls_span(found: tuple[Entry, ...]) -> None:
+    entry = found[4]
+    rows = [
+        (row.label, (row.start_ns - entry.start_ns) / 1e6, (row.end_ns - row.start_ns) / 1e6) for row in entry.rows[1:]
+    ]
+
+    assert [(label, round(start), round(length)) for label, start, length in rows] == [
+        ("prepare", 0, 6),
+        ("queue", 7, 4),
+        ("dns", 11, 9),
+        ("connect", 20, 22),
+        ("tls", 42, 31),
+        ("send", 73, 2),
+        ("server", 75, 96),
+        ("decode", 171, 201),
+        ("validate", 376, 4),
+    ]
+    assert entry.rows[0].first_token_ns == entry.start_ns + 171_000_000
+
+
+def test_without_a_stream_the_wait_lasts_until_the_answer(found: tuple[Entry, ...]) -> None:
+    assert told(found[5]) == {"send": 2, "server": 208, "other": 2}
+    assert found[5].time_to_first_token_s is None
+
+
+def test_what_nobody_split_up_stands_unsplit(tmp_path: Path) -> None:
+    with recording(tmp_path / "spans.jsonl") as made:
+        made.chat(0, 320, ttft=110, decode=200)
+
+    (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+
+    assert told(entry) == {"unsplit": 110, "decode": 200, "other": 10}
+
+
+def test_attempts_without_phases_show_those_of_the_call_below_the_one_that_answered(tmp_path: Path) -> None:
+    with recording(tmp_path / "spans.jsonl") as made:
+        chat = made.chat(0, 420, ttft=210, decode=200, phases={"send": 2}, server=107, fastlane__attempt__count=2)
+        for number, start, end in ((1, 0, 50), (2, 101, 415)):
+            made.span(
+                "POST", start, end, parent=chat, client=True, error="503" if number == 1 else None,
+                http__request__method="POST", fastlane__attempt__number=number,
+            )  # fmt: skip
+
+    (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+
+    assert [(row.depth, row.label) for row in entry.rows] == [
+        (0, "chat gpt-oss-120b"), (1, "POST"), (1, "POST"), (2, "send"), (2, "server"), (2, "decode"),
+    ]  # fmt: skip
+    assert told(entry) == {"retries": 101, "send": 2, "server": 107, "decode": 200, "other": 10}
+
+
+def test_a_call_below_other_peoples_spans_says_what_is_around_it(tmp_path: Path) -> None:
+    with recording(tmp_path / "spans.jsonl") as made:
+        outer = made.span("GET /ask", 0, 500)
+        inner = made.span("answer", 1, 499, parent=outer)
+        made.chat(2, 400, parent=inner)
+
+    (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+
+    assert (entry.kind, entry.within) == ("call", ("GET /ask", "answer"))
+
+
+def test_a_trace_without_calls_is_shown_as_it_is(tmp_path: Path) -> None:
+    with recording(tmp_path / "spans.jsonl") as made:
+        outer = made.span("GET /health", 0, 5)
+        made.span("SELECT 1", 1, 4, parent=outer, error="Timeout")
+
+    (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+
+    assert (entry.kind, entry.name, [row.error for row in entry.rows]) == ("other", "GET /health", [None, "Timeout"])
+
+
+def test_names_are_those_that_telemetry_writes() -> None:
+    assert {name for name, _ in _BY_NAME} == {
+        names.CONNECTION_WAIT, names.CONNECTION_SETUP, names.DNS_LOOKUP, names.SOCKET_CONNECT, names.TLS_HANDSHAKE,
+        names.SEND_REQUEST, names.WAIT_FOR_RESPONSE, names.FIRST_TOKEN, names.DECODE, names.VALIDATE, names.PREPARE,
+    }  # fmt: skip
+    assert set(_ATTRIBUTES.values()) == {
+        names.PREPARE_DURATION, *names.WIRE_PHASE.values(), names.SERVER_WAIT, names.DECODE_DURATION,
+        names.VALIDATE_DURATION,
+    }  # fmt: skip

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from fastlane.traces import compare, entries, page as page_of, read_spans
+from scripts.browser import ARGUMENTS, BrowserUnavailableError, program
+from tests.traces.recorded import everyday, experiment, many, recording
+
+Opens = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    try:
+        executable = program()
+    except BrowserUnavailableError as error:
+        pytest.skip(str(error))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], Path]], Path]:
+    folder = tmp_path_factory.mktemp("pages")
+
+    def write(name: str, make: Callable[[Path], Path]) -> Path:
+        html = folder / f"{name}.html"
+        if not html.exists():
+            file = read_spans(make(folder / f"{name}.jsonl").read_bytes(), f"{name}.jsonl")
+            found = entries(file.spans)
+            html.write_text(page_of(file, found, compare(found)), encoding="utf-8")
+        return html
+
+    return write
+
+
+@pytest.fixture
+def opens(browser: Browser, pages: Callable[[str, Callable[[Path], Path]], Path]) -> Iterator[Opens]:
+    """Opens a page in a window of its own, and sees that it asked for nothing and complained of nothing."""
+    heard: list[str] = []
+    contexts = []
+
+    def open_page(make: Callable[[Path], Path], *, width: int = 1_280, dark: bool = False) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light", offline=True
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        path = pages(make.__name__, make)
+        page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: heard.append(str(error)))
+        page.on("request", lambda request: heard.append(request.url) if request.url != path.as_uri() else None)
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert heard == []
+
+
+def hostile(path: Path) -> Path:
+    with recording(path) as made:
+        chat = made.chat(
+            0, 300, model="</script><img src=x onerror=document.title='owned'>", error="<svg onload=alert(1)>"
+        )
+        made.span("<b>bold</b><script>document.title='owned'</script>", 1, 2, parent=chat)
+    return path
+
+
+def five_thousand(path: Path) -> Path:
+    return many(path, 5_000)
+
+
+def listed(page: Page) -> Locator:
+    return page.get_by_role("listbox").get_by_role("option")
+
+
+def ground(page: Page) -> str:
+    return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+
+def test_it_opens_with_each_entry_and_the_first_ones_waterfall(opens: Opens) -> None:
+    page = opens(everyday)
+
+    expect(listed(page)).to_have_count(6)
+    expect(page.get_by_role("heading", name="answer ticket")).to_be_visible()
+    rows = page.get_by_role("treeitem")
+    expect(rows).to_have_count(24)
+    expect(rows.nth(4)).to_have_accessible_name("POST, new connection, 361 ms, 42.0 ms after the start")
+    expect(page.get_by_text("✕ 429")).to_be_visible()
+    expect(listed(page).filter(has_text="AuthenticationError")).to_have_count(1)
+    expect(page.locator("#opened")).to_contain_text("earlier attempts 282 ms")
+
+
+def test_what_is_in_a_file_stays_text(opens: Opens) -> None:
+    page = opens(hostile)
+
+    expect(page.get_by_role("treeitem").nth(1)).to_contain_text("<b>bold</b><script>document.title='owned'</script>")
+    page.get_by_role("treeitem").first.click()
+    expect(page.locator("#details")).to_contain_text("</script><img src=x onerror=document.title='owned'>")
+    assert page.title() == "hostile.jsonl - fastlane trace"
+    assert page.locator("img, svg, b >> text=bold").count() == 0
+
+
+def test_it_is_searched_by_words_and_attributes(opens: Opens) -> None:
+    page = opens(everyday)
+    options = listed(page)
+
+    page.keyboard.press("/")
+    page.keyboard.type("status_code=429")
+    expect(options).to_have_count(1)
+    expect(options).to_contain_text("answer ticket")
+    expect(page.get_by_role("status")).to_have_text("1 of 6 entries")
+    page.get_by_role("searchbox").fill("gpt-oss -answer")
+    expect(options).to_have_count(4)
+    page.get_by_role("searchbox").fill('"no such words"')
+    expect(page.get_by_text("Nothing matches.")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(options).to_have_count(6)
+
+
+def test_it_is_filtered_and_sorted(opens: Opens) -> None:
+    page = opens(everyday)
+    options = listed(page)
+
+    page.get_by_role("button", name="Errors (3)").click()
+    expect(options).to_have_count(3)
+    page.keyboard.press("e")
+    page.get_by_label("Order").select_option("Shortest first")
+    expect(options.first).to_contain_text("31.0 ms")
+    page.get_by_label("Order").select_option("Newest first")
+    expect(options.first).to_contain_text("212 ms")
+
+
+def test_everything_can_be_reached_by_keys(opens: Opens) -> None:
+    page = opens(everyday)
+    focused = page.locator(":focus")
+
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("heading", level=2)).to_have_text("chat gpt-oss-120b")
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    expect(focused).to_have_accessible_name("invoke_workflow answer ticket, 1.06 s, 0 ms after the start")
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_role("treeitem")).to_have_count(1)
+    expect(focused).to_have_attribute("aria-expanded", "false")
+    page.keyboard.press("ArrowRight")
+    for _ in range(4):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    details = page.get_by_role("complementary", name="Details")
+    expect(details).to_contain_text("fastlane.attempt.outcome")
+    expect(details).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(details).to_be_hidden()
+    expect(focused).to_have_accessible_name("POST, new connection, 361 ms, 42.0 ms after the start")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("listbox")).to_be_focused()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+def test_it_is_light_or_dark_as_the_system_is_or_as_one_likes(opens: Opens) -> None:
+    light, dark = opens(everyday), opens(everyday, dark=True)
+
+    bright, dim = ground(light), ground(dark)
+    assert bright != dim
+    light.keyboard.press("t")
+    expect(light.get_by_role("button", name="Theme: dark")).to_be_visible()
+    assert ground(light) == dim
+    dark.keyboard.press("t")
+    dark.keyboard.press("t")
+    assert ground(dark) == bright
+
+
+def test_the_baseline_stands_beside_what_was_optimised(opens: Opens) -> None:
+    page = opens(experiment)
+
+    page.keyboard.press("b")
+    opened = page.locator("#opened")
+    expect(opened).to_contain_text(
+        "fastlane: 1.54\N{MULTIPLICATION SIGN} faster than baseline in the median of 24 pairs"
+    )
+    expect(opened).to_contain_text("22 pairs got faster, 2 got slower")
+    expect(opened).to_contain_text("1 failed and is left out.")
+    expect(page.get_by_role("row", name="TLS")).to_contain_text("none left")
+    expect(page.get_by_role("row", name="send")).to_contain_text("7.00\N{MULTIPLICATION SIGN} faster")
+    page.keyboard.press("s")
+    expect(listed(page)).to_have_count(2)
+    expect(listed(page).first).to_contain_text("slower")
+    page.keyboard.press("Enter")
+    trees = page.get_by_role("tree")
+    expect(trees).to_have_count(2)
+    expect(trees.first).to_have_accessible_name("baseline: 613 ms")
+    widths = [tree.locator(".bar").first.bounding_box() for tree in trees.all()]
+    assert widths[0] is not None
+    assert widths[1] is not None
+    # On one scale: the slower one's bar is the longer one.
+    assert widths[1]["width"] > widths[0]["width"]
+    page.keyboard.press("Escape")
+    expect(opened).to_contain_text("Median phases")
+
+
+def test_it_can_be_read_on_a_narrow_screen(opens: Opens) -> None:
+    page = opens(everyday, width=400)
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    expect(page.locator("#opened")).to_be_hidden()
+    listed(page).nth(1).click()
+    expect(page.get_by_role("tree")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.get_by_role("button", name="Back to the list").click()
+    expect(listed(page).first).to_be_visible()
+
+
+def test_five_thousand_calls_are_listed_without_making_five_thousand_elements(opens: Opens) -> None:
+    page = opens(five_thousand)
+
+    expect(page.get_by_role("status")).to_have_text("5,000 entries")
+    assert listed(page).count() < 60
+    page.keyboard.press("End")
+    expect(page.locator("#list [aria-selected=true]")).to_have_attribute("aria-posinset", "5000")
+    page.keyboard.press("/")
+    page.keyboard.type("call-4711")
+    expect(page.get_by_role("status")).to_have_text("1 of 5,000 entries")
+    # Twenty seconds is what a page may need before a reader would call it broken, on any machine.
+    assert page.evaluate("performance.timing.domContentLoadedEventEnd - performance.timing.navigationStart") < 20_000
+
+
+def test_what_is_printed_is_the_waterfall_and_not_the_controls(opens: Opens) -> None:
+    page = opens(everyday, dark=True)
+
+    page.emulate_media(media="print")
+
+    expect(page.get_by_role("tree")).to_be_visible()
+    expect(page.get_by_role("searchbox")).to_be_hidden()
+    assert ground(page) == "rgb(255, 255, 255)"

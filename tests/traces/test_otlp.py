@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from fastlane.traces import SpanFile, TraceFileError, entries, page, read_spans
+from fastlane.traces._compare import compare
+from tests.traces.recorded import everyday
+
+SPAN = {
+    "traceId": "0af7651916cd43dd8448eb211c80319c",
+    "spanId": "b7ad6b7169203331",
+    "name": "chat gpt",
+    "kind": 3,
+    "startTimeUnixNano": "1000",
+    "endTimeUnixNano": "3000",
+    "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}}],
+}
+
+
+def request(*spans: dict[str, Any], **resource: Any) -> dict[str, Any]:
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "it"}, "spans": list(spans)}]}]}
+
+
+def read(*documents: Any) -> SpanFile:
+    return read_spans("".join(json.dumps(each) + "\n" for each in documents).encode(), "file.jsonl")
+
+
+def test_what_the_official_exporter_writes_is_read_whole(tmp_path: Path) -> None:
+    file = read_spans(everyday(tmp_path / "spans.jsonl").read_bytes(), "spans.jsonl")
+
+    by_name = {span.name: span for span in file.spans}
+    action = by_name["invoke_workflow answer ticket"]
+    assert file.notes == ()
+    assert len(file.spans) == 50
+    assert action.parent_id is None
+    assert action.end_ns - action.start_ns == 1_060_000_000
+    assert action.attributes["fastlane.application.duration"] == 1.06
+    assert action.scope == "fastlane 0.1.0"
+    assert action.service == "airline"
+    assert by_name["load the booking"].parent_id == action.span_id
+    retried = next(span for span in file.spans if span.attributes.get("fastlane.attempt.kind") == "retry")
+    assert retried.links[0].attributes == {"fastlane.link.reason": "retry"}
+    assert (retried.kind, retried.attributes["http.response.status_code"]) == ("client", 200)
+
+
+def test_a_gzipped_file_is_read_too(tmp_path: Path) -> None:
+    data = everyday(tmp_path / "spans.jsonl").read_bytes()
+
+    assert len(read_spans(gzip.compress(data), "spans.jsonl.gz").spans) == 50
+
+
+def test_a_gzipped_file_that_is_still_written_to_is_read_as_far_as_it_goes() -> None:
+    whole = gzip.compress(
+        "".join(json.dumps(request({**SPAN, "spanId": f"{n:016x}"})) + "\n" for n in range(1, 2_000)).encode()
+    )
+
+    file = read_spans(whole[: len(whole) // 2], "spans.jsonl.gz")
+
+    assert 100 < len(file.spans) < 2_000
+    assert "The file's gzip stream is cut off: what came before is shown." in file.notes
+
+
+def test_a_last_line_that_is_cut_off_is_left_out() -> None:
+    file = read_spans(f"{json.dumps(request(SPAN))}\n{json.dumps(request(SPAN))[:90]}".encode(), "file.jsonl")
+
+    assert len(file.spans) == 1
+    assert file.notes == ("The last line is cut off and left out.",)
+
+
+def test_a_broken_line_is_left_out_and_counted() -> None:
+    file = read_spans(f"{json.dumps(request(SPAN))}\nWARNING: disk nearly full\n".encode(), "file.jsonl")
+
+    assert len(file.spans) == 1
+    assert file.notes == ("1 line is no JSON and left out; the first is line 2.",)
+
+
+def test_metrics_and_logs_in_the_same_file_are_passed_over() -> None:
+    file = read({"resourceMetrics": [{}]}, request(SPAN), {"resourceLogs": [{}]})
+
+    assert len(file.spans) == 1
+    assert file.notes == ("The file's logs and metrics are not shown.",)
+
+
+def test_a_span_that_is_in_the_file_twice_counts_once() -> None:
+    file = read(request(SPAN), request(SPAN))
+
+    assert len(file.spans) == 1
+    assert file.notes == ("1 spans were in the file more than once.",)
+
+
+def test_ids_in_base64_are_the_same_ids() -> None:
+    in_base64 = {
+        **SPAN,
+        "traceId": base64.b64encode(bytes.fromhex(str(SPAN["traceId"]))).decode(),
+        "spanId": base64.b64encode(bytes.fromhex(str(SPAN["spanId"]))).decode(),
+    }
+
+    assert read(request(in_base64)).spans[0].key == (SPAN["traceId"], SPAN["spanId"])
+
+
+def test_names_of_the_protocol_and_words_for_numbers_are_understood() -> None:
+    span = read(
+        {
+            "resource_spans": [
+                {
+                    "scope_spans": [
+                        {
+                            "spans": [
+                                {
+                                    "trace_id": SPAN["traceId"],
+                                    "span_id": SPAN["spanId"],
+                                    "parent_span_id": "",
+                                    "name": "x",
+                                    "kind": "SPAN_KIND_SERVER",
+                                    "start_time_unix_nano": 5,
+                                    "end_time_unix_nano": 9,
+                                    "status": {"code": "STATUS_CODE_ERROR", "message": "no"},
+                                }
+                            ]
+                        }
+                    ]
+                }
+            ]
+        }
+    ).spans[0]
+
+    assert (span.kind, span.start_ns, span.end_ns, span.failed, span.parent_id) == ("server", 5, 9, True, None)
+
+
+def test_a_document_of_many_lines_is_read() -> None:
+    file = read_spans(json.dumps(request(SPAN), indent=2).encode(), "collector.json")
+
+    assert len(file.spans) == 1
+
+
+def test_every_kind_of_value_becomes_plain_data() -> None:
+    values = {
+        "text": {"stringValue": "a"},
+        "number": {"intValue": "12"},
+        "share": {"doubleValue": 0.5},
+        "endless": {"doubleValue": "Infinity"},
+        "flag": {"boolValue": False},
+        "list": {"arrayValue": {"values": [{"stringValue": "a"}, {"intValue": 2}]}},
+        "table": {"kvlistValue": {"values": [{"key": "b", "value": {"intValue": 3}}]}},
+        "half": {"stringValue": "\ud83d"},
+        "nothing": {},
+    }
+    span = {**SPAN, "attributes": [{"key": name, "value": value} for name, value in values.items()]}
+
+    assert read(request(span)).spans[0].attributes == {
+        "text": "a",
+        "number": 12,
+        "share": 0.5,
+        "endless": "inf",
+        "flag": False,
+        "list": ["a", 2],
+        "table": {"b": 3},
+        "half": "\ufffd",
+        "nothing": None,
+    }
+
+
+def test_a_span_that_ends_before_it_starts_has_no_length() -> None:
+    assert read(request({**SPAN, "endTimeUnixNano": "0"})).spans[0].end_ns == 1_000
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "file.jsonl is empty: expected a file of OTLP-JSON"),
+        (b"root:x:0:0\n", "1 line is no JSON"),
+        (b'{"resourceMetrics": [{}]}\n', "holds metrics and no spans: give the file that the traces are written to"),
+        (b'{"resourceSpans": []}\n', "found JSON with 'resourceSpans'"),
+        (b'{"traceID": 1, "spans": []}', "found JSON with 'traceID', 'spans'"),
+        (b"\x1f\x8b\x08", "file.jsonl is empty"),
+        (b"\x89PNG\r\n\x1a\n", "no JSON"),
+    ],
+)
+def test_what_is_no_such_file_is_said_and_what_was_expected(data: bytes, said: str) -> None:
+    with pytest.raises(TraceFileError) as raised:
+        read_spans(data, "file.jsonl")
+
+    assert said in str(raised.value)
+    assert str(raised.value).startswith("file.jsonl ")
+
+
+def shown(data: bytes) -> None:
+    try:
+        file = read_spans(data, "any")
+    except TraceFileError:
+        return
+    found = entries(file.spans)
+    page(file, found, compare(found)).encode()
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_do_anything_but_raise_the_one_error(data: bytes) -> None:
+    shown(data)
+    shown(b"\x1f\x8b" + data)
+    shown(gzip.compress(data))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "values",
+                    "key",
+                    "value",
+                    "stringValue",
+                    "intValue",
+                    "doubleValue",
+                    "arrayValue",
+                    "kvlistValue",
+                    "name",
+                ]
+            )
+            | st.text(max_size=5),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+VALUES: list[dict[str, Any]] = [
+    {"stringValue": "chat"},
+    {"stringValue": "baseline"},
+    {"doubleValue": 1e300},
+    {"doubleValue": 0.1},
+    {"intValue": 2},
+]
+NEAR_SPANS = st.fixed_dictionaries(
+    {
+        "traceId": st.sampled_from(["0af7651916cd43dd8448eb211c80319c", "0af7651916cd43dd8448eb211c80319d"]) | JSON,
+        "spanId": st.integers(0, 6).map(lambda number: f"{number:016x}") | JSON,
+    },
+    optional={
+        "parentSpanId": st.integers(0, 6).map(lambda number: f"{number:016x}") | JSON,
+        "name": st.sampled_from(["chat x", "POST", "decode", "HTTP send_request"]) | JSON,
+        "kind": st.integers(-1, 9) | JSON,
+        "startTimeUnixNano": st.integers(-5, 2**70) | st.integers(0, 10**19).map(str) | JSON,
+        "endTimeUnixNano": st.integers(-5, 2**70) | JSON,
+        "status": st.just({"code": 2}) | JSON,
+        "attributes": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "key": st.sampled_from(
+                        [
+                            "gen_ai.operation.name", "http.request.method", "fastlane.time_to_first_token",
+                            "fastlane.decode.duration", "fastlane.wire.send.duration", "fastlane.experiment.name",
+                            "fastlane.experiment.arm", "fastlane.experiment.unit_id_hash", "fastlane.attempt.count",
+                        ]
+                    ),
+                    "value": st.sampled_from(VALUES) | JSON,
+                }
+            ),
+            max_size=6,
+        ) | JSON,
+        "links": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "traceId": st.just("0af7651916cd43dd8448eb211c80319c"),
+                    "spanId": st.integers(0, 6).map(lambda number: f"{number:016x}"),
+                    "attributes": st.just([{"key": "fastlane.link.reason", "value": {"stringValue": "fallback"}}]),
+                }
+            ),
+            max_size=2,
+        ) | JSON,
+        "events": JSON,
+    },
+)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(st.lists(NEAR_SPANS, max_size=8), JSON)
+def test_whatever_spans_say_of_themselves_they_are_shown(spans: list[dict[str, Any]], resource: Any) -> None:
+    document = {
+        "resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "fastlane"}, "spans": spans}]}]
+    }
+
+    shown(json.dumps(document).encode())
+
+
+def test_a_value_that_is_nested_too_deeply_is_cut_off() -> None:
+    value: dict[str, Any] = {"intValue": 1}
+    for _ in range(80):
+        value = {"arrayValue": {"values": [value]}}
+
+    assert "…" in str(read(request({**SPAN, "attributes": [{"key": "deep", "value": value}]})).spans[0].attributes)
+
+
+def test_spans_that_are_each_others_parents_are_shown_once() -> None:
+    ring = [
+        {**SPAN, "spanId": f"{n:016x}", "parentSpanId": f"{n % 3 + 1:016x}", "name": f"ring {n}"} for n in (1, 2, 3)
+    ]
+
+    found = entries(read(request(*ring)).spans)
+
+    assert sorted(row.label for entry in found for row in entry.rows) == ["ring 1", "ring 2", "ring 3"]
+
+
+def test_ten_thousand_spans_below_each_other_are_no_problem() -> None:
+    chain = [
+        {**SPAN, "spanId": f"{n:016x}", "parentSpanId": f"{n - 1:016x}", "attributes": []} for n in range(1, 10_001)
+    ]
+
+    (entry,) = entries(read(request(*chain)).spans)
+
+    assert len(entry.rows) == 10_000
+    assert max(row.depth for row in entry.rows) == 40

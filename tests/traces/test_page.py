@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastlane.traces import compare, entries, page, read_spans
+from tests.traces.recorded import experiment, recording
+
+NASTY = "</script><img src=x onerror=alert(1)>&quot;@@data@@\u2028"
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> str:
+    path = tmp_path / "spans.jsonl"
+    with recording(path) as made:
+        attributes: dict[str, Any] = {NASTY: NASTY}
+        chat = made.chat(0, 300, model=NASTY, error=NASTY, **attributes)
+        made.span(NASTY, 1, 2, parent=chat)
+    file = read_spans(path.read_bytes(), NASTY)
+    return page(file, entries(file.spans))
+
+
+def parts(written: str) -> list[str]:
+    return re.findall(r'<script type="application/json" id="\w+">(.*?)</script>', written, re.DOTALL)
+
+
+def test_nothing_of_a_file_becomes_markup(written: str) -> None:
+    assert "<img" not in written
+    assert written.count("</script>") == 3
+    data, lines = parts(written)
+    assert "<" not in data + lines
+    told: dict[str, Any] = json.loads(lines)
+    assert told["rows"][1]["l"] == NASTY
+    assert [NASTY, NASTY] in told["rows"][0]["a"]
+
+
+def test_the_page_may_load_nothing_and_run_nothing_but_its_own_script(written: str) -> None:
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', written)
+    assert policy is not None
+    script = re.search(r"<script>(.*?)</script>", written, re.DOTALL)
+    style = re.search(r"<style>(.*?)</style>", written, re.DOTALL)
+    assert script is not None
+    assert style is not None
+
+    def digest(text: str) -> str:
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+    assert html.unescape(policy[1]) == (
+        f"default-src 'none'; script-src 'sha256-{digest(script[1])}'; style-src 'sha256-{digest(style[1])}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    own = written.split('<script type="application/json"', maxsplit=1)[0].replace(html.escape(NASTY), "")
+    assert not re.search(r"https?:|\bsrc=|url\(|@import|\son\w+=", own)
+
+
+def test_each_entry_has_a_line_of_its_own(tmp_path: Path) -> None:
+    file = read_spans(experiment(tmp_path / "spans.jsonl", pairs=5).read_bytes(), "spans.jsonl")
+    found = entries(file.spans)
+
+    data, lines = parts(page(file, found, compare(found)))
+
+    assert len(json.loads(data)["entries"]) == len(found) == len(lines.split("\n"))
+    assert json.loads(data)["comparisons"][0]["arms"][1]["slower"] == 2
+    assert [json.loads(line)["trace"] for line in lines.split("\n")] == [entry.trace_id for entry in found]
+
+
+def test_numbers_that_a_script_cannot_hold_are_text(tmp_path: Path) -> None:
+    with recording(tmp_path / "spans.jsonl") as made:
+        made.chat(0, 300, large=2**62, endless=float("inf"), words=["a", "b"])
+    file = read_spans((tmp_path / "spans.jsonl").read_bytes(), "spans.jsonl")
+
+    attributes = dict(json.loads(parts(page(file, entries(file.spans)))[1])["rows"][0]["a"])
+
+    assert (attributes["large"], attributes["endless"], attributes["words"]) == (str(2**62), "inf", ["a", "b"])

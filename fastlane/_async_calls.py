@@ -16,7 +16,7 @@ from ._own_methods import OwnMethods
 from ._send import async_send, layers_to_pass
 from ._shell import Shell
 from ._stream import observing
-from ._traced import answered, around_attempt, quietly
+from ._traced import answered, around_attempt, head_came, quietly
 
 if TYPE_CHECKING:
     from ._call import Form
@@ -190,6 +190,7 @@ class AsyncCalls(CommonCalls):
             observation.attempt_failed(error)
             raise
         observation.attempt_answered(response)
+        head_came(observation)
         return response
 
     async def _process_response(

@@ -16,7 +16,7 @@ from ._request import may_be_a_form
 from ._send import layers_to_pass, send
 from ._shell import Shell
 from ._stream import observing
-from ._traced import answered, around_attempt, quietly
+from ._traced import answered, around_attempt, head_came, quietly
 
 if TYPE_CHECKING:
     from ._call import Form
@@ -252,6 +252,7 @@ class Calls(CommonCalls):
             observation.attempt_failed(error)
             raise
         observation.attempt_answered(response)
+        head_came(observation)
         return response
 
     def _process_response(

@@ -27,6 +27,12 @@ def quietly(observation: Observation) -> AbstractContextManager[None]:
     return attached(observation.trace.inner)
 
 
+def head_came(observation: Observation) -> None:
+    """The head of an answer is there, which may be the last that is known while another tool's span is open."""
+    if observation.trace is not None and observation.trace.defers:
+        observation.trace.progressed(observation)
+
+
 def answered(observation: Observation, result: Any) -> None:
     """A whole answer is there, and the span of another tool's may end before the call does."""
     if observation.trace is not None and observation.trace.defers:

@@ -5,15 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import Context as ContextVars, copy_context
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context import Context, get_current
-from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span, set_span_in_context
+from opentelemetry.trace import (
+    Span,
+    SpanKind,
+    Tracer,
+    get_current_span,
+    get_tracer_provider,
+    set_span_in_context,
+)
 
 from . import _names as names, _settings
 from ._around import Standing, attached, standing, stripped, their_span, without_http
 from ._asked import asked, operation_of
 from ._attributes import call_attributes, experiment_attributes
+from ._batched import is_batched
 from ._call_spans import tell_calls
 from ._ended import EndedCall
 from ._experiment import current_experiment
@@ -91,8 +100,10 @@ class CallTrace:
 
     def attempting(self, observation: Observation, request: Any) -> None:
         """An attempt is about to be sent: the first one begins the call's span."""
-        if not self._started:
+        if not self._started and not self._is_made_later():
             self._begin(observation)
+        elif self._standing.mode == "defer" and (self._span is None or not self._span.is_recording()):
+            self._find_theirs()  # some make one for each upstream that a call falls back to
         if self._settings.propagate and self._span is not None:
             propagate(request.headers, set_span_in_context(self._span, self._standing.context))
 
@@ -111,6 +122,17 @@ class CallTrace:
         # Ours says the same and more. The server is to hear what it would have heard.
         propagate(request.headers, parent)
         return attached(without_http(parent))
+
+    def _is_made_later(self) -> bool:
+        """Whether the call's span is made with all others when the call is over, in a thread that no call waits for.
+
+        Not where somebody needs it before: another tool's span below it, or the server.
+        """
+        settings = self._settings
+        if settings.propagate or self._standing.mode != "own" or _HTTP_INSTRUMENTATION in sys.modules:
+            return False
+        given = settings.tracer_provider
+        return is_batched(get_tracer_provider() if given is None else given)
 
     def _begin(self, observation: Observation) -> None:
         self._started = True
@@ -140,12 +162,16 @@ class CallTrace:
                 set_status_on_exception=False,
             )
         if body is not None and self._span.is_recording():
-            self._asked = {names.OPERATION: self._operation, **asked(observation.endpoint, body)}
+            self._asked = self._asked_of(observation, body)
+
+    def _asked_of(self, observation: Observation, body: Mapping[str, Any]) -> dict[str, Any]:
+        return {names.OPERATION: self._operation, **asked(observation.endpoint, body)}
 
     def _find_theirs(self) -> None:
         """The span of the other tool's, now that the call is inside of it, and the parent of what is below it."""
-        span = self._span if self._span is not None else their_span()
-        self._span = span
+        span = self._span
+        if span is None or not span.is_recording():
+            span = self._span = their_span() or span
         if self._settings.level in ("attempts", "phases"):
             around = stripped(get_current())
             if span is not None:
@@ -161,14 +187,32 @@ class CallTrace:
         """A whole answer is there. Another tool's span may end before the call does: tell it what is known."""
         if self._content is not None:
             self._content.answer(answer)
+        self.progressed(observation)
+
+    def progressed(self, observation: Observation) -> None:
+        """A part of the call is over: another tool's span, which may end before the call, is told what is known."""
         if self._standing.mode == "defer" and self._span is not None and self._span.is_recording():
-            self._span.set_attributes(_own(call_attributes(observation.provisional_record())))
+            told = _own(call_attributes(observation.provisional_record()))
+            told.pop(names.STREAM_END, None)
+            self._span.set_attributes(told)
 
     def ended(self, observation: Observation) -> None:
         """The call is over: tell everything, once."""
         if self._over:
             return
         self._over = True
+        if self._started or not self._is_made_later():
+            ended = self._made(observation)
+            if ended is not None:
+                tell(ended)
+            return
+        if self._body is not None:
+            # Not kept: it is the prompt.
+            self._asked, self._body = self._asked_of(observation, self._body), None
+        tell(_Later(self, observation, copy_context()))
+
+    def _made(self, observation: Observation) -> EndedCall | None:
+        """Make the spans of a call that is over; what there is to measure, where anybody measures."""
         if not self._started:
             self._begin(observation)
         span, standing = self._span, self._standing
@@ -177,11 +221,11 @@ class CallTrace:
                 self._tell(span, observation)
         elif standing.mode == "defer" and self._tracer is not None:
             self._below(observation.record())
-        if self._is_measured:
-            told_of = set_span_in_context(span, standing.context) if span is not None else None
-            provider = provider_name(observation.origin)
-            generic = standing.counts_generic
-            tell(EndedCall(observation, self._operation, provider, told_of, self._experiment, generic))
+        if not self._is_measured:
+            return None
+        told_of = set_span_in_context(span, standing.context) if span is not None else None
+        provider = provider_name(observation.origin)
+        return EndedCall(observation, self._operation, provider, told_of, self._experiment, standing.counts_generic)
 
     def _tell(self, span: Span, observation: Observation) -> None:
         is_plain = self._standing.mode == "own" and self._settings.level == "call" and is_plain_call(observation)
@@ -224,6 +268,19 @@ class CallTrace:
             tell_content({**told, **self._content.structured()}, self._settings, context)
         if capture in ("span_only", "span_and_event"):
             told.update(self._content.attributes())
+
+
+class _Later:
+    """A call that is over, and whose spans are to be made as if its own thread made them."""
+
+    __slots__ = ("_context", "_observation", "_trace")
+
+    def __init__(self, trace: CallTrace, observation: Observation, context: ContextVars) -> None:
+        self._trace, self._observation, self._context = trace, observation, context
+
+    def made(self) -> EndedCall | None:
+        """Make them."""
+        return self._context.run(self._trace._made, self._observation)
 
 
 def _own(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,4 +49,11 @@ class EndedAction:
     experiment: Experiment | None
 
 
-Told = EndedCall | EndedAction
+class Unmade(Protocol):
+    """A call whose spans are still to be made."""
+
+    def made(self) -> EndedCall | None:
+        """Make them, and say what there is to measure; None where nobody measures."""
+
+
+Told = EndedCall | EndedAction | Unmade

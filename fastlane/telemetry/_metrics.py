@@ -14,7 +14,7 @@ from typing import Any, Final
 from opentelemetry.metrics import get_meter_provider
 
 from . import _gate, _metric_names as metrics, _settings
-from ._ended import Told
+from ._ended import EndedAction, EndedCall, Told, Unmade
 from ._instruments import Instruments
 from ._labels import Labels
 from ._measures import Measures
@@ -197,6 +197,11 @@ class _Telling:
                 settings, told = self._pending.popleft()
             except IndexError:
                 break
+            if not isinstance(told, EndedCall | EndedAction):
+                made = self._spans_made(told)
+                if made is None:
+                    continue
+                told = made
             provider = settings.meter_provider or get_meter_provider()
             if type(provider).__name__ in _gate._PLACEHOLDERS:
                 continue
@@ -213,6 +218,13 @@ class _Telling:
                     dropped, self._dropped = self._dropped, 0
                     found[1].record([(metrics.DROPPED, dropped, _NO_LABELS)], None)
         return missing
+
+    def _spans_made(self, unmade: Unmade) -> EndedCall | None:
+        try:
+            return unmade.made()
+        except Exception as error:  # noqa: BLE001 - an application's own sampler or processor may raise anything
+            self._went_wrong("making spans", error)
+            return None
 
     def _found(self, provider: Any) -> tuple[Any, Instruments | None] | None:
         for found in self._instruments:

@@ -255,11 +255,13 @@ def _phases(attempt: Attempt, record: CallRecord) -> Iterator[SpanPlan]:
     sent_ns = wire.send_ended_ns
     if sent_ns is None:
         return
+    answered_ns = wire.headers_received_ns
+    if answered_ns is not None:
+        # The thread that sends may come to say so only after another has seen the head of the answer.
+        sent_ns = max(wire.send_started_ns, min(sent_ns, answered_ns))
     yield _internal(names.SEND_REQUEST, wire.send_started_ns, sent_ns)
-    if wire.headers_received_ns is None:
+    if answered_ns is None:
         return
-    # A head may come before the last byte of its request was handed over: nothing was waited for then.
-    answered_ns = max(sent_ns, wire.headers_received_ns)
     yield _internal(names.WAIT_FOR_RESPONSE, sent_ns, answered_ns)
     timeline = record.timeline
     if attempt.number != record.attempts[-1].number or timeline.first_token_ns is None:

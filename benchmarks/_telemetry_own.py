@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks._paired import Median, median
 from benchmarks._prepared import MODEL
 from benchmarks._telemetry_blocks import MESSAGES, streamed_call
-from fastlane._clock import thread_cpu_ns
+from fastlane._clock import cpu_ns, thread_cpu_ns
 from fastlane._observation import Observation
 from fastlane.telemetry import _settings
 from fastlane.telemetry._call_trace import trace_of
@@ -32,25 +32,26 @@ def _told(observation: Observation) -> None:
     trace.ended(observation)
 
 
-def functions_us(client: Any, settings: TelemetrySettings, rounds: int) -> Median:
-    """Microseconds of the thread to begin and end what is told of one call, in a loop."""
+def functions_us(client: Any, settings: TelemetrySettings, rounds: int) -> tuple[Median, Median]:
+    """Microseconds of the thread, and of the process until all is flushed, to tell of one call, in a loop."""
     _settings.use(TelemetrySettings(level="off"))
     streamed_call(client)
     observation = client._fastlane.pipeline._calls[-1]
     _settings.use(settings)
-    taken = []
+    thread, process = [], []
     gc.collect()
     gc.disable()
     try:
         for _ in range(rounds):
-            started = thread_cpu_ns()
+            started, all_started = thread_cpu_ns(), cpu_ns()
             for _ in range(_CALLS):
                 _told(observation)
-            taken.append((thread_cpu_ns() - started) / 1e3 / _CALLS)
+            thread.append((thread_cpu_ns() - started) / 1e3 / _CALLS)
             for provider in (settings.tracer_provider, settings.meter_provider):
                 if provider is not None:
                     provider.force_flush()
+            process.append((cpu_ns() - all_started) / 1e3 / _CALLS)
             gc.collect(0)
     finally:
         gc.enable()
-    return median(taken)
+    return median(thread), median(process)

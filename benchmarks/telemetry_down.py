@@ -135,7 +135,7 @@ def _growth_kib(resident: list[int]) -> float | None:
 
 def measure(quick: bool) -> Report:
     """Measure the time of calls in turns, then the memory of each client on its own."""
-    rounds, block, calls = (3, 200, 5_000) if quick else (30, 300, 50_000)
+    rounds, block, calls = (3, 200, 5_000) if quick else (24, 300, 50_000)
     collectors = _Collectors()
     figures: dict[str, Figure] = {}
     with server_on_another_core("benchmarks._at_once") as server, collectors.listening(), ExitStack() as stack:

@@ -68,10 +68,19 @@ class AnswerSeen:
         """Whether every choice that was begun has its finish reason."""
         return self._seen_choices != 0 and self._finished_choices == self._seen_choices
 
-    def freeze(self) -> None:
-        """The call is over: what is read later is no part of its record."""
+    def freeze(self, asked: str | None = None) -> None:
+        """The call is over: what is read later is no part of its record, nor is what cannot be a name.
+
+        The model that was `asked` for may have any.
+        """
         self.frozen = True
         self._steady = False
+        if self.model != asked:
+            self.model = _tokens_seen.name_in(self.model)
+        self.finish_reason = _tokens_seen.name_in(self.finish_reason)
+        self.service_tier = _tokens_seen.name_in(self.service_tier)
+        self.request_id = _tokens_seen.id_in(self.request_id)
+        self.response_id = _tokens_seen.id_in(self.response_id)
 
     def event(self, event: Any) -> None:
         """Look at one decoded event of a stream, out of the bytes that came at `arrived_ns`."""
@@ -177,9 +186,11 @@ class AnswerSeen:
         # openai has read it from the headers already.
         self.request_id = _tokens_seen.text_of(answer, "_request_id")
 
-    def raw_answer(self, body: bytes) -> None:
-        """Look at a whole answer that the application takes undecoded."""
+    def raw_answer(self, body: bytes) -> Any:
+        """Look at a whole answer that the application takes undecoded. What it says; None where it is no JSON."""
         try:
-            self.answer(_tokens_seen.from_json(body))
+            answer = _tokens_seen.from_json(body)
+            self.answer(answer)
         except ValueError:
-            pass  # the application will find out for itself
+            return None  # the application will find out for itself
+        return answer

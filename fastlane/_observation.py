@@ -55,7 +55,9 @@ class Observation(ObservedAttempts):
     def raw_answer(self, body: bytes) -> None:
         """Look at a whole answer that the application takes undecoded."""
         if self._says_usage():
-            self.answer.raw_answer(body)
+            answer = self.answer.raw_answer(body)
+            if answer is not None and self.trace is not None:
+                self.trace.answered(self, answer)
 
     def _says_usage(self) -> bool:
         return self.endpoint in _ANSWERING_ENDPOINTS or self.answer.is_response
@@ -207,7 +209,7 @@ class Observation(ObservedAttempts):
             # A record is remembered for long, and the guard holds the prompt and the answer.
             self.output = self.guard.record()
             self.guard = None
-        self.answer.freeze()
+        self.answer.freeze(self.model)
 
     @property
     def is_unrecorded(self) -> bool:

@@ -6,6 +6,7 @@ Everything is read with `getattr`, so that an answer which lacks a field, or has
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -43,6 +44,17 @@ _RESPONSE_DELTAS: dict[str, TokenKind] = {
 _INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 _RESPONSE_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+# What a server says in the place of a name is no more trusted than its errors, which quote prompts and keys: a name is
+# short, and one word.
+_NAME = re.compile(r"[!-~]{1,128}")
+_ID = re.compile(r"[!-~]{1,512}")
+_NO_NAME = "_OTHER"
+_MOST_NAMES = 1_024
+_names: set[str] = set()
+
+# Beyond this it is no count of tokens, and more than metrics and spans can carry.
+_MOST_TOKENS = 2**53
 
 
 def from_json(data: bytes | str) -> Any:
@@ -132,6 +144,22 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def name_in(said: str | None) -> str | None:
+    """A name by a server's word, such as a model's or a finish reason; "_OTHER" where it cannot be one."""
+    if said is None or said in _names:
+        return said
+    if _NAME.fullmatch(said) is None:
+        return _NO_NAME
+    if len(_names) < _MOST_NAMES:
+        _names.add(said)
+    return said
+
+
+def id_in(said: str | None) -> str | None:
+    """An id by a server's word; None where it cannot be one."""
+    return said if said is not None and _ID.fullmatch(said) is not None else None
+
+
 def _read(source: Any, name: str) -> Any:
     # pydantic takes microseconds to say that it has not got a field.
     if isinstance(source, BaseModel):
@@ -145,18 +173,22 @@ def _read(source: Any, name: str) -> Any:
 
 def _first_int(source: Any, *names: str) -> int | None:
     for name in names:
-        value = _read(source, name)
-        if isinstance(value, int) and not isinstance(value, bool):
+        value = _count(_read(source, name))
+        if value is not None:
             return value
     return None
+
+
+def _count(value: Any) -> int | None:
+    is_one = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
+    return value if is_one else None
 
 
 def _at(source: Any, path: Sequence[str]) -> int | None:
     for name in path[:-1]:
         source = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
     if isinstance(source, Mapping):
-        value = source.get(path[-1])
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return _count(source.get(path[-1]))
     return _first_int(source, path[-1])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .._tokens_seen import id_in
 from . import _names as names
 
 # The wire's name, the attribute, and what it has to be: anything else is none of the API's.
@@ -34,6 +35,9 @@ _OPERATIONS = {
 _EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
 _TIERS = frozenset({"auto", "default", "flex", "priority", "scale", "batch"})
 
+_INT64 = 2**63
+"""What attributes can be below of."""
+
 
 def operation_of(method: str, endpoint: str) -> str | None:
     """`gen_ai.operation.name` of a call; None for one that asks no model for anything."""
@@ -51,23 +55,25 @@ def asked(endpoint: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return told
     for field, attribute, kinds in _NUMBERS:
         value = body.get(field)
-        if isinstance(value, kinds) and isinstance(value, int | float) and not isinstance(value, bool):
+        if not isinstance(value, kinds) or not isinstance(value, int | float) or isinstance(value, bool):
+            continue
+        if -_INT64 <= value < _INT64:
             told[attribute] = float(value) if float in kinds else value
     count = body.get("n")
-    if type(count) is int and count != 1:
+    if type(count) is int and count != 1 and 0 <= count < _INT64:
         told[names.CHOICE_COUNT] = count
     effort = body.get("reasoning_effort") or _member(body, "reasoning", "effort")
-    if effort in _EFFORTS:
+    if isinstance(effort, str) and effort in _EFFORTS:
         told[names.REASONING_LEVEL] = effort
     tier = body.get("service_tier")
-    if tier in _TIERS:
+    if isinstance(tier, str) and tier in _TIERS:
         told[names.REQUEST_TIER] = tier
     previous = body.get("previous_response_id")
-    if isinstance(previous, str):
+    if isinstance(previous, str) and id_in(previous) is not None:
         told[names.PREVIOUS_RESPONSE] = previous
     conversation = body.get("conversation")
     conversation = conversation.get("id") if isinstance(conversation, Mapping) else conversation
-    if isinstance(conversation, str):
+    if isinstance(conversation, str) and id_in(conversation) is not None:
         told[names.CONVERSATION] = conversation
     kind = _member(body, "response_format", "type")
     if kind is None:

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -236,6 +236,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _clean(value: Any) -> str:
     if not isinstance(value, str):
         return ""
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:  # Halves of surrogate pairs, which JSON can hold and no file.
@@ -282,34 +284,43 @@ def _kind(value: Any) -> str:
 
 
 def _attributes(plain: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        _clean(_get(each, "key")): _value(_get(each, "value"), 0)
-        for each in _list(plain, "attributes")
-        if isinstance(_get(each, "key"), str)
-    }
+    return _table(_get(plain, "attributes"), 0)
+
+
+def _table(pairs: Any, depth: int) -> dict[str, Any]:
+    found = {}
+    for each in pairs if isinstance(pairs, list) else ():
+        if isinstance(each, dict) and isinstance(key := each.get("key"), str):
+            found[_clean(key)] = _value(each.get("value"), depth)
+    return found
 
 
 def _value(value: Any, depth: int) -> Any:
-    plain = _mapping(value)
-    if depth > _DEEPEST:
-        return "…"
-    for name in ("stringValue", "bytesValue"):
-        if (text := _get(plain, name)) is not None:
-            return _clean(text)
-    if (flag := _get(plain, "boolValue")) is not None:
-        return bool(flag)
-    if (number := _get(plain, "intValue")) is not None:
-        return _whole(number)
-    if (number := _get(plain, "doubleValue")) is not None:
-        return _double(number)
-    if (items := _get(plain, "arrayValue")) is not None:
-        return [_value(each, depth + 1) for each in _list(_mapping(items), "values")]
-    if (items := _get(plain, "kvlistValue")) is not None:
-        return {
-            _clean(_get(each, "key")): _value(_get(each, "value"), depth + 1)
-            for each in _list(_mapping(items), "values")
-        }
+    if not isinstance(value, dict) or depth > _DEEPEST:
+        return None if depth <= _DEEPEST else "…"
+    # It has one field, which says what kind of value it is.
+    for kind, plain in value.items():
+        read = _READERS.get(kind)
+        if read is not None and plain is not None:
+            return read(plain, depth)
     return None
+
+
+def _values(plain: Any, depth: int) -> list[Any]:
+    values = _get(plain, "values") if isinstance(plain, dict) else None
+    return [_value(each, depth + 1) for each in values] if isinstance(values, list) else []
+
+
+_READERS: dict[str, Callable[[Any, int], Any]] = {
+    "stringValue": lambda plain, _: _clean(plain),
+    "bytesValue": lambda plain, _: _clean(plain),
+    "boolValue": lambda plain, _: bool(plain),
+    "intValue": lambda plain, _: _whole(plain),
+    "doubleValue": lambda plain, _: _double(plain),
+    "arrayValue": _values,
+    "kvlistValue": lambda plain, depth: _table(_get(_mapping(plain), "values"), depth + 1),
+}
+_READERS |= {_in_snake_case(kind): read for kind, read in _READERS.items()}
 
 
 def _double(value: Any) -> float | str | None:

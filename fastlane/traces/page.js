@@ -73,6 +73,7 @@
     if (ratio >= 0.995 && ratio <= 1.005) return "the same";
     return ratio < 1 ? `${(1 / ratio).toFixed(2)}× faster` : `${ratio.toFixed(2)}× slower`;
   }
+  const change = (ratio) => h("span", { class: gainClass(ratio) }, ` ${ratio < 1 ? "−" : "+"}${Math.abs((1 - ratio) * 100).toFixed(0)} %`);
   const gainClass = (ratio) => (ratio === undefined || ratio === null || (ratio >= 0.995 && ratio <= 1.005) ? "soft" : ratio < 1 ? "good" : "bad");
 
   // What an entry's list row does not show is read when somebody opens it, or searches.
@@ -112,7 +113,7 @@
   const lengths = entries.map((entry) => entry.d || 0).sort((one, other) => one - other);
   const slowest = lengths.length ? lengths[Math.min(lengths.length - 1, Math.ceil(lengths.length * 0.9))] : Infinity;
   const longest = Math.max(1e-6, lengths.length ? lengths[Math.min(lengths.length - 1, Math.floor(lengths.length * 0.98))] : 1);
-  const isSlow = (entry) => lengths.length > 1 && (entry.d || 0) >= slowest && slowest > lengths[0];
+  const isSlow = (entry) => lengths.length >= 5 && (entry.d || 0) >= slowest && slowest > lengths[0];
   const failures = entries.filter((entry) => entry.e || entry.x).length;
 
   const SORTS = {
@@ -221,12 +222,13 @@
     const all = Object.values(members(group)).map((at) => entries[at].d);
     const most = Math.max(...all, 1e-6);
     const base = baseOf(group);
+    const isPair = armsShown().length === 2;
     const ratio = bestRatio(group);
     return [
-      h("div", { class: "line" }, h("span", { class: "name" }, base.n), h("span", { class: "rest" }, moment(base.t)), h("span", { class: `time ${gainClass(ratio)}` }, gain(ratio))),
+      h("div", { class: "line" }, h("span", { class: "name" }, base.n), h("span", { class: "rest" }, moment(base.t)), isPair ? h("span", { class: `time ${gainClass(ratio)}` }, gain(ratio)) : null),
       armsShown().filter((arm) => arm in members(group)).map((arm) => {
         const entry = entries[members(group)[arm]];
-        return h("div", { class: "arm" }, h("span", { class: "who" }, arm), mini(entry, most), h("span", { class: "time" }, ms(entry.d)));
+        return h("div", { class: "arm" }, h("span", { class: "who" }, arm), mini(entry, most), h("span", { class: "time" }, ms(entry.d), isPair || entry === base ? null : change(entry.d / base.d)));
       }),
     ];
   }

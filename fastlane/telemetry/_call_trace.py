@@ -18,6 +18,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from ..transport._fallback import TRACED
 from . import _names as names, _settings
 from ._around import Standing, attached, standing, stripped, their_span, without_http
 from ._asked import asked, operation_of
@@ -119,8 +120,10 @@ class CallTrace:
         parent = set_span_in_context(span, standing.context)
         if self._settings.level == "call":
             return attached(parent)  # its span is the only one for the request, and belongs below the call's
-        # Ours says the same and more. The server is to hear what it would have heard.
+        # Ours says the same and more. The server is to hear what it would have heard, and over the same connections as
+        # without any instrumentation.
         propagate(request.headers, parent)
+        request.extensions[TRACED] = True
         return attached(without_http(parent))
 
     def _is_made_later(self) -> bool:

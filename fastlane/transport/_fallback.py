@@ -18,6 +18,9 @@ from ._phases import FALLBACK_TRACE
 from ._settings import Http2, PoolSettings, core_of
 from ._trust import ssl_context
 
+TRACED = "fastlane.traced"
+"""The extension by which a request says that its span is written elsewhere: no instrumentation has to see it."""
+
 # The methods that mocks and instrumentations put their own in the place of.
 _METHODS = {False: "handle_request", True: "handle_async_request"}
 
@@ -47,10 +50,22 @@ class _Method:
         self._original = found
         return False
 
+    @property
+    def is_traced(self) -> bool:
+        """Whether what is in its place is OpenTelemetry's instrumentation, around the library's own."""
+        found = self._owner.__dict__[self._name]
+        wrapper = getattr(found, "_self_wrapper", None)
+        module = str(getattr(getattr(wrapper, "__func__", wrapper), "__module__", ""))
+        inside = getattr(found, "__wrapped__", None)
+        return module.startswith("opentelemetry.instrumentation.") and _is_own(self._owner, self._name, inside)
+
 
 def is_own(owner: type[Any], name: str) -> bool:
     """Whether a method of the HTTP library is the library's own, also where it was replaced before we first looked."""
-    found = owner.__dict__.get(name)
+    return _is_own(owner, name, owner.__dict__.get(name))
+
+
+def _is_own(owner: type[Any], name: str, found: Any) -> bool:
     # A wrapper takes over name and module of what it wraps; whose code it is, its globals say.
     return (
         type(found) is FunctionType
@@ -77,12 +92,12 @@ class Fallback:
         self._pools: dict[Any, Any] = {}
         """By the event loop or trio run whose sockets they hold; under None the synchronous one."""
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether the library's own transport has to carry the next request."""
-        # A test's mock, or an instrumentation, sees every request of the stock client, and has to see ours too.
+    def is_wanted(self, request: Any = None) -> bool:
+        """Whether the library's own transport has to carry a request, or the next one."""
+        # A test's mock, or an instrumentation, sees every request of the stock client, and has to see ours too; unless
+        # that instrumentation is to keep silent about it.
         for method in self._methods:
-            if method.is_replaced:
+            if method.is_replaced and not (request is not None and request.extensions.get(TRACED) and method.is_traced):
                 return True
         # So does what stands in for sockets: gevent, a SOCKS wrapper, a test that forbids them.
         if socket.socket.__module__ != "socket":

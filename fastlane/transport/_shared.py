@@ -121,13 +121,13 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
 
         def outlook(self, request: Any) -> Outlook:
             # (The fall-back's connections are not ours to look at.)
-            outlook: Outlook = UNKNOWN if self._fallback.is_wanted else self._engine.outlook(request)
+            outlook: Outlook = UNKNOWN if self._fallback.is_wanted(request) else self._engine.outlook(request)
             return outlook
 
         if asynchronous:
 
             async def handle_async_request(self, request: Any) -> Any:
-                if self._fallback.is_wanted:
+                if self._fallback.is_wanted(request):
                     await self._fallback.aprepare(request)
                     return await super().handle_async_request(request)
                 return await self._engine.handle(request)
@@ -136,7 +136,7 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
                 return self._awarm(request)
 
             async def _awarm(self, request: Any) -> bool:
-                if self._fallback.is_wanted:
+                if self._fallback.is_wanted(request):
                     return False
                 await self._engine.warm(request)
                 return True
@@ -154,13 +154,13 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
         else:
 
             def handle_request(self, request: Any) -> Any:
-                if self._fallback.is_wanted:
+                if self._fallback.is_wanted(request):
                     self._fallback.prepare(request)
                     return super().handle_request(request)
                 return self._engine.handle(request)
 
             def warm(self, request: Any) -> Any:
-                if self._fallback.is_wanted:
+                if self._fallback.is_wanted(request):
                     return False
                 self._engine.warm(request)
                 return True

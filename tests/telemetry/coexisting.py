@@ -368,6 +368,7 @@ def _told(span: ReadableSpan, by_id: dict[int, ReadableSpan]) -> dict[str, Any]:
         "has_prompt": any("Neckar" in str(value) for values in written for value in values.values()),
         "fastlane": sorted(key for key in attributes if key.startswith("fastlane.")),
         "attributes": sorted(attributes),
+        "protocol": attributes.get("network.protocol.version"),
     }
 
 

@@ -24,8 +24,8 @@ stock client, each in a process of its own, with providers of spans and meters; 
 attributes: what no instrumentation can take less than that makes a span of each call where it ends. `functions` are
 those of telemetry alone, in a loop without calls between them, so that all of their code is in the processor's caches.
 
-Where every processor of spans collects them for a thread of its own, as here, fastlane makes its spans in another thread
-as well: what that takes is in `_process_us`.
+Where every processor of spans collects them for a thread of its own, as here, fastlane makes its spans in another
+thread as well: what that takes is in `_process_us`.
 """
 
 from __future__ import annotations

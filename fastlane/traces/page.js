@@ -228,7 +228,7 @@
       h("div", { class: "line" }, h("span", { class: "name" }, base.n), h("span", { class: "rest" }, moment(base.t)), isPair ? h("span", { class: `time ${gainClass(ratio)}` }, gain(ratio)) : null),
       armsShown().filter((arm) => arm in members(group)).map((arm) => {
         const entry = entries[members(group)[arm]];
-        return h("div", { class: "arm" }, h("span", { class: "who" }, arm), mini(entry, most), h("span", { class: "time" }, ms(entry.d), isPair || entry === base ? null : change(entry.d / base.d)));
+        return h("div", { class: isPair ? "arm" : "arm many" }, h("span", { class: "who" }, arm), mini(entry, most), h("span", { class: "time" }, ms(entry.d), isPair || entry === base ? null : change(entry.d / base.d)));
       }),
     ];
   }

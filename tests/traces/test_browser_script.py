@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pytest
+
+from scripts.browser import BrowserUnavailableError, main, program
+
+
+def test_where_none_is_installed_and_none_can_be_it_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+
+    with pytest.raises(BrowserUnavailableError, match="no chromium is installed, and there is no apt-get"):
+        program()
+    assert main() == 1
+    assert capsys.readouterr().err.startswith("no chromium is installed")

@@ -55,7 +55,7 @@ class _Method:
         """Whether what is in its place is OpenTelemetry's instrumentation, around the library's own."""
         found = self._owner.__dict__[self._name]
         wrapper = getattr(found, "_self_wrapper", None)
-        module = str(getattr(getattr(wrapper, "__func__", wrapper), "__module__", ""))
+        module = str(getattr(getattr(wrapper, "func", wrapper), "__module__", ""))  # (a partial has its function)
         inside = getattr(found, "__wrapped__", None)
         return module.startswith("opentelemetry.instrumentation.") and _is_own(self._owner, self._name, inside)
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from fastlane.bench import Run, Settings, run as actual_run
 from fastlane.bench._command import bench
+from fastlane.traces import read_spans
 
 app = typer.Typer()
 app.command()(bench)
@@ -57,8 +58,9 @@ def test_a_run_says_how_the_arms_compare_and_that_both_sides_agree() -> None:
 
 def test_json_is_the_only_output_and_every_record_can_be_kept(talks: Path, tmp_path: Path) -> None:
     result = run(
-        *QUICK, "--workload", talks, "--arms", "baseline,fastlane", "--json", "--out", tmp_path / "kept" / "run"
-    )
+        *QUICK, "--workload", talks, "--arms", "baseline,fastlane", "--json", "--out", tmp_path / "kept" / "run",
+        "--trace", tmp_path / "kept" / "spans.jsonl",
+    )  # fmt: skip
 
     document = json.loads(result.stdout)
     assert result.exit_code == 0
@@ -78,6 +80,8 @@ def test_json_is_the_only_output_and_every_record_can_be_kept(talks: Path, tmp_p
         assert record["log"][0]["tag"] == record["tag"]
         assert (record["call"] is None) == (record["arm"] == "baseline")
     assert "Hello" not in (tmp_path / "kept" / "run" / "records.jsonl").read_text()
+    spans = read_spans((tmp_path / "kept" / "spans.jsonl").read_bytes(), "spans.jsonl").spans
+    assert sum(span.name == "chat bench" for span in spans) == 10
 
 
 def test_a_budget_that_is_too_short_runs_no_block_and_says_so(talks: Path) -> None:

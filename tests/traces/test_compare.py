@@ -47,9 +47,9 @@ def test_any_arm_can_be_the_one_that_others_are_compared_with(tmp_path: Path) ->
     assert [arm.arm for arm in comparison.arms] == ["connection", "baseline", "fastlane"]
     assert len(comparison.groups[0].members) == 3
     with pytest.raises(
-        ConfigurationError, match="no arm 'conection' to compare with; the file's arms are baseline, conn"
+        ConfigurationError, match="no arm 'nosuch' to compare with; the file's arms are baseline, conn"
     ):
-        compare(found, baseline="conection")
+        compare(found, baseline="nosuch")
 
 
 def test_a_unit_with_several_requests_is_compared_in_their_order(tmp_path: Path) -> None:

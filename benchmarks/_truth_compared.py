@@ -105,6 +105,8 @@ def spans_compared(told: Told, delays: Delays) -> Iterator[Compared]:
     posts = sorted([span for span in below if span.name == "POST"], key=lambda span: span.start_time or 0)
     if len(posts) != len(told.log):
         raise RuntimeError(f"{told.case}: {len(posts)} spans of requests for {len(told.log)} that came")
+    if len(posts) != (2 if told.case in ("retry", "hedge") else 1):
+        raise RuntimeError(f"{told.case}: {len(posts)} requests are no {told.case}")
     waited_ms = [
         sum(_duration_ms(span) for span in _children(told.spans, post) if _kind(span) == names.CONNECTION_WAIT)
         for post in posts

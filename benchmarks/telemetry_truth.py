@@ -79,7 +79,7 @@ def _of_phase(compared: Sequence[Compared]) -> dict[str, Figure]:
 
 def measure(quick: bool) -> Report:
     """Make calls of all kinds in turn, and compare what was told of them."""
-    repetitions = 2 if quick else 12
+    repetitions = 2 if quick else 10
     calls, delays = told(repetitions)
     spans = [one for call in calls for one in spans_compared(call, delays)]
     attributes = [one for call in calls for one in attributes_compared(call, delays)]

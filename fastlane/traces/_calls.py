@@ -37,14 +37,14 @@ _NOT_ANSWERED: Final = frozenset({"failed", "lost", "late", "cancelled", "replac
 
 def is_action(span: Span) -> bool:
     """Whether a span is a user's action, or what else calls are made for."""
-    return span.attributes.get("gen_ai.operation.name") in _ACTIONS
+    return span.text("gen_ai.operation.name") in _ACTIONS
 
 
 def is_call(span: Span) -> bool:
     """Whether a span is a call to a model, by fastlane's hand or another's."""
     attributes = span.attributes
     return (
-        attributes.get("gen_ai.operation.name") in _CALLS
+        span.text("gen_ai.operation.name") in _CALLS
         or "fastlane.attempt.count" in attributes
         or "fastlane.time_to_first_token" in attributes
         or attributes.get("openinference.span.kind") == "LLM"

@@ -46,9 +46,7 @@ def test_any_arm_can_be_the_one_that_others_are_compared_with(tmp_path: Path) ->
 
     assert [arm.arm for arm in comparison.arms] == ["connection", "baseline", "fastlane"]
     assert len(comparison.groups[0].members) == 3
-    with pytest.raises(
-        ConfigurationError, match="no arm 'nosuch' to compare with; the file's arms are baseline, conn"
-    ):
+    with pytest.raises(ConfigurationError, match="no arm 'nosuch' to compare with; the file's arms are baseline, conn"):
         compare(found, baseline="nosuch")
 
 

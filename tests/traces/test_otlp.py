@@ -299,6 +299,14 @@ def test_a_value_that_is_nested_too_deeply_is_cut_off() -> None:
     assert "…" in str(read(request({**SPAN, "attributes": [{"key": "deep", "value": value}]})).spans[0].attributes)
 
 
+def test_an_operation_that_is_no_text_is_none() -> None:
+    (entry,) = entries(
+        read(request({**SPAN, "attributes": [{"key": "gen_ai.operation.name", "value": {"arrayValue": {}}}]})).spans
+    )
+
+    assert entry.kind == "other"
+
+
 def test_spans_that_are_each_others_parents_are_shown_once() -> None:
     ring = [
         {**SPAN, "spanId": f"{n:016x}", "parentSpanId": f"{n % 3 + 1:016x}", "name": f"ring {n}"} for n in (1, 2, 3)

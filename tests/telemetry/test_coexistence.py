@@ -299,7 +299,6 @@ def test_a_request_is_the_http_instrumentations_to_write_unless_ours_does(http: 
         assert {span["scope"] for span in call["spans"]} == {OURS}
         # Where nobody else has to see the request, it goes over our own connections.
         protocols = {span["protocol"] for span in call["spans"] if span["name"] == "POST"}
-        assert protocols - {None} == (
-            set() if call["call"] == "async_given_up" else {"2" if client == "own" else "1.1"}
-        )
+        if call["call"] != "async_given_up":
+            assert protocols == {"2" if client == "own" else "1.1"}
         assert sum(span["is_root"] for span in call["spans"]) == 1

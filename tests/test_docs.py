@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import subprocess
+import sys
 import typing
 from collections.abc import Iterator
 from pathlib import Path
 
 import openai
 import pytest
+import typer
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
@@ -35,7 +39,7 @@ def provider() -> Iterator[Emulator]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_example_runs(page: Path, provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_example_runs(page: Path, provider: Emulator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in provider.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("OPENAI_BASE_URL", provider.base_url)
@@ -43,7 +47,23 @@ def test_every_example_runs(page: Path, provider: Emulator, monkeypatch: pytest.
     # openai's module-level client remembers what it found when it was first looked at, whoever caused it to look.
     for name in ("api_key", "base_url", "http_client"):
         monkeypatch.setattr(openai, name, None)
+    if "telemetry.configure(" not in page.read_text():
+        run(page)
+        return
+    # What configures telemetry sets providers for its whole process.
+    ran = subprocess.run(
+        [sys.executable, "-c", "import sys, tests.test_docs as docs; docs.run(docs.Path(sys.argv[1]))", str(page)],
+        env={**os.environ, "FASTLANE_TRACE_DIR": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
 
+
+def run(page: Path) -> None:
     # The examples of a page belong together: each sees the names of those before it.
     for example in EXAMPLES.parse(page).examples():
         example.evaluate()
@@ -60,11 +80,12 @@ def exists(command: str) -> bool:
     match words:
         case ["make", target, *_]:
             return re.search(rf"^{re.escape(target)}:", (ROOT / "Makefile").read_text(), re.MULTILINE) is not None
-        case ["fastlane" | ".venv/bin/fastlane", name, *_]:
+        case ["fastlane" | ".venv/bin/fastlane", name, *rest]:
             from fastlane._commands import app
 
-            callbacks = [registered.callback for registered in app.registered_commands]
-            return name in {callback.__name__ for callback in callbacks if callback is not None}
+            commands = getattr(typer.main.get_command(app), "commands", {})
+            within = getattr(commands.get(name), "commands", None)
+            return name in commands and (within is None or any(word in within for word in rest[:1]))
         case [".venv/bin/python", "-m", module, *_] if module.startswith("benchmarks."):
             return module.removeprefix("benchmarks.") in benchmarks.__main__.names()
         case ["bash", script, *_]:
@@ -78,7 +99,10 @@ def test_every_command_exists(page: Path) -> None:
     assert [command for command in commands(page) if not exists(command)] == []
 
 
-@pytest.mark.parametrize("command", ["make sandwich", "fastlane sandwich", ".venv/bin/python -m benchmarks.sandwich"])
+@pytest.mark.parametrize(
+    "command",
+    ["make sandwich", "fastlane sandwich", "fastlane trace sandwich", ".venv/bin/python -m benchmarks.sandwich"],
+)
 def test_a_command_that_does_not_exist_is_found(command: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"```bash\n$ {command}\n```\n")

@@ -1,0 +1,93 @@
+"""docs/telemetry.md has every name that is exported, and no other of fastlane's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from fastlane.telemetry import TelemetrySettings, _metric_names as metrics, _names as names, _settings
+from fastlane.telemetry._configure import configure
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/telemetry.md").read_text()
+CODE = "".join(path.read_text() for path in (ROOT / "fastlane").rglob("*.py"))
+
+# The instrumentation scope.
+NOT_ATTRIBUTES = {names.SCOPE}
+
+A_NAME = re.compile(r"[a-z_]+(?:\.[a-z_0-9]+)+")
+
+
+def of(module: object) -> set[str]:
+    """The names of a module that something is given."""
+    found: set[str] = set()
+    for name, value in vars(module).items():
+        if not name.isupper() or not re.search(rf"\b(?:names|metrics)\.{name}\b", CODE):
+            continue
+        if isinstance(value, str):
+            found.add(value)
+        elif isinstance(value, dict):
+            found.update(value.values())
+    return found
+
+
+def written(kind: str) -> set[str]:
+    """What stands in backticks and begins as fastlane's names do."""
+    return {name for name in re.findall(r"`([a-z_.0-9]+)`", PAGE) if name.startswith(kind)}
+
+
+ATTRIBUTES = sorted({name for name in of(names) | of(metrics) if A_NAME.fullmatch(name)} - NOT_ATTRIBUTES)
+SPANS = sorted(name for name in of(names) - set(ATTRIBUTES) - NOT_ATTRIBUTES)
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_every_attribute_is_explained(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+@pytest.mark.parametrize("name", SPANS)
+def test_every_span_is_drawn(name: str) -> None:
+    (drawing,) = re.findall(r"^```\n(invoke_workflow.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    assert re.search(rf"(?:─ |^){name}\b", drawing, re.MULTILINE)
+
+
+@pytest.mark.parametrize("metric", metrics.ALL, ids=lambda metric: metric.name)
+def test_every_metric_has_its_type_unit_and_place(metric: metrics.Metric) -> None:
+    assert f"`{metric.name}`" in PAGE
+    if metric.name.startswith("fastlane."):
+        (row,) = (
+            line for line in PAGE.splitlines() if line.startswith("| `") and f"`{metric.name}`" in line.split("|")[1]
+        )
+        assert f"{metric.kind}, {metric.unit}" in row
+
+
+@pytest.mark.parametrize("buckets", [metrics.SECONDS, metrics.SHORT_SECONDS[:6], metrics.LONG_SECONDS[-5:]])
+def test_buckets_are_those_of_the_code(buckets: tuple[float, ...]) -> None:
+    assert ", ".join(f"{bound:g}" if bound >= 0.001 else f"{bound:.5f}".rstrip("0") for bound in buckets) in PAGE
+
+
+def test_the_page_names_nothing_that_is_not_exported() -> None:
+    modules = {"fastlane.telemetry", "fastlane.telemetry.configure"}
+    assert written("fastlane.") - set(ATTRIBUTES) - {metric.name for metric in metrics.ALL} - modules == set()
+
+
+@pytest.mark.parametrize(
+    "word",
+    sorted(
+        {
+            *_settings._VARIABLES.values(),
+            *(
+                word
+                for kind in ("Level", "Coexistence", "Conventions", "Capture")
+                for word in get_args(getattr(_settings, kind))
+            ),
+            *(name for name in configure.__kwdefaults__ or ()),
+            *TelemetrySettings.__dataclass_fields__,
+        }
+    ),
+)
+def test_every_setting_is_there(word: str) -> None:
+    assert re.search(rf"`\"?{re.escape(word)}\"?`", PAGE)

@@ -127,7 +127,7 @@ def _entry(group: list[tuple[Span, tuple[str, ...]]], family: _Family) -> Entry:
         rows=tuple(rows),
         within=within,
         experiment=_experiment(head, calls),
-        durations_s=_durations(calls, (end - start) / 1e9, left=calls[:-1] if len(group) > 1 else ()),
+        durations_s=_durations(calls, (end - start) / 1e9),
     )
 
 
@@ -144,11 +144,13 @@ def _experiment(head: Span, calls: Sequence[Call]) -> Arm | None:
     return None
 
 
-def _durations(calls: Sequence[Call], total_s: float, *, left: Sequence[Call]) -> dict[str, float]:
-    """Seconds of each phase over all calls; what calls took that were `left` for others is one of them."""
+def _durations(calls: Sequence[Call], total_s: float) -> dict[str, float]:
+    """Seconds of each phase over all calls; what calls took that were left for other models is one of them."""
     sums = dict.fromkeys(PHASES, 0.0)
+    # All that a call fell back to are linked to the first: the last of them is the one that was not left.
+    last = {next(iter(_left(call.span)), call.span.key): call.span.key for call in calls}
     for call in calls:
-        if call in left:
+        if call.span.key not in last.values():
             sums["retries"] += sum(call.durations_s.values())
         else:
             for name, seconds in call.durations_s.items():

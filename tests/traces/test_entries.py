@@ -102,6 +102,20 @@ def test_a_call_that_fell_back_to_another_model_is_one_entry(found: tuple[Entry,
     assert [row.note for row in entry.rows if row.phase == "call"] == ["", "fallback"]
 
 
+def test_models_that_were_left_within_an_action_count_as_earlier_attempts(tmp_path: Path) -> None:
+    with recording(tmp_path / "spans.jsonl") as made:
+        action = made.span("invoke_workflow ask", 0, 400, gen_ai__operation__name="invoke_workflow")
+        first = made.chat(0, 50, parent=action, error="APITimeoutError", model="large")
+        made.chat(50, 80, parent=action, error="InternalServerError", model="middle", link=(first, "fallback"))
+        made.chat(80, 390, parent=action, ttft=180, decode=200, server=98, phases={"send": 2}, link=(first, "fallback"))
+
+    (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+
+    assert told(entry) == {"retries": 80, "send": 2, "server": 98, "decode": 200, "other": 20}
+    assert entry.time_to_first_token_s == 0.18
+    assert [row.note for row in entry.rows if row.phase == "call"] == ["", "fallback", "fallback"]
+
+
 def test_a_failure_is_told_by_its_class(found: tuple[Entry, ...]) -> None:
     assert found[3].error == "AuthenticationError"
     assert found[3].calls[0].attempts[0].status_code == 401

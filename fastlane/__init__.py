@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 
+from . import telemetry as telemetry
 from ._call import (
     Attempt as Attempt,
     Call as Call,
@@ -190,6 +191,7 @@ __all__ = [
     "score",
     "session",
     "stable",
+    "telemetry",
     "uninstall",
     "user_action",
     "volatile",

@@ -34,6 +34,8 @@ ACTION = "answer airline customer"
 EXPERIMENT, AS_WRITTEN, LAID_OUT = "prompt layout", "as written", "laid out"
 ENOUGH_TO_HEDGE = 20
 """Streams after which `Hedging` knows what is late."""
+IN_KEYS, IN_HEADERS, IN_QUERIES = "key", "header", "query"
+"""How secrets begin that nobody may see, not even where prompts are asked for."""
 _NOW = "The current time is 2024-05-15 15:00:{:02d} EST."
 _USAGE: Any = {"include_usage": True}
 
@@ -54,9 +56,9 @@ class _Agent:
         # By name, so that there is a name to look up.
         self.options: dict[str, Any] = {
             "base_url": emulator.base_url.replace("127.0.0.1", "localhost"),
-            "api_key": f"key-{SECRET}",
-            "default_headers": {"x-customer": SECRET},
-            "default_query": {"customer": SECRET},
+            "api_key": f"{IN_KEYS}-{SECRET}",
+            "default_headers": {"x-customer": f"{IN_HEADERS}-{SECRET}"},
+            "default_query": {"customer": f"{IN_QUERIES}-{SECRET}"},
         }
         plays: list[fastlane.Play] = [Connection(), PromptCache(order_tools=arm == LAID_OUT)]
         # Of three clients, because a call that may be hedged or stopped is always streamed underneath.

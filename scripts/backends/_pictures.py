@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scripts.prometheus_server import Prometheus
 
 DIRECTORY = ROOT / "docs/images/telemetry"
-_SIZE: ViewportSize = {"width": 1440, "height": 900}
+_SIZE: ViewportSize = {"width": 1440, "height": 960}
 _PATIENCE_MS = 60_000.0
 _SETTLE_MS = 2_500.0
 _QUIET = "*, *::before, *::after { animation: none !important; transition: none !important; caret-color: transparent }"
@@ -47,10 +47,13 @@ def phoenix_tree(page: Page, server: Phoenix, project: str, root: SeenSpan, *, s
     page.goto(f"{server.url}/projects/{server.project_id(project)}/traces/{root.trace_id}")
     tree = page.get_by_role("dialog")
     tree.get_by_text(selected, exact=True).nth(1).click()
-    tree.get_by_text("fastlane.", exact=False).first.wait_for()
-    # Selecting has moved the tree, and a span under the pointer has a tip.
-    page.mouse.wheel(0, -10_000)
+    number = tree.get_by_text("fastlane.time_to_first_token", exact=True).locator("visible=true").first
+    number.wait_for()
+    # Selecting moves the tree, and a span under the pointer has a tip.
     page.mouse.move(1, 1)
+    page.wait_for_timeout(_SETTLE_MS)
+    number.scroll_into_view_if_needed()
+    tree.get_by_text(root.name, exact=True).first.scroll_into_view_if_needed()
     return _saved(page, "phoenix_tree.png", _box(tree))
 
 
@@ -88,6 +91,8 @@ def prometheus_graph(page: Page, server: Prometheus, expression: str, *, range_s
     }
     page.goto(f"{server.url}/graph?{urlencode(asked)}")
     page.locator("svg path, canvas").first.wait_for(state="attached")
+    for field in page.locator("textarea").all():
+        field.evaluate("it => { it.style.height = `${it.scrollHeight + 2}px` }")
     return _saved(page, "prometheus_graph.png")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.backends._application import IN_HEADERS, IN_KEYS, IN_QUERIES
 from scripts.backends._conversations import SECRET
 from scripts.backends._mlflow import MLflow
 from scripts.backends._notes import Notes, read
@@ -76,6 +77,8 @@ class Kept:
     files_with_the_secret: tuple[str, ...]
     """Of the backend's own, before anybody had asked for prompts."""
     files_with_the_secret_then: tuple[str, ...]
+    files_with_a_key: tuple[str, ...]
+    """Or with a header, or with an address' query, after prompts were asked for."""
 
 
 def _drive(notes: Path, variables: Mapping[str, str], *arguments: str) -> Notes:
@@ -98,11 +101,11 @@ def _settled(spans: Callable[[], SeenSpans], calls: int) -> SeenSpans:
     return seen
 
 
-def _files_with_the_secret(directory: Path) -> tuple[str, ...]:
+def _files_with(directory: Path, *texts: str) -> tuple[str, ...]:
     return tuple(
         str(file.relative_to(directory))
         for file in sorted(directory.rglob("*"))
-        if file.is_file() and SECRET.encode() in file.read_bytes()
+        if file.is_file() and any(text.encode() in file.read_bytes() for text in texts)
     )
 
 
@@ -115,7 +118,7 @@ def kept_by(server: Phoenix | MLflow, runs: list[str], directory: Path) -> Kept:
 
     place, phases = driven("airline-agent", "phases", *runs)
     _, call = driven("airline-agent-calls", "call", "--count", "2", *runs)
-    before = _files_with_the_secret(server.directory)
+    before = _files_with(server.directory, SECRET)
     capture = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
     _, captured = driven("airline-agent-content", "call", "--count", "1", *runs, **capture)
     return Kept(
@@ -125,5 +128,8 @@ def kept_by(server: Phoenix | MLflow, runs: list[str], directory: Path) -> Kept:
         call=call,
         captured=captured,
         files_with_the_secret=before,
-        files_with_the_secret_then=_files_with_the_secret(server.directory),
+        files_with_the_secret_then=_files_with(server.directory, SECRET),
+        files_with_a_key=_files_with(
+            server.directory, *(f"{kind}-{SECRET}" for kind in (IN_KEYS, IN_HEADERS, IN_QUERIES))
+        ),
     )

@@ -10,6 +10,7 @@ import pytest
 from fastlane import CallRecord
 from fastlane._call import Attempt
 from scripts.backends._application import ACTION, MODEL
+from scripts.backends._conversations import SECRET
 from scripts.backends._spans import SeenSpan
 from tests.backends.kept import MODEL_CALLS, Driven, Kept
 
@@ -28,6 +29,8 @@ BELOW = {
     "HTTP connection_setup": SETUP,
 }
 """Which names stand below which."""
+MESSAGES = ("llm.input_messages.", "mlflow.spanInputs")
+"""Where the backends keep a prompt that they show as messages."""
 
 
 def with_records(driven: Driven) -> Iterator[tuple[SeenSpan, CallRecord]]:
@@ -267,6 +270,14 @@ def test_no_prompt_no_answer_and_no_key_is_stored(kept: Kept) -> None:
     assert kept.files_with_the_secret == ()
 
 
-def test_prompts_are_stored_where_they_are_asked_for(kept: Kept) -> None:
+def test_prompts_are_shown_where_they_are_asked_for(kept: Kept) -> None:
     # Which says too that the search of the test above finds what there is.
     assert len(kept.files_with_the_secret_then) >= 1
+    for span in kept.captured.model_calls:
+        if "error.type" not in span.attributes:
+            shown = [str(value) for name, value in span.attributes.items() if name.startswith(MESSAGES)]
+            assert any(SECRET in text for text in shown)
+
+
+def test_no_key_no_header_and_no_query_is_stored_even_then(kept: Kept) -> None:
+    assert kept.files_with_a_key == ()

@@ -79,8 +79,10 @@ def _of_phase(compared: Sequence[Compared]) -> dict[str, Figure]:
 
 def measure(quick: bool) -> Report:
     """Make calls of all kinds in turn, and compare what was told of them."""
-    repetitions = 2 if quick else 10
-    calls, delays = told(repetitions)
+    repetitions = 2 if quick else 8
+    every, delays = told(repetitions)
+    # Where the machine has made many answers late, none is hedged.
+    calls = [call for call in every if call.case != "hedge" or len(call.log) > 1]
     spans = [one for call in calls for one in spans_compared(call, delays)]
     attributes = [one for call in calls for one in attributes_compared(call, delays)]
     figures: dict[str, Figure] = {"phases_within_share": _share_within(spans)}
@@ -93,6 +95,7 @@ def measure(quick: bool) -> Report:
         **{f"attributes_{name}": value for name, value in _of_phase(attributes).items() if "p50" in name},
         "wrong_counts": sum(one.seen != one.true for call in calls for one in counts(call)),
         "spans_compared": len(spans),
+        "not_hedged": len(every) - len(calls),
         "wire_up_ms": delays.up,
         "wire_down_ms": delays.down,
         "handshake_ms": delays.handshake,

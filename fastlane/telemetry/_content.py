@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .._tokens_seen import name_in
 from . import _names as names
 from ._content_parts import dumped, item_parts, joined, loaded, message_parts, plain, text, tool_definition
 
@@ -53,8 +54,8 @@ class Content:
             if isinstance(body.get("instructions"), str):
                 self._instructions.append(text(body["instructions"]))
             self._take_messages(_listed(body.get("input")))
-        else:
-            given = plain(body.get("prompt", body.get("input")))
+        elif endpoint == "/completions":
+            given = plain(body.get("prompt"))
             several = given if isinstance(given, list) and all(isinstance(one, str) for one in given) else [given]
             for one in several:
                 self._input.append({"role": "user", "parts": [text(one if isinstance(one, str) else dumped(one))]})
@@ -215,7 +216,7 @@ class _Answer:
         parts = [*self.parts, *({"type": kind, "content": joined(said)} for kind, said in self._texts.items())]
         for _, call in sorted(self._calls.items()):
             parts.append({**call, "name": joined(call["name"]), "arguments": loaded(joined(call["arguments"]))})
-        reason = self.finish_reason if isinstance(self.finish_reason, str) else "error"
+        reason = (name_in(self.finish_reason) if isinstance(self.finish_reason, str) else None) or "error"
         return {"role": "assistant", "parts": parts, "finish_reason": _FINISHED.get(reason, reason)}
 
 

@@ -1,0 +1,506 @@
+"""No header, key, prompt, answer or error text is in anything that is exported, logged or stored, wherever it stood."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import json
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import openai
+import pytest
+from opentelemetry.context import attach, detach
+from opentelemetry.trace import set_span_in_context
+
+import fastlane
+from fastlane import (
+    BoundedOutput,
+    Call,
+    CallRecord,
+    Catalog,
+    Connection,
+    Curation,
+    Hedging,
+    Play,
+    PromptCache,
+    Routing,
+    Watcher,
+)
+from fastlane.telemetry import experiment
+from tests.attempts.scripted import EVENTS, Asked, answer, model_at, refuse, say_nothing, two_upstreams, used_to
+from tests.call_peer import JSON, CallPeer, Reply
+from tests.telemetry.conftest import Listening, Told
+from tests.telemetry.planted import Heard, Planted, exported, leaks, stored
+from tests.transport.connect_proxy import ConnectProxy
+
+NAMED = frozenset({"model", "previous_response_id", "conversation", "response id", "user action", "experiment"})
+"""What is in spans by the conventions' own word: names and ids that the application or the provider has made up."""
+
+
+MESSAGES_HOLD = frozenset({
+    "system message", "developer message", "user message", "name of the user", "image", "file id", "assistant message",
+    "tool call id", "called tool", "tool arguments", "tool result", "last message", "tool name", "tool description",
+    "schema description", "property", "property description", "answer", "refusal", "reasoning", "tool of the answer",
+    "answered arguments", "id of a tool call", "instructions", "input", "called with", "called output", "output",
+})  # fmt: skip
+"""What the conventions' messages hold, where they are asked for."""
+
+
+class Asking(NamedTuple):
+    """A call with a secret in each of its places."""
+
+    chat: dict[str, Any]
+    response: dict[str, Any]
+
+
+def asking(planted: Planted) -> Asking:
+    text, word = planted.text, planted.word
+    schema = {
+        "type": "object",
+        "description": text("schema description"),
+        "properties": {word("property"): {"type": "string", "description": text("property description")}},
+        "required": [word("property")],
+        "additionalProperties": False,
+    }
+    function = {"name": word("tool name"), "description": text("tool description"), "parameters": schema}
+    messages = [
+        {"role": "system", "content": text("system message")},
+        {"role": "developer", "content": text("developer message")},
+        {
+            "role": "user",
+            "name": word("name of the user"),
+            "content": [
+                {"type": "text", "text": text("user message")},
+                {"type": "image_url", "image_url": {"url": f"https://x.invalid/{word('image')}.png"}},
+                {"type": "file", "file": {"filename": f"{word('file name')}.pdf", "file_id": word("file id")}},
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": text("assistant message"),
+            "tool_calls": [
+                {
+                    "id": word("tool call id"),
+                    "type": "function",
+                    "function": {"name": word("called tool"), "arguments": json.dumps({"a": text("tool arguments")})},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": word("tool call id"), "content": text("tool result")},
+        {"role": "user", "content": text("last message")},
+    ]
+    anywhere = {
+        "extra_headers": {"x-secret": word("extra header"), "cookie": f"session={word('cookie')}"},
+        "extra_query": {"token": word("extra query")},
+        "extra_body": {"made_up": {"deep": [{"er": text("extra body")}]}, "service_tier": text("asked tier")},
+        "metadata": {"note": text("metadata")},
+        "prompt_cache_key": text("prompt cache key"),
+        "safety_identifier": text("safety identifier"),
+        "user": text("user"),
+        "model": word("model"),
+    }
+    chat = {
+        **anywhere,
+        "messages": messages,
+        "tools": [{"type": "function", "function": function}],
+        "response_format": {"type": "json_schema", "json_schema": {"name": word("schema name"), "schema": schema}},
+        "stop": [text("stop")],
+        "prediction": {"type": "content", "content": text("prediction")},
+        "reasoning_effort": text("effort"),
+    }
+    response = {
+        **anywhere,
+        "instructions": text("instructions"),
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": text("input")}]},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": json.dumps(text("called with"))},
+            {"type": "function_call_output", "call_id": "c", "output": text("called output")},
+        ],
+        "previous_response_id": word("previous_response_id"),
+        "conversation": word("conversation"),
+        "text": {"format": {"type": "json_schema", "name": word("format name"), "schema": schema}},
+    }
+    return Asking(chat, response)
+
+
+def head(planted: Planted) -> tuple[tuple[str, str], ...]:
+    return (("set-cookie", f"a={planted.word('set-cookie')}"), ("x-other", planted.word("response header")))
+
+
+def called(planted: Planted) -> dict[str, Any]:
+    function = {"name": planted.word("tool of the answer"), "arguments": json.dumps(planted.text("answered arguments"))}
+    return {"id": planted.word("id of a tool call"), "type": "function", "function": function, "index": 0}
+
+
+def chat_answer(planted: Planted, **more: Any) -> dict[str, Any]:
+    text = planted.text
+    message = {
+        "role": "assistant",
+        "content": text("answer"),
+        "refusal": text("refusal"),
+        "reasoning_content": text("reasoning"),
+        "tool_calls": [called(planted)],
+    }
+    return {
+        "id": planted.word("response id"),
+        "object": "chat.completion",
+        "created": 1,
+        "model": text("model of the answer"),
+        "system_fingerprint": text("fingerprint"),
+        "service_tier": text("tier"),
+        "choices": [{"index": 0, "finish_reason": text("finish reason"), "message": message}],
+        "usage": {"prompt_tokens": 10**30, "completion_tokens": -5, "total_tokens": 3, "note": text("usage")},
+        **more,
+    }
+
+
+def streamed(planted: Planted) -> bytes:
+    whole = chat_answer(planted)
+    (choice,) = whole.pop("choices")
+    usage = whole.pop("usage")
+    begun = {"index": 0, "delta": choice["message"], "finish_reason": None}
+    ended = {"index": 0, "delta": {"content": planted.text("answer")}, "finish_reason": choice["finish_reason"]}
+    events = [{**whole, "choices": [one]} for one in (begun, ended)] + [{**whole, "choices": [], "usage": usage}]
+    written = [f"data: {json.dumps({**event, 'object': 'chat.completion.chunk'})}\n\n" for event in events]
+    return f": {planted.word('comment')}\n\n{''.join(written)}data: [DONE]\n\n".encode()
+
+
+def response_answer(planted: Planted) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": planted.text("output"), "annotations": []}]
+    return {
+        "id": planted.word("response id"),
+        "object": "response",
+        "created_at": 1,
+        "model": planted.text("model of the answer"),
+        "status": planted.text("status"),
+        "output": [{"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}],
+        "instructions": planted.text("instructions"),
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+    }
+
+
+def errors(planted: Planted) -> list[Reply]:
+    said = {
+        "message": f"{planted.text('error message')} {planted.word('api key')} {planted.text('last message')}",
+        "type": planted.text("error type"),
+        "code": planted.text("error code"),
+        "param": planted.text("error param"),
+    }
+    body = json.dumps({"error": said}).encode()
+    replies = [Reply(status, (JSON, *head(planted)), body) for status in (400, 401, 404, 429, 500)]
+    html = f"<html>{planted.text('error page')}</html>".encode()
+    replies.append(Reply(502, (("content-type", "text/html"),), html))
+    replies.append(Reply(200, (EVENTS,), b"data: " + body + b"\n\n"))
+    replies.append(Reply(200, (JSON,), f'{{"choices": "{planted.word("no answer")}'.encode()))
+    replies.append(Reply(0))
+    return replies
+
+
+@pytest.fixture
+def planted() -> Planted:
+    return Planted()
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    with Heard() as listening:
+        yield listening
+
+
+def client_of(kind: Any, planted: Planted, url: str, *plays: Play, **options: Any) -> Any:
+    """A client with a secret in all that it is made with. Its URL has a user, a password and a query."""
+    scheme, _, rest = url.partition("://")
+    name, password = planted.word("URL user"), planted.word("URL password")
+    arguments = {
+        "api_key": planted.word("api key"),
+        "organization": planted.word("organization"),
+        "project": planted.word("project"),
+        "default_headers": {"x-default": planted.word("default header")},
+        "default_query": {"key": planted.word("default query")},
+        "base_url": f"{scheme}://{name}:{password}@{rest}/v1",
+        "max_retries": 0,
+        "plays": [Connection(), *plays],
+    }
+    return kind(**{**arguments, **options})
+
+
+def found(
+    planted: Planted, told: Told, heard: Heard, where: Path, *clients: Any, allowed: Collection[str] = ()
+) -> list[str]:
+    """What leaks, and where to."""
+    texts = {**exported(told, where), "the log": "\n".join(heard.lines).encode()}
+    for client in clients:
+        texts |= stored(client)
+    assert told.spans
+    return leaks(planted, texts, {*NAMED, *allowed})
+
+
+def ask_in_every_way(client: Any, peer: CallPeer, planted: Planted, asked: Asking) -> None:
+    chat = Reply(200, (JSON, *head(planted)), json.dumps(chat_answer(planted)).encode())
+    events = Reply(200, (EVENTS, *head(planted)), streamed(planted))
+    response = Reply(200, (JSON, *head(planted)), json.dumps(response_answer(planted)).encode())
+    completions, name = client.chat.completions, planted.word("user action")
+    peer.replies = [chat, events, chat, events, events, response]
+    with fastlane.user_action(name), experiment("names", planted.word("experiment"), unit=planted.text("unit")):
+        assert completions.create(**asked.chat).choices[0].message.content == planted.text("answer")
+        assert len(list(completions.create(**asked.chat, stream=True))) == 3
+        assert planted.word("response id") in completions.with_raw_response.create(**asked.chat).text
+        with completions.create(**asked.chat, stream=True) as closed:
+            next(closed)
+        abandoned = completions.create(**asked.chat, stream=True)
+        next(abandoned)
+        del closed, abandoned
+        gc.collect()
+        assert client.responses.create(**asked.response).output_text == planted.text("output")
+    peer.replies = errors(planted)
+    for number in range(len(peer.replies)):
+        with suppress(openai.OpenAIError, ValueError, AttributeError), fastlane.user_action("failing"):
+            result = completions.create(**asked.chat, stream=number % 2 == 0)
+            list(result)
+
+
+@pytest.mark.parametrize("level", ["call", "phases"])
+def test_nothing_that_a_call_says_is_told_of_it(
+    level: str, peer: CallPeer, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
+) -> None:
+    told = listening(level=level)
+    with client_of(fastlane.OpenAI, planted, peer.url) as client:
+        ask_in_every_way(client, peer, planted, asking(planted))
+        assert planted.word("extra query") in peer.asked[0].target
+        assert len(told.named("chat")) >= 15
+        assert found(planted, told, heard, tmp_path, client) == []
+
+
+def test_another_tool_s_span_is_told_nothing_of_what_a_call_says(
+    one_peer: CallPeer, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
+) -> None:
+    told = listening(level="phases")
+    tracer = told.tracer_provider.get_tracer("openinference.instrumentation.openai")
+    asked = asking(planted)
+    with client_of(fastlane.OpenAI, planted, one_peer.url) as client:
+        for kind, reply in [("whole", chat_answer(planted)), ("raw", chat_answer(planted))]:
+            one_peer.replies = [Reply(200, (JSON, *head(planted)), json.dumps(reply).encode())]
+            with tracer.start_as_current_span(kind):
+                completions = client.chat.completions
+                (completions if kind == "whole" else completions.with_raw_response).create(**asked.chat)
+        one_peer.replies = errors(planted)
+        for _ in list(one_peer.replies):
+            span = tracer.start_span("failed")
+            token = attach(set_span_in_context(span))
+            with suppress(openai.OpenAIError, ValueError, AttributeError):
+                client.chat.completions.create(**asked.chat)
+            detach(token)
+            span.end()
+        assert told.named("chat") == []
+        for kind in ("whole", "raw"):
+            assert dict(told.the(kind).attributes or {})["fastlane.attempt.count"] == 1
+        assert found(planted, told, heard, tmp_path, client) == []
+
+
+@dataclass(frozen=True, slots=True)
+class Blabbing(Play):
+    """Raises what it was shown, everywhere."""
+
+    def plan(self, call: Call) -> Call:
+        raise ValueError(repr(call.body))
+
+    def watch(self, call: Call) -> Watcher | None:
+        raise ValueError(repr(call.body))
+
+    def learn(self, record: CallRecord) -> None:
+        raise ValueError(repr(record))
+
+
+def test_what_plays_hooks_and_user_actions_raise_is_told_by_its_class(
+    one_peer: CallPeer, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
+) -> None:
+    told = listening(level="phases")
+    asked = asking(planted)
+
+    def hook(record: CallRecord) -> None:
+        raise ValueError(planted.text("hook"))
+
+    one_peer.usually = lambda _: Reply(200, (EVENTS,), streamed(planted))
+    with client_of(fastlane.OpenAI, planted, one_peer.url, Blabbing(), hooks=[hook]) as client:
+        with suppress(KeyError), fastlane.user_action("raising"):
+            list(client.chat.completions.create(**asked.chat, stream=True))
+            raise KeyError(planted.text("user action's error"))
+        assert found(planted, told, heard, tmp_path, client) == []
+    assert dict(told.the("invoke_workflow").attributes or {})["error.type"] == "KeyError"
+    assert any("Blabbing raised ValueError" in line for line in heard.lines)
+
+
+@pytest.mark.parametrize("proxied", [False, True], ids=["another server", "a proxy"])
+def test_where_a_call_is_sent_on_to_is_told_without_credentials(
+    proxied: bool,
+    one_peer: CallPeer,
+    planted: Planted,
+    heard: Heard,
+    listening: Listening,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = listening(level="phases")
+    host = one_peer.url.removeprefix("https://")
+    target = f"https://{planted.word('target user')}@{host}/v1/elsewhere?token={planted.word('target token')}"
+    one_peer.replies = [Reply(307, (("location", target),), planted.text("redirect").encode())]
+    with ConnectProxy() as proxy:
+        if proxied:
+            at = proxy.url.removeprefix("http://")
+            monkeypatch.setenv(
+                "HTTPS_PROXY", f"http://{planted.word('proxy user')}:{planted.word('proxy password')}@{at}"
+            )
+        with client_of(fastlane.OpenAI, planted, one_peer.url) as client:
+            client.chat.completions.create(**asking(planted).chat)
+            assert found(planted, told, heard, tmp_path, client) == []
+        assert bool(proxy.asked) == proxied
+    assert any("elsewhere" in asked.target for asked in one_peer.asked)
+
+
+async def ask_later(client: Any, planted: Planted, options: dict[str, Any]) -> None:
+    """Whole, streamed, and cancelled."""
+    async with client:
+        for stream in (True, False):
+            result = await client.chat.completions.create(**options, stream=stream)
+            if stream:
+                assert [event async for event in result]
+        waiting = asyncio.create_task(client.chat.completions.create(**options, user=planted.text("cancelled user")))
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+
+
+def ask_now(client: Any, planted: Planted, options: dict[str, Any]) -> None:
+    for stream in (True, False):
+        result = client.chat.completions.create(**options, stream=stream)
+        if stream:
+            assert list(result)
+
+
+@pytest.mark.parametrize("kind", [fastlane.OpenAI, fastlane.AsyncOpenAI])
+def test_what_every_play_knows_of_a_call_is_told_in_figures(
+    kind: Any,
+    trusting_peers: None,
+    planted: Planted,
+    heard: Heard,
+    listening: Listening,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NEAR_KEY", planted.word("key of the catalog"))
+    asked = asking(planted).chat
+    system, _, _, assistant, tool, last = asked["messages"]
+    options = {
+        "model": "fastlane/auto",
+        "messages": [system, last, assistant, tool, last],
+        "tools": asked["tools"],
+        "extra_body": {"made_up": planted.text("extra body")},
+    }
+    code, param = planted.text("error code"), planted.text("error param")
+    told = listening(level="phases")
+    with two_upstreams() as (near, far):
+        models = [model_at(one, first_token_s=0.01 * at, api_key_env="NEAR_KEY") for at, one in ((1, near), (50, far))]
+        routing = Routing(Catalog(models=tuple(models)), exploration=0.0)
+        plays = (routing, PromptCache(), Curation(), BoundedOutput(), Hedging())
+        near.scripts = [refuse(503, *head(planted), code=code, param=param)]
+        far.scripts = [answer(planted.word("answer")), answer(planted.word("answer")), say_nothing]
+        near.usually = say_nothing
+        client = client_of(kind, planted, near.url, *plays)
+        near.scripts *= 3
+        if kind is fastlane.OpenAI:
+            ask_now(client, planted, options)
+            client.close()
+        else:
+            asyncio.run(ask_later(client, planted, options))
+        assert set(near.keys + far.keys) == {f"Bearer {planted.word('key of the catalog')}"}
+        chat = dict(told.named("chat")[-1].attributes or {})
+        assert {"fastlane.route.reason", "fastlane.cache.prefix.hash"} <= chat.keys()
+        # Names of fields stand in records: where the schema has no bound, and where an answer was wrong.
+        assert found(planted, told, heard, tmp_path, client) == []
+
+
+def test_a_hedge_is_told_without_what_either_attempt_said(
+    trusting_peers: None, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
+) -> None:
+    with two_upstreams() as (near, _), Asked("sync", near.url, Hedging(budget=1.0, minimum_delay_s=0.05)) as asked:
+        used_to(asked, near, model="m")
+        told = listening(level="phases")
+        near.scripts = [say_nothing, answer(planted.word("answer"))]
+        assert asked.text("m", stream=True, user=planted.text("user")) == planted.word("answer")
+        assert len(told.named("POST")) == 2
+        assert found(planted, told, heard, tmp_path, asked.client) == []
+
+
+def test_of_a_wrong_answer_the_names_of_the_schema_are_recorded_and_nothing_is_exported(
+    trusting_peers: None, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
+) -> None:
+    told = listening(level="phases")
+    asked = asking(planted).chat
+    options = {"model": "m", "messages": asked["messages"], "response_format": asked["response_format"]}
+    key, value = planted.text("key of the answer"), planted.text("answer")
+    with two_upstreams() as (near, _):
+        url = f"{near.url}?token={planted.word('query of the URL')}"
+        with client_of(fastlane.OpenAI, planted, near.url, BoundedOutput(), base_url=url) as client:
+            for said in (json.dumps({key: value}), json.dumps({planted.word("property"): [value]}), value):
+                near.usually = answer(said)
+                for stream in (True, False):
+                    with pytest.raises(fastlane.InvalidOutputError):
+                        list(client.chat.completions.create(**options, stream=stream))
+            assert dict(told.named("validate")[0].attributes or {})["fastlane.output.verdict"] == "invalid"
+            assert leaks(planted, exported(told, tmp_path), NAMED) == []
+            # They are the application's own, and say where a bound is missing and what was wrong.
+            assert found(planted, told, heard, tmp_path, client, allowed={"schema name", "property"}) == []
+
+
+# Where it is asked for
+
+CAPTURES = ("span_only", "event_only", "span_and_event")
+SAID = ("system message", "last message", "tool arguments", "tool result", "answer", "reasoning", "answered arguments")
+"""Of what the conventions' messages hold."""
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_prompts_and_answers_are_told_where_that_is_asked_for_and_still_no_key_or_header(
+    capture: str, one_peer: CallPeer, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
+) -> None:
+    told = listening(level="phases", capture=capture)
+    with client_of(fastlane.OpenAI, planted, one_peer.url) as client:
+        ask_in_every_way(client, one_peer, planted, asking(planted))
+        texts = exported(told, tmp_path)
+        places = {"span_only": ["spans"], "event_only": ["events"], "span_and_event": ["spans", "events"]}[capture]
+        for name in ("spans", "events"):
+            leaked = {one.removesuffix(f" is in {name}") for one in leaks(planted, {name: texts[name]}, NAMED)}
+            missing = set(SAID) - leaked if name in places else leaked
+            assert missing == set(), name
+        kept = {**stored(client), "the log": "\n".join(heard.lines).encode(), "metrics": texts["metrics"]}
+        assert leaks(planted, kept, NAMED) == []
+    conversation = {name for name in planted.places if name.removeprefix("the beginning of ") in MESSAGES_HOLD}
+    assert leaks(planted, texts, NAMED | conversation) == []
+
+
+@pytest.mark.parametrize("form", ["plain", "json", "percent", "base64", "hex"])
+def test_what_leaks_is_found_in_whatever_form(
+    form: str, planted: Planted, heard: Heard, listening: Listening, tmp_path: Path
+) -> None:
+    told = listening()
+    secret = planted.text("a prompt")
+    written = {
+        "plain": secret,
+        "json": json.dumps([secret]),
+        "percent": quote(secret),
+        "base64": base64.b64encode(f"x{secret}".encode()).decode(),
+        "hex": secret.encode().hex(),
+    }[form]
+    told.tracer_provider.get_tracer("leaky").start_span("leaky", attributes={"note": written}).end()
+    assert {"a prompt is in spans", "a prompt is in spans as protobuf", "a prompt is in the file spans.jsonl"} <= {
+        *found(planted, told, heard, tmp_path)
+    }

@@ -201,12 +201,14 @@ def _block(side: Side, calls: int, call: Callable[[openai.OpenAI], None]) -> Blo
     side.begin()
     each()  # which makes whatever is made with the first call after a change
     side.flush()
-    process, thread = cpu_ns(), thread_cpu_ns()
+    process = cpu_ns()
+    each()  # what a flush has put into the processor's caches is no part of a call
+    thread = thread_cpu_ns()
     for _ in range(calls):
         each()
     thread = thread_cpu_ns() - thread
     side.flush()
-    return Block(thread / 1e3 / calls, (cpu_ns() - process) / 1e3 / calls)
+    return Block(thread / 1e3 / calls, (cpu_ns() - process) / 1e3 / (calls + 1))
 
 
 @contextmanager

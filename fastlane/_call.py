@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ._attempt_records import Attempt as Attempt, AttemptKind as AttemptKind, Form as Form
 from ._output_records import BoundedOutputRecord
 from ._prompt_records import CurationRecord, PromptCacheRecord
+from ._provider_times import ProviderTimes
 from ._route_records import HedgingRecord, RoutingRecord
 from ._timeline import Timeline
 
@@ -239,6 +240,8 @@ class CallRecord:
     """Which model was chosen and why; None for a call that named its model itself."""
     hedging: HedgingRecord | None = None
     """Whether a second attempt was made; None without the `Hedging` play."""
+    provider_times: ProviderTimes | None = None
+    """The provider's own times, where its facts say in which header or field it tells them."""
     user_actions: tuple[str, ...] = ()
     """Names of the user actions around the call, the outermost first."""
     transport: str | None = None

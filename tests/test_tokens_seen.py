@@ -10,14 +10,16 @@ from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta
 
-from fastlane import Usage
+from fastlane import Usage, _tokens_seen
 from fastlane._tokens_seen import (
     ends_response,
     finish_reason_of,
     from_json,
+    id_in,
     kind_of_choices,
     kind_of_delta,
     kind_of_response_event,
+    name_in,
     text_of,
     usage_of,
 )
@@ -210,3 +212,25 @@ def test_openais_own_chunk_reads_like_json() -> None:
 
     assert kind_of_choices(ChatCompletionChunk.model_validate_json(text).choices) == "content"
     assert kind_of_choices(from_json(text).choices) == "content"
+
+
+def test_what_a_server_says_in_the_place_of_a_name_is_a_name_or_nothing() -> None:
+    for said in ("stop", "meta-llama/Llama-3.1-8B:free", "gpt-4o-2024-08-06", None):
+        assert name_in(said) == said
+    for said in ("tell me a secret", "a" * 10_240, "geheim für dich", "two\nlines", "nul\0", "\ud800"):
+        assert name_in(said) == "_OTHER"
+    assert id_in("chatcmpl-1") == "chatcmpl-1"
+    assert id_in("resp_" + "a" * 400) == "resp_" + "a" * 400
+    for said in ("tell me a secret", "a" * 10_240, "", None):
+        assert id_in(said) is None
+
+
+def test_names_that_are_made_up_without_end_are_not_remembered_without_end() -> None:
+    for number in range(3_000):
+        assert name_in(f"model-{number}") == f"model-{number}"
+    assert len(_tokens_seen._names) <= 1_024
+
+
+@pytest.mark.parametrize("count", [-1, 10**30, 2**53, True, 1.5, "3"])
+def test_what_cannot_be_a_count_of_tokens_is_unknown(count: Any) -> None:
+    assert usage_of(SimpleNamespace(prompt_tokens=count, completion_tokens=count)) == Usage()

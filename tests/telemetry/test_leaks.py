@@ -43,6 +43,8 @@ NAMED = frozenset({"model", "previous_response_id", "conversation", "response id
 """What is in spans by the conventions' own word: names and ids that the application or the provider has made up."""
 
 
+VECTOR = {"object": "embedding", "index": 0, "embedding": [0.5]}
+
 MESSAGES_HOLD = frozenset({
     "system message", "developer message", "user message", "name of the user", "image", "file id", "assistant message",
     "tool call id", "called tool", "tool arguments", "tool result", "last message", "tool name", "tool description",
@@ -187,6 +189,21 @@ def response_answer(planted: Planted) -> dict[str, Any]:
     }
 
 
+def response_events(planted: Planted) -> bytes:
+    begun = response_answer(planted) | {"output": [], "status": "in_progress"}
+    reason = {"code": planted.text("error code"), "message": planted.text("error message")}
+    failed = response_answer(planted) | {"error": reason, "incomplete_details": {"reason": planted.text("why not all")}}
+    delta = {"item_id": "m", "output_index": 0, "content_index": 0, "delta": planted.text("output"), "logprobs": []}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.output_text.delta", **delta},
+        {"type": planted.word("made up event"), "said": planted.text("made up")},
+        {"type": "response.failed", "response": failed},
+    ]
+    numbered = [{**event, "sequence_number": number} for number, event in enumerate(events)]
+    return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in numbered).encode()
+
+
 def errors(planted: Planted) -> list[Reply]:
     said = {
         "message": f"{planted.text('error message')} {planted.word('api key')} {planted.text('last message')}",
@@ -249,6 +266,9 @@ def ask_in_every_way(client: Any, peer: CallPeer, planted: Planted, asked: Askin
     response = Reply(200, (JSON, *head(planted)), json.dumps(response_answer(planted)).encode())
     completions, name = client.chat.completions, planted.word("user action")
     peer.replies = [chat, events, chat, events, events, response]
+    peer.replies.append(Reply(200, (EVENTS, *head(planted)), response_events(planted)))
+    vectors = {"object": "list", "model": planted.text("model of the answer"), "data": [VECTOR]}
+    peer.replies.append(Reply(200, (JSON,), json.dumps(vectors).encode()))
     with fastlane.user_action(name), experiment("names", planted.word("experiment"), unit=planted.text("unit")):
         assert completions.create(**asked.chat).choices[0].message.content == planted.text("answer")
         assert len(list(completions.create(**asked.chat, stream=True))) == 3
@@ -260,6 +280,9 @@ def ask_in_every_way(client: Any, peer: CallPeer, planted: Planted, asked: Askin
         del closed, abandoned
         gc.collect()
         assert client.responses.create(**asked.response).output_text == planted.text("output")
+        assert len(list(client.responses.create(**asked.response, stream=True))) == 4
+        vectors = client.embeddings.create(model=planted.word("model"), input=[planted.text("embedded")])
+        assert vectors.model == planted.text("model of the answer")
     peer.replies = errors(planted)
     for number in range(len(peer.replies)):
         with suppress(openai.OpenAIError, ValueError, AttributeError), fastlane.user_action("failing"):
@@ -275,7 +298,7 @@ def test_nothing_that_a_call_says_is_told_of_it(
     with client_of(fastlane.OpenAI, planted, peer.url) as client:
         ask_in_every_way(client, peer, planted, asking(planted))
         assert planted.word("extra query") in peer.asked[0].target
-        assert len(told.named("chat")) >= 15
+        assert len(told.named("chat")) == 16
         assert found(planted, told, heard, tmp_path, client) == []
 
 

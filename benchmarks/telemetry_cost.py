@@ -100,7 +100,7 @@ def _own(quick: bool) -> dict[str, Figure]:
     ):
         few = _taken(brief, settings, exporter, calls=5, rounds=rounds)
         many = _taken(long, settings, exporter, calls=1, rounds=rounds // 8)
-        direct = _taken(usual, settings, exporter, calls=2, rounds=rounds // 2)
+        direct = _taken(usual, settings, exporter, calls=2, rounds=rounds)
         asked = {name: settings[name] for name in _CONNECTED_SIDES}
         far = _taken(connected, asked, exporter, calls=2, rounds=rounds // 8, call=connected_call(CHUNKS))
         functions = {name: functions_us(usual, settings[name], rounds // 4) for name in (*_LEVELS, "unsampled")}

@@ -38,6 +38,7 @@ class ActionSpan:
         }
         if self._experiment is not None:
             attributes.update(experiment_attributes(self._experiment))
+        self._is_measured = get_ready()
         before = get_current()
         self._span = tracer_of(_settings.current()).start_span(
             f"{names.INVOKE_WORKFLOW} {action.name}",
@@ -49,8 +50,8 @@ class ActionSpan:
             set_status_on_exception=False,
         )
         self._context = set_span_in_context(self._span, before)
+        # The last step: whoever fails before has nothing to undo.
         self._token: Any = attach(self._context)
-        self._is_measured = get_ready()
 
     def ended(self, action: user_action, error: type[BaseException] | None, *, is_here: bool) -> None:
         """The action is over. `is_here`: in the very context that it began in."""

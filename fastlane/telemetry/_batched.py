@@ -17,29 +17,31 @@ def is_batched(provider: Any) -> bool:
     """Whether all of a provider's processors are batching ones, so that spans may be made in another thread."""
     global _last  # noqa: PLW0603 - the answer for the processors that it was asked of
     try:
-        processors = provider._active_span_processor._span_processors
+        multi = provider._active_span_processor
+        processors = multi._span_processors
     except AttributeError:
         return False  # another implementation than the SDK: nobody knows what it does with its spans
     known = _last
     if known[1] is processors and known[0] is provider:
         return known[2]
-    found = _looked_at(provider, processors)
-    _last = (provider, provider._active_span_processor._span_processors, found)
+    # The one that flushes one after the other: in front of the others of any other, nothing is flushed before them.
+    if type(multi).__name__ != "SynchronousMultiSpanProcessor":
+        return False
+    with multi._lock:
+        found = _looked_at(multi)
+        _last = (provider, multi._span_processors, found)
     return found
 
 
-def _looked_at(provider: Any, processors: Any) -> bool:
-    export: Any = sys.modules.get("opentelemetry.sdk.trace.export")
+def _looked_at(multi: Any) -> bool:
+    processors, export = multi._span_processors, sys.modules.get("opentelemetry.sdk.trace.export")
     if export is None or not isinstance(processors, tuple):
         return False
     ahead_class = _ahead_class()
     others = [one for one in processors if not isinstance(one, ahead_class)]
     if not others or not all(isinstance(one, export.BatchSpanProcessor) for one in others):
         return False
-    if isinstance(processors[0], ahead_class):
-        return True
-    multi = provider._active_span_processor
-    with multi._lock:
+    if not isinstance(processors[0], ahead_class):
         multi._span_processors = (ahead_class(), *others)
     return True
 

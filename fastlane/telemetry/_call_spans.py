@@ -31,20 +31,24 @@ def tell_calls(
     offset_ns = timeline.started_wall_ns - timeline.started_ns
     calls = model_calls(record)
     first = calls[0]
-    if len(calls) > 1:
-        _tell_further(tracer, span, context, calls, record, told, settings, asked)
-    else:
-        made: dict[int, SpanContext] = {}
-        if settings.level != "call":
-            _below(tracer, set_span_in_context(span, context), first, record, settings, made)
-    error = error_of(first, record)
-    if first.is_last:
-        span.set_attributes(told)
-    else:
-        span.set_attributes(_of_left(first, error, asked))
+    try:
+        if len(calls) > 1:
+            _tell_further(tracer, span, context, calls, record, told, settings, asked)
+        elif settings.level != "call":
+            _below(tracer, set_span_in_context(span, context), first, record, settings, {})
+    finally:
+        _end(span, first, record, told, asked, offset_ns)
+
+
+def _end(
+    span: Span, call: ModelCall, record: CallRecord, told: dict[str, Any], asked: dict[str, Any], offset_ns: int
+) -> None:
+    """End the span of one call to a model, with all that is known of it."""
+    error = error_of(call, record)
+    span.set_attributes(told if call.is_last else _of_left(call, error, asked))
     if error is not None:
         fail(span, error[1])
-    span.end(first.end_ns + offset_ns)
+    span.end(call.end_ns + offset_ns)
 
 
 def tell_requests(tracer: Tracer, parent: Context, record: CallRecord, settings: TelemetrySettings) -> None:
@@ -111,11 +115,8 @@ def _tell_further(
                 record_exception=False,
                 set_status_on_exception=False,
             )
-        _below(tracer, set_span_in_context(one, context), call, record, settings, made)
-        if one is span:
-            continue
-        error = error_of(call, record)
-        one.set_attributes(told if call.is_last else _of_left(call, error, asked))
-        if error is not None:
-            fail(one, error[1])
-        one.end(call.end_ns + offset_ns)
+        try:
+            _below(tracer, set_span_in_context(one, context), call, record, settings, made)
+        finally:
+            if one is not span:
+                _end(one, call, record, told, asked, offset_ns)

@@ -53,8 +53,8 @@ class CallTrace:
     """What is told of one call, however many ways it goes."""
 
     __slots__ = (
-        "_asked", "_body", "_content", "_experiment", "_is_measured", "_operation", "_over", "_parent", "_settings",
-        "_span", "_standing", "_started", "_tracer",
+        "_asked", "_body", "_contents", "_experiment", "_first", "_is_measured", "_operation", "_over", "_parent",
+        "_settings", "_span", "_standing", "_started", "_tracer",
     )  # fmt: skip
 
     def __init__(self, observation: Observation, operation: str) -> None:
@@ -63,8 +63,11 @@ class CallTrace:
         self._operation = operation
         self._experiment = current_experiment()
         self._body: Mapping[str, Any] | None = None
+        self._first: tuple[str, str | None] | None = None
+        """Origin and model that the first attempt went to: the call may end elsewhere."""
         self._asked: dict[str, Any] = {}
-        self._content: Content | None = None
+        self._contents: dict[Observation, Content] | None = None
+        """What each way of the call was asked and has answered, where that is to be told."""
         self._tracer: Tracer | None = None
         self._span: Span | None = self._standing.span
         """fastlane's own, or the one of another tool's that it adds to."""
@@ -90,17 +93,27 @@ class CallTrace:
         """Take down how the model is to answer, when the plays have had their say."""
         if not isinstance(body, Mapping):
             return
-        # Read when the span has begun: most are not recorded where sampling leaves few.
-        self._body = body
+        if self._first is None:  # and the call has not begun on another way
+            # Read when the span has begun: most are not recorded where sampling leaves few.
+            self._body = body
         if self._settings.capture != "no_content" and self._standing.mode == "own":
             from ._content import Content
 
-            self._content = Content(observation.endpoint, body)
+            content = Content(observation.endpoint, body)
+            self._contents = {**(self._contents or {}), observation: content}
             if observation.stream:
-                observation.watchers = (*observation.watchers, self._content)
+                observation.watchers = (*observation.watchers, content)
 
     def attempting(self, observation: Observation, request: Any) -> None:
         """An attempt is about to be sent: the first one begins the call's span."""
+        try:
+            self._attempting(observation, request)
+        except Exception as error:  # noqa: BLE001 - an application's own sampler or processor may raise anything
+            _went_wrong(observation, "an attempt", error)
+
+    def _attempting(self, observation: Observation, request: Any) -> None:
+        if self._first is None:
+            self._first = (observation.origin, observation.model)
         if not self._started and not self._is_made_later():
             self._begin(observation)
         elif self._standing.mode == "defer" and (self._span is None or not self._span.is_recording()):
@@ -108,11 +121,19 @@ class CallTrace:
         if self._settings.propagate and self._span is not None:
             propagate(request.headers, set_span_in_context(self._span, self._standing.context))
 
-    def around_attempt(self, http_client: Any, request: Any) -> AbstractContextManager[None]:
+    def around_attempt(self, observation: Observation, http_client: Any, request: Any) -> AbstractContextManager[None]:
         """What is to hold while an attempt is sent, for an instrumentation of the HTTP client if there is one."""
-        span, standing = self._span, self._standing
-        if _HTTP_INSTRUMENTATION not in sys.modules or span is None or standing.mode != "own":
+        span = self._span
+        if _HTTP_INSTRUMENTATION not in sys.modules or span is None or self._standing.mode != "own":
             return _NOTHING
+        try:
+            return self._around_attempt(span, http_client, request)
+        except Exception as error:  # noqa: BLE001
+            _went_wrong(observation, "an attempt", error)
+            return _NOTHING
+
+    def _around_attempt(self, span: Span, http_client: Any, request: Any) -> AbstractContextManager[None]:
+        standing = self._standing
         from ._others import http_instrumented
 
         if not http_instrumented(http_client):
@@ -146,7 +167,7 @@ class CallTrace:
         if standing.mode == "defer":
             self._find_theirs()
             return
-        origin, model = observation.origin, observation.model
+        origin, model = self._first or (observation.origin, observation.model)
         attributes = {names.OPERATION: self._operation, names.PROVIDER: provider_name(origin), **server(origin)}
         if model is not None:
             attributes[names.REQUEST_MODEL] = model
@@ -188,16 +209,21 @@ class CallTrace:
 
     def answered(self, observation: Observation, answer: Any) -> None:
         """A whole answer is there. Another tool's span may end before the call does: tell it what is known."""
-        if self._content is not None:
-            self._content.answer(answer)
-        self.progressed(observation)
+        content = None if self._contents is None else self._contents.get(observation)
+        if content is not None:
+            content.answer(answer)
+        if self.defers:
+            self.progressed(observation)
 
     def progressed(self, observation: Observation) -> None:
         """A part of the call is over: another tool's span, which may end before the call, is told what is known."""
-        if self._standing.mode == "defer" and self._span is not None and self._span.is_recording():
-            told = _own(call_attributes(observation.provisional_record()))
-            told.pop(names.STREAM_END, None)
-            self._span.set_attributes(told)
+        try:
+            if self._span is not None and self._span.is_recording():
+                told = _own(call_attributes(observation.provisional_record()))
+                told.pop(names.STREAM_END, None)
+                self._span.set_attributes(told)
+        except Exception as error:  # noqa: BLE001
+            _went_wrong(observation, "an answer", error)
 
     def ended(self, observation: Observation) -> None:
         """The call is over: tell everything, once."""
@@ -242,8 +268,10 @@ class CallTrace:
                 self._below(observation.record())
             return
         told.update(self._asked)
-        if self._content is not None:
-            self._tell_content(told)
+        contents, self._contents = self._contents, None
+        content = None if contents is None else contents.get(observation)
+        if content is not None:
+            self._tell_content(span, content, told)
         if is_plain:
             span.set_attributes(told)
             span.end(observation.started_wall_ns + observation.ended_ns - observation.started_ns)
@@ -260,17 +288,15 @@ class CallTrace:
             with attached(self._standing.context) if self._standing.suppresses else _NOTHING:
                 tell_requests(self._tracer, self._parent, record, self._settings)
 
-    def _tell_content(self, told: dict[str, Any]) -> None:
-        assert self._content is not None
-        assert self._span is not None
+    def _tell_content(self, span: Span, content: Content, told: dict[str, Any]) -> None:
         capture = self._settings.capture
         if capture in ("event_only", "span_and_event"):
             from ._content_event import tell_content
 
-            context = set_span_in_context(self._span, self._standing.context)
-            tell_content({**told, **self._content.structured()}, self._settings, context)
+            context = set_span_in_context(span, self._standing.context)
+            tell_content({**told, **content.structured()}, self._settings, context)
         if capture in ("span_only", "span_and_event"):
-            told.update(self._content.attributes())
+            told.update(content.attributes())
 
 
 class _Later:
@@ -284,6 +310,11 @@ class _Later:
     def made(self) -> EndedCall | None:
         """Make them."""
         return self._context.run(self._trace._made, self._observation)
+
+
+def _went_wrong(observation: Observation, doing: str, error: Exception) -> None:
+    # Raised here even by a strict client, it would be taken for an error of the request, and sent again.
+    observation.pipeline.went_wrong("telemetry", doing, error, quietly=True)
 
 
 def _own(told: Mapping[str, Any]) -> dict[str, Any]:

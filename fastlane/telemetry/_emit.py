@@ -43,11 +43,13 @@ def emit(
         )
         if plan.attempt is not None:
             made[plan.attempt] = span.get_span_context()
-        if plan.error is not None:
-            fail(span, plan.error)
-        if plan.children and span.is_recording():
-            emit(tracer, plan.children, set_span_in_context(span, parent), wall, made, added)
-        span.end(wall(plan.end_ns))
+        try:
+            if plan.error is not None:
+                fail(span, plan.error)
+            if plan.children and span.is_recording():
+                emit(tracer, plan.children, set_span_in_context(span, parent), wall, made, added)
+        finally:
+            span.end(wall(plan.end_ns))
 
 
 def fail(span: Span, what: str) -> None:

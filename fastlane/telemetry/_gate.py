@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from . import _settings
@@ -33,9 +35,13 @@ def active() -> bool:
     tracing, measuring = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.metrics")
     if tracing is None and measuring is None:
         return _finds_providers
-    # Either may still be in the middle of its import.
-    traces = getattr(tracing, "get_tracer_provider", _nobody)()
-    meters = getattr(measuring, "get_meter_provider", _nobody)()
+    try:
+        # Either may still be in the middle of its import.
+        traces = getattr(tracing, "get_tracer_provider", _nobody)()
+        meters = getattr(measuring, "get_meter_provider", _nobody)()
+    except Exception as error:  # noqa: BLE001 - one that a variable names, and that is not there
+        _say_once(type(error).__name__)
+        return False
     known = _last
     if known[0] is traces and known[1] is meters:
         return known[2]
@@ -46,6 +52,12 @@ def active() -> bool:
 
 def _nobody() -> None:
     return None
+
+
+@cache
+def _say_once(kind: str) -> None:
+    log = logging.getLogger("fastlane")
+    log.warning("telemetry found no provider: OpenTelemetry raised %s; calls are not affected (logged once)", kind)
 
 
 def is_placeholder(provider: Any) -> bool:

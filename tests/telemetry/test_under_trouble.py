@@ -1,0 +1,210 @@
+"""Whatever the application's own parts of OpenTelemetry do, calls go on, and spans end where they belong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import (
+    ConcurrentMultiSpanProcessor,
+    ReadableSpan,
+    SpanProcessor,
+    TracerProvider,
+)
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
+
+import fastlane
+from fastlane.telemetry import TelemetrySettings, _settings
+from tests.attempts.scripted import Asked, Upstream, refuse, routing, two_upstreams
+
+MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
+WAYS = ("simple", "batch")
+
+
+class Telling:
+    """A provider whose spans are exported at once, or in batches."""
+
+    def __init__(self, way: str, **options: Any) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False, **options)
+        if way == "batch":
+            self.provider.add_span_processor(BatchSpanProcessor(self.exporter, schedule_delay_millis=60_000))
+        else:
+            self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+
+    def spans(self) -> list[ReadableSpan]:
+        self.provider.force_flush()
+        return sorted(self.exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self.spans() if span.name.split(" ")[0] == name]
+
+
+Listen = Callable[..., Telling]
+
+
+@pytest.fixture
+def telling() -> Iterator[Listen]:
+    made: list[Telling] = []
+
+    def listen(way: str, *, level: Any = "phases", settings: dict[str, Any] | None = None, **options: Any) -> Telling:
+        told = Telling(way, **options)
+        made.append(told)
+        _settings.use(TelemetrySettings(tracer_provider=told.provider, level=level, **(settings or {})))
+        return told
+
+    yield listen
+    _settings.use(None)
+    for told in made:
+        told.provider.shutdown()
+
+
+@pytest.fixture
+def upstreams(trusting_peers: None) -> Iterator[tuple[Upstream, Upstream]]:
+    with two_upstreams() as both:
+        yield both
+
+
+def words(client: Any, **options: Any) -> int:
+    """The number of events of a streamed answer."""
+    stream = client.chat.completions.create(model="m", messages=MESSAGES, stream=True, **options)
+    return sum(1 for _ in stream)
+
+
+# What the application has put into OpenTelemetry
+
+
+class Raising(Sampler, SpanProcessor, RandomIdGenerator):
+    """Raises where it is asked for anything."""
+
+    def __init__(self, where: str, after: int = 0) -> None:
+        self._where, self._left = where, after
+
+    def _raise(self, where: str) -> None:
+        if where == self._where:
+            self._left -= 1
+            if self._left < 0:
+                raise LookupError("of the application's")
+
+    def should_sample(self, *arguments: Any, **more: Any) -> SamplingResult:
+        self._raise("sampler")
+        raise AssertionError
+
+    def get_description(self) -> str:
+        return "raises"
+
+    def on_start(self, *arguments: Any, **more: Any) -> None:
+        self._raise("start")
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self._raise("end")
+
+    def generate_span_id(self) -> int:
+        self._raise("ids")
+        return super().generate_span_id()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("where", ["sampler", "start", "end", "ids"])
+def test_a_call_is_not_affected_by_what_raises_in_the_application_s_provider(
+    where: str, way: str, arguments: dict[str, Any], telling: Listen
+) -> None:
+    options = {"sampler": {"sampler": Raising(where)}, "ids": {"id_generator": Raising(where)}}.get(where, {})
+    told = telling(way, **options)
+    if not options:
+        told.provider.add_span_processor(Raising(where))
+    with fastlane.OpenAI(**arguments) as client:
+        assert words(client) > 2
+        assert client.chat.completions.create(model="m", messages=MESSAGES).choices
+        assert len(client.calls) == 2
+
+    async def ask() -> int:
+        async with fastlane.AsyncOpenAI(**arguments) as client:
+            stream = await client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+            return len([event async for event in stream])
+
+    assert asyncio.run(ask()) > 2
+    told.provider.force_flush()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("after", range(1, 7))
+def test_the_spans_above_one_that_cannot_be_made_are_ended(
+    after: int, way: str, arguments: dict[str, Any], telling: Listen
+) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        told = telling(way, id_generator=Raising("ids", after))
+        words(client)
+    assert len(told.spans()) == after
+    assert len(told.named("chat")) == 1
+
+
+class Nothing:
+    """A provider of no kind that is known."""
+
+    def get_tracer(self, *arguments: Any, **more: Any) -> Any:
+        raise LookupError("no tracer")
+
+    def get_meter(self, *arguments: Any, **more: Any) -> Any:
+        raise LookupError("no meter")
+
+
+@pytest.mark.parametrize("what", ["tracer_provider", "meter_provider"])
+def test_a_call_is_not_affected_by_a_provider_that_gives_nothing(
+    what: str, arguments: dict[str, Any], telling: Listen
+) -> None:
+    telling("simple")
+    settings: dict[str, Any] = {what: Nothing()}
+    _settings.use(TelemetrySettings(**settings))
+    with fastlane.OpenAI(**arguments) as client, fastlane.user_action("ask"):
+        assert words(client) > 2
+
+
+def test_a_provider_that_a_variable_names_and_that_is_not_there_is_none(arguments: dict[str, Any]) -> None:
+    program = (
+        "import opentelemetry.trace, fastlane, os\n"
+        "with fastlane.OpenAI(api_key='k', base_url=os.environ['BASE_URL']) as client, fastlane.user_action('ask'):\n"
+        "    print(client.chat.completions.create(model='m', messages=[{'role': 'user', 'content': 'x'}]).object)\n"
+    )
+    environment = {**os.environ, "OTEL_PYTHON_TRACER_PROVIDER": "no_such", "BASE_URL": arguments["base_url"]}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.split() == ["chat.completion"], done.stderr
+
+
+def test_a_provider_whose_processors_are_flushed_side_by_side_has_its_spans_at_once(
+    arguments: dict[str, Any], telling: Listen
+) -> None:
+    told = telling("batch", active_span_processor=ConcurrentMultiSpanProcessor(2))
+    with fastlane.OpenAI(**arguments) as client:
+        words(client)
+        assert [type(one) for one in told.provider._active_span_processor._span_processors] == [BatchSpanProcessor]
+        assert len(told.named("chat")) == 1
+
+
+# The tree
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_call_that_fell_back_has_one_span_for_each_model_however_spans_are_made(
+    way: str, upstreams: tuple[Upstream, Upstream], telling: Listen
+) -> None:
+    near, far = upstreams
+    told = telling(way)
+    near.scripts = [refuse(503)]
+    with Asked("sync", near.url, routing(near, far)) as asked:
+        asked.text(stream=True)
+    first, second = told.named("chat")
+    assert (first.name, second.name) == ("chat near-1", "chat far-1")
+    ports = [url.rpartition(":")[2].split("/")[0] for url in (near.url, far.url)]
+    assert [str((span.attributes or {})["server.port"]) for span in (first, second)] == ports
+    assert (first.attributes or {})["error.type"] == "503"

@@ -9,7 +9,7 @@ from .._tokens_seen import id_in
 from . import _names as names
 
 # The wire's name, the attribute, and what it has to be: anything else is none of the API's.
-_NUMBERS: tuple[tuple[str, str, tuple[type, ...]], ...] = (
+_NUMBERS: tuple[tuple[str, str, Any], ...] = (
     ("temperature", names.TEMPERATURE, (int, float)),
     ("top_p", names.TOP_P, (int, float)),
     ("seed", names.SEED, (int,)),
@@ -55,7 +55,7 @@ def asked(endpoint: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return told
     for field, attribute, kinds in _NUMBERS:
         value = body.get(field)
-        if not isinstance(value, kinds) or not isinstance(value, int | float) or isinstance(value, bool):
+        if value is None or not isinstance(value, kinds) or isinstance(value, bool):
             continue
         if -_INT64 <= value < _INT64:
             told[attribute] = float(value) if float in kinds else value

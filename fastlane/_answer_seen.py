@@ -33,6 +33,8 @@ class AnswerSeen:
         "request_id",
         "response_id",
         "service_tier",
+        "times",
+        "times_in",
         "token_ns",
         "usage",
     )
@@ -62,6 +64,9 @@ class AnswerSeen:
         self.reason_of: Callable[[Any], str | None] | None = None
         """Reads out of an answer why the provider says that its cache was missed; None if nobody wants to know."""
         self.cache_reason: str | None = None
+        self.times_in: Callable[[Any], dict[str, float] | None] | None = None
+        """Reads out of an answer or an event the provider's own times; None if the provider says none there."""
+        self.times: dict[str, float] | None = None
 
     @property
     def finished(self) -> bool:
@@ -111,6 +116,7 @@ class AnswerSeen:
         self.events = self.arrived_ns = 0
         self.first_event_ns = self.first_token_ns = self.first_token_kind = self.first_content_ns = None
         self.token_ns = array("q")
+        self.times = None
 
     def piece(self, kinds: Iterable[TokenKind]) -> None:
         """Look at one event of a stream that is put together for an application that does not stream."""
@@ -140,6 +146,8 @@ class AnswerSeen:
         tier = _tokens_seen.text_of(event, "service_tier")
         if tier is not None:
             self.service_tier = tier
+        if self.times_in is not None:
+            self.times = self.times_in(event) or self.times
 
     def _token(self, kind: TokenKind, arrived_ns: int) -> None:
         if self.first_token_ns is None:
@@ -183,6 +191,8 @@ class AnswerSeen:
         self.service_tier = _tokens_seen.text_of(answer, "service_tier")
         if self.reason_of is not None:
             self.cache_reason = self.reason_of(answer)
+        if self.times_in is not None:
+            self.times = self.times_in(answer) or self.times
         # openai has read it from the headers already.
         self.request_id = _tokens_seen.text_of(answer, "_request_id")
 

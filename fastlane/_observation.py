@@ -29,6 +29,13 @@ class Observation(ObservedAttempts):
 
     # The answer
 
+    def has_times(self, timing: Any) -> None:
+        """The provider says its own times, where that part of its facts says."""
+        from ._times_said import times_said
+
+        said = self.times_said = times_said(timing)
+        self.answer.times_in = said.in_answer if said is not None else None
+
     def shown(self, event: Any) -> bool:
         """Show one decoded event to the watchers; True if the stream should stop after this one."""
         if self._over:
@@ -202,6 +209,7 @@ class Observation(ObservedAttempts):
                 last.ended_ns = (self.answer.arrived_ns if read_whole else 0) or self.ended_ns
         if self.answer.request_id is None and self._headers is not None:
             self.answer.request_id = self._headers.get("x-request-id")
+        self._read_times()
         self._headers = self._body_error = self._encoded = self._issued = None
         self.watchers = ()
         self.leg = self.collector = None
@@ -211,6 +219,14 @@ class Observation(ObservedAttempts):
             self.guard = None
         self.answer.freeze(self.model)
 
+    def _read_times(self) -> None:
+        """Take down what the provider says of its own time, of an answer and not of an error."""
+        said, headers = self.times_said, self._headers
+        if said is not None and headers is not None and (self.attempts[-1].status_code or 500) < 300:
+            # A play may have asked for a stream where the application has not.
+            is_stream = self.stream or self.answer.first_event_ns is not None
+            self.provider_times = said.of(headers, self.answer.times, is_stream=is_stream)
+
     @property
     def is_unrecorded(self) -> bool:
         """Whether nobody has asked for its record so far."""
@@ -219,6 +235,7 @@ class Observation(ObservedAttempts):
     def provisional_record(self) -> CallRecord:
         """What its record would be if the call ended now, with a whole answer."""
         self.ended_ns = now_ns()
+        self._read_times()
         return record_of(self, "completed")
 
     def record(self) -> CallRecord:

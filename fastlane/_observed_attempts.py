@@ -17,11 +17,13 @@ from ._json_body import longer_bytes
 from ._output_records import BoundedOutputRecord
 from ._pipeline import Pipeline
 from ._prompt_records import CurationRecord, PromptCacheRecord
+from ._provider_times import ProviderTimes
 from ._request import body_of
 from ._user_action import current_user_action
 from .plays._base import Watcher
 
 if TYPE_CHECKING:
+    from ._times_said import TimesSaid
     from .attempts._account import WayAccount
     from .attempts._collector import Collector
     from .attempts._leg import Leg
@@ -36,11 +38,12 @@ class ObservedAttempts:
 
     __slots__ = (
         "_action", "_body_error", "_encoded", "_headers", "_issued", "_lock", "_made", "_number", "_numbers", "_over",
-        "_usage", "account", "action_path", "answer", "attempts", "before", "cached_path", "changes", "collector", "curation",
-        "decoded", "ended_ns", "endpoint", "error", "exhausted", "first_attempt", "guard", "is_done", "leg", "method",
-        "model", "next_kind", "optional", "origin", "outcome", "output", "pipeline", "prompt", "prompt_cache",
-        "pulling", "received_bytes", "refused", "sending", "started_ns", "started_wall_ns", "stream", "streaming",
-        "trace", "transport", "validate_ended_ns", "validate_started_ns", "watchers",
+        "_usage", "account", "action_path", "answer", "attempts", "before", "cached_path", "changes", "collector",
+        "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted", "first_attempt", "guard", "is_done",
+        "leg", "method", "model", "next_kind", "optional", "origin", "outcome", "output", "pipeline", "prompt",
+        "prompt_cache", "provider_times", "pulling", "received_bytes", "refused", "sending", "started_ns",
+        "started_wall_ns", "stream", "streaming", "times_said", "trace", "transport", "validate_ended_ns",
+        "validate_started_ns", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -94,6 +97,9 @@ class ObservedAttempts:
         """Those that were."""
         self.next_kind: Literal["plain", "repair", "fallback", "hedge"] | None = None
         """Why the next attempt is made, if not because the one before it failed."""
+        self.times_said: TimesSaid | None = None
+        """Where the provider says its own times; None where nothing is known of that."""
+        self.provider_times: ProviderTimes | None = None
         self.cached_path: tuple[str, ...] = ()
         """Where the provider's usage counts cached tokens, if elsewhere than OpenAI's."""
         self.attempts: list[AttemptStamps] = []

@@ -103,6 +103,7 @@ def record_of(call: Observation, outcome: Outcome | None = None) -> CallRecord:
         output=call.output,
         routing=account.routing(call) if account is not None else None,
         hedging=account.hedging(call) if account is not None else None,
+        provider_times=call.provider_times,
         user_actions=call.action_path,
         transport=_carrier(call, last),
     )

@@ -105,6 +105,8 @@ class Shell:
         call = self.call_of(observation, options)
         if call is None:
             return options
+        if call.facts is not None and call.facts.timing.phases is not None:
+            observation.has_times(call.facts.timing)
         planned = self.pipeline.plan(call)
         if observation.leg is not None:
             planned = observation.leg.planned(planned)
@@ -245,6 +247,7 @@ class Shell:
         if observation.trace is not None:
             observation.trace.attempting(observation, request)
         attempt = observation.begin_attempt(length, form=form, plain=plain)
+        attempt.url = request.url
         extensions = request.extensions
         extensions[EXTENSION] = observation
         extensions[PHASES] = attempt.phases

@@ -160,6 +160,11 @@ def id_in(said: str | None) -> str | None:
     return said if said is not None and _ID.fullmatch(said) is not None else None
 
 
+def member_of(source: Any, name: str) -> Any:
+    """A field of an object or of plain JSON; None where it has none of that name."""
+    return source.get(name) if isinstance(source, Mapping) else _read(source, name)
+
+
 def _read(source: Any, name: str) -> Any:
     # pydantic takes microseconds to say that it has not got a field.
     if isinstance(source, BaseModel):
@@ -185,11 +190,9 @@ def _count(value: Any) -> int | None:
 
 
 def _at(source: Any, path: Sequence[str]) -> int | None:
-    for name in path[:-1]:
-        source = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
-    if isinstance(source, Mapping):
-        return _count(source.get(path[-1]))
-    return _first_int(source, path[-1])
+    for name in path:
+        source = member_of(source, name)
+    return _count(source)
 
 
 def _detail(usage: Any, parents: tuple[str, ...], name: str) -> int | None:

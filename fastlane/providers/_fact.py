@@ -64,6 +64,7 @@ Texts = tuple[Text, ...]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Unit = Literal["ms", "s"]
+ProviderPhase = Literal["queue", "prefill", "decode", "total"]
 Tokens = Literal[
     "input",
     "cached",

@@ -20,6 +20,7 @@ from ._fact import (
     Evidence as Evidence,
     Fact as Fact,
     Part,
+    ProviderPhase,
     Seconds,
     Table,
     Text,
@@ -86,6 +87,9 @@ class Timing(Part):
 
     headers: Fact[Table[Unit]] | None = None
     fields: Fact[Table[Unit]] | None = None
+    phases: Fact[Table[ProviderPhase]] | None = None
+    """Which of them say how long the request waited (queue), the prompt was read (prefill), the answer was generated
+    (decode), or all of it together took (total). Those that are none of these are not named here."""
 
 
 class RateLimits(Part):

@@ -7,6 +7,7 @@ from operator import sub
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _names as names
+from ._provider_attributes import add_provider_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,6 +101,8 @@ def call_attributes(record: CallRecord) -> dict[str, Any]:
             told[names.RETRY_WAIT] = waited_s
         add_optimizations(told, record, last.http_version, last.form, reused=bool(last.connection_reused))
     add_plays(told, record)
+    if record.provider_times is not None:
+        add_provider_times(told, record.provider_times)
     return told
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _names as names
 from ._attributes import STREAM_ENDS, add_answer, add_optimizations, add_plays, add_stream, add_times, add_wire
+from ._provider_attributes import add_provider_times
 
 if TYPE_CHECKING:
     from .._observation import Observation
@@ -87,4 +88,6 @@ def glance(call: Observation) -> dict[str, Any]:
     played = _Unrouted(call)
     add_optimizations(told, played, phases.http_version, attempt.form, reused=bool(reused))
     add_plays(told, played)
+    if call.provider_times is not None:
+        add_provider_times(told, call.provider_times)
     return told

@@ -39,6 +39,8 @@ class Attempt:
     """Class name of the error that ended the attempt. Never its message, which may quote the prompt."""
     origin: str | None = None
     """Where it went: scheme://host:port."""
+    path: str | None = None
+    """What it asked for there, without a query: "/v1/chat/completions"."""
     model: str | None = None
     """The model that it asked for."""
     given_up: Literal["late", "lost"] | None = None

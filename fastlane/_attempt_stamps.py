@@ -52,6 +52,7 @@ class AttemptStamps:
         "response_body_bytes",
         "started_ns",
         "status_code",
+        "url",
     )
 
     def __init__(
@@ -81,6 +82,8 @@ class AttemptStamps:
         self._http_version: str | None = None
         self._connection_id: str | None = None
         self.response_body_bytes: int | None = None
+        self.url: Any = None
+        """The request's URL, of which the record has the path alone: the rest may hold credentials."""
         self.started_ns = now_ns()
 
     @property
@@ -169,6 +172,7 @@ class AttemptStamps:
             status_code=self.status_code,
             error=self.error,
             origin=self.origin,
+            path=_path_of(self.url),
             model=self.model,
             given_up=self.given_up,
             request_body_bytes=self.request_body_bytes,
@@ -228,6 +232,12 @@ def _opened_by(phases: Phases) -> Opening | None:
         return None
     began_ns = opening.connect_started_ns if opening.dns_started_ns is None else opening.dns_started_ns
     return opening if began_ns >= phases.started_ns else None
+
+
+def _path_of(url: Any) -> str | None:
+    """The path of a URL of the HTTP library's, without its query."""
+    raw = getattr(url, "raw_path", None)
+    return raw.partition(b"?")[0].decode("ascii", "replace") if isinstance(raw, bytes) else None
 
 
 def _local_address(stream: Any) -> str | None:

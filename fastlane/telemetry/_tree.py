@@ -175,7 +175,7 @@ def attempt_attributes(attempt: Attempt, record: CallRecord) -> dict[str, Any]:
     origin = attempt.origin or record.origin
     told: dict[str, Any] = {
         names.HTTP_METHOD: record.method,
-        names.URL_FULL: origin + record.endpoint,
+        names.URL_FULL: origin + (attempt.path or record.endpoint),
         **server(origin),
         names.ATTEMPT_NUMBER: attempt.number,
         names.ATTEMPT_KIND: attempt.kind,

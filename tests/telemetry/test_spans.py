@@ -137,6 +137,8 @@ def test_every_number_is_on_the_span_of_the_call_at_every_level(
         "fastlane.stream.chunks": record.events,
         "fastlane.attempt.count": 1,
     }
+    for request in told.named("POST"):
+        assert str(said(request)["url.full"]).endswith("/v1/chat/completions")
     assert {name: found.get(name) for name in expected} == expected
     durations = {
         "fastlane.time_to_first_token": record.time_to_first_token_s,

@@ -10,10 +10,15 @@ from typing import Any
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessage
+from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import fastlane
 from fastlane.emulator import Emulator
+from fastlane.telemetry import _settings
 from fastlane.telemetry._content import Content
 from fastlane.telemetry._content_parts import MOST_INLINE_CHARACTERS
 from tests.attempts.scripted import (
@@ -238,7 +243,7 @@ def test_completions_are_told_as_texts(arguments: dict[str, Any], listening: Lis
 
 
 def test_an_event_has_the_messages_as_they_are_and_the_call_s_attributes(
-    arguments: dict[str, Any], listening: Listening
+    arguments: dict[str, Any], listening: Listening, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = listening(capture="event_only")
     question: Any = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "tools": [TOOL]}
@@ -254,6 +259,28 @@ def test_an_event_has_the_messages_as_they_are_and_the_call_s_attributes(
     assert found["gen_ai.tool.definitions"][0]["name"] == "weather"
     assert found["gen_ai.usage.output_tokens"] == 5
     assert said(told, INPUT) is None
+    encode_logs(told.logs_out.get_finished_logs())
+    assert caplog.records == []
+
+
+def test_a_prompt_is_told_as_it_was_sent_when_spans_are_made_later(
+    arguments: dict[str, Any], listening: Listening
+) -> None:
+    kept = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(kept))
+    told = listening(capture="span_only")
+    _settings.use(told.settings.with_changes({"tracer_provider": provider}))
+    message: Any = {"role": "user", "content": "One."}
+    with fastlane.OpenAI(**arguments) as client:
+        for stream in (False, True):
+            answered = client.chat.completions.create(model="m", messages=[message], max_tokens=3, stream=stream)
+            list(answered)
+            message["content"] = "Two."
+    provider.force_flush()
+    found = [json.loads(str(dict(span.attributes or {})[INPUT])) for span in kept.get_finished_spans()]
+    assert sorted(messages[0]["parts"][0]["content"] for messages in found) == ["One.", "Two."]
+    provider.shutdown()
 
 
 def test_nothing_is_kept_of_a_prompt_where_nobody_asked(arguments: dict[str, Any], listening: Listening) -> None:

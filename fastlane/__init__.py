@@ -38,6 +38,7 @@ from ._prompt_records import (
     Drift as Drift,
     PromptCacheRecord as PromptCacheRecord,
 )
+from ._provider_times import ProviderTimes as ProviderTimes
 from ._route_records import (
     Fallback as Fallback,
     HedgingRecord as HedgingRecord,
@@ -169,6 +170,7 @@ __all__ = [
     "Prompt",
     "PromptCache",
     "PromptCacheRecord",
+    "ProviderTimes",
     "RejectedAnswer",
     "Report",
     "Route",

@@ -64,6 +64,7 @@ def record_of(call: Observation, outcome: Outcome | None = None) -> CallRecord:
     if last is not None:
         attempts.append(last.record(call.ended_ns))
     account = call.account
+    is_checked = call.output is not None and call.output.verdict is not None
     return CallRecord(
         call_id=call.call_id,
         method=call.method,
@@ -82,8 +83,8 @@ def record_of(call: Observation, outcome: Outcome | None = None) -> CallRecord:
             first_token_kind=call.answer.first_token_kind,
             first_content_token_ns=call.answer.first_content_ns,
             token_ns=call.answer.token_ns,
-            validate_started_ns=call.validate_started_ns,
-            validate_ended_ns=call.validate_ended_ns,
+            validate_started_ns=call.validate_started_ns if is_checked else None,
+            validate_ended_ns=call.validate_ended_ns if is_checked else None,
         ),
         attempts=tuple(attempts),
         usage=call.usage,

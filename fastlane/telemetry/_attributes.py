@@ -29,6 +29,9 @@ STREAM_ENDS = {
 }
 """How a stream ended, by the outcome of its call. An early stop is no error."""
 
+_FINISHED = {"completed": "stop", "incomplete": "length", "failed": "error"}
+"""What the conventions say, by the status of a Responses answer."""
+
 _CANDIDATES_TOLD = 20
 
 
@@ -134,9 +137,11 @@ def add_answer(
     if model is not None:
         told[names.RESPONSE_MODEL] = model
     if finish_reason is not None:
-        told[names.FINISH_REASONS] = (finish_reason,)
+        told[names.FINISH_REASONS] = (_FINISHED.get(finish_reason, finish_reason),)
     if tier is not None:
         told[names.RESPONSE_TIER] = tier
+    if usage.estimated:
+        told[names.USAGE_ESTIMATED] = True
     if usage.input_tokens is not None:
         told[names.INPUT_TOKENS] = usage.input_tokens
     if usage.output_tokens is not None:
@@ -300,7 +305,7 @@ def _output(output: BoundedOutputRecord, told: dict[str, Any]) -> None:
 
 def _route(routing: RoutingRecord, told: dict[str, Any]) -> None:
     told[names.ROUTE_REQUESTED] = routing.asked
-    told[names.ROUTE_MODEL] = routing.model or routing.chosen
+    told[names.ROUTE_MODEL] = routing.chosen
     told[names.ROUTE_REASON] = routing.reason
     told[names.ROUTE_CANDIDATE_COUNT] = len(routing.candidates)
     told[names.ROUTE_CANDIDATES] = tuple(

@@ -75,11 +75,15 @@ def configure(
             f"configure(resource=...) takes attributes such as {{'service.name': 'checkout'}}, got "
             f"{type(resource).__name__}"
         )
-    return _process.configure(
+    made = _process.configure(
         {name: value for name, value in given.items() if value is not None},
         None if trace_file is None else Path(trace_file),
         resource,
     )
+    if made.settings.level != "off":
+        # Now, and not in the first call or user action: 20 ms.
+        from . import _action_span, _call_trace  # noqa: F401
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

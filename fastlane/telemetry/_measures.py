@@ -9,6 +9,7 @@ from . import _metric_names as metrics, _names as names
 from ._attributes import max_gap_s, retry_wait_s
 from ._ended import EndedAction, EndedCall
 from ._labels import Labels
+from ._provider import provider_name
 from ._tree import attempt_error, attempt_outcome, server
 
 if TYPE_CHECKING:
@@ -182,10 +183,14 @@ class Measures:
     def _attempts(self, record: CallRecord, sets: _Sets) -> Iterator[Measure]:
         for attempt in record.attempts:
             outcome, error = attempt_outcome(attempt, record), attempt_error(attempt)
-            key = ("attempt", attempt.kind, outcome, error)
+            # Of a call that went to several upstreams, each has its own.
+            elsewhere = (attempt.model, attempt.origin) != (record.model, record.origin)
+            key = ("attempt", attempt.kind, outcome, error, *((attempt.model, attempt.origin) if elsewhere else ()))
             labels = sets.made.get(key)
             if labels is None:
                 labels = {**sets.short, names.ATTEMPT_KIND: attempt.kind, names.ATTEMPT_OUTCOME: outcome}
+                if elsewhere:
+                    labels.update(self._upstream(attempt, record))
                 if error is not None:
                     labels[names.ERROR_TYPE] = self._error(error)
                 labels = _keep(sets, key, labels)
@@ -203,13 +208,22 @@ class Measures:
                 labels = _keep(sets, of, labels)
             yield metrics.BODY_SIZE, size, labels
 
+    def _upstream(self, attempt: Attempt, record: CallRecord) -> dict[str, Any]:
+        """The labels that say where an attempt went, if that is not where the call's answer is from."""
+        told: dict[str, Any] = {}
+        provider = provider_name(attempt.origin or record.origin)
+        told[names.PROVIDER] = self._labels.limited(names.PROVIDER, provider)
+        if attempt.model is not None:
+            told[names.REQUEST_MODEL] = self._labels.limited(names.REQUEST_MODEL, attempt.model)
+        return told
+
     def _plays(self, record: CallRecord, sets: _Sets) -> Iterator[Measure]:
         cache = record.prompt_cache
-        if cache is not None:
+        # Both or neither, so that they can be compared: where the provider says nothing, nobody knows what was read.
+        if cache is not None and cache.cached_tokens is not None:
             if cache.expected_tokens is not None:
                 yield metrics.CACHE_EXPECTED, cache.expected_tokens, sets.short
-            if cache.cached_tokens is not None:
-                yield metrics.CACHE_READ, cache.cached_tokens, sets.short
+            yield metrics.CACHE_READ, cache.cached_tokens, sets.short
         routing = record.routing
         if routing is not None:
             chosen = self._labels.limited(names.ROUTE_MODEL, routing.chosen)

@@ -93,6 +93,8 @@ class TelemetrySettings:
 def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
     """The settings that environment variables ask for. Raises ConfigurationError, which names the variable."""
     values: dict[str, Any] = {}
+    if environment.get("FASTLANE_DISABLED", "").strip().lower() not in ("", "0", "false", "no"):
+        return TelemetrySettings(level="off")
     for name, variable in _VARIABLES.items():
         text = environment.get(variable, "").strip().lower()
         if not text:

@@ -185,7 +185,7 @@ def attempt_attributes(attempt: Attempt, record: CallRecord) -> dict[str, Any]:
     error = attempt_error(attempt)
     if error is not None:
         told[names.ERROR_TYPE] = error
-    if attempt.number > 1 and attempt.kind != "hedge":
+    if attempt.kind in ("retry", "plain"):
         told[names.HTTP_RESEND_COUNT] = attempt.number - 1
     if attempt.model is not None and attempt.model != record.model:
         told[names.ATTEMPT_MODEL] = attempt.model

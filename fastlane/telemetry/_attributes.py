@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 from operator import sub
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from . import _names as names
+from ._play_attributes import add_optimizations, add_plays
 from ._provider_attributes import add_provider_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .._call import CallRecord, Usage
-    from .._output_records import BoundedOutputRecord
-    from .._prompt_records import CurationRecord, PromptCacheRecord
-    from .._route_records import HedgingRecord, RoutingRecord
     from ._experiment import Experiment
 
 STREAM_ENDS = {
@@ -31,32 +29,6 @@ STREAM_ENDS = {
 
 _FINISHED = {"completed": "stop", "incomplete": "length", "failed": "error"}
 """What the conventions say, by the status of a Responses answer."""
-
-_CANDIDATES_TOLD = 20
-
-
-class Played(Protocol):
-    """What the plays have to say of a call: its record, or what is left of it where nobody has asked for a record."""
-
-    @property
-    def prompt_cache(self) -> PromptCacheRecord | None:
-        """What was read from the provider's cache."""
-
-    @property
-    def curation(self) -> CurationRecord | None:
-        """What was cut."""
-
-    @property
-    def output(self) -> BoundedOutputRecord | None:
-        """How the answer was bounded."""
-
-    @property
-    def routing(self) -> RoutingRecord | None:
-        """Which model was chosen."""
-
-    @property
-    def hedging(self) -> HedgingRecord | None:
-        """What came of a second attempt."""
 
 
 def call_attributes(record: CallRecord) -> dict[str, Any]:
@@ -221,20 +193,6 @@ def add_wire(
         told[names.WIRE] = wire_s + send_s
 
 
-def add_plays(told: dict[str, Any], call: Played) -> None:
-    """What the plays did."""
-    if call.prompt_cache is not None:
-        _cache(call.prompt_cache, told)
-    if call.curation is not None:
-        told[names.CURATED_TOKENS] = call.curation.tokens_before - call.curation.tokens_after
-    if call.output is not None:
-        _output(call.output, told)
-    if call.routing is not None:
-        _route(call.routing, told)
-    if call.hedging is not None:
-        _hedge(call.hedging, told)
-
-
 def retry_wait_s(record: CallRecord) -> float:
     """Seconds between an attempt that had ended and the retry that followed it, all of them together."""
     waited_ns = 0
@@ -249,91 +207,6 @@ def max_gap_s(token_ns: Sequence[int]) -> float:
     """The longest time between two neighbouring events with output, in seconds."""
     longest_ns: int = max(map(sub, token_ns[1:], token_ns))
     return longest_ns / 1e9
-
-
-def add_optimizations(told: dict[str, Any], call: Played, http_version: str | None, form: str, *, reused: bool) -> None:
-    """Which of fastlane's means came to bear on a call."""
-    did = []
-    if http_version == "HTTP/2":
-        did.append("http2")
-    if reused:
-        did.append("warm_connection")
-    if form != "json":
-        did += form.removeprefix("json+").split("+")
-    if call.prompt_cache is not None and call.prompt_cache.cached_tokens:
-        did.append("prompt_cache")
-    if call.curation is not None and call.curation.cuts:
-        did.append("curation")
-    output = call.output
-    if output is not None:
-        if output.ceiling_tokens is not None:
-            did.append("bounded_output")
-        if output.stop_reason is not None:
-            did.append("early_stop")
-    if call.routing is not None:
-        did.append("routing")
-    if call.hedging is not None and call.hedging.hedged:
-        did.append("hedge")
-    if did:
-        told[names.OPTIMIZATIONS] = tuple(did)
-
-
-def _cache(cache: PromptCacheRecord, told: dict[str, Any]) -> None:
-    told[names.PREFIX_HASH] = cache.family
-    told[names.PREFIX_TOKENS] = cache.reusable_tokens
-    if cache.expected_tokens is not None:
-        told[names.EXPECTED_READ] = cache.expected_tokens
-    ratio = cache.hit_ratio
-    if ratio is not None:
-        told[names.CACHE_HIT_RATIO] = ratio
-    if cache.drift is not None:
-        told[names.CACHE_MISMATCH] = cache.drift.kind
-
-
-def _output(output: BoundedOutputRecord, told: dict[str, Any]) -> None:
-    if output.verdict is not None:
-        told[names.OUTPUT_VERDICT] = output.verdict
-        told[names.OUTPUT_VALID] = output.verdict == "valid"
-        told[names.OUTPUT_REPAIRS] = len(output.rejected)
-    if output.ceiling_tokens is not None:
-        told[names.OUTPUT_CEILING] = output.ceiling_tokens
-    if output.stop_reason is not None:
-        told[names.OUTPUT_STOP] = output.stop_reason
-    if output.tokens_not_generated is not None:
-        told[names.OUTPUT_NOT_GENERATED] = output.tokens_not_generated
-
-
-def _route(routing: RoutingRecord, told: dict[str, Any]) -> None:
-    told[names.ROUTE_REQUESTED] = routing.asked
-    told[names.ROUTE_MODEL] = routing.chosen
-    told[names.ROUTE_REASON] = routing.reason
-    told[names.ROUTE_CANDIDATE_COUNT] = len(routing.candidates)
-    told[names.ROUTE_CANDIDATES] = tuple(
-        [
-            f"{one.model}: {one.why_not}" if one.predicted_s is None else f"{one.model}: {one.predicted_s:.3f} s"
-            for one in routing.candidates[:_CANDIDATES_TOLD]
-        ]
-    )
-    found = (
-        (names.ROUTE_TASK, routing.task),
-        (names.ROUTE_QUALITY_BAR, routing.quality_bar),
-        (names.ROUTE_PREDICTED, routing.predicted_s),
-        (names.ROUTE_PREDICTED_TTFT, routing.predicted_first_token_s),
-        (names.ROUTE_PRICE, routing.price),
-    )
-    told.update({name: value for name, value in found if value is not None})
-    if routing.fallbacks:
-        told[names.ROUTE_FALLBACKS] = tuple([f"{left.model}: {left.why}" for left in routing.fallbacks])
-
-
-def _hedge(hedging: HedgingRecord, told: dict[str, Any]) -> None:
-    told[names.HEDGE_SENT] = hedging.hedged
-    found = (
-        (names.HEDGE_DELAY, hedging.delay_s),
-        (names.HEDGE_WON, hedging.won),
-        (names.HEDGE_EXTRA_TOKENS, hedging.extra_output_tokens),
-    )
-    told.update({name: value for name, value in found if value is not None})
 
 
 def experiment_attributes(experiment: Experiment) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _names as names
-from ._attributes import STREAM_ENDS, add_answer, add_optimizations, add_plays, add_stream, add_times, add_wire
+from ._attributes import STREAM_ENDS, add_answer, add_stream, add_times, add_wire
+from ._play_attributes import add_optimizations, add_plays
 from ._provider_attributes import add_provider_times
 
 if TYPE_CHECKING:

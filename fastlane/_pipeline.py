@@ -166,6 +166,8 @@ class Pipeline:
         A finaliser runs at any point of any thread, also where that thread holds a lock that a hook would want.
         """
         self._calls.append(call)
+        if call.trace is not None:
+            call.trace.abandoned(call)
         if self._learners or self.hooks or call.trace is not None:
             self._unreported.append(call)
 

@@ -9,7 +9,7 @@ from opentelemetry.trace import SpanKind, set_span_in_context
 
 from . import _names as names, _settings
 from ._attributes import experiment_attributes
-from ._emit import fail
+from ._emit import fail, sayable
 from ._ended import EndedAction
 from ._experiment import current_experiment
 from ._metrics import get_ready, tell
@@ -30,10 +30,11 @@ class ActionSpan:
     def __init__(self, action: user_action) -> None:
         assert action.started_wall_ns is not None
         self._experiment = current_experiment()
+        name = sayable(action.name)
         attributes: dict[str, Any] = {
             names.OPERATION: names.INVOKE_WORKFLOW,
-            names.WORKFLOW_NAME: action.name,
-            names.INTERACTION_NAME: action.name,
+            names.WORKFLOW_NAME: name,
+            names.INTERACTION_NAME: name,
             names.OPENINFERENCE_KIND: "CHAIN",
         }
         if self._experiment is not None:
@@ -41,7 +42,7 @@ class ActionSpan:
         self._is_measured = get_ready()
         before = get_current()
         self._span = tracer_of(_settings.current()).start_span(
-            f"{names.INVOKE_WORKFLOW} {action.name}",
+            f"{names.INVOKE_WORKFLOW} {name}",
             context=before,
             kind=SpanKind.INTERNAL,
             attributes=attributes,

@@ -8,7 +8,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Tracer, get_current_span, set_span_in_context
 
 from . import _names as names
-from ._emit import emit, fail
+from ._emit import emit, fail, sayable
 from ._provider import provider_name
 from ._tree import ModelCall, children_of, error_of, model_calls, server
 
@@ -101,12 +101,13 @@ def _tell_further(
         one = span
         if call is not calls[0]:
             attributes = {names.OPERATION: operation, names.PROVIDER: provider_name(call.origin), **server(call.origin)}
-            if call.model is not None:
-                attributes[names.REQUEST_MODEL] = call.model
+            model = None if call.model is None else sayable(call.model)
+            if model is not None:
+                attributes[names.REQUEST_MODEL] = model
             if record.stream:
                 attributes[names.REQUEST_STREAM] = True
             one = tracer.start_span(
-                f"{operation} {call.model}" if call.model is not None else operation,
+                operation if model is None else f"{operation} {model}",
                 context=around,
                 kind=SpanKind.CLIENT,
                 attributes=attributes,

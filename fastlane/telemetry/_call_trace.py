@@ -25,6 +25,7 @@ from ._asked import asked, operation_of
 from ._attributes import call_attributes, experiment_attributes
 from ._batched import is_batched
 from ._call_spans import tell_calls
+from ._emit import sayable
 from ._ended import EndedCall
 from ._experiment import current_experiment
 from ._glance import glance, is_plain as is_plain_call
@@ -53,8 +54,8 @@ class CallTrace:
     """What is told of one call, however many ways it goes."""
 
     __slots__ = (
-        "_asked", "_body", "_contents", "_experiment", "_first", "_is_measured", "_operation", "_over", "_parent",
-        "_settings", "_span", "_standing", "_started", "_tracer",
+        "_asked", "_body", "_contents", "_experiment", "_first", "_is_measured", "_operation", "_parent",
+        "_settings", "_span", "_standing", "_started", "_tracer", "_untold",
     )  # fmt: skip
 
     def __init__(self, observation: Observation, operation: str) -> None:
@@ -74,7 +75,7 @@ class CallTrace:
         self._parent: Context | None = None
         """Of the spans below the call's, where that is another tool's."""
         self._started = False
-        self._over = False
+        self._untold = [True]
         self._is_measured = get_ready()
 
     @property
@@ -170,7 +171,7 @@ class CallTrace:
         origin, model = self._first or (observation.origin, observation.model)
         attributes = {names.OPERATION: self._operation, names.PROVIDER: provider_name(origin), **server(origin)}
         if model is not None:
-            attributes[names.REQUEST_MODEL] = model
+            model = attributes[names.REQUEST_MODEL] = sayable(model)
         if observation.stream:
             attributes[names.REQUEST_STREAM] = True
         self._tracer = tracer_of(self._settings)
@@ -227,9 +228,10 @@ class CallTrace:
 
     def ended(self, observation: Observation) -> None:
         """The call is over: tell everything, once."""
-        if self._over:
+        try:
+            self._untold.pop()
+        except IndexError:
             return
-        self._over = True
         if self._started or not self._is_made_later():
             ended = self._made(observation)
             if ended is not None:
@@ -239,6 +241,11 @@ class CallTrace:
             # Not kept: it is the prompt.
             self._asked, self._body = self._asked_of(observation, self._body), None
         tell(_Later(self, observation, copy_context()))
+
+    @staticmethod
+    def abandoned(observation: Observation) -> None:
+        """The call was ended by a finaliser, which may be called in the middle of anything: have it told elsewhere."""
+        tell(_Abandoned(observation))
 
     def _made(self, observation: Observation) -> EndedCall | None:
         """Make the spans of a call that is over; what there is to measure, where anybody measures."""
@@ -310,6 +317,19 @@ class _Later:
     def made(self) -> EndedCall | None:
         """Make them."""
         return self._context.run(self._trace._made, self._observation)
+
+
+class _Abandoned:
+    """A call that a finaliser has ended."""
+
+    __slots__ = ("_observation",)
+
+    def __init__(self, observation: Observation) -> None:
+        self._observation = observation
+
+    def made(self) -> None:
+        """Tell of it, unless somebody has looked for it before."""
+        self._observation.tell_telemetry(quietly=True)
 
 
 def _went_wrong(observation: Observation, doing: str, error: Exception) -> None:

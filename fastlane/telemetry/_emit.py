@@ -14,6 +14,9 @@ Wall = Callable[[int], int]
 """Nanoseconds since the epoch of a monotonic stamp."""
 
 
+_MOST_CHARACTERS = 256
+
+
 def emit(
     tracer: Tracer,
     plans: Sequence[SpanPlan],
@@ -50,6 +53,13 @@ def emit(
                 emit(tracer, plan.children, set_span_in_context(span, parent), wall, made, added)
         finally:
             span.end(wall(plan.end_ns))
+
+
+def sayable(name: str) -> str:
+    """A name that an application made up, as exporters can write it: one that they cannot loses all of a batch."""
+    if len(name) > _MOST_CHARACTERS:
+        name = name[:_MOST_CHARACTERS]
+    return name if name.isascii() else name.encode("utf-8", "replace").decode()
 
 
 def fail(span: Span, what: str) -> None:

@@ -35,5 +35,10 @@ class Labels:
             return OTHER
         if type(value) is not str or not value or len(value) > MOST_CHARACTERS or len(seen) >= self._most:
             return OTHER
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:  # half a character, which no exporter can write
+                return OTHER
         seen.add(value)
         return value

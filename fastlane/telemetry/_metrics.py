@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from opentelemetry.metrics import get_meter_provider
 
+from .._pipeline import log
 from . import _gate, _metric_names as metrics, _settings
 from ._ended import EndedAction, EndedCall, Told, Unmade
 from ._instruments import Instruments
@@ -59,6 +60,7 @@ class _Telling:
         self._pending: deque[tuple[_settings.TelemetrySettings, Told]] = deque(maxlen=MOST_PENDING)
         self._dropped = 0
         self._recording = _thread.allocate_lock()
+        self._recorder: int | None = None
         self._starting = _thread.allocate_lock()
         self._making = _thread.allocate_lock()
         self._news, self._much = _shut(), _shut()
@@ -129,16 +131,22 @@ class _Telling:
 
     def _run(self) -> None:
         while True:
-            self._sleeps = True
-            if not self._pending:
-                self._news.acquire()
-            self._sleeps = False
-            self._prepare()
-            self._rests = True
-            if len(self._pending) < _MANY:
-                self._much.acquire(timeout=_MOMENT_S)
-            self._rests = False
-            self._record_all()
+            try:
+                self._wait_and_record()
+            except BaseException as error:  # noqa: BLE001 - not even for SystemExit of an application's own sampler
+                self._went_wrong("recording", error)
+
+    def _wait_and_record(self) -> None:
+        self._sleeps = True
+        if not self._pending:
+            self._news.acquire()
+        self._sleeps = False
+        self._prepare()
+        self._rests = True
+        if len(self._pending) < _MANY:
+            self._much.acquire(timeout=_MOMENT_S)
+        self._rests = False
+        self._record_all()
 
     def _prepare(self) -> None:
         """Make the instruments for what was told first, if they are missing: a reader may collect before it is due."""
@@ -162,6 +170,8 @@ class _Telling:
 
     def _record_all(self, *, make: bool = True) -> None:
         """Record all that was told by now, and let other threads go first again and again."""
+        if self._dropped:
+            self._say_dropped()
         left, aside = len(self._pending), _shut()
         while left > 0 and self._pending:
             several = 1 + left // 64
@@ -173,8 +183,11 @@ class _Telling:
 
     def _record(self, most: int, *, settle: bool = False, make: bool = True) -> bool:
         """Record so many, the oldest first; False where somebody else has been recording for too long."""
-        if not self._recording.acquire(timeout=_AT_THE_END_S):
+        this = _thread.get_ident()
+        # A processor that has everything flushed as soon as a span ends does so in the middle of this.
+        if self._recorder == this or not self._recording.acquire(timeout=_AT_THE_END_S):
             return False
+        self._recorder = this
         try:
             missing = self._record_pending(most)
             for _, instruments in self._instruments if settle else ():
@@ -184,6 +197,7 @@ class _Telling:
             self._went_wrong("recording", error)
             missing = None
         finally:
+            self._recorder = None
             self._recording.release()
         if make and missing is not None:
             self._make(missing)
@@ -215,6 +229,7 @@ class _Telling:
                 except Exception as error:  # noqa: BLE001 - one call's record is no reason to lose the next one's
                     self._went_wrong("recording", error)
                 if self._dropped:
+                    self._say_dropped()
                     dropped, self._dropped = self._dropped, 0
                     found[1].record([(metrics.DROPPED, dropped, _NO_LABELS)], None)
         return missing
@@ -248,11 +263,14 @@ class _Telling:
         finally:
             self._making.release()
 
-    def _went_wrong(self, doing: str, error: Exception) -> None:
+    def _say_dropped(self) -> None:
+        if "dropped" not in self._logged:
+            self._logged.add("dropped")
+            log.warning("telemetry: more than %d calls waited to be told of; the oldest are left out", MOST_PENDING)
+
+    def _went_wrong(self, doing: str, error: BaseException) -> None:
         if doing not in self._logged:
             self._logged.add(doing)
-            from .._pipeline import log
-
             # The class alone: a message may quote anything.
             log.warning("metrics: %s raised %s; calls are not affected (logged once)", doing, type(error).__name__)
 

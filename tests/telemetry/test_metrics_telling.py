@@ -14,7 +14,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from fastlane.telemetry import TelemetrySettings, _settings
+from fastlane.telemetry import TelemetrySettings, _metrics, _settings
 from fastlane.telemetry._metrics import MOST_PENDING, flush, get_ready, tell
 from tests.telemetry.measuring import Meters, ended, meters as meters
 
@@ -149,7 +149,10 @@ def test_a_recording_that_hangs_delays_nobody_and_piles_nothing_up(restored: Non
     assert eventually(lambda: calls_counted(meters) == 1)
 
 
-def test_the_calls_that_were_dropped_are_counted(restored: None) -> None:
+def test_the_calls_that_were_dropped_are_counted_and_spoken_of(
+    restored: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    _metrics._telling._logged.discard("dropped")
     hangs, go_on = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -166,6 +169,7 @@ def test_the_calls_that_were_dropped_are_counted(restored: None) -> None:
 
     assert eventually(lambda: provider.totals.get("fastlane.client.attempts", 0) >= MOST_PENDING + 1)
     assert provider.totals["fastlane.telemetry.dropped"] == 7
+    assert "more than 2048 calls waited" in caplog.text
 
 
 def test_a_reader_that_is_slow_to_collect_delays_no_call(meters: Meters) -> None:

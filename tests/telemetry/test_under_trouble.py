@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import (
     ConcurrentMultiSpanProcessor,
     ReadableSpan,
@@ -19,10 +22,12 @@ from opentelemetry.sdk.trace import (
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler, SamplingResult
 
 import fastlane
 from fastlane.telemetry import TelemetrySettings, _settings
+from fastlane.telemetry._labels import Labels
+from fastlane.telemetry._metrics import _telling
 from tests.attempts.scripted import Asked, Upstream, refuse, routing, two_upstreams
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
@@ -208,3 +213,95 @@ def test_a_call_that_fell_back_has_one_span_for_each_model_however_spans_are_mad
     ports = [url.rpartition(":")[2].split("/")[0] for url in (near.url, far.url)]
     assert [str((span.attributes or {})["server.port"]) for span in (first, second)] == ports
     assert (first.attributes or {})["error.type"] == "503"
+
+
+def test_names_that_no_exporter_could_write_are_told_in_part(arguments: dict[str, Any], telling: Listen) -> None:
+    told = telling("batch", level="call")
+    with fastlane.OpenAI(**arguments) as client, fastlane.user_action("half \ud83d of it"):
+        client.chat.completions.create(model="m" * 10_000, messages=MESSAGES)
+        with pytest.raises(UnicodeEncodeError):
+            client.chat.completions.create(model="half \ud83d of it", messages=MESSAGES)
+    assert [span.name for span in told.spans()] == [
+        "invoke_workflow half ? of it",
+        f"chat {'m' * 256}",
+        "chat half ? of it",
+    ]
+    encode_spans(told.spans())
+    assert Labels().limited("model", "half \ud83d") == "_OTHER"
+
+
+# The thread that makes spans behind the call's back
+
+
+class Exiting(Sampler):
+    """Asks for the end of the process, once."""
+
+    def __init__(self) -> None:
+        self._exits = True
+
+    def should_sample(self, *arguments: Any, **more: Any) -> SamplingResult:
+        exits, self._exits = self._exits, False
+        if exits:
+            raise SystemExit(3)
+        return ALWAYS_ON.should_sample(*arguments, **more)
+
+    def get_description(self) -> str:
+        return "exits"
+
+
+def test_a_sampler_that_exits_takes_no_later_call_s_span_along(arguments: dict[str, Any], telling: Listen) -> None:
+    told = telling("batch", sampler=Exiting())
+    with fastlane.OpenAI(**arguments) as client:
+        words(client)
+        assert eventually(lambda: not _telling._pending)
+        words(client)
+        assert eventually(lambda: not _telling._pending)
+    assert len(told.named("chat")) == 1
+
+
+class Flushing(BatchSpanProcessor):
+    """Flushes all of its provider as soon as a span ends, as where a process may be frozen at any time."""
+
+    def __init__(self, told: Telling) -> None:
+        super().__init__(InMemorySpanExporter(), schedule_delay_millis=60_000)
+        self._told = told
+
+    def on_end(self, span: ReadableSpan) -> None:
+        super().on_end(span)
+        self._told.provider.force_flush()
+
+
+def test_a_flush_in_the_middle_of_making_spans_waits_for_nothing(arguments: dict[str, Any], telling: Listen) -> None:
+    told = telling("batch")
+    told.provider.add_span_processor(Flushing(told))
+    with fastlane.OpenAI(**arguments) as client:
+        words(client)
+    begun = time.monotonic()
+    told.spans()
+    assert time.monotonic() - begun < 2  # each of the spans would wait that long
+    assert len(told.named("chat")) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_abandoned_stream_is_told_of_although_nobody_looks(
+    way: str, arguments: dict[str, Any], telling: Listen
+) -> None:
+    told = telling(way)
+    client = fastlane.OpenAI(**arguments)
+    stream: Any = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+    del stream
+    gc.collect()
+    assert eventually(lambda: len(told.named("chat")) == 1)
+    assert len(client.calls) == 1
+    assert len(told.named("chat")) == 1
+    client.close()
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether something comes to hold within a time that is long for it."""
+    until = time.monotonic() + 20
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True

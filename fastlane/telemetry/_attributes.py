@@ -37,6 +37,7 @@ def call_attributes(record: CallRecord) -> dict[str, Any]:
     timeline, attempts = record.timeline, record.attempts
     add_answer(
         told,
+        record.request_id,
         record.response_id,
         record.response_model,
         _finish_reason(record),
@@ -96,6 +97,7 @@ def _finish_reason(record: CallRecord) -> str | None:
 
 def add_answer(
     told: dict[str, Any],
+    request_id: str | None,
     response_id: str | None,
     model: str | None,
     finish_reason: str | None,
@@ -103,7 +105,9 @@ def add_answer(
     usage: Usage,
     failure: str | None,
 ) -> None:
-    """What the conventions have names for."""
+    """What the provider says of itself and of its answer, and what went wrong."""
+    if request_id is not None:
+        told[names.REQUEST_ID] = request_id
     if response_id is not None:
         told[names.RESPONSE_ID] = response_id
     if model is not None:

@@ -44,7 +44,8 @@ def glance(call: Observation) -> dict[str, Any]:
     """The attributes of a plain call that is over."""
     told: dict[str, Any] = {}
     answer, attempt, usage = call.answer, call.attempts[0], call.usage
-    add_answer(told, answer.response_id, answer.model, answer.finish_reason, answer.service_tier, usage, None)
+    tier = answer.service_tier
+    add_answer(told, answer.request_id, answer.response_id, answer.model, answer.finish_reason, tier, usage, None)
     add_stream(told, STREAM_ENDS["completed"], answer.events)
     output = None if usage.estimated else usage.output_tokens
     if output is not None and usage.reasoning_tokens and answer.first_token_kind != "reasoning":

@@ -68,7 +68,7 @@ def listening() -> Iterator[Listening]:
     made: list[Told] = []
 
     def listen(sampler: Sampler = ALWAYS_ON, **settings: Any) -> Told:
-        spans, logs, reader = InMemorySpanExporter(), InMemoryLogRecordExporter(), InMemoryMetricReader()
+        spans, logs, reader = InMemorySpanExporter(), InMemoryLogRecordExporter(), InMemoryMetricReader()  # type: ignore[no-untyped-call]
         tracing = TracerProvider(sampler=sampler, shutdown_on_exit=False)
         tracing.add_span_processor(SimpleSpanProcessor(spans))
         logging = LoggerProvider(shutdown_on_exit=False)

@@ -24,7 +24,7 @@ from ._pipeline import Pipeline
 from ._request import Requests
 from ._route_asked import PLANNED_ENDPOINTS, asks_for_a_route, not_routed
 from .plays._base import Stage
-from .telemetry._gate import active, follow
+from .telemetry._gate import active, follow, prepare
 from .transport._patience import PATIENCE
 from .transport._phases import FALLBACK_TRACE, PHASES
 
@@ -62,6 +62,7 @@ class Shell:
             from . import providers  # noqa: F401
         if pipeline.plans_in(Stage.ENCODE):
             from . import encoding  # noqa: F401
+        prepare()
 
     def origin(self, base_url: Any) -> str:
         """scheme://host:port of a base URL, remembered while it stays the same."""

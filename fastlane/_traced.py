@@ -15,7 +15,9 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 def around_attempt(observation: Observation, http_client: Any, request: Any) -> AbstractContextManager[None]:
     """What is to hold while an attempt is sent."""
-    return _NOTHING if observation.trace is None else observation.trace.around_attempt(observation, http_client, request)
+    return (
+        _NOTHING if observation.trace is None else observation.trace.around_attempt(observation, http_client, request)
+    )
 
 
 def quietly(observation: Observation) -> AbstractContextManager[None]:

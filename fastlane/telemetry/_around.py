@@ -33,6 +33,7 @@ from ._others import (
 
 if TYPE_CHECKING:
     from .._context import Issued
+    from ._settings import TelemetrySettings
 
 _log = logging.getLogger("fastlane")
 
@@ -69,6 +70,10 @@ class Standing(NamedTuple):
     """To be attached around all that openai's own code does for the call; None where there is nothing to silence."""
     counts_generic: bool = True
     """Whether `gen_ai.*` metrics of the call are fastlane's to record: nobody else does."""
+
+
+_alone: tuple[TelemetrySettings, Standing] | None = None
+"""How a call stands that nobody else knows of, in no span."""
 
 
 class attached:  # noqa: N801 - used as a statement
@@ -127,10 +132,15 @@ def standing(issued: Issued | None, client: Any = None) -> Standing:
 
 
 def _standing(client: Any, *, is_stamped: bool, is_request: bool) -> Standing:
+    global _alone  # noqa: PLW0603 - that of the settings and the empty context that were asked for last
     context = context_api.get_current()
     others = others_of(client)
     if not others.names and not context:
-        return Standing(mode(_settings.current(), others), context)
+        settings = _settings.current()
+        known = _alone
+        if known is None or known[0] is not settings or known[1].context is not context:
+            _alone = known = (settings, Standing(mode(settings, others), context))
+        return known[1]
     span = _theirs(get_current_span(context))
     suppressed = any(context.get(key) for key in _SUPPRESS)
     if span is None and _is_silent(context):

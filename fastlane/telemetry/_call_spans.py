@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context import Context
@@ -15,6 +16,19 @@ from ._tree import ModelCall, children_of, error_of, model_calls, server
 if TYPE_CHECKING:
     from .._call import CallRecord
     from ._settings import TelemetrySettings
+
+
+@lru_cache(maxsize=256)
+def beginning(operation: str, origin: str, model: str | None, stream: bool) -> tuple[str, dict[str, Any]]:
+    """What a call's span is called, and what a sampler is shown of it."""
+    name = operation
+    attributes = {names.OPERATION: operation, names.PROVIDER: provider_name(origin), **server(origin)}
+    if model is not None:
+        model = attributes[names.REQUEST_MODEL] = sayable(model)
+        name = f"{operation} {model}"
+    if stream:
+        attributes[names.REQUEST_STREAM] = True
+    return name, attributes
 
 
 def tell_calls(
@@ -100,17 +114,12 @@ def _tell_further(
     for call in calls:
         one = span
         if call is not calls[0]:
-            attributes = {names.OPERATION: operation, names.PROVIDER: provider_name(call.origin), **server(call.origin)}
-            model = None if call.model is None else sayable(call.model)
-            if model is not None:
-                attributes[names.REQUEST_MODEL] = model
-            if record.stream:
-                attributes[names.REQUEST_STREAM] = True
+            name, attributes = beginning(operation, call.origin, call.model, record.stream)
             one = tracer.start_span(
-                operation if model is None else f"{operation} {model}",
+                name,
                 context=around,
                 kind=SpanKind.CLIENT,
-                attributes=attributes,
+                attributes=dict(attributes),
                 links=[Link(span.get_span_context(), {names.LINK_REASON: "fallback"})],
                 start_time=call.start_ns + offset_ns,
                 record_exception=False,

@@ -24,8 +24,7 @@ from ._around import Standing, attached, standing, stripped, their_span, without
 from ._asked import asked, operation_of
 from ._attributes import call_attributes, experiment_attributes
 from ._batched import is_batched
-from ._call_spans import tell_calls
-from ._emit import sayable
+from ._call_spans import beginning, tell_calls
 from ._ended import EndedCall
 from ._experiment import current_experiment
 from ._glance import glance, is_plain as is_plain_call
@@ -33,7 +32,6 @@ from ._metrics import get_ready, tell
 from ._propagation import propagate
 from ._provider import provider_name
 from ._tracer import tracer_of
-from ._tree import server
 
 if TYPE_CHECKING:
     from .._call import CallRecord
@@ -169,19 +167,15 @@ class CallTrace:
             self._find_theirs()
             return
         origin, model = self._first or (observation.origin, observation.model)
-        attributes = {names.OPERATION: self._operation, names.PROVIDER: provider_name(origin), **server(origin)}
-        if model is not None:
-            model = attributes[names.REQUEST_MODEL] = sayable(model)
-        if observation.stream:
-            attributes[names.REQUEST_STREAM] = True
+        name, attributes = beginning(self._operation, origin, model, observation.stream)
         self._tracer = tracer_of(self._settings)
         # Under a suppressing context, other libraries' tracers make spans that record nothing.
         with attached(standing.context) if standing.suppresses else _NOTHING:
             self._span = self._tracer.start_span(
-                self._operation if model is None else f"{self._operation} {model}",
+                name,
                 context=standing.context,
                 kind=SpanKind.CLIENT,
-                attributes=attributes,
+                attributes=dict(attributes),
                 start_time=observation.started_wall_ns,
                 record_exception=False,
                 set_status_on_exception=False,

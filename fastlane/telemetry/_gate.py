@@ -32,13 +32,11 @@ def active() -> bool:
         return False
     if settings.tracer_provider is not None or settings.meter_provider is not None:
         return True
-    tracing, measuring = sys.modules.get("opentelemetry.trace"), sys.modules.get("opentelemetry.metrics")
-    if tracing is None and measuring is None:
+    tracing = sys.modules.get("opentelemetry.trace")
+    if tracing is None and "opentelemetry.metrics" not in sys.modules:
         return _finds_providers
     try:
-        # Either may still be in the middle of its import.
-        traces = getattr(tracing, "get_tracer_provider", _nobody)()
-        meters = getattr(measuring, "get_meter_provider", _nobody)()
+        traces, meters = _set(tracing, "get_tracer_provider", tracing, "_TRACER_PROVIDER"), meter_provider()
     except Exception as error:  # noqa: BLE001 - one that a variable names, and that is not there
         _say_once(type(error).__name__)
         return False
@@ -48,6 +46,25 @@ def active() -> bool:
     found = not (is_placeholder(traces) and is_placeholder(meters))
     _last = (traces, meters, found)
     return found
+
+
+def meter_provider() -> Any:
+    """The global provider of meters; None where none has been set."""
+    modules = sys.modules
+    return _set(
+        modules.get("opentelemetry.metrics"),
+        "get_meter_provider",
+        modules.get("opentelemetry.metrics._internal"),
+        "_METER_PROVIDER",
+    )
+
+
+def _set(module: Any, function: str, where: Any, variable: str) -> Any:
+    # The function asks the environment as long as none is set, for which each call would pay.
+    if not _finds_providers and getattr(where, variable, module) is None:
+        return None
+    # It may still be in the middle of its import.
+    return getattr(module, function, _nobody)()
 
 
 def _nobody() -> None:
@@ -63,6 +80,20 @@ def _say_once(kind: str) -> None:
 def is_placeholder(provider: Any) -> bool:
     """Whether a provider records nothing: none has been set yet, or none is wanted."""
     return provider is None or type(provider).__name__ in _PLACEHOLDERS
+
+
+def prepare() -> None:
+    """With a client, and not with its first call, which may be made on an event loop: 30 ms of CPU."""
+    if active():
+        try:
+            from . import _call_trace  # noqa: F401
+            from ._metrics import get_ready
+            from ._tracer import tracer_of
+
+            get_ready()
+            tracer_of(_settings.current())
+        except Exception as error:  # noqa: BLE001 - which every call will say
+            _say_once(type(error).__name__)
 
 
 def follow(observation: Observation) -> None:

@@ -89,11 +89,13 @@ class _Telling:
         To be asked where a call begins, and never by a finaliser.
         """
         settings = _settings.current()
-        provider = settings.meter_provider or get_meter_provider()
+        provider = settings.meter_provider
+        if provider is None:
+            provider = _gate.meter_provider()
         last = self._last
         if last is not None and last[0] is provider:
             return last[1]
-        if type(provider).__name__ in _gate._PLACEHOLDERS:
+        if _gate.is_placeholder(provider):
             self._last = (provider, False)
             return False
         if self._found(provider) is None:

@@ -123,6 +123,7 @@ def _watched() -> Iterator[tuple[Any, str]]:
 
 
 _watch = _Watch()
+_of_class, _of_module = vars(openai.OpenAI).get, vars(openai).get
 
 
 def others(client: Any = None) -> Others:
@@ -131,9 +132,9 @@ def others(client: Any = None) -> Others:
     `client`: some instrument one client, and not all of them.
     """
     found = _watch.others()
-    if getattr(client, _LOGFIRE_MARK, False) or openai.OpenAI.__dict__.get(_LOGFIRE_MARK):
+    if _of_class(_LOGFIRE_MARK) or (client is not None and getattr(client, _LOGFIRE_MARK, False)):
         found = _and(found, LOGFIRE)
-    if openai.__dict__.get("__datadog_patch"):
+    if _of_module("__datadog_patch"):
         found = _and(found, "ddtrace")
     if "mlflow.openai" in sys.modules:
         found = _and(found, "mlflow")

@@ -173,17 +173,44 @@ def test_a_call_is_not_affected_by_a_provider_that_gives_nothing(
         assert words(client) > 2
 
 
-def test_a_provider_that_a_variable_names_and_that_is_not_there_is_none(arguments: dict[str, Any]) -> None:
-    program = (
-        "import opentelemetry.trace, fastlane, os\n"
-        "with fastlane.OpenAI(api_key='k', base_url=os.environ['BASE_URL']) as client, fastlane.user_action('ask'):\n"
-        "    print(client.chat.completions.create(model='m', messages=[{'role': 'user', 'content': 'x'}]).object)\n"
+def run(program: str, base_url: str, **environment: str) -> list[str]:
+    """What a program of its own prints, where `client` and `ask()` are there."""
+    begun = (
+        "import sys, os, fastlane\n"
+        "from opentelemetry import trace\n"
+        "from opentelemetry.sdk.trace import TracerProvider\n"
+        "def ask():\n"
+        "    answer = client.chat.completions.create(model='m', messages=[{'role': 'user', 'content': 'x'}])\n"
+        "    print(answer.object)\n"
+        "def connect():\n"
+        "    return fastlane.OpenAI(api_key='k', base_url=os.environ['BASE_URL'])\n"
     )
-    environment = {**os.environ, "OTEL_PYTHON_TRACER_PROVIDER": "no_such", "BASE_URL": arguments["base_url"]}
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", begun + program],
+        env={**os.environ, "BASE_URL": base_url, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
-    assert done.stdout.split() == ["chat.completion"], done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_provider_that_a_variable_names_and_that_is_not_there_is_none(arguments: dict[str, Any]) -> None:
+    program = "client = connect()\nwith fastlane.user_action('ask'):\n    ask()"
+    assert run(program, arguments["base_url"], OTEL_PYTHON_TRACER_PROVIDER="no_such") == ["chat.completion"]
+
+
+def test_no_call_pays_for_the_start_of_telemetry(arguments: dict[str, Any]) -> None:
+    program = (
+        "trace.set_tracer_provider(TracerProvider())\n"
+        "client = connect()\n"
+        "before = {name for name in sys.modules if 'telemetry' in name}\n"
+        "ask()\n"
+        "print(*sorted({name for name in sys.modules if 'telemetry' in name} - before))\n"
+    )
+    assert run(program, arguments["base_url"]) == ["chat.completion"]
 
 
 def test_a_provider_whose_processors_are_flushed_side_by_side_has_its_spans_at_once(

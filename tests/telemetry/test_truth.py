@@ -142,7 +142,8 @@ def test_what_the_model_takes_for_its_first_token_is_waited_for(
     assert prefill_s >= 0.12
     assert spans.answered_after() >= 0.12
     assert spans.attribute(names.SERVER_WAIT) + spans.attribute(names.WIRE_PHASE["send"]) >= 0.12
-    assert spans.attribute(names.TTFT) >= prefill_s
+    # The provider notes what it has sent after it has sent it, and on a busy machine some time after.
+    assert spans.attribute(names.TTFT) >= prefill_s - 0.005
 
 
 def test_a_head_that_comes_before_the_first_token_leaves_the_wait_to_first_token(

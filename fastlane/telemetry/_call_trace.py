@@ -251,6 +251,7 @@ class CallTrace:
                 self._tell(span, observation)
         elif standing.mode == "defer" and self._tracer is not None:
             self._below(observation.record())
+        self._contents = None  # a way that was left still knows of this
         if not self._is_measured:
             return None
         told_of = set_span_in_context(span, standing.context) if span is not None else None

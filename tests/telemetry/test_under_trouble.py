@@ -25,10 +25,21 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler, SamplingResult
 
 import fastlane
+from fastlane import Hedging
 from fastlane.telemetry import TelemetrySettings, _settings
 from fastlane.telemetry._labels import Labels
 from fastlane.telemetry._metrics import _telling
-from tests.attempts.scripted import Asked, Upstream, refuse, routing, two_upstreams
+from tests.attempts.scripted import (
+    KINDS,
+    Asked,
+    Upstream,
+    answer_after,
+    refuse,
+    routing,
+    say_nothing,
+    two_upstreams,
+    used_to,
+)
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]
 WAYS = ("simple", "batch")
@@ -240,6 +251,22 @@ def test_a_call_that_fell_back_has_one_span_for_each_model_however_spans_are_mad
     ports = [url.rpartition(":")[2].split("/")[0] for url in (near.url, far.url)]
     assert [str((span.attributes or {})["server.port"]) for span in (first, second)] == ports
     assert (first.attributes or {})["error.type"] == "503"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_captured_of_a_hedged_call_is_what_its_winner_said(
+    kind: str, way: str, upstreams: tuple[Upstream, Upstream], telling: Listen
+) -> None:
+    near, _ = upstreams
+    with Asked(kind, near.url, Hedging(budget=1.0, minimum_delay_s=0.02)) as asked:
+        used_to(asked, near, model="m")
+        told = telling(way, settings={"capture": "span_only"})
+        near.scripts = [answer_after(0.3, "the first one's"), say_nothing]
+        assert asked.text("m", stream=True) == "the first one's"
+    (call,) = told.named("chat")
+    assert "the first one's" in str((call.attributes or {})["gen_ai.output.messages"])
+    assert len(told.named("POST")) == 2
 
 
 def test_names_that_no_exporter_could_write_are_told_in_part(arguments: dict[str, Any], telling: Listen) -> None:

@@ -61,6 +61,42 @@ from .plays import (
 )
 
 if TYPE_CHECKING:
+    # What type checkers are to know of openai's own names, which `__getattr__` below hands on.
+    from openai import (
+        DEFAULT_CONNECTION_LIMITS as DEFAULT_CONNECTION_LIMITS,
+        DEFAULT_MAX_RETRIES as DEFAULT_MAX_RETRIES,
+        DEFAULT_TIMEOUT as DEFAULT_TIMEOUT,
+        NOT_GIVEN as NOT_GIVEN,
+        APIConnectionError as APIConnectionError,
+        APIError as APIError,
+        APIResponseValidationError as APIResponseValidationError,
+        APIStatusError as APIStatusError,
+        APITimeoutError as APITimeoutError,
+        AsyncStream as AsyncStream,
+        AuthenticationError as AuthenticationError,
+        BadRequestError as BadRequestError,
+        BaseModel as BaseModel,
+        ConflictError as ConflictError,
+        ContentFilterFinishReasonError as ContentFilterFinishReasonError,
+        DefaultAsyncHttpxClient as DefaultAsyncHttpxClient,
+        DefaultHttpxClient as DefaultHttpxClient,
+        InternalServerError as InternalServerError,
+        InvalidWebhookSignatureError as InvalidWebhookSignatureError,
+        LengthFinishReasonError as LengthFinishReasonError,
+        NotFoundError as NotFoundError,
+        NotGiven as NotGiven,
+        Omit as Omit,
+        OpenAIError as OpenAIError,
+        PermissionDeniedError as PermissionDeniedError,
+        RateLimitError as RateLimitError,
+        RequestOptions as RequestOptions,
+        Stream as Stream,
+        Timeout as Timeout,
+        UnprocessableEntityError as UnprocessableEntityError,
+        file_from_path as file_from_path,
+        omit as omit,
+    )
+
     from ._savings import Savings as Savings
     from .catalog._models import Catalog as Catalog, CatalogModel as CatalogModel, Price as Price, Task as Task
     from .catalog._route import Route as Route

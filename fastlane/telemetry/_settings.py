@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 from .._exceptions import ConfigurationError
 
@@ -99,7 +99,9 @@ def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
         text = environment.get(variable, "").strip().lower()
         if not text:
             continue
-        if name in _CHOICES:
+        if name == "capture":
+            values[name] = _capture(text)
+        elif name in _CHOICES:
             if text not in _CHOICES[name]:
                 raise ConfigurationError(f"{variable} is one of {', '.join(_CHOICES[name])}; got {text!r:.60}")
             values[name] = text
@@ -108,6 +110,23 @@ def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
                 raise ConfigurationError(f"{variable} is true or false; got {text!r:.60}")
             values[name] = _YES_OR_NO[text]
     return TelemetrySettings(**values)
+
+
+def _capture(text: str) -> Capture:
+    """What a variable that is not fastlane's asks for: older tools know true and false, and no value is an error."""
+    if text in _YES_OR_NO:
+        return "event_only" if _YES_OR_NO[text] else "no_content"
+    if text not in get_args(Capture):
+        from .._pipeline import log
+
+        log.warning(
+            "%s is one of %s; no prompts and answers are recorded with %r",
+            CAPTURE_VARIABLE,
+            ", ".join(get_args(Capture)),
+            text[:60],
+        )
+        return "no_content"
+    return cast("Capture", text)
 
 
 _current: TelemetrySettings | None = None

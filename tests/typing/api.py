@@ -15,6 +15,7 @@ from openai.types.responses import ParsedResponse, Response, ResponseStreamEvent
 
 import fastlane
 from fastlane import (
+    APITimeoutError,
     AsyncAzureOpenAI,
     AsyncOpenAI,
     Attempt,
@@ -224,3 +225,8 @@ def a_record_says_what_was_decided(record: CallRecord) -> None:
         assert_type(record.routing.candidates, tuple[RoutingCandidate, ...])
         assert_type(record.routing.fallbacks, tuple[Fallback, ...])
         assert_type(record.routing.model, str | None)
+
+
+def errors_are_openais_own(error: openai.APITimeoutError) -> None:
+    assert_type(error, APITimeoutError)
+    assert_type(fastlane.NOT_GIVEN, openai.NotGiven)

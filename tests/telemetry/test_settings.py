@@ -1,0 +1,48 @@
+"""What environment variables ask of telemetry, and what they are told where they ask for what is not there."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from fastlane import ConfigurationError
+from fastlane.telemetry import TelemetrySettings
+from fastlane.telemetry._settings import CAPTURE_VARIABLE, from_environment
+
+
+@pytest.mark.parametrize(
+    ("value", "capture"),
+    [
+        ("SPAN_ONLY", "span_only"),
+        ("true", "event_only"),
+        ("1", "event_only"),
+        ("False", "no_content"),
+        ("", "no_content"),
+    ],
+)
+def test_prompts_are_recorded_as_the_variable_of_all_tools_says(value: str, capture: str) -> None:
+    assert from_environment({CAPTURE_VARIABLE: value}).capture == capture
+
+
+def test_a_value_that_other_tools_may_know_is_warned_of_and_records_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "fastlane"):
+        assert from_environment({CAPTURE_VARIABLE: "everything"}).capture == "no_content"
+    assert CAPTURE_VARIABLE in caplog.text
+
+
+def test_a_value_that_is_none_of_fastlanes_own_is_an_error_that_names_the_variable() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"FASTLANE_TELEMETRY_LEVEL is one of off, call, attempts, phases; got"
+    ):
+        from_environment({"FASTLANE_TELEMETRY_LEVEL": "everything"})
+    with pytest.raises(ConfigurationError, match=r"FASTLANE_TELEMETRY_PROPAGATE is true or false; got 'maybe'"):
+        from_environment({"FASTLANE_TELEMETRY_PROPAGATE": "maybe"})
+    with pytest.raises(ConfigurationError, match="telemetry's level is one of"):
+        TelemetrySettings(level="all")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["1", "true"])
+def test_disabling_fastlane_disables_its_telemetry(value: str) -> None:
+    assert from_environment({"FASTLANE_DISABLED": value}).level == "off"
+    assert from_environment({"FASTLANE_DISABLED": "0"}).level == "call"

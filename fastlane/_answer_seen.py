@@ -146,7 +146,8 @@ class AnswerSeen:
         tier = _tokens_seen.text_of(event, "service_tier")
         if tier is not None:
             self.service_tier = tier
-        if self.times_in is not None:
+        if self.times_in is not None and (self._finished_choices or usage is not None or not choices):
+            # Not of every delta of a tool call: a provider knows its times at the end.
             self.times = self.times_in(event) or self.times
 
     def _token(self, kind: TokenKind, arrived_ns: int) -> None:

@@ -11,7 +11,7 @@ from ._provider_times import ProviderTimes
 from ._tokens_seen import member_of
 
 _SECONDS = {"s": 1.0, "ms": 1e-3}
-_DURATION = re.compile(r"dur=([0-9.]+)")
+_DURATION = re.compile(r"dur=([0-9]+(?:\.[0-9]+)?)")
 
 # Beyond this it is no time that an answer took, but a moment, or in another unit.
 _MOST_SECONDS = 1e6
@@ -41,7 +41,7 @@ class TimesSaid:
             for name in place.path:
                 value = None if value is None else member_of(value, name)
             if value is not None:
-                _note(found, place, value)
+                _note(found, place.field, place.unit_s, value)
         return found or None
 
     def of(
@@ -53,19 +53,22 @@ class TimesSaid:
             said = headers.get(place.path[0])
             if said is None:
                 continue
-            duration = _DURATION.search(said)
             try:
-                value = float(duration[1] if duration is not None else said)
+                value = float(said)
             except ValueError:
-                continue
-            _note(found, place._replace(field="head_s") if is_stream and place.field == "total_s" else place, value)
+                duration = _DURATION.search(said)
+                if duration is None:
+                    continue
+                value = float(duration[1])
+            field = "head_s" if is_stream and place.field == "total_s" else place.field
+            _note(found, field, place.unit_s, value)
         found |= in_answer or {}
         return ProviderTimes(**found) if found else None
 
 
-def _note(found: dict[str, float], place: _Place, value: Any) -> None:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_SECONDS / place.unit_s:
-        found[place.field] = value * place.unit_s
+def _note(found: dict[str, float], field: str, unit_s: float, value: Any) -> None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_SECONDS / unit_s:
+        found[field] = value * unit_s
 
 
 @lru_cache(maxsize=64)

@@ -84,10 +84,13 @@ def _tell(tracer: Tracer, sample: Sample, run: Run, offset_ns: int) -> None:
     from ..telemetry._attributes import call_attributes, experiment_attributes
     from ..telemetry._call_spans import tell_calls
     from ..telemetry._emit import fail
+    from ..telemetry._provider import provider_name
+    from ..telemetry._tree import server
 
     record = sample.record
     settings = run.settings.provider
     model = settings.model if isinstance(settings, Real) else "bench"
+    origin = _origin(run) if record is None else record.origin
     issued_ns = sample.issued_ns + offset_ns if record is None else record.timeline.started_wall_ns
     span = tracer.start_span(
         f"chat {model}",
@@ -95,6 +98,8 @@ def _tell(tracer: Tracer, sample: Sample, run: Run, offset_ns: int) -> None:
         kind=SpanKind.CLIENT,
         attributes={
             names.OPERATION: "chat",
+            names.PROVIDER: provider_name(origin),
+            **server(origin),
             names.REQUEST_MODEL: model,
             names.REQUEST_STREAM: True,
             "fastlane.bench.conversation": sample.conversation,
@@ -111,6 +116,11 @@ def _tell(tracer: Tracer, sample: Sample, run: Run, offset_ns: int) -> None:
     if sample.error is not None:
         fail(span, sample.error)
     span.end(sample.ended_ns + offset_ns)
+
+
+def _origin(run: Run) -> str:
+    """Where all samples of a run went: what a client with records says."""
+    return next((sample.record.origin for sample in run.samples if sample.record is not None), "")
 
 
 def _seen(sample: Sample) -> dict[str, Any]:

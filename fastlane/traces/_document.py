@@ -20,23 +20,11 @@ SCHEMA: Final = 1
 _EXACT = 1 << 53
 _LONGEST_TEXT: Final = 20_000
 _MOST_SEGMENTS: Final = 60
-_DRAWN: Final = frozenset(
-    {
-        "prepare",
-        "retries",
-        "queue",
-        "dns",
-        "connect",
-        "tls",
-        "send",
-        "server",
-        "wait",
-        "first_token",
-        "unsplit",
-        "decode",
-    }
-    | {"validate"}
-)
+_DRAWN: Final = frozenset({
+    "prepare", "retries", "queue", "dns", "connect", "tls", "send", "server", "wait", "first_token", "unsplit",
+    "decode", "validate",
+})  # fmt: skip
+"""The phases that have a colour in the list."""
 
 
 def document(file: SpanFile, entries: Sequence[Entry], comparisons: Sequence[Comparison]) -> dict[str, Any]:

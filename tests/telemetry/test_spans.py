@@ -389,8 +389,8 @@ def test_a_call_that_never_came_to_an_attempt_has_its_span_all_the_same(
     arguments: dict[str, Any], listening: Listening
 ) -> None:
     told = listening(level="phases")
+    odd: Any = [{"role": "user", "content": object()}]
     with fastlane.OpenAI(**arguments) as client, pytest.raises(TypeError):
-        odd: Any = [{"role": "user", "content": object()}]
         client.chat.completions.create(model="m", messages=odd)
     call = told.the("chat")
     assert said(call)["error.type"] == "TypeError"

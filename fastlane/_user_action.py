@@ -50,6 +50,8 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         self._calls: deque[CallRecord] = deque(maxlen=REMEMBERED_CALLS)
         self._token: Token[user_action | None] | None = None
         self._span: ActionSpan | None = None
+        self._left: ActionSpan | None = None
+        """Its span, where that is still the current one in the context that it began in."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -80,12 +82,13 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
     def __enter__(self) -> Self:
         if self.started_ns is not None:
             raise FastlaneError(f"user_action({self.name!r}) was entered before; make a new one for each action")
-        self.parent = _current.get()
+        before = _current.get()
+        self.parent = _lasting(before)
         self._token = _current.set(self)
         self.started_wall_ns = wall_ns()
         self.started_ns = now_ns()
         if active():
-            self._span = _begun(self)
+            self._span = _begun(self, None if before is None else before._left)
         return self
 
     def __exit__(
@@ -99,6 +102,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         self._token = None
         span, self._span = self._span, None
         if span is not None:
+            self._left = None if is_here else span
             try:
                 span.ended(self, kind, is_here=is_here)
             except Exception as failed:  # noqa: BLE001 - telemetry must not break an action
@@ -115,14 +119,22 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
 
 def current_user_action() -> user_action | None:
     """The innermost user action around this point of the program, or None."""
-    return _current.get()
+    return _lasting(_current.get())
 
 
-def _begun(action: user_action) -> ActionSpan | None:
+def _lasting(action: user_action | None) -> user_action | None:
+    # One that was left in another context than it was entered in is still the current one there, and would be the
+    # parent of the next one, and that one of the next.
+    while action is not None and action.ended_ns is not None:
+        action = action.parent
+    return action
+
+
+def _begun(action: user_action, left: ActionSpan | None) -> ActionSpan | None:
     try:
         from .telemetry._action_span import ActionSpan
 
-        return ActionSpan(action)
+        return ActionSpan(action, left)
     except Exception as error:  # noqa: BLE001 - telemetry must not break an action
         _log_once(error)
         return None

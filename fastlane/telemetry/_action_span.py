@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.context import attach, detach, get_current
+from opentelemetry.context import Context, attach, detach, get_current
 from opentelemetry.trace import SpanKind, set_span_in_context
 
 from . import _names as names, _settings
@@ -25,9 +25,10 @@ _CANCELLATIONS = frozenset({"CancelledError", "Cancelled", "GeneratorExit"})
 class ActionSpan:
     """`invoke_workflow {name}`, from the action's start to its end."""
 
-    __slots__ = ("_context", "_experiment", "_is_measured", "_span", "_token")
+    __slots__ = ("_before", "_context", "_experiment", "_is_measured", "_span", "_token")
 
-    def __init__(self, action: user_action) -> None:
+    def __init__(self, action: user_action, left: ActionSpan | None = None) -> None:
+        """`left`: of an action that has ended, and is still there in this context."""
         assert action.started_wall_ns is not None
         self._experiment = current_experiment()
         name = sayable(action.name)
@@ -41,6 +42,9 @@ class ActionSpan:
             attributes.update(experiment_attributes(self._experiment))
         self._is_measured = get_ready()
         before = get_current()
+        if left is not None and left._context is before:
+            before = left._before
+        self._before: Context = before
         self._span = tracer_of(_settings.current()).start_span(
             f"{names.INVOKE_WORKFLOW} {name}",
             context=before,
@@ -50,7 +54,7 @@ class ActionSpan:
             record_exception=False,
             set_status_on_exception=False,
         )
-        self._context = set_span_in_context(self._span, before)
+        self._context: Context = set_span_in_context(self._span, before)
         # The last step: whoever fails before has nothing to undo.
         self._token: Any = attach(self._context)
 

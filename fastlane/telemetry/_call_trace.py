@@ -168,7 +168,8 @@ class CallTrace:
             return
         origin, model = self._first or (observation.origin, observation.model)
         name, attributes = beginning(self._operation, origin, model, observation.stream)
-        self._tracer = tracer_of(self._settings)
+        if self._tracer is None:
+            self._tracer = tracer_of(self._settings)
         # Under a suppressing context, other libraries' tracers make spans that record nothing.
         with attached(standing.context) if standing.suppresses else _NOTHING:
             self._span = self._tracer.start_span(
@@ -234,6 +235,7 @@ class CallTrace:
         if self._body is not None:
             # Not kept: it is the prompt.
             self._asked, self._body = self._asked_of(observation, self._body), None
+        self._tracer = tracer_of(self._settings)  # another provider may have been set by the time that it is made
         tell(_Later(self, observation, copy_context()))
 
     @staticmethod

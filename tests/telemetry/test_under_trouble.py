@@ -26,6 +26,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler, SamplingResult
 
 import fastlane
 from fastlane import Hedging
+from fastlane._user_action import current_user_action
 from fastlane.telemetry import TelemetrySettings, _settings
 from fastlane.telemetry._labels import Labels
 from fastlane.telemetry._metrics import _telling
@@ -267,6 +268,31 @@ def test_what_is_captured_of_a_hedged_call_is_what_its_winner_said(
     (call,) = told.named("chat")
     assert "the first one's" in str((call.attributes or {})["gen_ai.output.messages"])
     assert len(told.named("POST")) == 2
+
+
+def test_an_action_that_was_left_elsewhere_is_around_nothing_that_begins_later(
+    arguments: dict[str, Any], telling: Listen
+) -> None:
+    told = telling("simple", level="call")
+
+    async def answers(client: Any) -> Any:
+        with fastlane.user_action("answer"):
+            yield await client.chat.completions.create(model="m", messages=MESSAGES)
+            yield "more"
+
+    async def work() -> list[tuple[str, ...]]:
+        async with fastlane.AsyncOpenAI(**arguments) as client:
+            for _ in range(3):
+                left = answers(client)
+                await anext(left)
+                await asyncio.create_task(left.aclose())
+            assert current_user_action() is None
+            return [record.user_actions for record in client.calls]
+
+    assert asyncio.run(work()) == [("answer",)] * 3
+    assert [span.parent for span in told.named("invoke_workflow")] == [None] * 3
+    roots = [span.context.span_id for span in told.named("invoke_workflow") if span.context]
+    assert [span.parent.span_id for span in told.named("chat") if span.parent] == roots
 
 
 def test_names_that_no_exporter_could_write_are_told_in_part(arguments: dict[str, Any], telling: Listen) -> None:

@@ -66,8 +66,7 @@ def _ahead_class() -> Any:
 
         def force_flush(self, timeout_millis: int = 30_000) -> bool:
             """Have them made, for the others to export."""
-            flush()
-            return True
+            return flush()
 
     _made.append(Ahead)
     return Ahead

@@ -165,12 +165,12 @@ class _Telling:
         """Record all that was told by now. Called by readers, and so with their locks held: nothing is made here."""
         self._record_all(make=False)
 
-    def flush(self) -> None:
-        """Record all that was told by now, instruments and all."""
+    def flush(self) -> bool:
+        """Record all that was told by now, instruments and all; False where somebody else takes too long for that."""
         self._record_all()
-        self._record_all()  # what has waited for its instruments
+        return self._record_all()  # what has waited for its instruments
 
-    def _record_all(self, *, make: bool = True) -> None:
+    def _record_all(self, *, make: bool = True) -> bool:
         """Record all that was told by now, and let other threads go first again and again."""
         if self._dropped:
             self._say_dropped()
@@ -178,10 +178,10 @@ class _Telling:
         while left > 0 and self._pending:
             several = 1 + left // 64
             if not self._record(several, make=make):
-                return
+                return False
             left -= several
             aside.acquire(timeout=1e-6)  # whoever waits for the interpreter has it now
-        self._record(0, settle=True, make=make)  # and what another thread is recording is recorded then
+        return self._record(0, settle=True, make=make)  # and what another thread is recording is recorded then
 
     def _record(self, most: int, *, settle: bool = False, make: bool = True) -> bool:
         """Record so many, the oldest first; False where somebody else has been recording for too long."""

@@ -7,6 +7,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -268,6 +269,33 @@ def test_what_is_captured_of_a_hedged_call_is_what_its_winner_said(
     (call,) = told.named("chat")
     assert "the first one's" in str((call.attributes or {})["gen_ai.output.messages"])
     assert len(told.named("POST")) == 2
+
+
+class Hanging(Sampler):
+    """Takes its time."""
+
+    def __init__(self) -> None:
+        self.hangs, self.go_on = threading.Event(), threading.Event()
+
+    def should_sample(self, *arguments: Any, **more: Any) -> SamplingResult:
+        self.hangs.set()
+        self.go_on.wait(60)
+        return ALWAYS_ON.should_sample(*arguments, **more)
+
+    def get_description(self) -> str:
+        return "hangs"
+
+
+def test_a_flush_says_whether_it_has_found_all_spans(arguments: dict[str, Any], telling: Listen) -> None:
+    sampler = Hanging()
+    told = telling("batch", sampler=sampler, level="call")
+    with fastlane.OpenAI(**arguments) as client:
+        words(client)
+    assert sampler.hangs.wait(20)
+    assert told.provider.force_flush() is False
+    sampler.go_on.set()
+    assert eventually(told.provider.force_flush)
+    assert len(told.named("chat")) == 1
 
 
 def test_an_action_that_was_left_elsewhere_is_around_nothing_that_begins_later(

@@ -51,6 +51,8 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         self._token: Token[user_action | None] | None = None
         self._span: ActionSpan | None = None
         self._left: ActionSpan | None = None
+        self._is_elsewhere = False
+        """It has ended in another context than it began in."""
         """Its span, where that is still the current one in the context that it began in."""
 
     @property
@@ -100,6 +102,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         # is over all the same; that context is not ours to restore.
         is_here = self._token is not None and restore(_current, self._token)
         self._token = None
+        self._is_elsewhere = not is_here
         span, self._span = self._span, None
         if span is not None:
             self._left = None if is_here else span
@@ -124,8 +127,8 @@ def current_user_action() -> user_action | None:
 
 def _lasting(action: user_action | None) -> user_action | None:
     # One that was left in another context than it was entered in is still the current one there, and would be the
-    # parent of the next one, and that one of the next.
-    while action is not None and action.ended_ns is not None:
+    # parent of the next one, and that one of the next. (A task of the block that outlives it still belongs to it.)
+    while action is not None and action._is_elsewhere:
         action = action.parent
     return action
 

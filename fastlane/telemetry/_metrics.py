@@ -176,10 +176,9 @@ class _Telling:
             self._say_dropped()
         left, aside = len(self._pending), _shut()
         while left > 0 and self._pending:
-            several = 1 + left // 64
-            if not self._record(several, make=make):
+            if not self._record(1, make=make):
                 return False
-            left -= several
+            left -= 1
             aside.acquire(timeout=1e-6)  # whoever waits for the interpreter has it now
         return self._record(0, settle=True, make=make)  # and what another thread is recording is recorded then
 

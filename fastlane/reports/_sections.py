@@ -71,8 +71,8 @@ def _head(report: Report) -> Section:
     ended = ", ".join(f"{count:,} {outcome}" for outcome, count in report.outcomes.items())
     attempts = ", ".join(f"{count:,} {kind}" for kind, count in report.attempts.items())
     return Section(
-        title=f"{_count(report.calls, 'call')}{_asked(report)}, {everything.answered:,} answered, "
-        f"which took {seconds_shown(everything.total_s)} one after the other",
+        title=f"{_count(report.calls, 'call')}{_asked(report)}, {everything.answered:,} answered"
+        + (f", which took {seconds_shown(everything.total_s)} one after the other" if everything.answered else ""),
         notes=(f"outcomes: {ended}", *((f"attempts: {attempts}",) if attempts else ())),
     )
 

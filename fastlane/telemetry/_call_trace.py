@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context as ContextVars, copy_context
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context import Context, get_current
@@ -18,6 +19,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from .._configuration import settings_of
 from ..transport._fallback import TRACED
 from . import _names as names, _settings
 from ._around import Standing, attached, standing, stripped, their_span, without_http
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from .._call import CallRecord
     from .._observation import Observation
     from ._content import Content
+    from ._settings import TelemetrySettings
 
 _HTTP_INSTRUMENTATION = "opentelemetry.instrumentation.httpx"
 _NOTHING: AbstractContextManager[None] = nullcontext()
@@ -139,7 +142,10 @@ class CallTrace:
             return _NOTHING
         parent = set_span_in_context(span, standing.context)
         if self._settings.level == "call":
-            return attached(parent)  # its span is the only one for the request, and belongs below the call's
+            if settings_of(http_client) is None:
+                return attached(parent)  # its span is the only one for the request, and belongs below the call's
+            # With it, the HTTP library's own transport would have to carry the request. Ours takes its place.
+            self._settings = _with_requests(self._settings)
         # Ours says the same and more. The server is to hear what it would have heard, and over the same connections as
         # without any instrumentation.
         propagate(request.headers, parent)
@@ -301,6 +307,11 @@ class CallTrace:
             tell_content({**told, **content.structured()}, self._settings, context)
         if capture in ("span_only", "span_and_event"):
             told.update(content.attributes())
+
+
+@lru_cache(maxsize=8)
+def _with_requests(settings: TelemetrySettings) -> TelemetrySettings:
+    return settings.with_changes({"level": "attempts"})
 
 
 class _Later:

@@ -185,10 +185,11 @@ class _Process:
                 "application's, or one that was built before: leave trace_file out, or call shutdown() of what "
                 "configure() returned before"
             )
-        if resource is not None and not missing and resource != self._built.resource:
+        was_built = not missing or bool(self._built.providers)
+        if resource is not None and was_built and resource != self._built.resource:
             raise ConfigurationError(
-                "configure(resource=...) is for providers that fastlane builds, and all of them are there already: "
-                "leave resource out, or give it to the application's own provider"
+                "configure(resource=...) is for providers that fastlane builds, and there are some already: give it "
+                "with the first call of configure(), or to the application's own provider"
             )
 
     def _build(self, missing: list[Signal], trace_file: Path | None, resource: Any) -> dict[Signal, Any]:

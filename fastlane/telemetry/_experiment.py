@@ -37,9 +37,9 @@ def experiment(name: str, arm: str, *, unit: str | None = None) -> Iterator[Expe
     `unit` is what was assigned to the arm, such as a user's id: spans carry a hash of it, metrics nothing. Names of
     experiments and arms become labels of metrics, so there should be few. Raises ConfigurationError for empty ones.
     """
-    for what, value in (("name", name), ("arm", arm)):
+    for what, example, value in (("a name", "transport", name), ("an arm", "http2", arm)):
         if not isinstance(value, str) or not value:
-            raise ConfigurationError(f"experiment() takes a {what} such as 'http2', got {value!r:.60}")
+            raise ConfigurationError(f"experiment() takes {what} such as {example!r}, got {value!r:.60}")
     if unit is not None and not isinstance(unit, str):
         raise ConfigurationError(f"experiment(unit=...) takes a string, got {type(unit).__name__}")
     hashed = None if unit is None else hashlib.blake2b(unit.encode(), digest_size=8).hexdigest()

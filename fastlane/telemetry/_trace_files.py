@@ -103,16 +103,16 @@ class TraceFile:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 usable = os.access(self._directory, os.W_OK | os.X_OK)
             except (OSError, RuntimeError) as error:
-                raise self._unusable() from error
+                raise self._unusable(type(error).__name__) from None
             if not usable:
-                raise self._unusable()
+                raise self._unusable("no permission")
             self.path = self._named()
 
-    def _unusable(self) -> ConfigurationError:
+    def _unusable(self, why: str) -> ConfigurationError:
         where = os.environ.get(DIRECTORY_VARIABLE) or "the directory for the state of programs"
         return ConfigurationError(
-            f"traces are kept in files, and {where} cannot be written to: set {DIRECTORY_VARIABLE} to a directory that "
-            "can, OTEL_EXPORTER_OTLP_ENDPOINT to a collector, or OTEL_TRACES_EXPORTER to none"
+            f"traces are kept in files, and {where} cannot be written to ({why}): set {DIRECTORY_VARIABLE} to a "
+            "directory that can, OTEL_EXPORTER_OTLP_ENDPOINT to a collector, or OTEL_TRACES_EXPORTER to none"
         )
 
     def _named(self) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import httpx2
 import openai
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
@@ -363,7 +364,7 @@ def test_a_stream_that_breaks_off_is_an_error_and_one_that_is_closed_is_none(
     near.scripts = [break_off_after("Some ")]
     with Asked("sync", near.url) as asked:
         # (Older versions of openai let the HTTP library's own errors through.)
-        with pytest.raises((openai.APIConnectionError, httpx.TransportError)):
+        with pytest.raises((openai.APIConnectionError, httpx.TransportError, httpx2.TransportError)):
             asked.text("m", stream=True)
         stream = asked.client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
         next(stream)

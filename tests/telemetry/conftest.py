@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
-from fastlane.telemetry import TelemetrySettings, _settings
+from fastlane.telemetry import TelemetrySettings, _metrics, _settings
 
 
 @dataclass
@@ -86,6 +86,7 @@ def listening() -> Iterator[Listening]:
 
     yield listen
     _settings.use(None)
+    _metrics.flush()  # or the next test's log hears of a provider that has been shut down
     for told in made:
         told.tracer_provider.shutdown()
         told.meter_provider.shutdown()

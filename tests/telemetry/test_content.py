@@ -260,7 +260,8 @@ def test_an_event_has_the_messages_as_they_are_and_the_call_s_attributes(
     assert found["gen_ai.usage.output_tokens"] == 5
     assert said(told, INPUT) is None
     encode_logs(told.logs_out.get_finished_logs())
-    assert caplog.records == []
+    # (Metrics of other tests may be worked out meanwhile.)
+    assert [line for line in caplog.records if not line.name.startswith("opentelemetry.sdk.metrics")] == []
 
 
 def test_a_prompt_is_told_as_it_was_sent_when_spans_are_made_later(

@@ -248,7 +248,7 @@ def test_an_action_that_ends_in_another_context_ends_without_a_word(
 
     asyncio.run(left())
     assert told.the("invoke_workflow").name == "invoke_workflow stepwise"
-    assert caplog.records == []
+    assert [line for line in caplog.records if not line.name.startswith("opentelemetry.sdk.metrics")] == []
 
 
 # Attempts

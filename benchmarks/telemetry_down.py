@@ -155,7 +155,7 @@ def measure(quick: bool) -> Report:
         figures=figures,
         reach=(
             *(Reach(figure=f"{arm}_added_p99_ms", op="<=", target=1) for arm in _BROKEN),
-            *(Reach(figure=f"{arm}_growth_kib", op="<=", target=1_024) for arm in _BROKEN),
+            *(Reach(figure=f"{arm}_growth_kib", op="<=", target=256) for arm in _BROKEN),
         ),
         conditions={
             "rounds": rounds,

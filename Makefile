@@ -61,7 +61,7 @@ $(BIN)/python:
 		"It needs its venv and ensurepip modules (on Debian and Ubuntu: the package python3-venv)." >&2; exit 1; }
 
 $(BENCH): | $(BIN)/python
-	$(PIP_INSTALL) '.[bench]'
+	$(PIP_INSTALL) '.[bench,telemetry]'
 	@touch $@
 
 $(EVERYTHING): | $(BIN)/python

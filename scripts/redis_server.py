@@ -23,6 +23,7 @@ from typing import NamedTuple, Self
 from urllib.parse import quote
 
 from scripts import distribution
+from scripts.ports import free_port
 
 # Valkey speaks the same protocol, and some distributions have only that.
 _PROGRAMS = ("redis-server", "valkey-server")
@@ -87,7 +88,7 @@ class RedisServer:
         name = program()
         self._directory = self._directory or tempfile.TemporaryDirectory(prefix="redis-")
         for _ in range(1 if self.port else 5):
-            port = self.port or _free_port()
+            port = self.port or free_port()
             if self._starts(name, port):
                 self.port = port
                 return
@@ -180,12 +181,6 @@ class RedisServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from scripts.backends._keeper import LOG
+from scripts.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 _START_S = 120.0
@@ -115,10 +115,3 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -61,9 +61,9 @@ $(BIN)/python:
 		"It needs its venv and ensurepip modules (on Debian and Ubuntu: the package python3-venv)." >&2; exit 1; }
 
 $(BENCH): | $(BIN)/python
-	$(PIP_INSTALL) '.[bench,telemetry]'
+	$(PIP_INSTALL) '.[bench,charts,telemetry]'
 	@touch $@
 
 $(EVERYTHING): | $(BIN)/python
-	$(PIP_INSTALL) '.[bench,httpx,test,check,docs]'
+	$(PIP_INSTALL) '.[bench,charts,httpx,test,check,docs]'
 	@touch $@ $(BENCH)

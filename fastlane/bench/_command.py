@@ -13,14 +13,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from .._clock import now_ns
 from .._exceptions import ConfigurationError, FastlaneError
 from ._arms import DEFAULT_ARMS, KNOWN_ARMS, arms_named
-from ._code_review import code_review
 from ._provider import Embedded, Provider, Real
 from ._records import document, prepare, write
 from ._report import print_report
 from ._run import Run, Settings, run
 from ._spans import prepare_trace, write_trace
 from ._summary import summarise
-from ._workload import Workload, read_workload
+from .workloads import Workload, code_review, read_workload
 
 _BUILT_IN = "code-review"
 # Wide enough for the tables where nobody reads on a terminal.

@@ -14,12 +14,11 @@ from .._clock import now_ns
 from .._exceptions import ConfigurationError
 from ._arms import Arm
 from ._check import Check, check
-from ._messages import salted, salted_tools
 from ._provider import Provider, Running
 from ._recorder import Place, Sample
 from ._schedule import Block, lanes, salt
 from ._workers import RunFailedError, Worker, workers
-from ._workload import Turn, Workload
+from .workloads import Turn, Workload, salted, salted_tools
 
 if TYPE_CHECKING:
     from ..emulator import RequestLog

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from ._workload import Conversation, Turn, Workload
+from .workloads import Conversation, Turn, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .._exceptions import ConfigurationError
+from ..._exceptions import ConfigurationError
 from ._messages import CHARACTERS_PER_TOKEN, Message, UnusableMessageError, answer_characters, sendable
 
 
@@ -25,6 +25,14 @@ class Turn:
     tools: tuple[Message, ...]
     answer_tokens: int
     """Tokens of the recorded answer, at four characters a token; at least 2, so that there is a time per token."""
+    least_answer_tokens: int | None = None
+    """The fewest output tokens that this request is meant to get; None where it means none."""
+    input_tokens: int | None = None
+    """The input tokens that it is meant to have; None where nobody says."""
+    arrival_s: float | None = None
+    """When it arrived in the traffic that was recorded, in seconds from the first; None where nobody says."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the request's body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +67,12 @@ class Workload:
     conversations: tuple[Conversation, ...]
     notes: tuple[str, ...] = ()
     """What had to be changed so that an API takes the messages, one sentence each."""
+    source: str = ""
+    """Where it comes from: a document, a file, a paper."""
+    caching_forbidden: bool = False
+    """Whether all prompts are unique on purpose, so that nothing may be read from a provider's cache."""
+    think_s: float | None = None
+    """Pause between the turns of a user that goes with it; None where any will do."""
 
     def __post_init__(self) -> None:
         if not any(conversation.turns for conversation in self.conversations):

@@ -1,0 +1,160 @@
+"""What a run shows: figures, comparisons and verdicts as data, from which every report is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["better", "worse", "equivalent", "no difference shown", "too few pairs", "not comparable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """An estimate with its 95 % confidence interval; no bounds where the samples give none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantile:
+    """One percentile of one arm's values with its 95 % interval by order statistics."""
+
+    share: float
+    """0.95 is p95."""
+    n: int
+    value: float | None
+    """None where `n` is too small to bound it: "not available at this n"."""
+    low: float | None = None
+    high: float | None = None
+    wanted: int
+    """The n from which the interval exists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One metric of one arm in one cell, over the requests that gave a value; in the metric's unit."""
+
+    cell: str
+    arm: str
+    metric: str
+    n: int
+    failed: int
+    """Requests that failed, or gave no value; those that failed count as slower than every other in the quantiles."""
+    mean: float | None
+    deviation: float | None
+    """Standard deviation with n - 1."""
+    minimum: float | None
+    maximum: float | None
+    quantiles: Mapping[float, Quantile]
+    """By share: 0.25, 0.5, 0.75, 0.9, 0.95, 0.99."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What may be said of one comparison, and in words."""
+
+    kind: Kind
+    sentence: str
+    """Such as "faster by 31 % [27, 35]" or "no difference shown; this run could have shown 4 %"."""
+    smallest_effect: float | None = None
+    """The smallest change, as a share such as 0.04, that a run of this size would have shown in 90 of 100 cases."""
+    more_pairs: int | None = None
+    """How many more pairs would show a change of the size seen, or equivalence; None where none would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One arm's metric over the reference's, by the pairs in which both succeeded; ratios, below 1 is less."""
+
+    cell: str
+    arm: str
+    reference: str
+    metric: str
+    pairs: int
+    typical: Interval | None
+    """By what factor a request typically changes: Hodges-Lehmann on paired log-ratios; None without pairs."""
+    p_value: float | None
+    """Of Wilcoxon's signed-rank test."""
+    p_adjusted: float | None
+    """After Holm, over the metrics and arms of the cell."""
+    equivalence_p: float | None
+    """Of the two one-sided tests against the margin."""
+    quantiles: Mapping[float, Interval] = field(default_factory=dict)
+    """Ratios of the arms' quantiles, intervals by a bootstrap over pairs; only shares that this n allows."""
+    differences: Mapping[float, Interval] = field(default_factory=dict)
+    """Differences of the same quantiles in the metric's unit."""
+    verdict: Verdict
+    copy: bool = False
+    """Whether the arm is the reference's own copy: its interval is the instrument's band."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellFindings:
+    """All that one cell shows."""
+
+    cell: str
+    figures: tuple[Figures, ...]
+    comparisons: tuple[Comparison, ...]
+    throughput: Mapping[str, float]
+    """Each arm's output tokens over the seconds in which it had requests in flight."""
+    requests: Mapping[str, int]
+    errors: Mapping[str, Mapping[str, int]]
+    """How often each error came, by arm."""
+
+    def of(self, arm: str, metric: str) -> Figures | None:
+        """Return one arm's figures of one metric."""
+        return next((each for each in self.figures if each.arm == arm and each.metric == metric), None)
+
+    def comparison(self, arm: str, metric: str) -> Comparison | None:
+        """Return one arm's comparison by one metric."""
+        return next((each for each in self.comparisons if each.arm == arm and each.metric == metric), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one play contributes to the change between no play and all of them, in the metric's unit."""
+
+    play: str
+    alone: Interval | None
+    """Change when it is added to nothing (add one in)."""
+    last: Interval | None
+    """Change when it is added to all others (leave one out)."""
+    share: Interval
+    """What is attributed to it: the mean of both, scaled so that the shares add up to the whole change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """One cell's change between no play and all, divided among the plays."""
+
+    cell: str
+    metric: str
+    total: Interval
+    """Change from none to all, in the metric's unit."""
+    shares: tuple[Share, ...]
+    interaction: Interval
+    """The whole change minus the sum of what each play does alone: not 0 where plays help or hinder each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cold:
+    """One arm process's very first request, which no other figure includes."""
+
+    arm: str
+    time_to_first_token_ms: float | None
+    api_end_to_end_ms: float | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """All that a run shows."""
+
+    cells: tuple[CellFindings, ...]
+    attributions: tuple[Attribution, ...] = ()
+    cold: tuple[Cold, ...] = ()
+    margin: float = 0.03
+    """The change, as a share, below which two arms count as equivalent."""

@@ -1,0 +1,12 @@
+"""What a run leaves behind: raw records, from which every figure and every report is made."""
+
+from ._header import ArmInfo as ArmInfo, Cell as Cell, Header as Header, Role as Role
+from ._metrics import (
+    DEFAULT_METRICS as DEFAULT_METRICS,
+    METRICS as METRICS,
+    Metric as Metric,
+    metric_named as metric_named,
+)
+from ._recorded import Recorded as Recorded
+from ._sample import Part as Part, Sample as Sample
+from ._vitals import Vitals as Vitals

@@ -1,0 +1,39 @@
+"""A whole run as it was recorded: its header, every request, the processes' vitals and the provider's log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ._header import Header
+from ._sample import Sample
+from ._vitals import Vitals
+
+if TYPE_CHECKING:
+    from ...emulator import RequestLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """One run. Every report is made from this alone, whether it has just been recorded or read from a folder."""
+
+    header: Header
+    samples: tuple[Sample, ...]
+    vitals: tuple[Vitals, ...] = ()
+    log: tuple[RequestLog, ...] | None = None
+    """The provider's own account; None for a real provider, which gives none."""
+    duration_s: float = 0.0
+    """From the first block's start to the last one's end."""
+    cell_durations_s: Mapping[str, float] | None = None
+    """The same for each cell, by its name."""
+    ended: str = "finished"
+    """Why it ended: "finished", "interrupted", "precision reached", or the budget that was spent."""
+
+    def measured(self, cell: str | None = None, arm: str | None = None) -> tuple[Sample, ...]:
+        """Return the samples that count, of one cell or arm or of all."""
+        return tuple(
+            sample
+            for sample in self.samples
+            if sample.part == "measured" and cell in (None, sample.cell) and arm in (None, sample.arm)
+        )

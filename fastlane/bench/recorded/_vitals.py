@@ -1,0 +1,42 @@
+"""How the measuring process itself fared, cell by cell: what says whether its figures can be believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vitals:
+    """One process's own state during one cell."""
+
+    cell: str
+    shard: int = 0
+    arm: str | None = None
+    """None for the process that hands the requests out."""
+    duration_s: float
+    cpu_s: float
+    """CPU time of all the process's threads."""
+    loop_lag_p50_ms: float | None = None
+    """By how much a thread or a timer that sleeps 5 ms is woken late."""
+    loop_lag_p99_ms: float | None = None
+    loop_lag_max_ms: float | None = None
+    run_queue_delay_s: float | None = None
+    """Time that the process's threads were ready and had no core; None where the system does not say."""
+    collections_s: float | None = None
+    """Time in the garbage collector."""
+    longest_collection_ms: float | None = None
+    chunks: int = 0
+    peak_chunks_per_s: float = 0.0
+    """Over the busiest second."""
+    capacity_chunks_per_s: float | None = None
+    """What this arm's client took in a calibration on this machine, as fast as they came; None if not calibrated."""
+    most_in_flight: int = 0
+    clock_step_ms: float = 0.0
+    """Largest jump of the wall clock against the monotonic one."""
+    connections_opened: int | None = None
+    """By the client's own records; None where it keeps none."""
+
+    @property
+    def cpu_share(self) -> float:
+        """CPU seconds per second: 1.0 is one core."""
+        return self.cpu_s / self.duration_s if self.duration_s else 0.0

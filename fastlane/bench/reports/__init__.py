@@ -1,0 +1,1 @@
+"""A run as tables, charts and pages, from its raw records."""

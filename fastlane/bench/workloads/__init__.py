@@ -1,0 +1,10 @@
+"""What is asked: conversations to replay, presets, recorded traffic."""
+
+from ._code_review import code_review as code_review
+from ._messages import salted as salted, salted_tools as salted_tools
+from ._workload import (
+    Conversation as Conversation,
+    Turn as Turn,
+    Workload as Workload,
+    read_workload as read_workload,
+)

@@ -1,0 +1,1 @@
+"""Confidence sequences: intervals that hold however often they are looked at."""

@@ -1,0 +1,1 @@
+"""Calls of an application, kept so that they can be replayed: their shape, or with their text when asked."""

@@ -1,0 +1,169 @@
+"""A report as data: what is said, in which order, before anyone decides how it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..checks import CheckResult
+
+Kind = Literal["ab", "load", "lengths", "scaling"]
+"""What a report shows: arms beside each other, users, lengths of input and output, or one user's pace among many."""
+Tone = Literal["plain", "good", "bad", "warning", "muted"]
+"""How something is meant: for colours and weights, never the only carrier of a meaning."""
+Alignment = Literal["left", "right"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """A section begins."""
+
+    text: str
+    level: int = 2
+    """2 for a section, 3 for a part of it; the report's own title is 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paragraph:
+    """Some sentences of plain text, without mark-up."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a table."""
+
+    title: str
+    unit: str = ""
+    """Of every figure in it; empty where there is none."""
+    alignment: Alignment = "right"
+
+    @property
+    def heading(self) -> str:
+        """The title with its unit, such as "p50 (ms)"."""
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One place in a table: the figure itself, and how it is written."""
+
+    text: str
+    value: float | str | None = None
+    """The unrounded figure in the column's unit, or the word itself; None where there is none."""
+    low: float | None = None
+    high: float | None = None
+    """Bounds of the figure's 95 % confidence interval, where `text` has them."""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of a table.
+
+    A refused row has the entries that name it and none with a figure: whoever shows it writes `refused` in the place of
+    all columns that are left.
+    """
+
+    entries: tuple[Entry, ...]
+    refused: str | None = None
+    """Such as "invalid: client saturated"; None for a row whose figures may be used."""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Figures in rows and columns."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    """Sentences that stand below it."""
+    name: str = ""
+    """Of the table in documents and as an anchor, such as "time_to_first_token"; unique in a report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A place for a chart. Where charts cannot be drawn, the caption alone is shown."""
+
+    name: str
+    """By which the drawing is found, such as "ttft_by_users" or "ecdf_time_to_first_token"."""
+    title: str
+    caption: str
+    """What one sees in it, in sentences with figures."""
+    refused: str | None = None
+    """Such as "invalid: client saturated", where no cell that it would show may be used: nothing is drawn then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """What the run's checks found."""
+
+    results: tuple[CheckResult, ...]
+
+    @property
+    def worth_reading(self) -> tuple[CheckResult, ...]:
+        """Refusals, then flags: what a reader has to know."""
+        return tuple(result for level in ("refused", "flagged") for result in self.results if result.level == level)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """What a term means in this report."""
+
+    term: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definitions:
+    """The terms that a report uses."""
+
+    entries: tuple[Definition, ...]
+
+
+Block = Heading | Paragraph | Table | Chart | Checks | Definitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictLine:
+    """One sentence of the answer that stands at the top."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One thing about the run that a reader may look up, such as its seed."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One report of one run."""
+
+    kind: Kind
+    title: str
+    question: str
+    """What the report answers, in one sentence."""
+    verdicts: tuple[VerdictLine, ...]
+    """The answer, one sentence each."""
+    facts: tuple[Fact, ...] = ()
+    """What was run, where, when, and how it ended."""
+    blocks: tuple[Block, ...] = field(default=())
+
+    def tables(self) -> Iterator[Table]:
+        """Return the tables in the order in which they stand."""
+        return (block for block in self.blocks if isinstance(block, Table))
+
+    def charts(self) -> Iterator[Chart]:
+        """Return the places for charts in the order in which they stand."""
+        return (block for block in self.blocks if isinstance(block, Chart))

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 from scripts import browser
 from scripts.backends._mlflow import MLflow
 from scripts.backends._phoenix import Phoenix
-from scripts.backends._server import ROOT
 from scripts.backends._spans import SeenSpan
+from scripts.environments import ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import FloatRect, Locator, Page, ViewportSize

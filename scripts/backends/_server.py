@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from scripts.backends._keeper import LOG
+from scripts.environments import ROOT
 from scripts.ports import free_port
 
-ROOT = Path(__file__).parents[2]
 _START_S = 120.0
 _STOP_S = 15.0
 _ASK_S = 60.0

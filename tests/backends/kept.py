@@ -17,8 +17,9 @@ from scripts.backends._conversations import SECRET
 from scripts.backends._mlflow import MLflow
 from scripts.backends._notes import Notes, read
 from scripts.backends._phoenix import Phoenix
-from scripts.backends._server import ROOT, Server
+from scripts.backends._server import Server
 from scripts.backends._spans import SeenSpan, SeenSpans
+from scripts.environments import ROOT
 
 _DRIVE_S = 180.0
 _SETTLE_S = 30.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.backends._notes import Notes, read
-from scripts.backends._server import ROOT
+from scripts.environments import ROOT
 from scripts.ports import free_port
 from scripts.prometheus_server import Prometheus
 from tests.backends.kept import environment

@@ -14,7 +14,7 @@ from fastlane.telemetry import _metric_names as metrics
 from scripts.backends import _pictures as pictures
 from scripts.backends._application import ACTION, AS_WRITTEN, EXPERIMENT, LAID_OUT, MODEL
 from scripts.backends._conversations import SECRET
-from scripts.backends._server import ROOT
+from scripts.environments import ROOT
 from tests.backends.measured import Measured
 from tests.backends.shown import check
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from scripts import prometheus_server
-from scripts.backends._server import ROOT
 from scripts.distribution import MissingProgramError
+from scripts.environments import ROOT
 from scripts.prometheus_server import Prometheus
 
 OWNER = """

@@ -17,3 +17,6 @@ cpu_ns = time.process_time_ns
 
 thread_cpu_ns = time.thread_time_ns
 """CPU nanoseconds of this thread (user + system)."""
+
+sleep = time.sleep
+"""Sleep for some seconds: for what probes how late it is woken. Whatever waits for something else waits for that."""

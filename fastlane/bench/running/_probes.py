@@ -1,0 +1,252 @@
+"""How the measuring process itself fares, probed while it measures: its CPU, its lag, its pauses, its clock."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ..._clock import cpu_ns, now_ns, sleep, wall_ns
+from ..recorded import Sample, Vitals
+
+INTERVAL_S: Final = 0.01
+"""How long the probing thread sleeps at a time.
+
+The overshoot of such a sleep was seen to follow the true delay of received chunks (p99 2.5 ms beside 2.1, 19 beside
+15, 458 beside 437, with sleeps of 5 ms). A bare sleep of 5 ms in Python costs 0.5 % of a core by itself, one of 10 ms
+half of that: what measures must not be what loads.
+"""
+LOOP_INTERVAL_S: Final = 0.02
+"""The same where it also rings in an event loop, which wakes two threads each time."""
+_CLOCK_EVERY: Final = 10
+_QUEUE_EVERY: Final = 250
+_BUCKET_NS: Final = 100_000_000
+_BUCKETS_PER_S: Final = 10
+# Two readings of the wall clock are compared only where the machine did nothing else in between.
+_CLOSE_NS: Final = 50_000
+_TASKS: Final = Path("/proc/self/task")
+
+
+class Probe:
+    """Probes this process while one cell runs: `start` it before, `stop` it after, and start it again for the next.
+
+    A thread of its own sleeps `INTERVAL_S` at a time and notes how late it is woken, which is how late any other
+    thread is that waits for the interpreter or for a core. Where an event loop is watched, each wake-up also rings in
+    the loop, as a socket that has become readable does, and the lag is what passed until the loop answered.
+
+    HTTP/2 hides a slow reader from such a probe (many streams share one socket that is read on time): that is why
+    samples have `delivery_gap_ms` beside it.
+    """
+
+    def __init__(self, *, shard: int = 0, arm: str | None = None, capacity_chunks_per_s: float | None = None) -> None:
+        self._shard = shard
+        self._arm = arm
+        self._capacity = capacity_chunks_per_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._over = False
+        self._own = ""
+        self._started_ns = now_ns()
+        self._cpu_ns = cpu_ns()
+        self._lags = array("q")
+        self._loop_lags = array("q")
+        self._rung_ns: int | None = None
+        self._collecting_ns: int | None = None
+        self._collections = array("q")
+        self._offset_ns: int | None = None
+        self._step_ns = 0
+        self._queue_before: dict[str, int] | None = None
+        self._queue: dict[str, int] = {}
+        self._buckets: Counter[int] = Counter()
+        self._begun = array("q")
+        self._ended = array("q")
+        self._connections: set[tuple[Any, Any]] | None = set()
+
+    def start(self) -> None:
+        """Begin to probe. Raises RuntimeError where it has begun already."""
+        if self._thread is not None:
+            raise RuntimeError("this probe has been started already: stop it before the next cell")
+        self._reset()
+        self._queue_before = queue_delays_ns()
+        self._thread = threading.Thread(target=self._run, name="fastlane-probe", daemon=True)
+        gc.callbacks.append(self._collected)
+        self._thread.start()
+
+    def watch(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Measure the lag of an event loop, which is then what the vitals say; None ends it. Any thread may call this."""
+        self._loop = loop
+
+    def note(self, sample: Sample) -> None:
+        """Count one request that has ended: its chunks, its time in flight, the connections that it opened."""
+        for stamp in sample.token_ns:
+            self._buckets[stamp // _BUCKET_NS] += 1
+        self._begun.append(sample.issued_ns)
+        self._ended.append(sample.ended_ns)
+        opened = connections_opened(sample.call)
+        if opened is None:
+            self._connections = None
+        elif self._connections is not None:
+            self._connections.update(opened)
+
+    def stop(self, cell: str) -> Vitals:
+        """End probing, and return how the process fared since `start`. Raises RuntimeError where it was not started."""
+        if self._thread is None:
+            raise RuntimeError("this probe has not been started: start it before the cell")
+        self._over = True
+        self._thread.join()
+        self._thread = None
+        gc.callbacks.remove(self._collected)
+        ended_ns = now_ns()
+        if self._rung_ns is not None:
+            # A loop that has not answered by now is late by at least this.
+            self._loop_lags.append(ended_ns - self._rung_ns)
+        lags, interval_s = (self._loop_lags, LOOP_INTERVAL_S) if self._loop_lags else (self._lags, INTERVAL_S)
+        waits = sorted(waiting_times(lags, round(interval_s * 1e9)))
+        self._read_queue()
+        return Vitals(
+            cell=cell,
+            shard=self._shard,
+            arm=self._arm,
+            duration_s=(ended_ns - self._started_ns) / 1e9,
+            cpu_s=(cpu_ns() - self._cpu_ns) / 1e9,
+            loop_lag_p50_ms=_quantile_ms(waits, 0.5),
+            loop_lag_p99_ms=_quantile_ms(waits, 0.99),
+            loop_lag_max_ms=_quantile_ms(waits, 1.0),
+            run_queue_delay_s=self._queued_s(),
+            collections_s=sum(self._collections) / 1e9,
+            longest_collection_ms=max(self._collections, default=0) / 1e6,
+            chunks=self._buckets.total(),
+            peak_chunks_per_s=float(busiest(self._buckets, _BUCKETS_PER_S)),
+            capacity_chunks_per_s=self._capacity,
+            most_in_flight=most_in_flight(self._begun, self._ended),
+            clock_step_ms=self._step_ns / 1e6,
+            connections_opened=len(self._connections) if self._connections is not None and self._begun else None,
+        )
+
+    def _run(self) -> None:
+        self._own = str(threading.get_native_id())
+        late, tick = self._lags.append, 0
+        while not self._over:
+            interval_s = INTERVAL_S if self._loop is None else LOOP_INTERVAL_S
+            due_ns = now_ns() + round(interval_s * 1e9)
+            sleep(interval_s)
+            late(now_ns() - due_ns)
+            tick += 1
+            if self._loop is not None:
+                self._ring(self._loop, due_ns)
+            if tick % _CLOCK_EVERY == 0:
+                self._read_clocks()
+            if tick % _QUEUE_EVERY == 0:
+                self._read_queue()
+
+    def _ring(self, loop: asyncio.AbstractEventLoop, due_ns: int) -> None:
+        if self._rung_ns is not None:
+            return
+        self._rung_ns = due_ns
+        try:
+            loop.call_soon_threadsafe(self._answered)
+        except RuntimeError:  # The loop was closed.
+            self._loop = self._rung_ns = None
+
+    def _answered(self) -> None:
+        if self._rung_ns is not None:
+            self._loop_lags.append(now_ns() - self._rung_ns)
+            self._rung_ns = None
+
+    def _collected(self, phase: str, info: Mapping[str, int]) -> None:
+        if phase == "start":
+            self._collecting_ns = now_ns()
+        elif self._collecting_ns is not None:
+            self._collections.append(now_ns() - self._collecting_ns)
+            self._collecting_ns = None
+
+    def _read_clocks(self) -> None:
+        before_ns = now_ns()
+        wall = wall_ns()
+        after_ns = now_ns()
+        if after_ns - before_ns > _CLOSE_NS:
+            return
+        offset_ns = wall - before_ns
+        if self._offset_ns is not None:
+            self._step_ns = max(self._step_ns, abs(offset_ns - self._offset_ns))
+        self._offset_ns = offset_ns
+
+    def _read_queue(self) -> None:
+        now = queue_delays_ns()
+        if now is not None:
+            self._queue.update(now)
+
+    def _queued_s(self) -> float | None:
+        if self._queue_before is None:
+            return None
+        self._queue.pop(self._own, None)
+        return sum(max(0, late - self._queue_before.get(task, 0)) for task, late in self._queue.items()) / 1e9
+
+
+def queue_delays_ns() -> dict[str, int] | None:
+    """Return how long each thread of this process was ready without a core, by its id; None where nobody says.
+
+    Linux: the second figure of /proc/PID/task/TID/schedstat, in nanoseconds.
+    """
+    delays = {}
+    try:
+        for task in _TASKS.iterdir():
+            try:
+                delays[task.name] = int((task / "schedstat").read_bytes().split()[1])
+            except (FileNotFoundError, ProcessLookupError):  # It has ended meanwhile.
+                continue
+    except (OSError, IndexError, ValueError):
+        return None
+    return delays or None
+
+
+def waiting_times(lags: Iterable[int], interval_ns: int) -> list[int]:
+    """Return the lags with those that a late probe could not take: a wake-up 20 ms late has missed three others.
+
+    Without them a process that hangs for a second would have one bad sample among hundreds; with them a quantile is
+    of what something that comes at any moment has to wait. (Gil Tene's correction for coordinated omission.)
+    """
+    waited = []
+    for lag in lags:
+        waited.append(lag)
+        waited += range(lag - interval_ns, 0, -interval_ns)
+    return waited
+
+
+def busiest(buckets: Mapping[int, int], width: int) -> int:
+    """Return the most that `width` neighbouring buckets hold together."""
+    return max((sum(buckets.get(first + at, 0) for at in range(width)) for first in buckets), default=0)
+
+
+def most_in_flight(begun: Sequence[int], ended: Sequence[int]) -> int:
+    """Return how many requests were under way at once at most; one that ends as another begins is no overlap."""
+    events = sorted([(stamp, 1) for stamp in begun] + [(stamp, -1) for stamp in ended])
+    now = most = 0
+    for _, change in events:
+        now += change
+        most = max(most, now)
+    return most
+
+
+def connections_opened(call: Mapping[str, Any] | None) -> set[tuple[Any, Any]] | None:
+    """Return the connections that a call's own record says it opened; None where it does not say."""
+    if call is None or any(attempt.get("connection_reused") is None for attempt in call["attempts"]):
+        return None
+    # Attempts that waited for one opening together have the same stamps of it; a port may be used again later.
+    return {
+        (attempt["connection_id"], attempt["wire"]["connect_started_ns"])
+        for attempt in call["attempts"]
+        if not attempt["connection_reused"]
+    }
+
+
+def _quantile_ms(ordered: Sequence[int], share: float) -> float | None:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] / 1e6 if ordered else None

@@ -1,0 +1,119 @@
+"""What a report is made from, and the questions that every kind of report asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..checks import Checked, CheckResult
+from ..findings import CellFindings, Comparison, Figures, Findings
+from ..recorded import ArmInfo, Cell, Metric, Recorded, Sample, metric_named
+from ._blocks import Entry, Row
+from ._words import label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """One run with what was found in it and what its checks say."""
+
+    recorded: Recorded
+    findings: Findings
+    checked: Checked
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell that was begun, by scenario in the header's order, then by users or rate."""
+        begun = {found.cell for found in self.findings.cells}
+        scenarios = self.scenarios
+        return tuple(
+            sorted(
+                (cell for cell in self.recorded.header.cells if cell.name in begun),
+                key=lambda cell: (scenarios.index(scenario_of(cell)), cell.users or 0, cell.rate or 0.0),
+            )
+        )
+
+    @property
+    def scenarios(self) -> tuple[str, ...]:
+        """The workloads or lengths that the cells differ by, in the header's order."""
+        return tuple(dict.fromkeys(scenario_of(cell) for cell in self.recorded.header.cells))
+
+    @property
+    def arms(self) -> tuple[ArmInfo, ...]:
+        """All arms, the reference first and its copy second."""
+        order = {"reference": 0, "again": 1, "arm": 2}
+        return tuple(sorted(self.recorded.header.arms, key=lambda arm: order[arm.role]))
+
+    @property
+    def own_arms(self) -> tuple[ArmInfo, ...]:
+        """The arms without the reference's copy, whose figures say nothing that the reference's do not."""
+        return tuple(arm for arm in self.arms if arm.role != "again")
+
+    @property
+    def compared_arms(self) -> tuple[ArmInfo, ...]:
+        """The arms that are compared with the reference, without its copy."""
+        reference = self.recorded.header.reference.name
+        return tuple(arm for arm in self.own_arms if arm.name != reference)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics that the run compares its arms by."""
+        return tuple(metric_named(name) for name in self.recorded.header.metrics)
+
+    def found(self, cell: str) -> CellFindings:
+        """Return what a cell shows."""
+        return next(each for each in self.findings.cells if each.cell == cell)
+
+    def figures(self, cell: str, arm: str, metric: str) -> Figures | None:
+        """Return one arm's figures of one metric in one cell; None where the cell may not be used."""
+        return None if self.refused(cell) else self.found(cell).of(arm, metric)
+
+    def comparison(self, cell: str, arm: str, metric: str) -> Comparison | None:
+        """Return one arm's comparison; None where the cell may not be used."""
+        return None if self.refused(cell) else self.found(cell).comparison(arm, metric)
+
+    def refused(self, cell: str) -> str | None:
+        """Return "invalid: why" for a cell whose figures must not be used."""
+        return _invalid(self.checked.refusals(cell))
+
+    def refused_run(self) -> str | None:
+        """Return "invalid: why" where no figure of the whole run may be used."""
+        return _invalid(tuple(each for each in self.checked.refusals() if each.cell is None))
+
+    def refused_all(self, cells: tuple[Cell, ...] | None = None) -> str | None:
+        """Return "invalid: why" where none of the cells may be used: there is nothing to draw or to say of them."""
+        found = [self.refused(cell.name) for cell in (self.cells if cells is None else cells)]
+        refusals = [each for each in found if each is not None]
+        return "; ".join(dict.fromkeys(refusals)) if refusals and len(refusals) == len(found) else None
+
+    @property
+    def valid_cells(self) -> tuple[Cell, ...]:
+        """The cells whose figures may be used."""
+        return tuple(cell for cell in self.cells if not self.refused(cell.name))
+
+    @property
+    def several_cells(self) -> bool:
+        """Whether a row has to say of which cell it is."""
+        return len(self.cells) > 1
+
+    def row(self, cell: Cell, names: tuple[str, ...], entries: tuple[Entry, ...]) -> Row:
+        """Return a cell's row: its names and figures, or its names and why there are none."""
+        refused = self.refused(cell.name)
+        shown = tuple(label(name) for name in names)
+        return Row(entries=shown if refused else shown + entries, refused=refused)
+
+    def samples(self) -> Mapping[tuple[str, str], tuple[Sample, ...]]:
+        """Return the samples that count, by cell and arm."""
+        grouped: dict[tuple[str, str], list[Sample]] = {}
+        for sample in self.recorded.samples:
+            if sample.part == "measured":
+                grouped.setdefault((sample.cell, sample.arm), []).append(sample)
+        return {key: tuple(found) for key, found in grouped.items()}
+
+
+def scenario_of(cell: Cell) -> str:
+    """Return what a cell's load was made of: its scenario, or else its workload."""
+    return cell.scenario or cell.workload
+
+
+def _invalid(refusals: tuple[CheckResult, ...]) -> str | None:
+    return f"invalid: {', '.join(dict.fromkeys(each.check for each in refusals))}" if refusals else None

@@ -21,8 +21,7 @@ METRIC_TERMS: Final = {
     "time_to_first_content_token": Definition(
         term="Time to first content token",
         text=(
-            "The same until the first output that is no reasoning: what a user of a model that reasons first waits "
-            "for."
+            "The same until the first output that is no reasoning: what a user of a model that reasons first waits for."
         ),
     ),
     "time_per_output_token": Definition(
@@ -105,8 +104,7 @@ COULD_SHOW: Final = Definition(
 INSTRUMENT: Final = Definition(
     term="Instrument noise",
     text=(
-        "The reference beside a copy of itself (A/A), in the same pairs: no effect inside this band is worth "
-        "anything."
+        "The reference beside a copy of itself (A/A), in the same pairs: no effect inside this band is worth anything."
     ),
 )
 ATTRIBUTION: Final = Definition(
@@ -120,8 +118,7 @@ ATTRIBUTION: Final = Definition(
 PHASES: Final = Definition(
     term="Phases",
     text=(
-        "Means over the requests that succeeded; unlike percentiles, means of phases add up to the mean of the "
-        "whole."
+        "Means over the requests that succeeded; unlike percentiles, means of phases add up to the mean of the whole."
     ),
 )
 USERS: Final = Definition(
@@ -141,11 +138,10 @@ EFFICIENCY: Final = Definition(
 BANDS: Final = Definition(
     term="Bands of inter-token latency",
     text=(
-        "Below 20 ms a stream feels instant; from 20 to 70 ms noticeably slower but acceptable; above 70 ms "
-        "sluggish."
+        "Below 20 ms a stream feels instant; from 20 to 70 ms noticeably slower but acceptable; above 70 ms sluggish."
     ),
 )
-CV: Final = Definition(term="CV", text="Coefficient of variation: the standard deviation (with n - 1) over the mean."
+CV: Final = Definition(term="CV", text="Coefficient of variation: the standard deviation (with n - 1) over the mean.")
 FACTOR: Final = Definition(
     term="Factor",
     text=(

@@ -81,7 +81,7 @@ class Probe:
         self._thread.start()
 
     def watch(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Measure the lag of an event loop, which is then what the vitals say; None ends it. Any thread may call this."""
+        """Measure an event loop's lag, which is then what the vitals say; None ends it. Any thread may call this."""
         self._loop = loop
 
     def note(self, sample: Sample) -> None:

@@ -1,0 +1,91 @@
+"""What each play contributes to a change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ..findings import Interval
+from ..recorded import metric_named
+from ._charts_data import MOST_PANELS, Source
+from ._charts_style import (
+    INK,
+    REFUSED,
+    SOFT,
+    Size,
+    altair,
+    configured,
+    figure,
+    layered,
+    rows,
+    short,
+)
+
+_WINDOW: Final = 21
+_MEDIANS: Final = 240
+
+
+def attribution(source: Source, size: Size) -> dict[str, Any] | None:
+    """Return what each play contributes, in the metric's unit with its interval, a panel per metric and cell."""
+    found = [each for each in source.findings.attributions if each.shares][:MOST_PANELS]
+    if not found:
+        return None
+    alt = altair()
+    many = len({each.cell for each in found}) > 1
+    label_px = 110 if size.narrow else 200
+    charts = []
+    for each in found:
+        metric = metric_named(each.metric)
+        refused = source.refused(each.cell)
+        table = list(_bars(each.shares, each.interaction, each.total, metric.unit, refused))
+        y = alt.Y(
+            "name:N",
+            title=None,
+            sort=[row["name"] for row in table],
+            axis=alt.Axis(minExtent=label_px, maxExtent=label_px, labelLimit=label_px - 8, grid=False),
+        )
+        axis = alt.Axis(format="+,~r", tickCount=5 if size.narrow else 8)
+        title = f"Change of {metric.title[:1].lower()}{metric.title[1:]} ({metric.unit})"
+        # Bars begin at 0: that is what they are read against.
+        scale = alt.Scale(zero=True, padding=26)
+        base = alt.Chart(rows(table))
+        x = alt.X("value:Q", axis=axis, title=title, scale=scale)
+        layers = [
+            base.mark_bar(height=16, cornerRadiusEnd=2, opacity=0.9).encode(
+                y=y, x=x, color=alt.Color("colour:N", scale=None), description="words:N", tooltip="words:N"
+            ),
+            base.mark_rule(color=INK[0], strokeWidth=1.4).encode(
+                y=y, x=alt.X("low:Q", title=title, axis=axis, scale=scale), x2="high:Q"
+            ),
+            alt.Chart(rows([{"value": 0.0}])).mark_rule(color=SOFT[0], strokeWidth=1.2).encode(x=x),
+        ]
+        name = metric.title + (f" \N{EM DASH} {short(each.cell, 40)}" if many else "")
+        name += f" \N{EM DASH} invalid: {refused}" if refused else ""
+        charts.append(layered(layers, size.width - label_px - 34, len(table) * 28, name))
+    chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=16)
+    notes = [
+        "Bar: what is attributed to the play; thin line: its 95 % interval. The plays' bars add up to the whole change."
+    ]
+    return configured(chart, title="What each play contributes", description="What each play contributes", notes=notes)
+
+
+def _bars(
+    shares: Any, interaction: Interval, total: Interval, unit: str, refused: str | None
+) -> Iterator[dict[str, Any]]:
+    listed = [(short(each.play), each.share, _PLAY) for each in sorted(shares, key=lambda each: each.share.value)]
+    listed += [("interaction", interaction, REFUSED[0]), ("all together", total, INK[0])]
+    for name, interval, tint in listed:
+        words = f"{name}: {figure(interval.value, unit)}"
+        if interval.low is not None and interval.high is not None:
+            words += f" [{figure(interval.low)}, {figure(interval.high)}]"
+        yield {
+            "name": name,
+            "value": interval.value,
+            "low": interval.low,
+            "high": interval.high,
+            "colour": REFUSED[0] if refused else tint,
+            "words": words,
+        }
+
+
+_PLAY: Final = "#0b62b8"

@@ -1,0 +1,206 @@
+"""What charts show, as plain figures: taken from findings and raw records, before anything is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from ..checks import Checked
+from ..findings import CellFindings, Figures, Findings
+from ..recorded import Cell, Metric, Recorded, Sample, metric_named
+
+_T = TypeVar("_T")
+MOST_PANELS: Final = 12
+MOST_MARKS: Final = 1_500
+"""Beyond so many marks of a kind a chart is thinned out, and says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A run with what it shows and which of its cells may be used."""
+
+    recorded: Recorded
+    findings: Findings
+    checked: Checked | None = None
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Return the cells that have findings, in the header's order."""
+        found = {each.cell for each in self.findings.cells}
+        return tuple(cell for cell in self.recorded.header.cells if cell.name in found)
+
+    def found(self, cell: str) -> CellFindings:
+        """Return what one cell shows."""
+        return next(each for each in self.findings.cells if each.cell == cell)
+
+    def refused(self, cell: str) -> str | None:
+        """Return which check refuses a cell; None for one whose figures may be used."""
+        refusals = self.checked.refusals(cell) if self.checked is not None else ()
+        return refusals[0].check if refusals else None
+
+    def valid_cells(self) -> tuple[Cell, ...]:
+        """Return the cells whose figures may be used."""
+        return tuple(cell for cell in self.cells() if self.refused(cell.name) is None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """One arm's metric in one cell, in the metric's unit."""
+
+    middle: float
+    """The median, or the mean where the requests are too few for a median."""
+    low: float | None
+    """p25."""
+    high: float | None
+    """p75."""
+    minimum: float | None
+    maximum: float | None
+    n: int
+    mean: bool = False
+    """Whether `middle` is the mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One metric of two requests of one block."""
+
+    at_s: float
+    """Seconds from its machine's first measured request to the earlier of the two."""
+    ratio: float
+    """The arm's value over the reference's."""
+
+
+def spread(figures: Figures | None) -> Spread | None:
+    """Return the place and the band of some figures; None without any."""
+    if figures is None or not figures.n:
+        return None
+    by_share = {share: quantile.value for share, quantile in figures.quantiles.items()}
+    middle = by_share.get(0.5)
+    mean = middle is None
+    if mean:
+        middle = figures.mean
+    if middle is None or not math.isfinite(middle):
+        return None
+    low, high = _finite(by_share.get(0.25)), _finite(by_share.get(0.75))
+    return Spread(
+        middle=middle,
+        low=None if mean else low,
+        high=None if mean else high,
+        minimum=_finite(figures.minimum),
+        maximum=_finite(figures.maximum),
+        n=figures.n,
+        mean=mean,
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def group_name(cell: Cell) -> str:
+    """Return the name of what a cell has in common with those at other loads."""
+    return cell.workload if cell.scenario is None else cell.scenario
+
+
+def groups(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """Return cells by workload and scenario, each group by its load."""
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(group_name(cell), []).append(cell)
+    for listed in found.values():
+        listed.sort(key=lambda cell: load_of(cell) or 0.0)
+    return found
+
+
+def load_of(cell: Cell) -> float | None:
+    """Return what a sweep varies: users under a closed load, blocks per second under an open one."""
+    return float(cell.users) if cell.users is not None else cell.rate
+
+
+def load_title(cells: Iterable[Cell]) -> str:
+    """Return the title of the axis that a sweep varies."""
+    return "Requests sent per arm (per second)" if any(cell.load == "open" for cell in cells) else "Users at a time"
+
+
+def swept(cells: Sequence[Cell]) -> bool:
+    """Whether some workload was measured at several loads."""
+    return any(len({load_of(cell) for cell in listed}) > 1 for listed in groups(cells).values())
+
+
+def values(samples: Iterable[Sample], metric: Metric) -> list[float]:
+    """Return the metric's values of the requests that succeeded and gave one."""
+    found = (metric.value(sample) for sample in samples if sample.error is None)
+    return [float(value) for value in found if value is not None and math.isfinite(value)]
+
+
+def pairs(source: Source, arm: str, metric: Metric, cells: Sequence[Cell]) -> list[Pair]:
+    """Return the pairs of one arm with the reference in which both gave a value above 0, by time."""
+    recorded = source.recorded
+    reference = recorded.header.reference.name
+    wanted = {cell.name for cell in cells}
+    starts: dict[int, int] = {}
+    of_reference: dict[tuple[str, int, int, int], Sample] = {}
+    of_arm: list[Sample] = []
+    for sample in recorded.measured():
+        starts[sample.shard] = min(starts.get(sample.shard, sample.started_ns), sample.started_ns)
+        if sample.cell not in wanted or sample.error is not None:
+            continue
+        if sample.arm == reference:
+            of_reference[sample.key] = sample
+        elif sample.arm == arm:
+            of_arm.append(sample)
+    return sorted(_paired(of_arm, of_reference, starts, metric), key=lambda pair: pair.at_s)
+
+
+def _paired(
+    of_arm: Iterable[Sample],
+    of_reference: Mapping[tuple[str, int, int, int], Sample],
+    starts: Mapping[int, int],
+    metric: Metric,
+) -> Iterator[Pair]:
+    for sample in of_arm:
+        other = of_reference.get(sample.key)
+        if other is None:
+            continue
+        value, base = metric.value(sample), metric.value(other)
+        if value is None or base is None or value <= 0 or base <= 0 or not math.isfinite(value / base):
+            continue
+        yield Pair(
+            at_s=(min(sample.started_ns, other.started_ns) - starts[sample.shard]) / 1e9, ratio=float(value / base)
+        )
+
+
+def thinned(items: Sequence[_T], most: int = MOST_MARKS) -> list[_T]:
+    """Return at most `most` of the items, evenly spaced, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(at * (len(items) - 1) / (most - 1))] for at in range(most)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """In which unit a chart shows a metric."""
+
+    unit: str
+    factor: float = 1.0
+    title: str = field(default="")
+
+    def of(self, value: float | None) -> float | None:
+        """Return a value in this unit."""
+        return None if value is None else value * self.factor
+
+
+def scale_of(metric: Metric, largest: float) -> Scale:
+    """Return the unit in which values up to `largest` are read best."""
+    unit, factor = metric.unit, 1.0
+    if unit == "ms" and largest >= 3_000:
+        unit, factor = "s", 1e-3
+    elif unit == "bytes" and largest >= 10_000:
+        unit, factor = "kB", 1e-3
+    return Scale(unit=unit, factor=factor, title=f"{metric.title} ({unit})")
+
+
+def metrics_of(source: Source) -> list[Metric]:
+    """Return the metrics that the run compares its arms by."""
+    return [metric_named(name) for name in source.recorded.header.metrics]

@@ -86,6 +86,22 @@ class Table:
     name: str = ""
     """Of the table in documents and as an anchor, such as "time_to_first_token"; unique in a report."""
 
+    @property
+    def common_unit(self) -> str:
+        """The unit of all columns that have one, where they are several and it is the same; else empty."""
+        units = [column.unit for column in self.columns if column.unit]
+        return units[0] if len(units) > 1 and len(set(units)) == 1 else ""
+
+    @property
+    def heading(self) -> str:
+        """The title, with the unit that all columns share: "Time to first token (ms)"."""
+        return f"{self.title} ({self.common_unit})" if self.common_unit else self.title
+
+    @property
+    def column_headings(self) -> tuple[str, ...]:
+        """What stands above each column: its title, with its unit where the table's heading has none."""
+        return tuple(column.title if self.common_unit else column.heading for column in self.columns)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
@@ -150,7 +166,7 @@ class Fact:
 class Report:
     """One report of one run."""
 
-    kind: Kind
+    kind: Kind | Literal["compare"]
     title: str
     question: str
     """What the report answers, in one sentence."""

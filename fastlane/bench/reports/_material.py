@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..checks import Checked, CheckResult
 from ..findings import CellFindings, Comparison, Figures, Findings
 from ..recorded import ArmInfo, Cell, Metric, Recorded, Sample, metric_named
-from ._blocks import Entry, Row
+from ._blocks import Column, Entry, Row
 from ._words import label
 
 
@@ -94,6 +94,16 @@ class Material:
     def several_cells(self) -> bool:
         """Whether a row has to say of which cell it is."""
         return len(self.cells) > 1
+
+    @property
+    def naming(self) -> tuple[Column, ...]:
+        """The columns that say of which cell and arm a row is."""
+        cell = (Column(title="cell", alignment="left"),) if self.several_cells else ()
+        return (*cell, Column(title="arm", alignment="left"))
+
+    def names(self, cell: Cell, arm: str) -> tuple[str, ...]:
+        """What stands in these columns."""
+        return (cell.name, arm) if self.several_cells else (arm,)
 
     def row(self, cell: Cell, names: tuple[str, ...], entries: tuple[Entry, ...]) -> Row:
         """Return a cell's row: its names and figures, or its names and why there are none."""

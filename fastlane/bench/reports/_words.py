@@ -11,6 +11,8 @@ from ._blocks import Entry
 
 NOTHING: Final = Entry(text="-", tone="muted")
 """A place for which there is no figure: it was not measured, or does not apply."""
+WANTS_N: Final = '"wants n 72": not available at this n, for below it no 95 % interval of the percentile exists.'
+"""The note under a table in which a percentile is left out."""
 
 
 def figure(value: float, unit: str = "") -> str:

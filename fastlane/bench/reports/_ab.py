@@ -1,0 +1,276 @@
+"""The report that puts arms beside each other: which is faster, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ..findings import Comparison
+from ..recorded import Metric
+from . import _definitions as terms
+from ._ab_details import attribution_blocks, cold_blocks, phases_blocks, work_blocks
+from ._ab_pairs import drift_caption, pairs_caption
+from ._blocks import Block, Chart, Column, Entry, Heading, Report, Table, Tone, VerdictLine
+from ._facts import checks_section, compose
+from ._material import Material
+from ._words import (
+    NOTHING,
+    WANTS_N,
+    change,
+    change_with_interval,
+    counted,
+    listed,
+    number_entry,
+    percent,
+    percentile_name,
+    quantile_entry,
+    ratio_entry,
+    span,
+    with_unit,
+)
+
+_SHARES: Final = (0.5, 0.9, 0.95, 0.99)
+_RATIO_SHARES: Final = (0.5, 0.95)
+
+
+def ab_report(material: Material) -> Report:
+    """Return the report of arms beside each other."""
+    reference = material.recorded.header.reference.name
+    names = listed([metric.title.lower() for metric in material.metrics])
+    others = listed([arm.name for arm in material.compared_arms], "or") or "a copy of it"
+    blocks: list[Block] = [Heading(text="What changed"), _forest(material)]
+    for metric in material.metrics:
+        blocks += _metric_blocks(material, metric)
+    blocks += (
+        Heading(text="Pairs"),
+        Chart(
+            name="pair_differences",
+            title="Pairs: each request beside its equal",
+            caption=pairs_caption(material),
+            refused=material.refused_all(),
+        ),
+        Chart(
+            name="drift",
+            title="Drift: the pairs' ratio over the run",
+            caption=drift_caption(material),
+            refused=material.refused_all(),
+        ),
+    )
+    blocks += [*phases_blocks(material), *attribution_blocks(material), *cold_blocks(material), *work_blocks(material)]
+    further = [terms.INTERVAL, terms.CHANGE, terms.VERDICT, terms.COULD_SHOW, terms.PHASES, terms.COLD]
+    further += [terms.INSTRUMENT] if material.recorded.header.again else []
+    further += [terms.ATTRIBUTION] if material.findings.attributions else []
+    used = [metric.name for metric in material.metrics]
+    blocks += [*checks_section(material), Heading(text="Definitions"), terms.definitions(used, further)]
+    return compose(
+        material,
+        "ab",
+        title="A/B",
+        question=f"Does {others} change {names} against {reference}, and by how much?",
+        verdicts=[*_verdicts(material), *_instrument(material)],
+        blocks=blocks,
+    )
+
+
+def verdict_sentence(comparison: Comparison, metric: Metric, band: float | None) -> str:
+    """Return a comparison in words: "encoding: time to first token faster by 31 % [27, 35], 240 pairs"."""
+    said = f"{comparison.arm}: {metric.title.lower()} {comparison.verdict.sentence}"
+    if comparison.verdict.kind in ("not comparable", "too few pairs"):
+        said = f"{comparison.arm}: {metric.title.lower()}: {comparison.verdict.sentence}"
+    if f"{comparison.pairs:,} pair" not in said:
+        said += f", {counted(comparison.pairs, 'pair')}"
+    shown = comparison.typical if comparison.verdict.kind in ("better", "worse") else None
+    if shown is not None and band is not None and abs(shown.value - 1) <= band:
+        said += f"; no more than the instrument's own noise of +-{percent(band)}"
+    return said
+
+
+def band_of(material: Material, cell: str, metric: str) -> float | None:
+    """Return by how much, as a share, the reference's copy may differ from it; None where that is not known."""
+    again = material.recorded.header.again
+    comparison = material.comparison(cell, again.name, metric) if again else None
+    if comparison is None or comparison.typical is None:
+        return None
+    low, high = comparison.typical.low, comparison.typical.high
+    return None if low is None or high is None else max(abs(1 - low), abs(high - 1))
+
+
+def tone_of(comparison: Comparison) -> Tone:
+    """Return how a verdict is meant."""
+    tones: dict[str, Tone] = {"better": "good", "worse": "bad", "not comparable": "warning"}
+    return tones.get(comparison.verdict.kind, "plain")
+
+
+def verdict_word(comparison: Comparison, metric: Metric) -> str:
+    """Return a verdict in a word or two: "faster", "no difference shown"."""
+    return {"better": metric.words[0], "worse": metric.words[1]}.get(comparison.verdict.kind, comparison.verdict.kind)
+
+
+def _verdicts(material: Material) -> Iterator[VerdictLine]:
+    for arm in material.compared_arms:
+        for metric in material.metrics:
+            if material.several_cells:
+                yield from _over_cells(material, arm.name, metric)
+                continue
+            for cell in material.valid_cells:
+                comparison = material.comparison(cell.name, arm.name, metric.name)
+                if comparison is not None:
+                    band = band_of(material, cell.name, metric.name)
+                    yield VerdictLine(text=verdict_sentence(comparison, metric, band), tone=tone_of(comparison))
+
+
+def _over_cells(material: Material, arm: str, metric: Metric) -> Iterator[VerdictLine]:
+    found = [
+        comparison
+        for cell in material.valid_cells
+        if (comparison := material.comparison(cell.name, arm, metric.name)) is not None
+    ]
+    said = []
+    for word in dict.fromkeys(verdict_word(each, metric) for each in found):
+        alike = [each for each in found if verdict_word(each, metric) == word]
+        changes = [each.typical.value for each in alike if each.typical is not None]
+        how_much = ""
+        if alike[0].verdict.kind in ("better", "worse") and changes:
+            low, high = change(min(changes)), change(max(changes))
+            how_much = f" ({low})" if low == high else f" ({low} to {high})"
+        said.append(f"{word} in {len(alike)} of {counted(len(found), 'cell')}{how_much}")
+    if said:
+        tones = {tone_of(each) for each in found}
+        yield VerdictLine(
+            text=f"{arm}: {metric.title.lower()} {listed(said)}",
+            tone=tones.pop() if len(tones) == 1 else "plain",
+        )
+
+
+def _instrument(material: Material) -> Iterator[VerdictLine]:
+    if material.recorded.header.again is None:
+        yield VerdictLine(text="Instrument noise: not known, for the run had no second copy of the reference (A/A).")
+        return
+    bands = {}
+    for metric in material.metrics:
+        found = [band_of(material, cell.name, metric.name) for cell in material.valid_cells]
+        known = [band for band in found if band is not None]
+        if known:
+            bands[metric.title.lower()] = max(known)
+    if bands:
+        where = ", the widest of its cells" if material.several_cells else ""
+        said = ", ".join(f"{title} +-{percent(band)}" for title, band in bands.items())
+        yield VerdictLine(text=f"Instrument noise (A/A){where}: {said}", tone="muted")
+
+
+def _forest(material: Material) -> Chart:
+    found = [
+        comparison
+        for cell in material.valid_cells
+        for arm in material.compared_arms
+        for metric in material.metrics
+        if (comparison := material.comparison(cell.name, arm.name, metric.name)) is not None
+        and comparison.typical is not None
+    ]
+    caption = "Each arm's typical change of each metric with its interval; the grey band is the instrument's own noise."
+    if found:
+        most = max(found, key=lambda each: abs(each.typical.value - 1) if each.typical else 0.0)
+        title = next(metric.title.lower() for metric in material.metrics if metric.name == most.metric)
+        where = f" in {most.cell}" if material.several_cells else ""
+        if most.typical is not None:
+            caption += f" The largest is that of {most.arm}{where}: {title} {change_with_interval(most.typical)}."
+    return Chart(name="forest", title="Change against the reference", caption=caption, refused=material.refused_all())
+
+
+def _metric_blocks(material: Material, metric: Metric) -> Iterator[Block]:
+    yield Heading(text=metric.title, level=3)
+    yield _values(material, metric)
+    if len(material.arms) > 1:
+        yield _comparisons(material, metric)
+    yield Chart(
+        name=f"ecdf_{metric.name}",
+        title=f"{metric.title}: the share of requests that took at most this long"
+        if metric.unit == "ms"
+        else f"{metric.title}: the share of requests with at most this",
+        caption=_ecdf_caption(material, metric),
+        refused=material.refused_all(),
+    )
+
+
+def _values(material: Material, metric: Metric) -> Table:
+    rows, wanting = [], False
+    for cell in material.cells:
+        for arm in material.arms:
+            found = material.figures(cell.name, arm.name, metric.name)
+            entries: tuple[Entry, ...] = (NOTHING,) * (len(_SHARES) + 3)
+            if found is not None:
+                quantiles = tuple(quantile_entry(found.quantiles.get(share), metric.unit) for share in _SHARES)
+                wanting = wanting or any(each.text.startswith("wants n") for each in quantiles)
+                failed = Entry(text=f"{found.failed:,}", value=found.failed, tone="bad" if found.failed else "plain")
+                entries = (number_entry(found.n), failed, number_entry(found.mean, metric.unit), *quantiles)
+            rows.append(material.row(cell, material.names(cell, arm.name), entries))
+    columns = (
+        *material.naming,
+        Column(title="n"),
+        Column(title="failed"),
+        Column(title="mean", unit=metric.unit),
+        *(Column(title=percentile_name(share), unit=metric.unit) for share in _SHARES),
+    )
+    notes = (WANTS_N,) if wanting else ()
+    return Table(title=metric.title, name=metric.name, columns=columns, rows=tuple(rows), notes=notes)
+
+
+def _comparisons(material: Material, metric: Metric) -> Table:
+    rows = []
+    reference = material.recorded.header.reference.name
+    for cell in material.cells:
+        for arm in material.arms:
+            if arm.name == reference:
+                continue
+            comparison = material.comparison(cell.name, arm.name, metric.name)
+            entries = _comparison_entries(comparison, metric) if comparison else (NOTHING,) * (len(_RATIO_SHARES) + 5)
+            rows.append(material.row(cell, material.names(cell, arm.name), entries))
+    columns = (
+        *material.naming,
+        Column(title="pairs"),
+        Column(title="typical change"),
+        *(Column(title=f"change of {percentile_name(share)}") for share in _RATIO_SHARES),
+        Column(title="verdict", alignment="left"),
+        Column(title="could have shown"),
+        Column(title="more pairs needed"),
+    )
+    return Table(
+        title=f"{metric.title} against {reference}",
+        name=f"{metric.name}_change",
+        columns=columns,
+        rows=tuple(rows),
+    )
+
+
+def _comparison_entries(comparison: Comparison, metric: Metric) -> tuple[Entry, ...]:
+    verdict = comparison.verdict
+    word = verdict_word(comparison, metric)
+    smallest = NOTHING
+    if verdict.smallest_effect is not None:
+        smallest = Entry(text=f"+-{percent(verdict.smallest_effect)}", value=verdict.smallest_effect)
+    return (
+        number_entry(comparison.pairs),
+        ratio_entry(comparison.typical),
+        *(ratio_entry(comparison.quantiles.get(share)) for share in _RATIO_SHARES),
+        Entry(text=f"{word} (A/A)" if comparison.copy else word, value=word, tone=tone_of(comparison)),
+        smallest,
+        number_entry(verdict.more_pairs),
+    )
+
+
+def _ecdf_caption(material: Material, metric: Metric) -> str:
+    said = []
+    for arm in material.own_arms:
+        medians = []
+        for cell in material.valid_cells:
+            found = material.figures(cell.name, arm.name, metric.name)
+            median = found.quantiles.get(0.5) if found else None
+            if median is not None and median.value is not None:
+                medians.append(median.value)
+        if len(medians) == 1:
+            said.append(f"{arm.name} {with_unit(medians[0], metric.unit)}")
+        elif medians:
+            said.append(f"{arm.name} {span(medians, metric.unit)}")
+    if not said:
+        return "No arm has enough requests for a p50."
+    return f"Half of the requests are at or below: {', '.join(said)}."

@@ -1,0 +1,269 @@
+"""What stands behind a comparison: where the time went, which play brought what, and what it took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ..findings import Attribution
+from ..recorded import Cell, Sample, metric_named
+from ._blocks import Block, Chart, Column, Entry, Heading, Paragraph, Row, Table
+from ._material import Material
+from ._phases import ArmPhases, phases
+from ._words import (
+    NOTHING,
+    counted,
+    figure,
+    interval,
+    interval_entry,
+    label,
+    listed,
+    number_entry,
+    share_entry,
+    signed_figure,
+)
+
+
+def phases_blocks(material: Material) -> Iterator[Block]:
+    """Return where the time of each arm's requests went, and the waterfall of it."""
+    found = {cell.name: phases(material.recorded, cell.name) for cell in material.valid_cells}
+    names = next((arm.phases for arms in found.values() for arm in arms), ())
+    yield Heading(text="Where the time goes")
+    if not names and material.valid_cells:
+        yield Paragraph(text="No request left the stamps that would say so.")
+        return
+    rows = []
+    for cell in material.cells:
+        for arm in material.own_arms:
+            mine = next((each for each in found.get(cell.name, ()) if each.arm == arm.name), None)
+            entries: tuple[Entry, ...] = (NOTHING,) * (len(names) + 2)
+            if mine is not None:
+                each = tuple(number_entry(phase.milliseconds, "ms") for phase in mine.phases)
+                entries = (number_entry(mine.n), *each, number_entry(mine.total_ms, "ms"))
+            rows.append(material.row(cell, material.names(cell, arm.name), entries))
+    yield Table(
+        title="Mean time in each phase",
+        name="phases",
+        columns=(
+            *material.naming,
+            Column(title="n"),
+            *(Column(title=phase.name, unit="ms") for phase in names),
+            Column(title="API end-to-end", unit="ms"),
+        ),
+        rows=tuple(rows),
+        notes=tuple(f"{phase.name}: {phase.meaning}" for phase in names),
+    )
+    caption = _waterfall_caption(material, found[material.valid_cells[0].name]) if material.valid_cells else ""
+    yield Chart(
+        name="waterfall",
+        title="Compound gains: the reference's phases above each arm's",
+        caption=caption,
+        refused=material.refused_all(),
+    )
+
+
+def _waterfall_caption(material: Material, arms: Sequence[ArmPhases]) -> str:
+    reference = next((arm for arm in arms if arm.arm == material.recorded.header.reference.name), None)
+    compared = [arm for arm in arms if arm.arm in {each.name for each in material.compared_arms}]
+    if reference is None or not compared:
+        return "Each phase as long as it takes in the mean."
+    best = min(compared, key=lambda arm: arm.total_ms)
+    differences = {
+        ours.name: ours.milliseconds - theirs.milliseconds
+        for ours, theirs in zip(best.phases, reference.phases, strict=True)
+    }
+    most = min(differences, key=lambda name: differences[name])
+    where = f" in {material.valid_cells[0].name}" if material.several_cells else ""
+    said = (
+        f"In the mean a request{where} takes {figure(reference.total_ms, 'ms')} ms with {reference.arm} and "
+        f"{figure(best.total_ms, 'ms')} ms with {best.arm}"
+    )
+    if differences[most] < 0:
+        said += f"; the most is saved in {most}: {signed_figure(differences[most], 'ms')} ms"
+    return f"{said}."
+
+
+def attribution_blocks(material: Material) -> Iterator[Block]:
+    """Return what each play contributes, where the run took plays away one by one or added them."""
+    if not material.findings.attributions:
+        return
+    yield Heading(text="Which play brings what")
+    found = material.findings.attributions
+    yield Chart(
+        name="attribution",
+        title="Each play's part of the whole change",
+        caption=_attribution_caption(material, found),
+        refused=material.refused_all(
+            tuple(cell for cell in material.cells if cell.name in {each.cell for each in found})
+        ),
+    )
+    for attribution in found:
+        yield _attribution(material, attribution)
+
+
+def _attribution_caption(material: Material, found: Sequence[Attribution]) -> str:
+    valid = [each for each in found if not material.refused(each.cell) and each.shares]
+    if not valid:
+        return "There is nothing to divide."
+    unit, title = metric_named(valid[0].metric).unit, metric_named(valid[0].metric).title.lower()
+    most = max(valid[0].shares, key=lambda each: abs(each.share.value))
+    return (
+        f"All plays together change {title} by {interval(valid[0].total, unit, signed=True)} {unit}; the largest part "
+        f"is that of {most.play}: {interval(most.share, unit, signed=True)} {unit}."
+    )
+
+
+def _attribution(material: Material, attribution: Attribution) -> Table:
+    metric = metric_named(attribution.metric)
+    refused = material.refused(attribution.cell)
+    total = attribution.total.value
+    rows = []
+    for each in attribution.shares:
+        entries = (
+            interval_entry(each.alone, metric.unit, signed=True),
+            interval_entry(each.last, metric.unit, signed=True),
+            interval_entry(each.share, metric.unit, signed=True),
+            share_entry(each.share.value / total if total else None),
+        )
+        name = (label(each.play),)
+        rows.append(Row(entries=name if refused else name + entries, refused=refused))
+    if not refused:
+        whole = interval_entry(attribution.total, metric.unit, signed=True)
+        of_whole = Entry(text="100 %", value=1.0) if total else NOTHING
+        rows.append(Row(entries=(label("all together"), NOTHING, NOTHING, whole, of_whole), tone="muted"))
+    note = f"Interaction: {interval(attribution.interaction, metric.unit, signed=True)} {metric.unit}."
+    where = f", {attribution.cell}" if material.several_cells else ""
+    return Table(
+        title=f"{metric.title}: each play's part of the change{where}",
+        name=f"attribution_{attribution.metric}_{attribution.cell}",
+        columns=(
+            Column(title="play", alignment="left"),
+            Column(title="alone", unit=metric.unit),
+            Column(title="last", unit=metric.unit),
+            Column(title="share", unit=metric.unit),
+            Column(title="of the whole"),
+        ),
+        rows=tuple(rows),
+        notes=() if refused else (note,),
+    )
+
+
+def cold_blocks(material: Material) -> Iterator[Block]:
+    """Return the very first requests, which are in no other figure."""
+    if not material.findings.cold:
+        return
+    refused = material.refused_run()
+    rows = []
+    for each in material.findings.cold:
+        entries = (
+            number_entry(each.time_to_first_token_ms, "ms"),
+            number_entry(each.api_end_to_end_ms, "ms"),
+            Entry(text=each.error, value=each.error, tone="bad") if each.error else NOTHING,
+        )
+        name = (label(each.arm),)
+        rows.append(Row(entries=name if refused else name + entries, refused=refused))
+    yield Heading(text="Cold first requests")
+    yield Table(
+        title="The very first request of each arm's process",
+        name="cold",
+        columns=(
+            Column(title="arm", alignment="left"),
+            Column(title="time to first token", unit="ms"),
+            Column(title="API end-to-end", unit="ms"),
+            Column(title="error", alignment="left"),
+        ),
+        rows=tuple(rows),
+        notes=("One request each, in no other figure: imports, connection and caches are cold.",),
+    )
+
+
+def work_blocks(material: Material) -> Iterator[Block]:
+    """Return what each arm's requests took: connections, bytes, tokens, errors."""
+    samples = material.samples()
+    rows = []
+    for cell in material.cells:
+        for arm in material.arms:
+            sent = samples.get((cell.name, arm.name), ())
+            entries = _work(material, cell, arm.name, sent)
+            rows.append(material.row(cell, material.names(cell, arm.name), entries))
+    yield Heading(text="What it took")
+    yield Table(
+        title="Requests, connections, bytes and tokens",
+        name="work",
+        columns=(
+            *material.naming,
+            Column(title="requests"),
+            Column(title="failed"),
+            Column(title="connections opened"),
+            Column(title="body bytes sent", unit="bytes"),
+            Column(title="input tokens", unit="tokens"),
+            Column(title="read from cache"),
+            Column(title="output tokens", unit="tokens"),
+            Column(title="price", unit="US$"),
+        ),
+        rows=tuple(rows),
+        notes=tuple(_errors(material)),
+    )
+
+
+def _work(material: Material, cell: Cell, arm: str, sent: Sequence[Sample]) -> tuple[Entry, ...]:
+    failed = sum(sample.error is not None for sample in sent)
+    done = [sample for sample in sent if sample.error is None]
+    given, cached = (total_of([getattr(each, name) for each in done]) for name in ("input_tokens", "cached_tokens"))
+    return (
+        number_entry(len(sent)),
+        Entry(text=f"{failed:,}", value=failed, tone="bad" if failed else "plain"),
+        _or_unknown(connections(material, cell.name, arm), ""),
+        _or_unknown(bytes_sent(material, sent), "bytes"),
+        _or_unknown(given, "tokens"),
+        _or_unknown(None, "") if cached is None or not given else share_entry(cached / given),
+        _or_unknown(total_of([each.output_tokens for each in done]), "tokens"),
+        _or_unknown(total_of([each.price for each in done]), "US$"),
+    )
+
+
+def connections(material: Material, cell: str, arm: str) -> int | None:
+    """Return how many connections an arm opened in a cell: by the provider's log, or else by the client's own word."""
+    log = material.recorded.log
+    if log is None:
+        vitals = [each for each in material.recorded.vitals if each.cell == cell and each.arm == arm]
+        total = total_of([each.connections_opened for each in vitals])
+        return None if total is None else int(total)
+    first: dict[str, tuple[int, str | None]] = {}
+    for entry in log:
+        opener = (entry.connection_request_number, entry.tag)
+        first[entry.connection_id] = min(first.get(entry.connection_id, opener), opener, key=lambda each: each[0])
+    tags = {sample.tag for sample in material.recorded.samples if (sample.cell, sample.arm) == (cell, arm)}
+    return sum(tag in tags for _, tag in first.values())
+
+
+def bytes_sent(material: Material, sent: Sequence[Sample]) -> float | None:
+    """Return the bytes of all requests' bodies: as they came in by the provider's log, or else by the client's word."""
+    if material.recorded.log is None:
+        return total_of([sample.request_bytes for sample in sent])
+    tags = {sample.tag for sample in sent}
+    return sum(entry.bytes_in for entry in material.recorded.log if entry.tag in tags)
+
+
+def _errors(material: Material) -> Iterator[str]:
+    for cell in material.cells:
+        if material.refused(cell.name):
+            continue
+        found = material.found(cell.name)
+        where = f"{cell.name}, " if material.several_cells else ""
+        for arm, errors in found.errors.items():
+            counts = Counter(errors)
+            if counts:
+                said = listed(f"{count:,} with {error}" for error, count in counts.most_common())
+                yield f"{where}{arm}: of {counted(found.requests.get(arm, 0), 'request')} failed {said}."
+
+
+def total_of(values: Sequence[float | None]) -> float | None:
+    """Return the sum of counts; None where any of them is not known."""
+    known = [value for value in values if value is not None]
+    # A sum of some would pass for the sum of all.
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _or_unknown(value: float | None, unit: str) -> Entry:
+    return Entry(text="not known", tone="muted") if value is None else Entry(text=figure(value, unit), value=value)

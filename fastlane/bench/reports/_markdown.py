@@ -1,0 +1,105 @@
+"""A report in GitHub's Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ..checks import CheckResult
+from ._blocks import Block, Chart, Checks, Definitions, Heading, Paragraph, Report, Row, Table
+
+_SPECIAL: Final = re.compile(r"([\\`*|<>]|~~)")
+
+
+def markdown(report: Report, images: Mapping[str, str] | None = None) -> str:
+    """Return a report as GitHub-flavoured Markdown.
+
+    `images` says where each chart's picture is, by the chart's name and relative to where the text will be; a chart
+    without one is told by its caption alone.
+    """
+    lines = [f"# {escaped(report.title)}", "", escaped(report.question), ""]
+    lines += [
+        f"- **{escaped(each.text)}**" if each.tone == "bad" else f"- {escaped(each.text)}" for each in report.verdicts
+    ]
+    lines += ["", "| | |", "|:---|:---|"] if report.facts else []
+    lines += [f"| {escaped(fact.label)} | {escaped(fact.text)} |" for fact in report.facts]
+    for block in report.blocks:
+        lines += ["", *_lines(block, images or {})]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
+
+
+def escaped(text: str) -> str:
+    """Return plain text so that Markdown shows it as it is, in a table too."""
+    return _SPECIAL.sub(r"\\\1", text).replace("\n", " ")
+
+
+def _lines(block: Block, images: Mapping[str, str]) -> Iterator[str]:
+    match block:
+        case Heading():
+            yield f"{'#' * block.level} {escaped(block.text)}"
+        case Paragraph():
+            yield escaped(block.text)
+        case Table():
+            yield from _table(block)
+        case Chart():
+            yield from _chart(block, images)
+        case Checks():
+            yield from _checks(block)
+        case Definitions():
+            yield from (f"- **{escaped(entry.term)}**: {escaped(entry.text)}" for entry in block.entries)
+
+
+def _table(block: Table) -> Iterator[str]:
+    yield f"**{escaped(block.heading)}**"
+    yield ""
+    yield _row(escaped(heading) for heading in block.column_headings)
+    yield _row("---:" if column.alignment == "right" else ":---" for column in block.columns)
+    for row in block.rows:
+        yield _row(_cells(row, len(block.columns)))
+    for note in block.notes:
+        yield ""
+        yield f"{escaped(note)}"
+
+
+def _chart(block: Chart, images: Mapping[str, str]) -> Iterator[str]:
+    if block.refused is not None:
+        yield f"*{escaped(block.title)}*: **{escaped(block.refused)}**"
+        return
+    if block.name in images:
+        yield f"![{escaped(block.title)}]({images[block.name]})"
+        yield ""
+    yield f"*{escaped(block.title)}*. {escaped(block.caption)}"
+
+
+def _checks(block: Checks) -> Iterator[str]:
+    yield _row(("result", "check", "where", "what was seen"))
+    yield _row((":---",) * 4)
+    for result in sorted_results(block):
+        level = f"**{result.level}**" if result.level == "refused" else result.level
+        yield _row((level, escaped(result.check), escaped(where(result)), escaped(result.sentence)))
+
+
+def sorted_results(block: Checks) -> tuple[CheckResult, ...]:
+    """Return the checks' results, the most grave first."""
+    order = ("refused", "flagged", "not checked", "passed")
+    return tuple(sorted(block.results, key=lambda result: order.index(result.level)))
+
+
+def where(result: CheckResult) -> str:
+    """Return what a check's result is about."""
+    return ", ".join(each for each in (result.cell, result.arm) if each) or "whole run"
+
+
+def _cells(row: Row, columns: int) -> Iterator[str]:
+    for entry in row.entries:
+        yield f"**{escaped(entry.text)}**" if entry.tone == "bad" else escaped(entry.text)
+    free = columns - len(row.entries)
+    if row.refused is not None:
+        yield f"**{escaped(row.refused)}**"
+        free -= 1
+    yield from ("",) * free
+
+
+def _row(cells: Iterator[str] | tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -2,9 +2,5 @@
 
 from ._code_review import code_review as code_review
 from ._messages import salted as salted, salted_tools as salted_tools
-from ._workload import (
-    Conversation as Conversation,
-    Turn as Turn,
-    Workload as Workload,
-    read_workload as read_workload,
-)
+from ._read import read_workload as read_workload
+from ._workload import Conversation as Conversation, Turn as Turn, Workload as Workload

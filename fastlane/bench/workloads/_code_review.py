@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import PurePosixPath
 from random import Random
-from typing import Any
 
 from ._messages import Message
+from ._talk import Talk, tool
 from ._workload import Conversation, Workload
 
 # Single source files of 15 to 125 kB on CPython 3.11 to 3.14 that are neither frozen into the interpreter nor left
@@ -47,37 +45,21 @@ How you report
 """
 
 
-def _tool(name: str, description: str, **properties: tuple[str, str]) -> dict[str, Any]:
-    return {
-        "type": "function",
-        "function": {
-            "name": name,
-            "description": description,
-            "parameters": {
-                "type": "object",
-                "properties": {key: {"type": kind, "description": text} for key, (kind, text) in properties.items()},
-                "required": list(properties),
-                "additionalProperties": False,
-            },
-        },
-    }
-
-
 TOOLS = (
-    _tool(
+    tool(
         "read_file",
         "Return lines of a file, each with its number. Long ranges are cut off: read large files in several calls.",
         path=("string", "Path of the file from the repository's root, with forward slashes."),
         start_line=("integer", "First line to return, counted from 1."),
         end_line=("integer", "Last line to return. May lie beyond the end of the file."),
     ),
-    _tool(
+    tool(
         "search",
         "Return the lines of a file that match a regular expression, each with its number.",
         path=("string", "Path of the file or folder to search."),
         pattern=("string", "Regular expression in Python's syntax, matched anywhere in a line."),
     ),
-    _tool(
+    tool(
         "comment",
         "Leave a review comment on one line. The author sees it when the review is finished.",
         path=("string", "Path of the file that the comment is about."),
@@ -85,14 +67,14 @@ TOOLS = (
         severity=("string", "One of blocker, major, minor, question."),
         body=("string", "The finding and the proposed change, at most four sentences, in Markdown."),
     ),
-    _tool("list_files", "Return the paths of all files of a folder.", path=("string", "Path of the folder.")),
-    _tool(
+    tool("list_files", "Return the paths of all files of a folder.", path=("string", "Path of the folder.")),
+    tool(
         "run_tests",
         "Run the tests of one module and return the last 200 lines of their output.",
         path=("string", "Path of the test module, or of a folder of test modules."),
         keyword=("string", "Run only tests whose names contain this word; empty for all."),
     ),
-    _tool(
+    tool(
         "finish_review",
         "Hand in the review with all comments left so far.",
         verdict=("string", "One of approve, comment, request_changes."),
@@ -126,29 +108,12 @@ _FINDINGS = (
 )
 
 
-@dataclass(slots=True)
-class _Recording:
-    messages: list[Message] = field(default_factory=list)
-    calls: int = 0
-
-    def says(self, role: str, content: str) -> None:
-        self.messages.append({"role": role, "content": content})
-
-    def calls_tool(self, name: str, result: str, content: str | None = None, **arguments: object) -> None:
-        self.calls += 1
-        call_id = f"call_{self.calls:03}"
-        function = {"name": name, "arguments": json.dumps(arguments)}
-        calls = [{"id": call_id, "type": "function", "function": function}]
-        self.messages.append({"role": "assistant", "content": content, "tool_calls": calls})
-        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": result})
-
-
 def code_review() -> Workload:
     """Return one review for each of `MODULES`: the same for the same Python, on every machine."""
     conversations: list[Conversation] = []
     missing: list[str] = []
     for module in MODULES:
-        source = _source(module)
+        source = source_of(module)
         if source is None:
             missing.append(module)
         else:
@@ -159,7 +124,8 @@ def code_review() -> Workload:
     return Workload(name="code-review", conversations=tuple(conversations), notes=notes)
 
 
-def _source(module: str) -> str | None:
+def source_of(module: str) -> str | None:
+    """Return the source text of a module of the standard library; None where this Python has none."""
     spec = find_spec(module)
     get_source = getattr(spec.loader, "get_source", None) if spec else None
     return get_source(module) if get_source else None
@@ -170,7 +136,7 @@ def _review(module: str, source: str) -> list[Message]:
     path = str(PurePosixPath("Lib", *module.split(".")).with_suffix(".py"))
     pieces = list(_pieces(source.splitlines()))[: random.randint(5, 7)]
     names = [found for first, piece in pieces for found in _definitions(first, piece)] or [(1, module)]
-    talk = _Recording()
+    talk = Talk()
     talk.says("system", _SYSTEM)
     talk.says("user", f"Please review {path} before we release it. Its tests pass. I care most about wrong results.")
     for number, (first, piece) in enumerate(pieces, start=1):

@@ -13,7 +13,7 @@ SYSTEM = {"role": "system", "content": "Be brief."}
 USER = {"role": "user", "content": "Hi"}
 ANSWER = {"role": "assistant", "content": "Hello there."}
 TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
-RECORDED = Path(__file__).parents[3] / "shared" / "data"
+RECORDED = Path(__file__).parents[4] / "shared" / "data"
 
 
 def written(path: Path, *rows: object) -> Path:

@@ -1,0 +1,112 @@
+"""One recorded call as plain data: its shape, and its text only where that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .._call import Call, CallRecord
+from .._tokens_seen import name_in
+from ._chat import ENDPOINTS, PROMPT_FIELDS, messages_of, tools_of
+from ._shape import shape_of
+
+VERSION = 1
+HEADER_KEY = "fastlane_recording"
+"""What the first line of a file, and of each process's part of it, has."""
+
+_NUMBERS = (
+    "temperature", "top_p", "n", "max_tokens", "max_completion_tokens", "max_output_tokens", "presence_penalty",
+    "frequency_penalty", "top_logprobs",
+)  # fmt: skip
+_SWITCHES = ("logprobs", "parallel_tool_calls", "store")
+# What else stands in their places may be anything.
+_CHOICES = {
+    "service_tier": frozenset({"auto", "default", "flex", "priority", "scale", "batch"}),
+    "reasoning_effort": frozenset({"none", "minimal", "low", "medium", "high", "xhigh"}),
+    "verbosity": frozenset({"low", "medium", "high"}),
+    "tool_choice": frozenset({"none", "auto", "required"}),
+}
+_FORMATS = frozenset({"text", "json_object", "json_schema"})
+_REASONS = frozenset(
+    {"stop", "length", "tool_calls", "content_filter", "function_call", "completed", "incomplete", "failed"}
+)
+_KEPT = (*PROMPT_FIELDS, *_NUMBERS, *_SWITCHES, *_CHOICES, "response_format", "text", "reasoning", "stop")
+
+
+class Issued(NamedTuple):
+    """A call as it was issued: what of its body is looked at later, in another thread."""
+
+    body: Mapping[str, Any]
+    urgency: str | None
+
+
+def issued(call: Call) -> Issued | None:
+    """Keep what is needed of a call that is about to be sent; None for an endpoint that is not recorded.
+
+    Messages are copied one level deep: what the application adds to its conversation later is not this call's.
+    """
+    if call.endpoint not in ENDPOINTS:
+        return None
+    body = {name: call.body[name] for name in _KEPT if name in call.body}
+    for name in ("messages", "input"):
+        if isinstance(body.get(name), list | tuple):
+            body[name] = [dict(each) if type(each) is dict else each for each in body[name]]
+    return Issued(body, call.route.route.urgency if call.route is not None else None)
+
+
+def entry(asked: Issued, record: CallRecord, *, salt: bytes, at_s: float, with_text: bool) -> dict[str, Any]:
+    """Return what is written of a call."""
+    messages, tools = messages_of(asked.body), tools_of(asked.body)
+    shape = shape_of(messages, tools, salt)
+    usage = record.usage
+    shown: dict[str, Any] = {
+        "at": round(at_s, 6),
+        "endpoint": record.endpoint,
+        "model": name_in(record.model),
+        "stream": record.stream,
+        "messages": [message.to_dict() for message in shape.messages],
+        "tools": shape.tools,
+        "tools_length": shape.tools_length,
+        "blocks": list(shape.blocks),
+        "sampling": _sampling(asked.body),
+        "urgency": asked.urgency,
+        "input_tokens": usage.input_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "output_tokens": usage.output_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+        "outcome": record.outcome,
+        "finish_reason": None if record.finish_reason is None else _known(record.finish_reason, _REASONS),
+        "error": record.error if record.error is not None and record.error.isidentifier() else None,
+        "status": record.status_code,
+    }
+    if usage.estimated:
+        shown["estimated"] = True
+    if with_text:
+        shown["text"] = {"messages": messages, "tools": tools}
+    return shown
+
+
+def _sampling(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that say how the answer is drawn and how long it may be: numbers and known words, nothing else."""
+    found: dict[str, Any] = {}
+    for name in _NUMBERS:
+        value = body.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found[name] = value
+    found |= {name: body[name] for name in _SWITCHES if isinstance(body.get(name), bool)}
+    for name, known in _CHOICES.items():
+        if body.get(name) is not None:
+            found[name] = _known(body[name], known)
+    reasoning, text = body.get("reasoning"), body.get("text")
+    if isinstance(reasoning, Mapping) and reasoning.get("effort") is not None:
+        found["reasoning_effort"] = _known(reasoning["effort"], _CHOICES["reasoning_effort"])
+    form = text.get("format") if isinstance(text, Mapping) else body.get("response_format")
+    if form is not None:
+        found["response_format"] = _known(form.get("type") if isinstance(form, Mapping) else "json_schema", _FORMATS)
+    if body.get("stop"):
+        found["stop"] = len(body["stop"]) if isinstance(body["stop"], list | tuple) else 1
+    return found
+
+
+def _known(value: object, known: frozenset[str]) -> str:
+    return value if isinstance(value, str) and value in known else "other"

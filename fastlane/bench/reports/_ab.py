@@ -13,6 +13,7 @@ from ._ab_pairs import drift_caption, pairs_caption
 from ._blocks import Block, Chart, Column, Entry, Heading, Report, Table, Tone, VerdictLine
 from ._facts import checks_section, compose
 from ._material import Material
+from ._tables import without_empty
 from ._words import (
     NOTHING,
     WANTS_N,
@@ -20,6 +21,7 @@ from ._words import (
     change_with_interval,
     counted,
     listed,
+    lowered,
     number_entry,
     percent,
     percentile_name,
@@ -36,7 +38,7 @@ _RATIO_SHARES: Final = (0.5, 0.95)
 def ab_report(material: Material) -> Report:
     """Return the report of arms beside each other."""
     reference = material.recorded.header.reference.name
-    names = listed([metric.title.lower() for metric in material.metrics])
+    names = listed([lowered(metric.title) for metric in material.metrics])
     others = listed([arm.name for arm in material.compared_arms], "or") or "a copy of it"
     blocks: list[Block] = [Heading(text="What changed"), _forest(material)]
     for metric in material.metrics:
@@ -74,14 +76,13 @@ def ab_report(material: Material) -> Report:
 
 def verdict_sentence(comparison: Comparison, metric: Metric, band: float | None) -> str:
     """Return a comparison in words: "encoding: time to first token faster by 31 % [27, 35], 240 pairs"."""
-    said = f"{comparison.arm}: {metric.title.lower()} {comparison.verdict.sentence}"
-    if comparison.verdict.kind in ("not comparable", "too few pairs"):
-        said = f"{comparison.arm}: {metric.title.lower()}: {comparison.verdict.sentence}"
+    colon = "" if comparison.verdict.kind in ("better", "worse") else ":"
+    said = f"{comparison.arm}: {lowered(metric.title)}{colon} {comparison.verdict.sentence}"
     if f"{comparison.pairs:,} pair" not in said:
         said += f", {counted(comparison.pairs, 'pair')}"
     shown = comparison.typical if comparison.verdict.kind in ("better", "worse") else None
     if shown is not None and band is not None and abs(shown.value - 1) <= band:
-        said += f"; no more than the instrument's own noise of +-{percent(band)}"
+        said += f"; no more than the instrument's own noise of ±{percent(band)}"
     return said
 
 
@@ -137,7 +138,7 @@ def _over_cells(material: Material, arm: str, metric: Metric) -> Iterator[Verdic
     if said:
         tones = {tone_of(each) for each in found}
         yield VerdictLine(
-            text=f"{arm}: {metric.title.lower()} {listed(said)}",
+            text=f"{arm}: {lowered(metric.title)} {listed(said)}",
             tone=tones.pop() if len(tones) == 1 else "plain",
         )
 
@@ -151,10 +152,10 @@ def _instrument(material: Material) -> Iterator[VerdictLine]:
         found = [band_of(material, cell.name, metric.name) for cell in material.valid_cells]
         known = [band for band in found if band is not None]
         if known:
-            bands[metric.title.lower()] = max(known)
+            bands[lowered(metric.title)] = max(known)
     if bands:
         where = ", the widest of its cells" if material.several_cells else ""
-        said = ", ".join(f"{title} +-{percent(band)}" for title, band in bands.items())
+        said = ", ".join(f"{title} ±{percent(band)}" for title, band in bands.items())
         yield VerdictLine(text=f"Instrument noise (A/A){where}: {said}", tone="muted")
 
 
@@ -167,14 +168,19 @@ def _forest(material: Material) -> Chart:
         if (comparison := material.comparison(cell.name, arm.name, metric.name)) is not None
         and comparison.typical is not None
     ]
-    caption = "Each arm's typical change of each metric with its interval; the grey band is the instrument's own noise."
+    caption = "There is nothing to compare."
     if found:
         most = max(found, key=lambda each: abs(each.typical.value - 1) if each.typical else 0.0)
-        title = next(metric.title.lower() for metric in material.metrics if metric.name == most.metric)
+        title = next(lowered(metric.title) for metric in material.metrics if metric.name == most.metric)
         where = f" in {most.cell}" if material.several_cells else ""
         if most.typical is not None:
-            caption += f" The largest is that of {most.arm}{where}: {title} {change_with_interval(most.typical)}."
-    return Chart(name="forest", title="Change against the reference", caption=caption, refused=material.refused_all())
+            caption = f"The largest typical change is that of {most.arm}{where}: {title} {change_with_interval(most.typical)}."
+    return Chart(
+        name="forest",
+        title="Typical change against the reference, with intervals; in grey the instrument's own noise",
+        caption=caption,
+        refused=material.refused_all(),
+    )
 
 
 def _metric_blocks(material: Material, metric: Metric) -> Iterator[Block]:
@@ -212,7 +218,7 @@ def _values(material: Material, metric: Metric) -> Table:
         *(Column(title=percentile_name(share), unit=metric.unit) for share in _SHARES),
     )
     notes = (WANTS_N,) if wanting else ()
-    return Table(title=metric.title, name=metric.name, columns=columns, rows=tuple(rows), notes=notes)
+    return Table(title=f"{metric.title} of each arm", name=metric.name, columns=columns, rows=tuple(rows), notes=notes)
 
 
 def _comparisons(material: Material, metric: Metric) -> Table:
@@ -232,14 +238,12 @@ def _comparisons(material: Material, metric: Metric) -> Table:
         *(Column(title=f"change of {percentile_name(share)}") for share in _RATIO_SHARES),
         Column(title="verdict", alignment="left"),
         Column(title="could have shown"),
-        Column(title="more pairs needed"),
+        Column(title="more pairs"),
     )
-    return Table(
-        title=f"{metric.title} against {reference}",
-        name=f"{metric.name}_change",
-        columns=columns,
-        rows=tuple(rows),
+    table = Table(
+        title=f"{metric.title} against {reference}", name=f"{metric.name}_change", columns=columns, rows=tuple(rows)
     )
+    return without_empty(table)
 
 
 def _comparison_entries(comparison: Comparison, metric: Metric) -> tuple[Entry, ...]:
@@ -247,7 +251,7 @@ def _comparison_entries(comparison: Comparison, metric: Metric) -> tuple[Entry, 
     word = verdict_word(comparison, metric)
     smallest = NOTHING
     if verdict.smallest_effect is not None:
-        smallest = Entry(text=f"+-{percent(verdict.smallest_effect)}", value=verdict.smallest_effect)
+        smallest = Entry(text=f"±{percent(verdict.smallest_effect)}", value=verdict.smallest_effect)
     return (
         number_entry(comparison.pairs),
         ratio_entry(comparison.typical),

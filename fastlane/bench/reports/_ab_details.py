@@ -10,6 +10,7 @@ from ..recorded import Cell, Sample, metric_named
 from ._blocks import Block, Chart, Column, Entry, Heading, Paragraph, Row, Table
 from ._material import Material
 from ._phases import ArmPhases, phases
+from ._tables import UNKNOWN, without_empty
 from ._words import (
     NOTHING,
     counted,
@@ -18,6 +19,7 @@ from ._words import (
     interval_entry,
     label,
     listed,
+    lowered,
     number_entry,
     share_entry,
     signed_figure,
@@ -105,7 +107,7 @@ def _attribution_caption(material: Material, found: Sequence[Attribution]) -> st
     valid = [each for each in found if not material.refused(each.cell) and each.shares]
     if not valid:
         return "There is nothing to divide."
-    unit, title = metric_named(valid[0].metric).unit, metric_named(valid[0].metric).title.lower()
+    unit, title = metric_named(valid[0].metric).unit, lowered(metric_named(valid[0].metric).title)
     most = max(valid[0].shares, key=lambda each: abs(each.share.value))
     return (
         f"All plays together change {title} by {interval(valid[0].total, unit, signed=True)} {unit}; the largest part "
@@ -163,7 +165,7 @@ def cold_blocks(material: Material) -> Iterator[Block]:
         name = (label(each.arm),)
         rows.append(Row(entries=name if refused else name + entries, refused=refused))
     yield Heading(text="Cold first requests")
-    yield Table(
+    table = Table(
         title="The very first request of each arm's process",
         name="cold",
         columns=(
@@ -175,6 +177,7 @@ def cold_blocks(material: Material) -> Iterator[Block]:
         rows=tuple(rows),
         notes=("One request each, in no other figure: imports, connection and caches are cold.",),
     )
+    yield without_empty(table)
 
 
 def work_blocks(material: Material) -> Iterator[Block]:
@@ -187,7 +190,7 @@ def work_blocks(material: Material) -> Iterator[Block]:
             entries = _work(material, cell, arm.name, sent)
             rows.append(material.row(cell, material.names(cell, arm.name), entries))
     yield Heading(text="What it took")
-    yield Table(
+    table = Table(
         title="Requests, connections, bytes and tokens",
         name="work",
         columns=(
@@ -195,15 +198,16 @@ def work_blocks(material: Material) -> Iterator[Block]:
             Column(title="requests"),
             Column(title="failed"),
             Column(title="connections opened"),
-            Column(title="body bytes sent", unit="bytes"),
-            Column(title="input tokens", unit="tokens"),
+            Column(title="body bytes sent"),
+            Column(title="input tokens"),
             Column(title="read from cache"),
-            Column(title="output tokens", unit="tokens"),
+            Column(title="output tokens"),
             Column(title="price", unit="US$"),
         ),
         rows=tuple(rows),
         notes=tuple(_errors(material)),
     )
+    yield without_empty(table)
 
 
 def _work(material: Material, cell: Cell, arm: str, sent: Sequence[Sample]) -> tuple[Entry, ...]:
@@ -266,4 +270,4 @@ def total_of(values: Sequence[float | None]) -> float | None:
 
 
 def _or_unknown(value: float | None, unit: str) -> Entry:
-    return Entry(text="not known", tone="muted") if value is None else Entry(text=figure(value, unit), value=value)
+    return UNKNOWN if value is None else Entry(text=figure(value, unit), value=value)

@@ -7,7 +7,7 @@ from statistics import median
 
 from ..recorded import Metric, Sample
 from ._material import Material
-from ._words import change, counted, percent
+from ._words import change, counted, lowered, percent
 
 _ENOUGH_FOR_HALVES = 20
 """Pairs from which the first and the last half say something by themselves."""
@@ -24,7 +24,7 @@ def pairs_caption(material: Material) -> str:
         if ratios:
             better = sum(ratio < 1 if metric.lower_is_better else ratio > 1 for ratio in ratios)
             said.append(f"{arm.name} was {metric.words[0]} in {percent(better / len(ratios))} of {_pairs(ratios)}")
-    return f"By {metric.title.lower()}, {'; '.join(said)}." if said else "No pair of requests succeeded."
+    return f"By {lowered(metric.title)}, {'; '.join(said)}." if said else "No pair of requests succeeded."
 
 
 def drift_caption(material: Material) -> str:
@@ -41,7 +41,7 @@ def drift_caption(material: Material) -> str:
             said.append(f"{arm.name} {change(first)} in the first half, {change(last)} in the last")
     if not said:
         return f"Fewer than {_ENOUGH_FOR_HALVES} pairs: too few to see a drift."
-    return f"The middle pair's change of {metric.title.lower()}: {'; '.join(said)}."
+    return f"The middle pair's change of {lowered(metric.title)}: {'; '.join(said)}."
 
 
 def pair_ratios(material: Material, arm: str, metric: Metric) -> Iterator[tuple[int, float]]:

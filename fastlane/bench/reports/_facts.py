@@ -75,7 +75,7 @@ def _facts(material: Material) -> Iterator[Fact]:
         yield Fact(label=f"Arm {arm.name}", text=f"{arm.description}{role}{plays}")
     for key, value in header.settings.items():
         if value is not None and value not in ((), [], {}, ""):
-            yield Fact(label=key.replace("_", " ").capitalize(), text=_plain(value))
+            yield Fact(label=_label(key), text=_plain(value))
     counts = {part: sum(sample.part == part for sample in recorded.samples) for part in ("measured", "warm-up", "cold")}
     yield Fact(
         label="Requests",
@@ -85,11 +85,16 @@ def _facts(material: Material) -> Iterator[Fact]:
     yield Fact(label="Took", text=f"{figure(recorded.duration_s)} s")
     yield Fact(label="Ended", text=recorded.ended)
     for key, value in header.machine.items():
-        yield Fact(label=key.replace("_", " ").capitalize(), text=_plain(value))
+        yield Fact(label=_label(key), text=_plain(value))
 
 
 def _workload(name: str, source: str) -> str:
     return f"{name} ({source})" if source else name
+
+
+def _label(key: str) -> str:
+    words, seconds = key.removesuffix("_s").replace("_", " ").capitalize(), key.endswith("_s")
+    return f"{words} (s)" if seconds else words
 
 
 def _plain(value: Any) -> str:

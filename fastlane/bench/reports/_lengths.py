@@ -24,6 +24,7 @@ from ._words import (
     figure,
     interval,
     label,
+    lowered,
     number_entry,
     percent,
     quantile_entry,
@@ -212,7 +213,7 @@ def _variance(material: Material) -> Table:
         columns=(
             Column(title="scenario", alignment="left"),
             *((Column(title="arm", alignment="left"),) if several else ()),
-            *(Column(title=metric_named(name).title.lower()) for name in _VARIED),
+            *(Column(title=lowered(metric_named(name).title)) for name in _VARIED),
         ),
         rows=tuple(rows),
     )

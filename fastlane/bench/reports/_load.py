@@ -21,7 +21,7 @@ from ._sweep import (
     sweep_row,
 )
 from ._token_counts import token_counts
-from ._words import NOTHING, change, figure, number_entry, with_unit
+from ._words import NOTHING, change, figure, lowered, number_entry, with_unit
 
 _METRICS: Final = ("api_end_to_end", "inter_token_latency", "time_to_first_token", "output_throughput")
 _CHARTS: Final = {
@@ -132,7 +132,7 @@ def _verdicts(material: Material) -> Iterator[VerdictLine]:
                 found = points(material, name, scenario, arm.name)
                 if found:
                     how_much = f" ({_moved(found[0].value, found[-1].value)})" if len(found) > 1 else ""
-                    said.append(f"{metric.title.lower()} p50 {ends(found, metric.unit)}{how_much}")
+                    said.append(f"{lowered(metric.title)} p50 {ends(found, metric.unit)}{how_much}")
             if said:
                 name = f"{scenario}, {arm.name}" if len(material.own_arms) > 1 else scenario
                 yield VerdictLine(text=f"{name}: {'; '.join(said)}.")

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from ..._exceptions import ConfigurationError
 from ..recorded import METRICS, Metric
+from ._words import lowered
 
 Statistic = Literal["typical", "mean", "min", "max", "deviation", "cv", "p25", "p50", "p75", "p90", "p95", "p99"]
 Operator = Literal["<", "<=", ">", ">="]
@@ -156,4 +157,4 @@ def _in_unit(number: float, unit: str | None, metric: Metric, text: str) -> floa
     if unit == "s" and metric.unit == "ms":
         return number * 1e3
     also = " or s" if metric.unit == "ms" else ""
-    raise ConfigurationError(f"rule {text!r}: {metric.title.lower()} is in {metric.unit}{also}, not in {unit}")
+    raise ConfigurationError(f"rule {text!r}: {lowered(metric.title)} is in {metric.unit}{also}, not in {unit}")

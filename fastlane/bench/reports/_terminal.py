@@ -10,9 +10,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ..checks import CheckResult
 from ._blocks import Block, Chart, Checks, Column, Definitions, Heading, Paragraph, Report, Row, Table
-from ._markdown import sorted_results, where
+from ._markdown import where
 
 _STYLES: Final = {"plain": "", "good": "green", "bad": "bold red", "warning": "yellow", "muted": "dim"}
 _LEVELS: Final = {"passed": "green", "flagged": "yellow", "refused": "bold red", "not checked": "dim"}
@@ -20,7 +19,7 @@ _GAP: Final = 2
 
 
 def print_terminal(report: Report, console: Console, *, brief: bool = False) -> None:
-    """Print a report; `brief` leaves out the definitions and the checks that passed."""
+    """Print a report; `brief` leaves out the definitions. Checks that passed are named, the others told in full."""
     console.print(Text(report.title, style="bold"))
     console.print(Text(report.question))
     console.print()
@@ -31,15 +30,16 @@ def print_terminal(report: Report, console: Console, *, brief: bool = False) -> 
     for fact in report.facts:
         facts.add_row(Text(fact.label, style="dim"), Text(fact.text))
     console.print(facts)
-    skip = False
-    for block in report.blocks:
-        if brief and isinstance(block, Heading):
-            skip = block.text == "Definitions"
-        if not skip and not (brief and isinstance(block, Definitions)):
-            _show(block, console, brief)
+    for at, block in enumerate(report.blocks):
+        # A heading goes with what follows it.
+        defines = isinstance(block, Definitions) or (
+            isinstance(block, Heading) and isinstance(next(iter(report.blocks[at + 1 :]), None), Definitions)
+        )
+        if not (brief and defines):
+            _show(block, console)
 
 
-def _show(block: Block, console: Console, brief: bool) -> None:
+def _show(block: Block, console: Console) -> None:
     match block:
         case Heading():
             console.print()
@@ -51,7 +51,7 @@ def _show(block: Block, console: Console, brief: bool) -> None:
         case Chart():
             _show_chart(block, console)
         case Checks():
-            _show_checks(block.worth_reading if brief else sorted_results(block), console)
+            _show_checks(block, console)
         case Definitions():
             for entry in block.entries:
                 console.print(Text(entry.term, style="bold"))
@@ -72,20 +72,18 @@ def _show_chart(block: Chart, console: Console) -> None:
     if block.refused is not None:
         console.print(Text.assemble(f"{block.title}: ", (block.refused, _STYLES["bad"])))
     else:
-        console.print(Text.assemble((f"{block.title}. ", "italic"), block.caption))
+        console.print(Text(block.caption, style="italic"))
 
 
-def _show_checks(shown: Sequence[CheckResult], console: Console) -> None:
-    grid = _grid(4)
-    for result in shown:
-        grid.add_row(
-            Text(result.level, style=_LEVELS[result.level]),
-            Text(result.check),
-            Text(where(result)),
-            Text(result.sentence),
-        )
-    if shown:
-        console.print(grid)
+def _show_checks(block: Checks, console: Console) -> None:
+    for result in block.worth_reading:
+        line = Text.assemble((result.level, _LEVELS[result.level]), f"  {result.check} ({where(result)})")
+        console.print(line)
+        console.print(Padding(Text(result.sentence), (0, 0, 0, 2)))
+    for level, words in (("not checked", "Not checked, for want of anything to go by"), ("passed", "Passed")):
+        names = list(dict.fromkeys(result.check for result in block.results if result.level == level))
+        if names:
+            console.print(Text.assemble((f"{words}: ", _LEVELS[level]), ", ".join(names)))
 
 
 def table_lines(table: Table, width: int) -> list[Text]:

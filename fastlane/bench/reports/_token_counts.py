@@ -44,7 +44,7 @@ def token_counts(material: Material, scenario: str) -> Table:
             Column(title="tokens", alignment="left"),
             Column(title="lowest"),
             Column(title="highest"),
-            Column(title="mean +- deviation"),
+            Column(title="mean ± deviation"),
         ),
         rows=tuple(rows),
         notes=() if refused else (note,),
@@ -71,5 +71,5 @@ def _mean(values: Sequence[int]) -> Entry:
     if not values:
         return NOTHING
     mean = fmean(values)
-    spread = f" +- {figure(stdev(values))}" if len(values) > 1 else ""
+    spread = f" ± {figure(stdev(values))}" if len(values) > 1 else ""
     return Entry(text=f"{figure(mean)}{spread}", value=mean)

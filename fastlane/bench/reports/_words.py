@@ -110,6 +110,11 @@ def label(text: str) -> Entry:
     return Entry(text=text, value=text)
 
 
+def lowered(title: str) -> str:
+    """Return a title as it stands within a sentence: "time to first token", but "API end-to-end"."""
+    return title if title[:2].isupper() else title[:1].lower() + title[1:]
+
+
 def percentile_name(share: float) -> str:
     """Return how a percentile is called: 0.95 is "p95"."""
     return f"p{share * 100:g}"

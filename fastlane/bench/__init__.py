@@ -4,6 +4,8 @@ from .._exceptions import MissingExtraError
 
 try:
     from ._arms import Arm as Arm, arms_named as arms_named
+    from ._experiment import Experiment as Experiment
+    from ._progress import Progress as Progress
     from ._provider import Embedded as Embedded, Real as Real
     from ._run import Run as Run, Settings as Settings, run as run
     from ._summary import Summary as Summary, summarise as summarise

@@ -2,91 +2,262 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import pickle
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from importlib import import_module
+from typing import Any, Final
 
 import openai
 
 from .._exceptions import ConfigurationError
+from ..plays import Connection, Encoding, Hedging, Play, PromptCache
 
-BASELINE = "baseline"
-DEFAULT_ARMS = (BASELINE, "connection", "encoding", "fastlane")
+BASELINE: Final = "baseline"
+DEFAULT_ARMS: Final = (BASELINE, "connection", "encoding", "fastlane")
+AGAIN: Final = "-again"
+"""What the name of the reference's copy ends with."""
+_NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+
+MakeClient = Callable[[str, str], Any]
+"""Makes a client from a base URL and a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One way to make a client.
+    """One way to make a client. Raises ConfigurationError for one that no process of its own could make.
 
-    `make_client` gets the base URL and the key, and is called once per run, in the arm's own process: it must be a
-    function of a module, not a lambda.
+    Without `client` it is `fastlane.OpenAI`, or `fastlane.AsyncOpenAI`, with `plays`.
     """
 
     name: str
-    description: str
-    make_client: Callable[[str, str], openai.OpenAI]
+    plays: tuple[Play, ...] | None = None
+    """None: the client's default plays."""
+    client: MakeClient | None = None
+    """Any function of a module, called as `client(base_url, api_key)` once in each of the arm's processes, on a running
+    event loop; it may be asynchronous itself. What it returns has to have `chat.completions.create`, synchronous or
+    asynchronous, as openai's clients have."""
+    asynchronous: bool = False
+    """Whether the client that is made of `plays` is the asynchronous one."""
+    description: str = ""
+    without: tuple[str, ...] = ()
+    """Fingerprints of the plays that a leave-one-out arm lacks."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigurationError(
+                f"an arm's name is printable ASCII text, because the provider's log names requests by it: "
+                f"got {self.name!r}"
+            )
+        if self.client is not None:
+            if self.plays is not None or self.asynchronous:
+                raise ConfigurationError(
+                    f"arm {self.name!r} has both `client` and `plays` or `asynchronous`: expected one of them, since a "
+                    "function that makes a client gives it its plays itself"
+                )
+            _importable(self.name, self.client)
+        if self.plays is not None:
+            object.__setattr__(self, "plays", tuple(self.plays))
+        for play in self.plays or ():
+            if not isinstance(play, Play):
+                raise ConfigurationError(
+                    f"the plays of arm {self.name!r} have to be plays such as Connection(), got {play!r:.80}"
+                )
+        if not self.description:
+            object.__setattr__(self, "description", self._described())
+
+    def _described(self) -> str:
+        if self.client is not None:
+            return f"{self.client.__module__}:{self.client.__qualname__}"
+        which = "AsyncOpenAI" if self.asynchronous else "OpenAI"
+        if self.plays is None:
+            return f"fastlane.{which}(): its default plays"
+        return f"fastlane.{which}(plays=[{', '.join(self.fingerprints or ())}])"
+
+    @property
+    def fingerprints(self) -> tuple[str, ...] | None:
+        """What names the plays in every record; None where the client decides on them."""
+        return None if self.plays is None else tuple(map(repr, self.plays))
+
+    def make_client(self, base_url: str, api_key: str) -> Any:
+        """Make the client; an awaitable of one where `client` is asynchronous itself."""
+        if self.client is not None:
+            return self.client(base_url, api_key)
+        import fastlane
+
+        options: dict[str, Any] = {} if self.plays is None else {"plays": self.plays}
+        make = fastlane.AsyncOpenAI if self.asynchronous else fastlane.OpenAI
+        return make(base_url=base_url, api_key=api_key, **options)
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        """Take plays to another process by their settings alone: what they have learned has locks, and stays here."""
+        settings = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "plays"}
+        plays = None if self.plays is None else tuple((type(play), _settings_of(play)) for play in self.plays)
+        return _arm_of, (settings, plays)
 
 
-def _stock(base_url: str, api_key: str) -> openai.OpenAI:
+def _arm_of(settings: dict[str, Any], plays: tuple[tuple[type[Play], dict[str, Any]], ...] | None) -> Arm:
+    return Arm(plays=None if plays is None else tuple(kind(**values) for kind, values in plays), **settings)
+
+
+def _settings_of(play: Play) -> dict[str, Any]:
+    return {each.name: getattr(play, each.name) for each in fields(play) if each.init}  # type: ignore[arg-type]
+
+
+def _importable(name: str, client: MakeClient) -> None:
+    said = f"the client of arm {name!r} has to be a function of an importable module, because a process of its own "
+    if not callable(client):
+        raise ConfigurationError(f"{said}calls it: got {client!r:.80}")
+    try:
+        pickle.dumps(client)
+    except Exception as error:  # Whatever a callable's own pickling raises.
+        raise ConfigurationError(f"{said}imports it: got {client!r:.80}, define it at the top of a module") from error
+
+
+def stock(base_url: str, api_key: str) -> openai.OpenAI:
+    """Make openai's own client."""
     return openai.OpenAI(base_url=base_url, api_key=api_key)
 
 
-def _connection(base_url: str, api_key: str) -> openai.OpenAI:
-    from fastlane import Connection, OpenAI
-
-    return OpenAI(base_url=base_url, api_key=api_key, plays=[Connection()])
-
-
-def _encoding(base_url: str, api_key: str) -> openai.OpenAI:
-    from fastlane import Connection, Encoding, OpenAI
-
-    # Nobody has written down what the embedded provider takes, or what a server of the user's own does.
-    return OpenAI(base_url=base_url, api_key=api_key, plays=[Connection(), Encoding(probe=True)])
+def stock_async(base_url: str, api_key: str) -> openai.AsyncOpenAI:
+    """Make openai's own asynchronous client."""
+    return openai.AsyncOpenAI(base_url=base_url, api_key=api_key)
 
 
-def _default_plays(base_url: str, api_key: str) -> openai.OpenAI:
-    from fastlane import OpenAI
-
-    return OpenAI(base_url=base_url, api_key=api_key)
-
-
-def _no_plays(base_url: str, api_key: str) -> openai.OpenAI:
-    from fastlane import OpenAI
-
-    return OpenAI(base_url=base_url, api_key=api_key, plays=[])
+def stock_aiohttp(base_url: str, api_key: str) -> openai.AsyncOpenAI:
+    """Make openai's own asynchronous client on aiohttp, which has to be installed."""
+    return openai.AsyncOpenAI(base_url=base_url, api_key=api_key, http_client=openai.DefaultAioHttpClient())
 
 
-KNOWN_ARMS = {
+# Nobody has written down what the embedded provider takes, or what a server of the user's own does.
+_ENCODING: Final = Encoding(probe=True)
+_ALL: Final = (Connection(), _ENCODING, PromptCache())
+
+KNOWN_ARMS: Final = {
     arm.name: arm
     for arm in (
-        Arm(name=BASELINE, description="openai.OpenAI()", make_client=_stock),
-        Arm(name="baseline-again", description="openai.OpenAI(): what the bench itself sways by", make_client=_stock),
-        Arm(name="no-plays", description="fastlane.OpenAI(plays=[])", make_client=_no_plays),
-        Arm(name="connection", description="fastlane.OpenAI(plays=[Connection()])", make_client=_connection),
+        Arm(name=BASELINE, description="openai.OpenAI()", client=stock),
+        Arm(name=BASELINE + AGAIN, description="openai.OpenAI(): what the bench itself sways by", client=stock),
+        Arm(name="baseline-async", description="openai.AsyncOpenAI()", client=stock_async),
         Arm(
-            name="encoding",
-            description="fastlane.OpenAI(plays=[Connection(), Encoding(probe=True)])",
-            make_client=_encoding,
+            name="baseline-aiohttp",
+            description="openai.AsyncOpenAI(http_client=DefaultAioHttpClient())",
+            client=stock_aiohttp,
         ),
-        Arm(name="fastlane", description="fastlane.OpenAI(): its default plays", make_client=_default_plays),
+        Arm(name="no-plays", plays=()),
+        Arm(name="connection", plays=(Connection(),)),
+        Arm(name="encoding", plays=(Connection(), _ENCODING)),
+        Arm(name="prompt-cache", plays=(Connection(), PromptCache())),
+        Arm(name="hedging", plays=(Connection(), Hedging())),
+        Arm(name="all", plays=_ALL),
+        Arm(name="all-async", plays=_ALL, asynchronous=True),
+        Arm(name="fastlane"),
+        Arm(name="fastlane-async", asynchronous=True),
     )
 }
+"""What can run on any calls without changing what the model sees or what comes back."""
 
 
 def arms_named(names: Sequence[str]) -> tuple[Arm, ...]:
-    """Return the arms with these names, in this order. Raises ConfigurationError, which lists the known ones."""
-    known = ", ".join(KNOWN_ARMS)
+    """Return the arms with these names, in this order.
+
+    A name with a colon, `module:attribute`, is an Arm, a function that makes a client, or a list of plays of a module.
+    Raises ConfigurationError, which lists the known ones.
+    """
     if not names:
-        raise ConfigurationError(f"at least one arm is needed, got none: the known arms are {known}")
+        raise ConfigurationError(f"at least one arm is needed, got none: the known arms are {', '.join(KNOWN_ARMS)}")
     for name in names:
-        if name not in KNOWN_ARMS:
-            raise ConfigurationError(f"unknown arm {name!r}: the known arms are {known}")
         if list(names).count(name) > 1:
             raise ConfigurationError(
-                f"arm {name!r} is named twice: to compare the stock client with itself, use {BASELINE},baseline-again"
+                f"arm {name!r} is named twice: to compare the stock client with itself, use {BASELINE},{BASELINE}-again"
             )
-    return tuple(KNOWN_ARMS[name] for name in names)
+    return tuple(_arm_at(name) if ":" in name else _known(name) for name in names)
+
+
+def _known(name: str) -> Arm:
+    if name not in KNOWN_ARMS:
+        raise ConfigurationError(
+            f"unknown arm {name!r}: the known arms are {', '.join(KNOWN_ARMS)}; module:attribute names one of your own"
+        )
+    return KNOWN_ARMS[name]
+
+
+def _arm_at(name: str) -> Arm:
+    module_name, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"arm {name!r} names nothing that can be imported ({error}): expected module:attribute of an importable "
+            "module"
+        ) from error
+    if isinstance(found, Arm):
+        return found
+    if isinstance(found, Play):
+        found = (found,)
+    if isinstance(found, list | tuple) and all(isinstance(each, Play) for each in found):
+        return Arm(name=attribute, plays=tuple(found), description=name)
+    if callable(found):
+        return Arm(name=attribute, client=found, description=name)
+    raise ConfigurationError(
+        f"arm {name!r} is {found!r:.80}: expected an Arm, a function (base_url, api_key) -> client, or a list of plays"
+    )
+
+
+def copy_of(reference: Arm) -> Arm:
+    """Return a second arm with the reference's client: what the two differ by is the instrument's own band."""
+    return replace(
+        reference,
+        name=reference.name + AGAIN,
+        description=f"{reference.description}, again: what the bench itself sways by",
+    )
+
+
+def attributing(plays: Sequence[Play], *, asynchronous: bool = False) -> tuple[Arm, ...]:
+    """Return the arms that tell what each play contributes: none, each alone, all but each, and all.
+
+    Raises ConfigurationError for fewer than two plays, whose effect one pair of arms shows already, and for two of one
+    kind.
+    """
+    names = [_short(play) for play in plays]
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise ConfigurationError(
+            f"attribute needs two plays or more, each of another kind, got {', '.join(names) or 'none'}: for one play, "
+            "compare an arm with it and one without it"
+        )
+    arm = partial(Arm, asynchronous=asynchronous)
+    several = len(names) > 2
+    arms = [arm(name="none", plays=())]
+    for name, play in zip(names, plays, strict=True):
+        others = tuple(each for each in plays if each is not play)
+        # Of two plays, "only one" is "all but the other": the same arm twice would be no more than another copy.
+        arms.append(arm(name=f"only {name}", plays=(play,), without=() if several else tuple(map(repr, others))))
+        if several:
+            arms.append(arm(name=f"all but {name}", plays=others, without=(repr(play),)))
+    return (*arms, arm(name="every play", plays=tuple(plays)))
+
+
+def _short(play: Play) -> str:
+    return type(play).__name__
 
 
 def compared_with(names: Sequence[str]) -> str:
     """Return the arm that the others are compared with: the stock client where it takes part, else the first."""
     return BASELINE if BASELINE in names else names[0]
+
+
+def is_asynchronous(client: Any) -> bool:
+    """Whether a client's requests have to be awaited."""
+    create = client.chat.completions.create
+    return isinstance(client, openai.AsyncOpenAI) or inspect.iscoroutinefunction(inspect.unwrap(create))
+
+
+async def made(arm: Arm, base_url: str, api_key: str) -> Any:
+    """Make an arm's client on the running event loop, which some clients keep."""
+    asyncio.get_running_loop()
+    client = arm.make_client(base_url, api_key)
+    return await client if inspect.isawaitable(client) else client

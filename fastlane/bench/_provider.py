@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -24,6 +24,8 @@ class Running:
     model: str
     one_way_s: float = 0.0
     """The emulated wire's delay in one direction."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables by which a client trusts its certificate."""
     read_log: Callable[[], tuple[RequestLog, ...]] | None = None
     """The provider's own account of every request; None for a real provider, which gives none."""
 
@@ -48,6 +50,8 @@ class Embedded:
     preset: str = "bench"
     round_trip_time_s: float = 0.04
     seed: int = 0
+    model: str = "bench"
+    """Name of the model in requests; it serves any."""
 
     def __post_init__(self) -> None:
         from ..emulator import preset
@@ -74,7 +78,8 @@ class Embedded:
             yield Running(
                 base_url=emulator.base_url,
                 api_key="sk-bench",
-                model="bench",
+                model=self.model,
+                environment=dict(emulator.environment),
                 one_way_s=self.round_trip_time_s / 2,
                 read_log=emulator.log,
             )

@@ -14,17 +14,13 @@ from typing import Any
 import openai
 
 from .._clock import cpu_ns
-from .._exceptions import FastlaneError
 from ._arms import Arm
 from ._recorder import Place, Sample, record
+from .running import RunFailedError
 
 # Not fork: a child must not inherit what the parent has imported, opened or locked.
 _PROCESSES = multiprocessing.get_context("spawn")
 _STOP_TIMEOUT_S = 5.0
-
-
-class RunFailedError(FastlaneError):
-    """A run that gave no usable figures: the message says what happened."""
 
 
 @dataclass(frozen=True, slots=True)

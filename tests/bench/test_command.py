@@ -245,7 +245,7 @@ def test_the_help_names_the_arms_and_the_defaults() -> None:
     text = " ".join(run("--help").stdout.replace("│", " ").split())
 
     for expected in (
-        "Known: baseline, baseline-again, no-plays, connection, encoding, fastlane. If not given:",
+        "Known: baseline, baseline-again, baseline-async, ",
         "If not given: baseline, connection, encoding, fastlane.",
         "in ms; 40 if not given",
         "bench if not given",

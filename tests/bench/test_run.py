@@ -92,7 +92,7 @@ def test_every_lane_sends_every_block_with_every_arm() -> None:
 
 
 def test_a_failed_request_stays_in_the_run_and_is_counted() -> None:
-    failing = Arm(name="failing", description="", make_client=fails_later)
+    failing = Arm(name="failing", description="", client=fails_later)
 
     result = run(settings(*arms_named(["baseline"]), failing, lanes=1))
 
@@ -105,7 +105,7 @@ def test_a_failed_request_stays_in_the_run_and_is_counted() -> None:
 
 @pytest.mark.parametrize("make_client", [no_client, dies_later])
 def test_a_process_that_ends_early_ends_the_run(make_client: object) -> None:
-    broken = Arm(name="broken", description="", make_client=make_client)  # type: ignore[arg-type]
+    broken = Arm(name="broken", description="", client=make_client)  # type: ignore[arg-type]
 
     with pytest.raises(RunFailedError, match="process of arm 'broken' ended early"):
         run(settings(broken))
@@ -164,7 +164,7 @@ def test_ctrl_c_keeps_what_was_finished() -> None:
 
 @needs_signals
 def test_ctrl_c_does_not_wait_for_a_request_that_takes_long() -> None:
-    hanging = Arm(name="hanging", description="", make_client=hangs_later)
+    hanging = Arm(name="hanging", description="", client=hangs_later)
 
     def later() -> None:
         threading.Timer(0.3, press_ctrl_c).start()
@@ -182,7 +182,7 @@ def test_ctrl_c_does_not_wait_for_a_request_that_takes_long() -> None:
 
 @needs_signals
 def test_a_second_ctrl_c_ends_the_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    hanging = Arm(name="hanging", description="", make_client=hangs_later)
+    hanging = Arm(name="hanging", description="", client=hangs_later)
     waited_for_requests = _Crew._end_soon
 
     def press_again(crew: _Crew, ended: Sequence[threading.Event]) -> None:

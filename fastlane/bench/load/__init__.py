@@ -1,5 +1,16 @@
 """How requests are spread over time, and when a run has enough of them: pure planning."""
 
+from ._arrivals import arrivals as arrivals, recorded_arrivals as recorded_arrivals, spread as spread
+from ._blocks import (
+    Block as Block,
+    blocks_in_pass as blocks_in_pass,
+    dealt as dealt,
+    first_turn as first_turn,
+    lane_of as lane_of,
+    open_blocks as open_blocks,
+)
+from ._budget import Spent as Spent, exhausted as exhausted, share_of as share_of, share_spent as share_spent
+from ._cells import cells_of as cells_of
 from ._types import (
     Arrivals as Arrivals,
     Budget as Budget,

@@ -1,5 +1,6 @@
 """What a run leaves behind: raw records, from which every figure and every report is made."""
 
+from ._folder import prepare as prepare, read_run as read_run, write as write
 from ._header import ArmInfo as ArmInfo, Cell as Cell, Header as Header, Role as Role
 from ._metrics import (
     DEFAULT_METRICS as DEFAULT_METRICS,

@@ -1,1 +1,6 @@
 """Send the requests of a plan with every arm's client, and record what happened."""
+
+from ._crew import Crew as Crew, Member as Member, ShardProcess as ShardProcess
+from ._messages import BlockDone as BlockDone, CellEnded as CellEnded, CellPlan as CellPlan, Event as Event
+from ._shard import Shard as Shard, ShardPlan as ShardPlan
+from ._workers import RunFailedError as RunFailedError

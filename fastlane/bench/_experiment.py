@@ -1,0 +1,211 @@
+"""An experiment: which arms are compared on what, under which load, until when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .._exceptions import ConfigurationError
+from ..catalog import Price
+from ..plays import Play
+from ._arms import Arm, arms_named, attributing, compared_with, copy_of
+from ._price import price_of
+from ._progress import Progress
+from ._provider import Embedded, Provider
+from .load import Budget, Closed, Load, Open, Precision, cells_of
+from .recorded import DEFAULT_METRICS, Cell, Recorded, Role, metric_named
+from .workloads import Workload, code_review
+
+if TYPE_CHECKING:
+    from .running import Member, ShardPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """Arms, what they are asked, how, and until when. Raises ConfigurationError for what cannot work.
+
+    In a block every arm sends the same request once, in an order drawn at random: what a provider does from minute to
+    minute meets all arms alike. The reference's copy takes part as an arm of its own, so that its interval says by how
+    much two equal arms differ here.
+    """
+
+    arms: Sequence[Arm | str] = ("baseline", "fastlane")
+    """Arms, or names of them as `arms_named` takes them."""
+    workload: Workload | Sequence[Workload] = field(default_factory=code_review)
+    """One, or several scenarios, which are cells of their own."""
+    load: Load = field(default_factory=Closed)
+    metrics: Sequence[str] = DEFAULT_METRICS
+    provider: Provider = field(default_factory=Embedded)
+    budget: Budget = field(default_factory=Budget)
+    """Of all cells together: each of those that are left may spend an equal part of what is left."""
+    precision: Precision | None = None
+    again: bool = True
+    """Whether a copy of the reference takes part."""
+    attribute: Sequence[Play] = ()
+    """Plays whose parts in the whole change are wanted: arms with none, each alone, all but each, and all of them are
+    added to `arms`, which then may be empty."""
+    reference: str | None = None
+    """Name of the arm that the others are compared with; None: "baseline" where it takes part, else the first."""
+    warm_up: int = 1
+    """Requests that every arm's process sends before each cell, which count for nothing; its first one comes before."""
+    max_output_tokens: int | None = None
+    """Most output tokens asked of a request, 2 at least; None: as many as the workload says."""
+    turns: int | None = None
+    """Most turns of one conversation; None for all."""
+    passes: int | None = None
+    """How often a cell replays the workload at most, each time with other salts; None: until something else ends it."""
+    processes: int = 1
+    """Shards on this machine: each hands requests out, and has a process for each arm."""
+    seed: int = 0
+    """Of the arms' orders, the cells' order, the salts, the arrivals, the starts, and the provider's draws."""
+    name: str = "bench"
+    catalog: Path | None = None
+    """TOML file with models' prices; None for the one that the package brings."""
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        arms = self.arms
+        if self.attribute and tuple(arms) == Experiment.__dataclass_fields__["arms"].default:
+            arms = ()
+        given = [arms_named([arm])[0] if isinstance(arm, str) else arm for arm in arms]
+        attributed = attributing(self.attribute) if self.attribute else ()
+        set_(self, "arms", tuple(self._with_copy([*given, *attributed])))
+        set_(self, "attribute", tuple(self.attribute))
+        set_(self, "metrics", tuple(metric_named(name).name for name in self.metrics))
+        workloads = (self.workload,) if isinstance(self.workload, Workload) else tuple(self.workload)
+        set_(self, "workload", workloads)
+        self._check()
+
+    def _with_copy(self, arms: list[Arm]) -> list[Arm]:
+        names = [arm.name for arm in arms]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigurationError(f"two arms are called {name!r}: records name arms, so give each its own name")
+        if not arms:
+            raise ConfigurationError("at least one arm is needed, got none: name some in `arms`")
+        if self.reference is not None and self.reference not in names:
+            raise ConfigurationError(
+                f"the reference has to be one of the arms ({', '.join(names)}), got {self.reference!r}"
+            )
+        reference = arms[names.index(self.reference or compared_with(names))]
+        copy = copy_of(reference)
+        return arms if not self.again or copy.name in names else [*arms, copy]
+
+    def _check(self) -> None:
+        for name, least in (("warm_up", 0), ("processes", 1), ("max_output_tokens", 2), ("turns", 1), ("passes", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigurationError(f"{name} must be at least {least}, got {value}")
+        if not self.metrics:
+            raise ConfigurationError("at least one metric is needed, got none: see fastlane.bench.recorded.METRICS")
+        names = [workload.name for workload in self.workloads]
+        if not names or len(set(names)) < len(names):
+            raise ConfigurationError(f"workloads need names of their own, got {', '.join(names) or 'no workload'}")
+        self._check_load()
+        self._check_end()
+
+    def _check_load(self) -> None:
+        load = self.load
+        if isinstance(load, Open):
+            if not load.rates or any(not math.isfinite(rate) or rate <= 0 for rate in load.rates):
+                raise ConfigurationError(f"rates must be blocks per second above 0, got {load.rates!r}")
+            if not math.isfinite(load.speed) or load.speed <= 0:
+                raise ConfigurationError(f"speed must be above 0, got {load.speed:g}")
+        else:
+            if not load.users or any(users < 1 for users in load.users):
+                raise ConfigurationError(f"users must be at least 1, got {load.users!r}")
+            if not math.isfinite(load.think_s) or load.think_s < 0:
+                raise ConfigurationError(f"think_s must be at least 0 seconds, got {load.think_s:g}")
+            if min(load.users) < self.processes:
+                raise ConfigurationError(
+                    f"processes must be at most the fewest users ({min(load.users)}), got {self.processes}: a user is "
+                    "not divided"
+                )
+        if len({cell.name for cell in self.cells}) < len(self.cells):
+            raise ConfigurationError(f"every cell needs a load of its own, got one of them twice: {load}")
+
+    def _check_end(self) -> None:
+        budget = self.budget
+        for name in ("seconds", "calls", "tokens", "money"):
+            value = getattr(budget, name)
+            if value is not None and (not math.isfinite(value) or value <= 0):
+                raise ConfigurationError(f"the budget's {name} must be a number above 0, got {value:g}")
+        if budget == Budget(seconds=None) and self.passes is None and self.precision is None:
+            raise ConfigurationError("nothing ends this run: set a budget, passes, or the precision that is wanted")
+        if self.precision is not None:
+            metric_named(self.precision.metric)
+            if not 0 < self.precision.half_width < 1:
+                raise ConfigurationError(
+                    f"the precision's half_width must be a share between 0 and 1, got {self.precision.half_width:g}: "
+                    "0.03 is plus or minus 3 %"
+                )
+            if len(self.arms) < 2:
+                raise ConfigurationError("precision is of a comparison, which needs two arms, got one: add another")
+        arms, shards = len(self.arms), self.processes
+        least = arms * shards + len(self.cells) * (arms * shards * self.warm_up + arms)
+        if budget.calls is not None and budget.calls < least:
+            raise ConfigurationError(
+                f"the budget's calls must be at least {least}, got {budget.calls}: each arm's first request in "
+                f"{shards} process(es), {self.warm_up} for warm-up and one block in each of {len(self.cells)} cell(s)"
+            )
+        if budget.money is not None and self.price is None:
+            raise ConfigurationError(
+                f"a budget of money needs the price of model {self.provider.model!r}, which the catalog does not hold: "
+                "name a catalog file that holds it"
+            )
+
+    @property
+    def resolved(self) -> tuple[Arm, ...]:
+        """All arms, in the order in which reports name them."""
+        return tuple(arm for arm in self.arms if isinstance(arm, Arm))
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """The workloads, also where there is only one."""
+        return (self.workload,) if isinstance(self.workload, Workload) else tuple(self.workload)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells, in the order in which they are run."""
+        return cells_of(self.workloads, self.load, seed=self.seed)
+
+    @property
+    def price(self) -> Price | None:
+        """What the provider's model costs by the catalog; None where it does not say."""
+        return price_of(self.provider.model, self.catalog)
+
+    def role_of(self, arm: Arm) -> Role:
+        """Return what an arm is in this experiment."""
+        names = [each.name for each in self.resolved]
+        reference = self.reference or compared_with(names)
+        if arm.name == reference:
+            return "reference"
+        copy = copy_of(self.resolved[names.index(reference)])
+        return "again" if arm.name == copy.name else "arm"
+
+    def run(
+        self,
+        folder: Path | None = None,
+        *,
+        resume: bool = False,
+        on_progress: Callable[[Progress], None] | None = None,
+        member_of: Callable[[ShardPlan], Member] | None = None,
+    ) -> Recorded:
+        """Run it, and return what was recorded; every record is appended to files in `folder` as it comes.
+
+        `resume` goes on where an aborted run in that folder was; whole blocks count, and what is left of the budget
+        may be spent. `on_progress` is called in this thread, at each cell's beginning and after each block.
+        `member_of` says where a shard runs; None: on this machine.
+
+        Ctrl-C ends the run soon: requests that are under way get a moment to finish, and what was finished is
+        returned. A second Ctrl-C, or one before the first block, raises KeyboardInterrupt.
+
+        Raises ConfigurationError for a folder that cannot be used, or a resumed run with other settings, and
+        RunFailedError where an arm's very first request fails, or its process ends.
+        """
+        from ._running import run_session
+
+        return run_session(self, folder, resume=resume, on_progress=on_progress, member_of=member_of)

@@ -1,0 +1,377 @@
+"""One session of a run: cell by cell through its shards, into its files, until it is over or interrupted."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._clock import now_ns, wall_ns
+from .._exceptions import ConfigurationError
+from ._progress import Progress
+from ._provider import Running
+from ._settings import header_of, same_settings, settings_of
+from .load import Spent, blocks_in_pass, first_turn, share_of, share_spent
+from .load._precision import Watch
+from .recorded import Cell, Recorded, Sample, Vitals
+from .recorded._folder import Kept, RUN, RunWriter, read_kept, spans_of, whole_blocks, with_own_records
+from .running import BlockDone, CellEnded, CellPlan, Crew, Member, Shard, ShardPlan, ShardProcess
+from .running._probes import connections_opened
+
+if TYPE_CHECKING:
+    from ..emulator import RequestLog
+    from ._experiment import Experiment
+
+
+def run_session(
+    experiment: Experiment,
+    folder: Path | None,
+    *,
+    resume: bool,
+    on_progress: Callable[[Progress], None] | None,
+    member_of: Callable[[ShardPlan], Member] | None,
+) -> Recorded:
+    """Run an experiment, or go on with it. See Experiment.run."""
+    kept = _kept(experiment, folder) if resume else None
+    if kept is not None and kept.over:
+        return kept.recorded
+    session = kept.sessions if kept is not None else 0
+    with ExitStack() as stack:
+        writer = None if folder is None else stack.enter_context(RunWriter(folder, session=session))
+        if writer is not None and session == 0:
+            writer.must_be_new()
+        running = stack.enter_context(experiment.provider.running())
+        plans = [_shard_plan(experiment, running, shard, session) for shard in range(experiment.processes)]
+        make: Callable[[ShardPlan], Member] = member_of or (Shard if experiment.processes == 1 else ShardProcess)
+        # One after the other on the stack, so that each that was started is ended, whatever becomes of the next.
+        crew = stack.enter_context(Crew.of(make, plans))
+        cold = crew.start()
+        started_at = kept.recorded.header.started_at if kept is not None else _started_at()
+        work = _Session(experiment, running, crew, writer, kept, on_progress)
+        work.begin(header_of(experiment, running, crew.clients, started_at=started_at), cold)
+        with _ctrl_c(crew):
+            return work.run()
+
+
+class _Session:
+    """What is known of a run while it goes on; all of it in one thread."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        running: Running,
+        crew: Crew,
+        writer: RunWriter | None,
+        kept: Kept | None,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._experiment = experiment
+        self._running = running
+        self._crew = crew
+        self._writer = writer
+        self._before = kept
+        self._on_progress = on_progress
+        self._samples: list[Sample] = []
+        self._vitals: list[Vitals] = []
+        self._log: list[RequestLog] = []
+        self._abandoned: set[str] = set()
+        self._logged = 0
+        earlier = () if kept is None else kept.recorded.samples
+        self._spent = Spent(seconds=0.0 if kept is None else kept.recorded.duration_s)
+        for sample in earlier:
+            self._spent = self._spent.with_sample(sample)
+        self._done = whole_blocks(earlier, len(experiment.resolved))
+        self._blocks = sum(map(len, self._done.values()))
+        self._failed = sum(sample.error is not None for sample in earlier)
+        self._cells_done = set(() if kept is None else kept.cells_done)
+        self._began_ns = now_ns()
+
+    def begin(self, header: Any, cold: tuple[Sample, ...]) -> None:
+        """Open the files, and take the arms' first requests."""
+        self._header = header
+        if self._writer is not None:
+            self._writer.begin(header, cells_done=self._cells_done)
+        for sample in cold:
+            self._take(sample)
+
+    def run(self) -> Recorded:
+        """Run the cells that are not done, and return the whole run."""
+        reasons: list[str] = []
+        cells = self._experiment.cells
+        for cell in cells:
+            if cell.name in self._cells_done:
+                continue
+            why = self._cell(cell, cells_left=len(cells) - len(self._cells_done))
+            reasons.append(why)
+            self._read_log()
+            if why == "interrupted":
+                self._crew.abandon()
+                break
+            self._cells_done.add(cell.name)
+            if self._writer is not None:
+                self._writer.cell_done(self._header, self._cells_done)
+        ended = _ended(reasons)
+        if self._writer is not None:
+            self._writer.end(self._header, ended, self._cells_done)
+        return self._recorded(ended)
+
+    def _cell(self, cell: Cell, *, cells_left: int) -> str:
+        experiment = self._experiment
+        shards = experiment.processes
+        workload = next(each for each in experiment.workloads if each.name == cell.workload)
+        load = experiment.load
+        done = self._done.get(cell.name, frozenset())
+        plans = [
+            CellPlan(
+                cell=cell,
+                workload=workload,
+                think_s=getattr(load, "think_s", 0.0) if workload.think_s is None else workload.think_s,
+                arrivals=getattr(load, "arrivals", "poisson"),
+                speed=getattr(load, "speed", 1.0),
+                budget=share_of(experiment.budget, self._spent, cells_left=cells_left, shard=shard, shards=shards),
+                turns=experiment.turns,
+                passes=experiment.passes,
+                max_output_tokens=experiment.max_output_tokens,
+                warm_up=experiment.warm_up,
+                done=done,
+            )
+            for shard in range(shards)
+        ]
+        names = [arm.name for arm in experiment.resolved]
+        watch = Watch(cell.name, self._header.reference.name, names, self._watched())
+        follow = _Follow(
+            watch,
+            blocks=len(done),
+            planned=None
+            if experiment.passes is None
+            else blocks_in_pass(workload, experiment.turns) * experiment.passes,
+        )
+        for block in _earlier_blocks(self._before, cell.name, len(names)):
+            watch.pair(block)
+        whole = share_of(experiment.budget, self._spent, cells_left=cells_left)
+        began_ns, before, ended = now_ns(), self._spent, []
+        self._say(cell, follow, 0.0)
+        for event in self._crew.run(plans):
+            if isinstance(event, Sample):
+                sample = self._take(event)
+                if sample.part == "measured":
+                    follow.blocks_open[sample.key][sample.arm] = sample
+            elif isinstance(event, BlockDone):
+                self._blocks += 1
+                follow.block_done(event, cell.name)
+                if experiment.precision is not None and watch.reached(experiment.precision) and not follow.enough:
+                    follow.enough = True
+                    self._crew.end_cell(cell.name)
+                spent = Spent(
+                    seconds=(now_ns() - began_ns) / 1e9,
+                    calls=self._spent.calls - before.calls,
+                    tokens=self._spent.tokens - before.tokens,
+                    money=self._spent.money - before.money,
+                )
+                self._say(cell, follow, max(share_spent(whole, spent), follow.share))
+            elif isinstance(event, Vitals):
+                self._take_vitals(event)
+            else:
+                ended.append(event)
+                self._abandoned.update(event.abandoned)
+        self._spent = self._spent.with_seconds(max(each.duration_s for each in ended))
+        return _why(ended)
+
+    def _watched(self) -> list[str]:
+        wanted = list(self._experiment.metrics)
+        precision = self._experiment.precision
+        return wanted if precision is None or precision.metric in wanted else [*wanted, precision.metric]
+
+    def _take(self, event: Sample) -> Sample:
+        sample = with_own_records(event)
+        self._samples.append(sample)
+        self._spent = self._spent.with_sample(sample)
+        self._failed += sample.error is not None
+        if self._writer is not None:
+            self._writer.sample(sample)
+        return sample
+
+    def _take_vitals(self, vitals: Vitals) -> None:
+        if vitals.arm is not None:
+            opened: set[Any] | None = set()
+            for sample in self._samples:
+                if (sample.cell, sample.shard, sample.arm) == (vitals.cell, vitals.shard, vitals.arm):
+                    found = connections_opened(sample.call)
+                    opened = None if found is None or opened is None else opened | found
+            vitals = replace(vitals, connections_opened=None if opened is None else len(opened))
+        self._vitals.append(vitals)
+        if self._writer is not None:
+            self._writer.vitals(vitals)
+
+    def _read_log(self) -> None:
+        if self._running.read_log is None:
+            return
+        entries = self._running.read_log()
+        new = [entry for entry in entries[self._logged :] if entry.tag not in self._abandoned]
+        self._logged = len(entries)
+        self._log += new
+        if self._writer is not None:
+            self._writer.log(new)
+
+    def _say(self, cell: Cell, follow: _Follow, share: float) -> None:
+        if self._on_progress is None:
+            return
+        cells, planned = len(self._experiment.cells), follow.planned
+        earlier = 0 if self._before is None else len(self._before.recorded.samples)
+        self._on_progress(
+            Progress(
+                cell=cell.name,
+                cells_done=len(self._cells_done),
+                cells=cells,
+                blocks_done=self._blocks,
+                blocks_planned=None if planned is None else self._planned(),
+                requests=earlier + len(self._samples),
+                failed=self._failed,
+                share=(len(self._cells_done) + share) / cells,
+                elapsed_s=(now_ns() - self._began_ns) / 1e9,
+                ratios=follow.watch.ratios(),
+                last=self._samples[-1] if self._samples else None,
+            )
+        )
+
+    def _planned(self) -> int:
+        experiment = self._experiment
+        blocks = {each.name: blocks_in_pass(each, experiment.turns) for each in experiment.workloads}
+        return sum(blocks[cell.workload] for cell in experiment.cells) * (experiment.passes or 1)
+
+    def _recorded(self, ended: str) -> Recorded:
+        before = None if self._before is None else self._before.recorded
+        again = {sample.key for sample in self._samples if sample.part == "measured"}
+        kept = (
+            []
+            if before is None
+            else [each for each in before.samples if each.part != "measured" or each.key not in again]
+        )
+        session = 0 if self._before is None else self._before.sessions
+        # Of earlier sessions the folder knows the spans; here they are one.
+        spans = spans_of([(session, sample) for sample in self._samples])
+        if before is not None:
+            cells: dict[str, float] = defaultdict(float, before.cell_durations_s or {})
+            for name, seconds in spans["cell_durations_s"].items():
+                cells[name] += seconds
+            spans = {"duration_s": sum(cells.values()), "cell_durations_s": dict(cells)}
+        return Recorded(
+            header=self._header,
+            samples=(*kept, *self._samples),
+            vitals=(*(before.vitals if before is not None else ()), *self._vitals),
+            log=(*((before.log if before is not None else None) or ()), *self._log) if self._running.embedded else None,
+            **spans,
+            ended=ended,
+        )
+
+
+class _Follow:
+    """One cell's blocks as they become whole."""
+
+    def __init__(self, watch: Watch, *, blocks: int, planned: int | None) -> None:
+        self.watch = watch
+        self.planned = planned
+        self.enough = False
+        self.blocks_open: dict[tuple[str, int, int, int], dict[str, Sample]] = defaultdict(dict)
+        self._blocks = blocks
+
+    @property
+    def share(self) -> float:
+        """How much of the planned blocks is done; 0.0 where none are planned."""
+        return min(1.0, self._blocks / self.planned) if self.planned else 0.0
+
+    def block_done(self, event: BlockDone, cell: str) -> None:
+        """Take a block of which every arm's request is there."""
+        self._blocks += 1
+        self.watch.pair(self.blocks_open.pop((cell, event.shard, event.lane, event.block)))
+
+
+def _kept(experiment: Experiment, folder: Path | None) -> Kept | None:
+    if folder is None:
+        raise ConfigurationError("a run is resumed from its folder, got none: name the folder that it was begun in")
+    if not (folder / RUN).exists():
+        return None
+    kept = read_kept(folder)
+    same_settings(kept.recorded.header.settings, settings_of(experiment))
+    return kept
+
+
+def _shard_plan(experiment: Experiment, running: Running, shard: int, session: int) -> ShardPlan:
+    first = next(each for each in experiment.workloads if each.name == experiment.cells[0].workload)
+    return ShardPlan(
+        arms=experiment.resolved,
+        base_url=running.base_url,
+        api_key=running.api_key,
+        model=running.model,
+        host="" if running.embedded else running.host,
+        embedded=running.embedded,
+        environment=running.environment,
+        first=first_turn(first),
+        price=experiment.price,
+        max_output_tokens=experiment.max_output_tokens,
+        seed=experiment.seed,
+        shard=shard,
+        shards=experiment.processes,
+        session=session,
+    )
+
+
+def _started_at() -> str:
+    return datetime.fromtimestamp(wall_ns() / 1e9, UTC).isoformat(timespec="seconds")
+
+
+def _earlier_blocks(kept: Kept | None, cell: str, arms: int) -> Iterator[Mapping[str, Sample]]:
+    blocks: dict[Any, dict[str, Sample]] = defaultdict(dict)
+    for sample in kept.recorded.measured(cell) if kept is not None else ():
+        blocks[sample.key][sample.arm] = sample
+    return (block for block in blocks.values() if len(block) == arms)
+
+
+def _why(ended: list[CellEnded]) -> str:
+    reasons = [each.why for each in ended]
+    if "interrupted" in reasons:
+        return "interrupted"
+    spent = [why for why in reasons if why.endswith(" spent")]
+    if "ended early" in reasons:
+        return "precision reached"
+    return spent[0] if spent else "finished"
+
+
+def _ended(reasons: list[str]) -> str:
+    """Return why a run ended whose cells ended so: what kept any of them from its end counts most."""
+    for why in (
+        *(each for each in reasons if each == "interrupted"),
+        *(each for each in reasons if each.endswith(" spent")),
+        *(each for each in reasons if each == "precision reached"),
+    ):
+        return why
+    return "finished"
+
+
+@contextmanager
+def _ctrl_c(crew: Crew) -> Iterator[None]:
+    """Have the first Ctrl-C end the cell soon; the next one is what it always is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        # Somebody else's: what it does is theirs to say.
+        yield
+        return
+
+    def first(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        crew.interrupted()
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,124 @@
+"""Which request is sent when: blocks in which every arm sends the same request once, in random order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from random import Random
+
+from ..workloads import Conversation, Turn, Workload
+from ._arrivals import arrivals, recorded_arrivals, spread
+from ._types import Arrivals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One request, to be sent once by every arm."""
+
+    lane: int
+    number: int
+    """Position in the lane, from 0."""
+    replay: str
+    """Names the conversation and the pass over the workload that the request belongs to: what shares a salt."""
+    turn: Turn
+    order: tuple[str, ...]
+    """The arms' names in the order in which they send."""
+    intended_s: tuple[float, ...] | None = None
+    """When each of `order` is sent under an open load, in seconds from the cell's start; None under a closed one."""
+
+
+def lane_of(
+    workload: Workload,
+    arms: Sequence[str],
+    *,
+    lane: int,
+    lanes: int,
+    turns: int | None,
+    passes: int | None,
+    seed: str,
+) -> Iterator[Block]:
+    """Yield the blocks of one user of a closed load: conversations one after the other, as one user would talk.
+
+    The conversations are dealt out to the lanes, and when they are used up, once more from the first: `passes` times,
+    or for ever where it is None. No two lanes replay the same conversation of the same pass.
+    """
+    conversations = _replayable(workload)
+    random = Random(f"{seed}/{lane}")
+    end = None if passes is None else passes * len(conversations)
+    number = count()
+    for deal in count(lane, lanes) if end is None else range(lane, end, lanes):
+        again, at = divmod(deal, len(conversations))
+        for turn in conversations[at].turns[:turns]:
+            order = tuple(random.sample(list(arms), len(arms)))
+            yield Block(lane=lane, number=next(number), replay=f"{again}/{at}", turn=turn, order=order)
+
+
+def open_blocks(
+    workload: Workload,
+    arms: Sequence[str],
+    *,
+    rate: float,
+    arrivals_like: Arrivals,
+    speed: float = 1.0,
+    turns: int | None,
+    passes: int | None,
+    seed: str,
+) -> Iterator[Block]:
+    """Yield the blocks of an open load in the order of their arrival; `rate` blocks a second. See `spread`."""
+    random = Random(f"{seed}/order")
+    numbers = count() if passes is None else iter(range(passes))
+    if arrivals_like == "recorded":
+        at_turn = (
+            (at, f"{again}/{number}", turn)
+            for number, (at, again, turn) in enumerate(recorded_arrivals(workload, speed=speed, passes=numbers))
+        )
+    else:
+        at_turn = (
+            (at, replay, turn)
+            for at, (replay, turn) in zip(
+                arrivals(rate, poisson=arrivals_like == "poisson", seed=f"{seed}/arrivals"),
+                _all_turns(workload, turns, numbers),
+                strict=False,
+            )
+        )
+    offsets = spread(len(arms), rate)
+    for number, (at, replay, turn) in enumerate(at_turn):
+        yield Block(
+            lane=0,
+            number=number,
+            replay=replay,
+            turn=turn,
+            order=tuple(random.sample(list(arms), len(arms))),
+            intended_s=tuple(at + offset for offset in offsets),
+        )
+
+
+def dealt(blocks: Iterator[Block], *, shard: int, shards: int) -> Iterator[Block]:
+    """Return one shard's part of the blocks of an open load."""
+    return islice(blocks, shard, None, shards)
+
+
+def first_turn(workload: Workload) -> Turn:
+    """Return the workload's first request."""
+    return _replayable(workload)[0].turns[0]
+
+
+def blocks_in_pass(workload: Workload, turns: int | None) -> int:
+    """Return how many blocks one pass over the workload has."""
+    return sum(len(conversation.turns[:turns]) for conversation in _replayable(workload))
+
+
+def _replayable(workload: Workload) -> list[Conversation]:
+    return [conversation for conversation in workload.conversations if conversation.turns]
+
+
+def _all_turns(workload: Workload, turns: int | None, passes: Iterator[int]) -> Iterator[tuple[str, Turn]]:
+    # Turn by turn over all conversations: what arrives at the same time are different users' requests, while the next
+    # turn of the same conversation comes only after some time, as it does in traffic.
+    talks = [conversation.turns[:turns] for conversation in _replayable(workload)]
+    for again in passes:
+        for place in range(max(map(len, talks))):
+            for at, talk in enumerate(talks):
+                if place < len(talk):
+                    yield f"{again}/{at}", talk[place]

@@ -1,0 +1,94 @@
+"""What a run has spent of its budget, and which part of the rest a cell may spend."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ..recorded import Sample
+from ._types import Budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What requests have cost so far."""
+
+    seconds: float = 0.0
+    calls: int = 0
+    tokens: int = 0
+    money: float = 0.0
+
+    def with_sample(self, sample: Sample) -> Spent:
+        """Return this with one more request; its time is not counted here."""
+        return replace(
+            self,
+            calls=self.calls + 1,
+            tokens=self.tokens + (sample.input_tokens or 0) + (sample.output_tokens or 0),
+            money=self.money + (sample.price or 0.0),
+        )
+
+    def with_seconds(self, seconds: float) -> Spent:
+        """Return this with a cell's time."""
+        return replace(self, seconds=self.seconds + seconds)
+
+
+def share_of(budget: Budget, spent: Spent, *, cells_left: int, shard: int = 0, shards: int = 1) -> Budget:
+    """Return what one shard may spend on the next of the cells that are left: an equal part of what is left.
+
+    What a cell does not use is there for those after it. Time passes for all shards at once, and is not divided.
+    """
+    left = {
+        name: None if limit is None else max(0.0, limit - used) / cells_left
+        for name, limit, used in (
+            ("seconds", budget.seconds, spent.seconds),
+            ("calls", budget.calls, spent.calls),
+            ("tokens", budget.tokens, spent.tokens),
+            ("money", budget.money, spent.money),
+        )
+    }
+    return Budget(
+        seconds=left["seconds"],
+        calls=_part(left["calls"], shard, shards),
+        tokens=_part(left["tokens"], shard, shards),
+        money=None if left["money"] is None else left["money"] / shards,
+    )
+
+
+def _part(whole: float | None, shard: int, shards: int) -> int | None:
+    if whole is None:
+        return None
+    each, over = divmod(math.floor(whole), shards)
+    return each + (1 if shard < over else 0)
+
+
+def exhausted(budget: Budget, spent: Spent, *, calls_of_next: int = 0) -> str | None:
+    """Return why no further block may start, such as "calls spent"; None while one may.
+
+    Calls are known before they are made, so that they are never exceeded; the others are spent when they are seen to
+    be.
+    """
+    if budget.calls is not None and spent.calls + calls_of_next > budget.calls:
+        return "calls spent"
+    for name, limit, used in (
+        ("seconds", budget.seconds, spent.seconds),
+        ("tokens", budget.tokens, spent.tokens),
+        ("money", budget.money, spent.money),
+    ):
+        if limit is not None and used >= limit:
+            return f"{name} spent"
+    return None
+
+
+def share_spent(budget: Budget, spent: Spent) -> float:
+    """Return the largest share of any limit that is spent, 1.0 at most; 0.0 where nothing is limited."""
+    shares = [
+        used / limit if limit else 1.0
+        for limit, used in (
+            (budget.seconds, spent.seconds),
+            (budget.calls, spent.calls),
+            (budget.tokens, spent.tokens),
+            (budget.money, spent.money),
+        )
+        if limit is not None
+    ]
+    return min(1.0, max(shares, default=0.0))

@@ -1,0 +1,109 @@
+"""What the processes of a run say to each other: all of it can be pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..load import Arrivals, Budget
+from ..recorded import Cell, Part, Sample, Vitals
+from ..workloads import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a request belongs: the fields of its Sample that are known before it is sent."""
+
+    arm: str
+    tag: str
+    cell: str = ""
+    shard: int = 0
+    lane: int = 0
+    block: int
+    position: int = 0
+    conversation: str
+    turn: int
+    part: Part = "measured"
+    intended_ns: int | None = None
+    asked_output_tokens: int | None = None
+    least_output_tokens: int | None = None
+    meant_input_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request for a worker to send: at its place's intended time, or at once where it has none."""
+
+    place: Place
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BeginCell:
+    """Have a worker probe itself from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndCell:
+    """Have a worker say how it fared since BeginCell."""
+
+    cell: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """What a worker says first: its client was made."""
+
+    client: str
+    """Class of the client, such as "openai.AsyncOpenAI"."""
+    plays: tuple[str, ...] | None
+    """Fingerprints of the client's plays; None for a client that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What is heard of a worker whose process has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellPlan:
+    """One cell's work, or one shard's part of it."""
+
+    cell: Cell
+    workload: Workload
+    think_s: float = 0.0
+    arrivals: Arrivals = "poisson"
+    speed: float = 1.0
+    budget: Budget
+    """What this shard may spend on the cell."""
+    turns: int | None = None
+    passes: int | None = None
+    max_output_tokens: int | None = None
+    warm_up: int = 1
+    done: frozenset[tuple[int, int]] = frozenset()
+    """Lanes and numbers of blocks that an earlier session of the run has finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellEnded:
+    """The last thing that a shard says of a cell."""
+
+    why: str
+    """"finished", "ended early", "interrupted", or which part of the budget was spent."""
+    duration_s: float
+    abandoned: tuple[str, ...] = ()
+    """Tags of requests that were cut off, of which there is no sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockDone:
+    """Every arm has sent its request of one block."""
+
+    shard: int = 0
+    lane: int
+    block: int
+
+
+Event = Sample | Vitals | BlockDone | CellEnded

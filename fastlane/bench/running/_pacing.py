@@ -1,0 +1,141 @@
+"""Which request of a cell is due: the state of a closed or an open load, without clocks, processes or threads."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from ..load import Block, dealt, lane_of, open_blocks
+from ._messages import CellPlan
+
+AHEAD_NS = 300_000_000
+"""How long before its intended time a request is handed to its arm's process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One arm's request of a block that is to be handed out now."""
+
+    block: Block
+    position: int
+    intended_ns: int | None = None
+
+    @property
+    def arm(self) -> str:
+        """The arm that sends it."""
+        return self.block.order[self.position]
+
+
+class Pacing(Protocol):
+    """Says what is due. `now` is always given, in monotonic nanoseconds."""
+
+    def next_ns(self) -> int | None:
+        """Return when the next block may start, or None: nothing more, or only after an answer."""
+        ...
+
+    def start(self) -> list[Due]:
+        """Start the next block, and return what is due of it at once."""
+        ...
+
+    def answered(self, due: Due, now: int) -> list[Due]:
+        """Take note of an answer, and return what is due because of it."""
+        ...
+
+    def arrives_s(self) -> float | None:
+        """Return by how many seconds after the cell's start the next block arrives; None under a closed load."""
+        ...
+
+
+class ClosedPacing:
+    """Users with one request in flight each: an arm's request of a block is sent when the one before has ended."""
+
+    def __init__(
+        self,
+        plan: CellPlan,
+        arms: Sequence[str],
+        *,
+        shard: int,
+        shards: int,
+        seed: str,
+        block_s: float,
+        now: int,
+    ) -> None:
+        users = plan.cell.users or 1
+        self._think_ns = round(plan.think_s * 1e9)
+        self._lanes: dict[int, Iterator[Block]] = {}
+        self._waiting: list[tuple[int, int, Block]] = []
+        for lane in range(shard, users, shards):
+            blocks = lane_of(
+                plan.workload, arms, lane=lane, lanes=users, turns=plan.turns, passes=plan.passes, seed=seed
+            )
+            self._lanes[lane] = (block for block in blocks if (block.lane, block.number) not in plan.done)
+            # Users in step would queue behind each other, and the queue would be taken for the provider's latency:
+            # they start one after the other over the time that one block takes, none at an even distance.
+            jitter = Random(f"{seed}/start/{lane}").random() / 2
+            self._queue(lane, now + round(block_s * 1e9 * (lane + jitter) / users) if lane else now)
+
+    def _queue(self, lane: int, at_ns: int) -> None:
+        block = next(self._lanes[lane], None)
+        if block is not None:
+            heapq.heappush(self._waiting, (at_ns, lane, block))
+
+    def next_ns(self) -> int | None:
+        return self._waiting[0][0] if self._waiting else None
+
+    def start(self) -> list[Due]:
+        return [Due(heapq.heappop(self._waiting)[2], 0)]
+
+    def answered(self, due: Due, now: int) -> list[Due]:
+        if due.position + 1 < len(due.block.order):
+            return [Due(due.block, due.position + 1)]
+        self._queue(due.block.lane, now + self._think_ns)
+        return []
+
+    def arrives_s(self) -> float | None:
+        return None
+
+
+class OpenPacing:
+    """Requests at their intended times, whatever became of those before."""
+
+    def __init__(self, plan: CellPlan, arms: Sequence[str], *, shard: int, shards: int, seed: str, now: int) -> None:
+        blocks = open_blocks(
+            plan.workload,
+            arms,
+            rate=plan.cell.rate or 1.0,
+            arrivals_like=plan.arrivals,
+            speed=plan.speed,
+            turns=plan.turns,
+            passes=plan.passes,
+            seed=seed,
+        )
+        mine = dealt(blocks, shard=shard, shards=shards)
+        self._blocks = (block for block in mine if (block.lane, block.number) not in plan.done)
+        self._next = next(self._blocks, None)
+        # What an earlier session of the run has sent is not waited for again.
+        self._skipped_s = self._next.intended_s[0] if plan.done and self._next and self._next.intended_s else 0.0
+        self._began_ns = now + AHEAD_NS
+
+    def next_ns(self) -> int | None:
+        return None if self._next is None else self._intended_ns(self._next, 0) - AHEAD_NS
+
+    def start(self) -> list[Due]:
+        block, self._next = self._next, next(self._blocks, None)
+        if block is None:
+            return []
+        return [Due(block, at, self._intended_ns(block, at)) for at in range(len(block.order))]
+
+    def answered(self, due: Due, now: int) -> list[Due]:
+        return []
+
+    def arrives_s(self) -> float | None:
+        if self._next is None or self._next.intended_s is None:
+            return None
+        return self._next.intended_s[0] - self._skipped_s
+
+    def _intended_ns(self, block: Block, position: int) -> int:
+        at = block.intended_s[position] if block.intended_s is not None else 0.0
+        return self._began_ns + round((at - self._skipped_s) * 1e9)

@@ -1,0 +1,152 @@
+"""What one request's caller sees of its answer, chunk by chunk: the same for every client."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from ..._call import CallRecord
+from ..recorded import Sample
+from ._messages import Place
+
+
+class Reading:
+    """The stamps and the answer's own words of one request; `take` is all that is done per chunk."""
+
+    __slots__ = (
+        "answer_id",
+        "ended_ns",
+        "error",
+        "finish_reason",
+        "first_content_ns",
+        "first_event_ns",
+        "issued_ns",
+        "request_id",
+        "response_ns",
+        "token_ns",
+        "usage",
+    )
+
+    def __init__(self) -> None:
+        self.issued_ns = 0
+        self.response_ns: int | None = None
+        self.first_event_ns: int | None = None
+        self.first_content_ns: int | None = None
+        self.token_ns = array("q")
+        self.ended_ns = 0
+        self.usage: Any = None
+        self.finish_reason: str | None = None
+        self.error: Exception | None = None
+        self.request_id: str | None = None
+        self.answer_id: str | None = None
+
+    def opened(self, stream: Any) -> None:
+        """Take note of the provider's id of the request, where the stream says it."""
+        headers = getattr(getattr(stream, "response", None), "headers", None)
+        self.request_id = headers.get("x-request-id") if headers is not None else None
+
+    def take(self, chunk: Any, stamp: int) -> None:
+        """Take note of one chunk that the caller got at `stamp`."""
+        if self.first_event_ns is None:
+            self.first_event_ns = stamp
+            self.answer_id = getattr(chunk, "id", None)
+        carries = False
+        for choice in chunk.choices or ():
+            delta = choice.delta
+            if delta is not None:
+                if delta.content or delta.tool_calls or getattr(delta, "refusal", None):
+                    carries = True
+                    if self.first_content_ns is None:
+                        self.first_content_ns = stamp
+                # Fields that OpenAI's own types do not have; providers of open models stream their reasoning in them.
+                elif getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None):
+                    carries = True
+            self.finish_reason = choice.finish_reason or self.finish_reason
+        if carries:
+            self.token_ns.append(stamp)
+        usage = getattr(chunk, "usage", None)
+        if usage is not None:
+            self.usage = usage
+
+
+def sample_of(client: Any, place: Place, reading: Reading) -> Sample:
+    """Return the record of a request that is over, with the client's own one where it keeps one."""
+    usage, error = reading.usage, reading.error
+    own = _own_record(client, reading)
+    return Sample(
+        arm=place.arm,
+        tag=place.tag,
+        cell=place.cell,
+        shard=place.shard,
+        lane=place.lane,
+        block=place.block,
+        position=place.position,
+        conversation=place.conversation,
+        turn=place.turn,
+        part=place.part,
+        intended_ns=place.intended_ns,
+        issued_ns=reading.issued_ns,
+        response_ns=reading.response_ns,
+        first_event_ns=reading.first_event_ns,
+        first_content_ns=reading.first_content_ns,
+        token_ns=reading.token_ns,
+        ended_ns=reading.ended_ns,
+        delivery_gap_ms=None if own is None else delivery_gap_ms(reading.token_ns, own.timeline.token_ns),
+        asked_output_tokens=place.asked_output_tokens,
+        least_output_tokens=place.least_output_tokens,
+        meant_input_tokens=place.meant_input_tokens,
+        input_tokens=getattr(usage, "prompt_tokens", None),
+        cached_tokens=getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None),
+        output_tokens=getattr(usage, "completion_tokens", None),
+        reasoning_tokens=getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", None),
+        finish_reason=reading.finish_reason,
+        error=_named(error) if error else None,
+        error_message=_told(error).replace(str(getattr(client, "api_key", None) or "…"), "…")[:400] if error else None,
+        record=own,
+    )
+
+
+def delivery_gap_ms(delivered_ns: Sequence[int], arrived_ns: Sequence[int]) -> float | None:
+    """Return the longest time from a chunk's arrival to its delivery, in ms; None where the two do not match."""
+    if not delivered_ns or len(delivered_ns) != len(arrived_ns):
+        return None
+    return max(there - here for there, here in zip(delivered_ns, arrived_ns, strict=True)) / 1e6
+
+
+def _named(error: Exception) -> str:
+    status = getattr(error, "status_code", None)
+    return type(error).__name__ + (f" {status}" if status else "")
+
+
+def _told(error: BaseException) -> str:
+    """Return what an error says, and what the errors say that it came from: openai's own is often no more than that."""
+    told, seen = [str(error)], {id(error)}
+    cause = _cause(error)
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        line = type(cause).__name__ + (f": {cause}" if str(cause) else "")
+        # Each layer of an HTTP client wraps the error of the one below, often under the same name.
+        if line != told[-1]:
+            told.append(line)
+        cause = _cause(cause)
+    return " <- ".join(told)
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _own_record(client: Any, reading: Reading) -> CallRecord | None:
+    """Return the client's record of the call that gave this answer; None where it keeps none, or none that says so."""
+    # Requests share a client, so that its last call may be another one's.
+    if not reading.request_id and not reading.answer_id:
+        return None
+    calls: Sequence[CallRecord] = getattr(client, "calls", ())
+    for call in reversed(calls):
+        if reading.request_id:
+            if call.request_id == reading.request_id:
+                return call
+        elif call.response_id == reading.answer_id:
+            return call
+    return None

@@ -1,0 +1,32 @@
+"""One request of a synchronous client as its caller sees it: the same stamps, at the same places, for every arm."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from ..._clock import now_ns
+from ._messages import Job
+from ._reading import Reading
+
+
+def read(client: Any, job: Job) -> Reading:
+    """Send one streamed chat request, and read its answer. An error becomes part of it; nothing is raised."""
+    reading = Reading()
+    options = {"extra_headers": job.headers} if job.headers else {}
+    stream: Any = None
+    reading.issued_ns = now_ns()
+    try:
+        stream = client.chat.completions.create(**job.body, stream=True, **options)
+        reading.response_ns = now_ns()
+        reading.opened(stream)
+        for chunk in stream:
+            reading.take(chunk, now_ns())
+    # Whatever a client raises is its arm's result: it must neither end the run nor vanish from it.
+    except Exception as raised:  # noqa: BLE001
+        reading.error = raised
+    reading.ended_ns = now_ns()
+    if hasattr(stream, "close"):
+        with contextlib.suppress(Exception):
+            stream.close()
+    return reading

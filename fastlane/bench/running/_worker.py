@@ -1,0 +1,207 @@
+"""An arm's own process: it makes the client, sends what it is told to, and records it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from itertools import count
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+from ..._clock import now_ns
+from .._arms import Arm, is_asynchronous, made
+from . import _async_recorder, _recorder
+from ._messages import BeginCell, EndCell, Job, Ready
+from ._probes import Probe
+from ._reading import Reading, sample_of
+
+
+def serve(arm: Arm, base_url: str, api_key: str, shard: int, environment: Mapping[str, str], pipe: Connection) -> None:
+    """Send what comes over the pipe until it is closed; the process's main function."""
+    # Ctrl-C reaches the whole process group; the parent decides when a worker ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.update(environment)
+    # Jobs that are left when the pipe ends are nobody's any more: the threads of the client may not keep the process.
+    asyncio.run(_serve(arm, base_url, api_key, shard, pipe))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+async def _serve(arm: Arm, base_url: str, api_key: str, shard: int, pipe: Connection) -> None:
+    client = await made(arm, base_url, api_key)
+    probe = Probe(shard=shard, arm=arm.name)
+    answers = _Answers(client, probe, pipe)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    send: Callable[[Job], None]
+    if is_asynchronous(client):
+        probe.watch(loop)
+        send = _Tasks(client, loop, answers.put).send
+    else:
+        send = _Threads(client, answers.put).send
+    answers.put(Ready(client=_class_of(client), plays=_plays_of(client)))
+    orders = threading.Thread(
+        target=_obey,
+        args=(pipe, send, answers.put, lambda: loop.call_soon_threadsafe(ended.set)),
+        name="fastlane-bench-orders",
+        daemon=True,
+    )
+    orders.start()
+    await ended.wait()
+    with contextlib.suppress(Exception):
+        closing = client.close()
+        if closing is not None:
+            await closing
+
+
+def _obey(pipe: Connection, send: Callable[[Job], None], answer: Callable[[Any], None], end: Callable[[], Any]) -> None:
+    # However this thread ends, the process has to end with it: its parent would wait for ever otherwise.
+    try:
+        timer = _Timer(send)
+        while True:
+            try:
+                order = pipe.recv()
+            except (EOFError, OSError):
+                return
+            if order is None:
+                return
+            if not isinstance(order, Job):
+                answer(order)
+            elif order.place.intended_ns is None:
+                send(order)
+            else:
+                timer.add(order)
+    finally:
+        end()
+
+
+class _Timer:
+    """Sends each job at its intended time.
+
+    Jobs come some time ahead, so that neither their way here nor the coordinator's other work delays them; and a
+    thread is woken more precisely than an event loop's timer, which is rounded to milliseconds.
+    """
+
+    def __init__(self, send: Callable[[Job], None]) -> None:
+        self._send = send
+        self._due: list[tuple[int, int, Job]] = []
+        self._number = count()
+        self._changed = threading.Condition()
+        threading.Thread(target=self._run, name="fastlane-bench-timer", daemon=True).start()
+
+    def add(self, job: Job) -> None:
+        """Take a job that is to be sent at its intended time, or at once where that has passed."""
+        with self._changed:
+            heapq.heappush(self._due, (job.place.intended_ns or 0, next(self._number), job))
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._due or self._due[0][0] > now_ns():
+                    self._changed.wait((self._due[0][0] - now_ns()) / 1e9 if self._due else None)
+                job = heapq.heappop(self._due)[2]
+            self._send(job)
+
+
+class _Answers:
+    """Tells the parent what comes out, from a thread of its own: no stream and no event loop waits for a pipe."""
+
+    def __init__(self, client: Any, probe: Probe, pipe: Connection) -> None:
+        self._client = client
+        self._probe = probe
+        self._pipe = pipe
+        self._queue: SimpleQueue[Any] = SimpleQueue()
+        self.put = self._queue.put
+        threading.Thread(target=self._run, name="fastlane-bench-answers", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            answer = self._queue.get()
+            if isinstance(answer, tuple):
+                job, reading = answer
+                answer = sample_of(self._client, job.place, reading)
+                self._probe.note(answer)
+            elif isinstance(answer, BeginCell):
+                self._probe.start()
+                continue
+            elif isinstance(answer, EndCell):
+                answer = self._probe.stop(answer.cell)
+            try:
+                self._pipe.send(answer)
+            except OSError:
+                return
+
+
+class _Threads:
+    """A thread for each request of a synchronous client that is in flight; those that are done take the next."""
+
+    def __init__(self, client: Any, done: Callable[[tuple[Job, Reading]], None]) -> None:
+        self._client = client
+        self._done = done
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._idle = 0
+        self._counting = threading.Lock()
+
+    def send(self, job: Job) -> None:
+        """Have a job done at once."""
+        with self._counting:
+            wanted = self._idle == 0
+            if not wanted:
+                self._idle -= 1
+        if wanted:
+            threading.Thread(target=self._run, args=(job,), name="fastlane-bench-request", daemon=True).start()
+        else:
+            self._jobs.put(job)
+
+    def _run(self, job: Job) -> None:
+        while True:
+            reading = _recorder.read(self._client, job)
+            # First idle, then done: what is sent upon this answer finds the thread that gave it.
+            with self._counting:
+                self._idle += 1
+            self._done((job, reading))
+            job = self._jobs.get()
+
+
+class _Tasks:
+    """A task for each request of an asynchronous client that is in flight, all of them in one event loop."""
+
+    def __init__(
+        self, client: Any, loop: asyncio.AbstractEventLoop, done: Callable[[tuple[Job, Reading]], None]
+    ) -> None:
+        self._client = client
+        self._loop = loop
+        self._done = done
+        self._running: set[asyncio.Task[None]] = set()
+
+    def send(self, job: Job) -> None:
+        """Have a job done at once; from any thread."""
+        self._loop.call_soon_threadsafe(self._start, job)
+
+    def _start(self, job: Job) -> None:
+        task = self._loop.create_task(self._run(job))
+        # The loop itself keeps only weak references to its tasks.
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(self, job: Job) -> None:
+        self._done((job, await _async_recorder.read(self._client, job)))
+
+
+def _class_of(client: Any) -> str:
+    kind = type(client)
+    return f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
+
+
+def _plays_of(client: Any) -> tuple[str, ...] | None:
+    shell = getattr(client, "_fastlane", None)
+    return None if shell is None else tuple(map(repr, shell.pipeline.plays))

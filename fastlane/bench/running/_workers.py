@@ -1,0 +1,108 @@
+"""A process for each arm, so that no arm lends another its connections, its imports or its interpreter's lock."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ..._exceptions import FastlaneError
+from .._arms import Arm
+from ._messages import Ended
+from ._worker import serve
+
+# Not fork: a child must not inherit what the parent has imported, opened or locked.
+PROCESSES = multiprocessing.get_context("spawn")
+_STOP_TIMEOUT_S = 5.0
+
+
+class RunFailedError(FastlaneError):
+    """A run that gave no usable figures: the message says what happened."""
+
+
+class Worker:
+    """One arm's process as its coordinator sees it: orders go in, and `heard` is called with what comes out.
+
+    `heard` is called in a thread of the worker's own, with Ended as the last message of all.
+    """
+
+    def __init__(
+        self,
+        arm: Arm,
+        *,
+        base_url: str,
+        api_key: str,
+        shard: int,
+        environment: Mapping[str, str],
+        heard: Callable[[str, Any], None],
+    ) -> None:
+        self.arm = arm.name
+        self._heard = heard
+        self._pipe, theirs = PROCESSES.Pipe()
+        self._process = PROCESSES.Process(
+            target=serve, args=(arm, base_url, api_key, shard, environment, theirs), daemon=True
+        )
+        with deaf_to_ctrl_c():
+            self._process.start()
+        # A pipe reports the end of the worker only once nobody else holds the worker's side of it.
+        theirs.close()
+        self._listener = threading.Thread(target=self._listen, name=f"fastlane-bench-{arm.name}", daemon=True)
+        self._listener.start()
+
+    def order(self, what: Any) -> None:
+        """Send an order. Raises RunFailedError where the process has ended."""
+        try:
+            self._pipe.send(what)
+        except OSError as error:
+            raise ended_early(self.arm) from error
+
+    def abandon(self) -> None:
+        """Have the process end now, whatever it does."""
+        self._process.terminate()
+
+    def close(self) -> None:
+        """End the process, whether it has been abandoned or is idle; by force where it does not end in time."""
+        with contextlib.suppress(OSError):
+            self._pipe.send(None)
+        self._process.join(_STOP_TIMEOUT_S)
+        if self._process.is_alive():
+            self._process.terminate()
+            self._process.join()
+        # Not earlier: a pipe that is closed while a thread reads from it stays open.
+        self._listener.join()
+        self._pipe.close()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                what = self._pipe.recv()
+            except (EOFError, OSError):
+                self._heard(self.arm, Ended())
+                return
+            self._heard(self.arm, what)
+
+
+def ended_early(arm: str) -> RunFailedError:
+    """Return the error for a worker that has ended by itself."""
+    return RunFailedError(f"the process of arm {arm!r} ended early: its stderr says why")
+
+
+@contextmanager
+def deaf_to_ctrl_c() -> Iterator[None]:
+    """Have the processes that are started meanwhile ignore Ctrl-C from their beginning.
+
+    A process that ignores Ctrl-C starts others that do: these would greet it with a traceback each while they import.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)

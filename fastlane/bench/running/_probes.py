@@ -90,7 +90,7 @@ class Probe:
             self._buckets[stamp // _BUCKET_NS] += 1
         self._begun.append(sample.issued_ns)
         self._ended.append(sample.ended_ns)
-        opened = connections_opened(sample.call)
+        opened = connections_opened(sample)
         if opened is None:
             self._connections = None
         elif self._connections is not None:
@@ -236,15 +236,16 @@ def most_in_flight(begun: Sequence[int], ended: Sequence[int]) -> int:
     return most
 
 
-def connections_opened(call: Mapping[str, Any] | None) -> set[tuple[Any, Any]] | None:
-    """Return the connections that a call's own record says it opened; None where it does not say."""
-    if call is None or any(attempt.get("connection_reused") is None for attempt in call["attempts"]):
+def connections_opened(sample: Sample) -> set[tuple[str | None, int | None]] | None:
+    """Return the connections that the client's own record says one request opened; None where it does not say."""
+    attempts = () if sample.record is None else sample.record.attempts
+    if not attempts or any(attempt.connection_reused is None for attempt in attempts):
         return None
     # Attempts that waited for one opening together have the same stamps of it; a port may be used again later.
     return {
-        (attempt["connection_id"], attempt["wire"]["connect_started_ns"])
-        for attempt in call["attempts"]
-        if not attempt["connection_reused"]
+        (attempt.connection_id, attempt.wire.connect_started_ns)
+        for attempt in attempts
+        if not attempt.connection_reused
     }
 
 

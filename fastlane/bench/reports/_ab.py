@@ -174,7 +174,8 @@ def _forest(material: Material) -> Chart:
         title = next(lowered(metric.title) for metric in material.metrics if metric.name == most.metric)
         where = f" in {most.cell}" if material.several_cells else ""
         if most.typical is not None:
-            caption = f"The largest typical change is that of {most.arm}{where}: {title} {change_with_interval(most.typical)}."
+            size = change_with_interval(most.typical)
+            caption = f"The largest typical change is that of {most.arm}{where}: {title} {size}."
     return Chart(
         name="forest",
         title="Typical change against the reference, with intervals; in grey the instrument's own noise",
@@ -188,11 +189,10 @@ def _metric_blocks(material: Material, metric: Metric) -> Iterator[Block]:
     yield _values(material, metric)
     if len(material.arms) > 1:
         yield _comparisons(material, metric)
+    most = "that took at most this long" if metric.unit == "ms" else "with at most this"
     yield Chart(
         name=f"ecdf_{metric.name}",
-        title=f"{metric.title}: the share of requests that took at most this long"
-        if metric.unit == "ms"
-        else f"{metric.title}: the share of requests with at most this",
+        title=f"{metric.title}: the share of requests {most}",
         caption=_ecdf_caption(material, metric),
         refused=material.refused_all(),
     )

@@ -48,10 +48,14 @@ def _refusals(material: Material) -> Iterator[VerdictLine]:
     if run is not None:
         yield VerdictLine(text=f"{run}. No figure of this run may be used; see Checks.", tone="bad")
         return
+    cells: dict[str, list[str]] = {}
     for cell in material.cells:
         refused = material.refused(cell.name)
         if refused is not None:
-            yield VerdictLine(text=f"{cell.name}: {refused}; see Checks.", tone="bad")
+            cells.setdefault(refused, []).append(cell.name)
+    for refused, names in cells.items():
+        which = " | ".join(names) if len(names) < len(material.cells) or len(names) == 1 else "every cell"
+        yield VerdictLine(text=f"{which}: {refused}; see Checks.", tone="bad")
 
 
 def _flags(material: Material) -> Iterator[VerdictLine]:
@@ -75,7 +79,7 @@ def _facts(material: Material) -> Iterator[Fact]:
         yield Fact(label=f"Arm {arm.name}", text=f"{arm.description}{role}{plays}")
     for key, value in header.settings.items():
         if value is not None and value not in ((), [], {}, ""):
-            yield Fact(label=_label(key), text=_plain(value))
+            yield Fact(label=_label(key), text=plain_words(value))
     counts = {part: sum(sample.part == part for sample in recorded.samples) for part in ("measured", "warm-up", "cold")}
     yield Fact(
         label="Requests",
@@ -85,7 +89,7 @@ def _facts(material: Material) -> Iterator[Fact]:
     yield Fact(label="Took", text=f"{figure(recorded.duration_s)} s")
     yield Fact(label="Ended", text=recorded.ended)
     for key, value in header.machine.items():
-        yield Fact(label=_label(key), text=_plain(value))
+        yield Fact(label=_label(key), text=plain_words(value))
 
 
 def _workload(name: str, source: str) -> str:
@@ -97,9 +101,10 @@ def _label(key: str) -> str:
     return f"{words} (s)" if seconds else words
 
 
-def _plain(value: Any) -> str:
+def plain_words(value: Any) -> str:
+    """Return plain data as words: "python 3.11.7, cores 2"."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_plain(each)}" for key, each in value.items())
+        return ", ".join(f"{key} {plain_words(each)}" for key, each in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(_plain, value))
+        return ", ".join(map(plain_words, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -81,9 +81,10 @@ class Material:
 
     def refused_all(self, cells: tuple[Cell, ...] | None = None) -> str | None:
         """Return "invalid: why" where none of the cells may be used: there is nothing to draw or to say of them."""
-        found = [self.refused(cell.name) for cell in (self.cells if cells is None else cells)]
-        refusals = [each for each in found if each is not None]
-        return "; ".join(dict.fromkeys(refusals)) if refusals and len(refusals) == len(found) else None
+        shown = self.cells if cells is None else cells
+        if not shown or not all(self.refused(cell.name) for cell in shown):
+            return None
+        return _invalid(tuple(refusal for cell in shown for refusal in self.checked.refusals(cell.name)))
 
     @property
     def valid_cells(self) -> tuple[Cell, ...]:

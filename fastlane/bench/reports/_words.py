@@ -11,7 +11,7 @@ from ._blocks import Entry
 
 NOTHING: Final = Entry(text="-", tone="muted")
 """A place for which there is no figure: it was not measured, or does not apply."""
-WANTS_N: Final = '"wants n 72": not available at this n, for below it no 95 % interval of the percentile exists.'
+WANTS_N: Final = '"wants n …": not available at this n, for below it no 95 % interval of the percentile exists.'
 """The note under a table in which a percentile is left out."""
 
 
@@ -50,7 +50,12 @@ def change_with_interval(ratio: Interval) -> str:
     """Return a ratio and its interval as changes: "-31 % [-35, -27]"."""
     if ratio.low is None or ratio.high is None:
         return change(ratio.value)
-    return f"{change(ratio.value)} [{_signed((ratio.low - 1) * 100)}, {_signed((ratio.high - 1) * 100)}]"
+    return f"{change(ratio.value)} {interval_of_change(ratio.low, ratio.high)}"
+
+
+def interval_of_change(low: float, high: float) -> str:
+    """Return the bounds of a ratio as bounds of a change: "[-35, -27]", in per cent."""
+    return f"[{_signed((low - 1) * 100)}, {_signed((high - 1) * 100)}]"
 
 
 def interval(found: Interval, unit: str = "", *, signed: bool = False) -> str:

@@ -63,6 +63,7 @@ _RULES = (
         ),
     ),
 )
+_SEATS = "Seats of a {fare} booking can be chosen from {hours} hours before departure on, at {fee} euros each."
 _FARES = ("basic", "standard", "flexible", "business")
 _CITIES = ("LIS", "OSL", "WAW", "ATH", "DUB", "PRG", "HEL", "MAD", "VIE", "ZRH", "CPH", "BRU")
 _NAMES = ("Ines Duarte", "Jonas Berg", "Marta Nowak", "Nikos Pappas", "Aoife Byrne", "Petr Dvorak", "Aino Laine")
@@ -131,6 +132,8 @@ def policy() -> str:
             }
             lines.append("- " + text.format(**values))
         lines.append("")
+    lines.append("Seats")
+    lines += ["- " + _SEATS.format(fare=fare, hours=48 - 6 * at, fee=5 * at) for at, fare in enumerate(_FARES)]
     return "\n".join(lines)
 
 
@@ -204,8 +207,8 @@ def airline(number: int, seed: int) -> Conversation:
     talk = Talk()
     talk.says("system", policy())
     # Half of them are over after 18 messages, one in ten goes on beyond 36.
-    most = min(max(round(random.lognormvariate(2.95, 0.45)), 6), 52)
-    while len(talk.messages) < most - 1:
+    most = min(max(round(random.lognormvariate(2.95, 0.45)), 7), 51)
+    while len(talk.messages) + 2 <= most:
         talk.says("user", random.choice(_ASKS).format(**facts))
         for _ in range(random.choice((0, 1, 1, 2))):
             if len(talk.messages) + 3 <= most:

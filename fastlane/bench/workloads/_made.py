@@ -1,11 +1,12 @@
-"""Conversations that are made when they are asked for, so that thousands of them cost nothing until they are used."""
+"""Conversations and messages that are made when they are looked at: thousands of them cost nothing until then."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from ._messages import Message
 from ._workload import Conversation
 
 
@@ -27,3 +28,24 @@ class Made(Sequence[Conversation]):
         if isinstance(at, slice):
             return Made(self.numbers[at], self.make)
         return self.make(self.numbers[at])
+
+
+@dataclass(frozen=True, slots=True)
+class Written(Sequence[Message]):
+    """So many messages, or tools, that `write()` writes each time they are looked at: none of their text is kept."""
+
+    size: int
+    write: Callable[[], Sequence[Message]]
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Message]: ...
+    def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
+        return self.write()[at]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.write())

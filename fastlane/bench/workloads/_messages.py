@@ -65,6 +65,8 @@ def answer_characters(message: Message) -> int:
 
 def salted(messages: Sequence[Message], salt: str) -> list[Message]:
     """Return the messages with `salt` as the first line of the prompt: prompts with other salts share no prefix."""
+    # Once: some are written when they are looked at.
+    messages = tuple(messages)
     first = messages[0]
     if first["role"] in ("system", "developer") and isinstance(first["content"], str):
         return [{**first, "content": f"{salt}\n{first['content']}"}, *messages[1:]]
@@ -73,6 +75,7 @@ def salted(messages: Sequence[Message], salt: str) -> list[Message]:
 
 def salted_tools(tools: Sequence[Message], salt: str) -> list[Message]:
     """Return the tools with `salt` at the start of the first one's description: providers put tools before messages."""
+    tools = tuple(tools)
     if not tools or not isinstance(tools[0].get("function"), Mapping):
         return list(tools)
     function = tools[0]["function"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -14,7 +14,7 @@ from ..._exceptions import ConfigurationError
 from ...recordings._entry import HEADER_KEY as HEADER_KEY, VERSION
 from ...recordings._shape import ATTACHMENT_FRAME, BLOCK_CHARACTERS, CALL_FRAME, MESSAGE_FRAME, TOOLS_FRAME, Spoken
 from ._lines import Line, described, lines_of, parsed
-from ._made import Made
+from ._made import Made, Written
 from ._messages import CHARACTERS_PER_TOKEN, Message, UnusableMessageError, sendable
 from ._text import words
 from ._workload import Conversation, Turn, Workload
@@ -117,9 +117,23 @@ class _Turns:
     name: str
     scale: float
 
+    def messages(self) -> tuple[Message, ...]:
+        """Write the messages."""
+        return _synthetic(self.call, self.scale)[0]
+
+    def tools(self) -> tuple[Message, ...]:
+        """Write the tools."""
+        return _synthetic(self.call, self.scale)[1]
+
     def __call__(self) -> tuple[Turn, ...]:
         call = self.call
-        messages, tools = call.text or _synthetic(call, self.scale)
+        messages: Sequence[Message]
+        tools: Sequence[Message]
+        if call.text is not None:
+            messages, tools = call.text
+        else:
+            messages = Written(len(call.messages), self.messages)
+            tools = Written(call.tools, self.tools)
         turn = Turn(
             conversation=self.name,
             number=1,

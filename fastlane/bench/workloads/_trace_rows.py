@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ._made import Written
+from ._messages import Message
 from ._text import lead, prompt, words
 from ._workload import Conversation, Turn
 
@@ -52,16 +54,21 @@ class Turns:
     block_tokens: int
     name: str
 
-    def __call__(self) -> tuple[Turn, ...]:
+    def messages(self) -> tuple[Message, ...]:
+        """Write the prompt."""
         row = self.row
         if row.blocks:
             text = shared_prompt(self.key, row.blocks, row.input_tokens, self.block_tokens, row.number)
         else:
             text = prompt(self.key, row.number, row.input_tokens)
+        return ({"role": "user", "content": text},)
+
+    def __call__(self) -> tuple[Turn, ...]:
+        row = self.row
         turn = Turn(
             conversation=self.name,
             number=1,
-            messages=({"role": "user", "content": text},),
+            messages=Written(1, self.messages),
             tools=(),
             answer_tokens=max(2, row.output_tokens),
             input_tokens=row.input_tokens,

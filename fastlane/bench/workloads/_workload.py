@@ -17,9 +17,9 @@ class Turn:
     conversation: str
     number: int
     """1 for the conversation's first assistant turn."""
-    messages: tuple[Message, ...]
-    """The whole history before the turn."""
-    tools: tuple[Message, ...]
+    messages: Sequence[Message]
+    """The whole history before the turn: a tuple, or a sequence that writes its text when it is looked at."""
+    tools: Sequence[Message]
     answer_tokens: int
     """Tokens of the recorded answer, at four characters a token; at least 2, so that there is a time per token."""
     least_answer_tokens: int | None = None
@@ -42,7 +42,7 @@ class Conversation:
     arrival_s: float | None = None
     """When its first turn arrived, in seconds from the first of the workload; None where nobody says."""
     make_turns: Callable[[], tuple[Turn, ...]] | None = field(default=None, repr=False)
-    """Makes its turns where there is no recorded text: anew each time, so that no text is kept."""
+    """Makes its turns where there is no recorded text: cheap, because their messages are written when looked at."""
 
     @property
     def turns(self) -> tuple[Turn, ...]:

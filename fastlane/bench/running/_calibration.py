@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import multiprocessing
 import signal
 import statistics
-from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ..._clock import now_ns
 from ..._exceptions import FastlaneError
+from .._arms import Arm, is_asynchronous, made
+from . import _async_recorder, _recorder
 from ._canned_server import STREAM_CHUNKS, serve
+from ._messages import Job, Place
 
 CALIBRATION_S: Final = 2.0
 """How long one arm's client is measured. Its imports and its first answer come before."""
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 5.0
 _PROCESSES: Final = multiprocessing.get_context("spawn")
-_BODY: Final[Mapping[str, Any]] = {
-    "model": "calibration",
-    "messages": [{"role": "user", "content": "Say something."}],
-    "stream": True,
-}
+_JOB: Final = Job(
+    Place(arm="", tag="calibration", block=0, conversation="calibration", turn=1),
+    {"model": "calibration", "messages": [{"role": "user", "content": "Say something."}]},
+    {},
+)
 
 
 class CalibrationError(FastlaneError):
     """A client's capacity could not be measured: the message says what happened."""
 
 
-class MakesClients(Protocol):
-    """What is needed of an arm: something that can be sent to another process and makes its client there."""
-
-    @property
-    def name(self) -> str:
-        """Name of the arm."""
-        ...
-
-    def make_client(self, base_url: str, api_key: str, /) -> Any:
-        """Return a client, synchronous or asynchronous."""
-        ...
-
-
-def calibrate(arm: MakesClients, seconds: float = CALIBRATION_S) -> float:
+def calibrate(arm: Arm, seconds: float = CALIBRATION_S) -> float:
     """Return the chunks per second that one process with this arm's client takes, as fast as they come.
 
     The client runs in a new process and reads canned streams over HTTP/1.1 from a server in another, which sends as
@@ -91,58 +79,34 @@ def _received(pipe: Connection, timeout_s: float, name: str) -> Any:
         raise CalibrationError(f"the calibration of arm {name!r} ended early: its stderr says why") from error
 
 
-def _measure(arm: MakesClients, base_url: str, seconds: float, pipe: Connection) -> None:
+def _measure(arm: Arm, base_url: str, seconds: float, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with pipe:
         try:
-            client = arm.make_client(base_url, "sk-calibration")
-            asynchronous = inspect.iscoroutinefunction(inspect.unwrap(client.chat.completions.create))
-            rates = asyncio.run(_async_rates(client, seconds)) if asynchronous else _rates(client, seconds)
-            pipe.send(statistics.median(rates))
+            pipe.send(asyncio.run(_pace(arm, base_url, seconds)))
         # Whatever a client raises is the answer to what was asked: it is told to the process that asked.
         except Exception as error:  # noqa: BLE001
             pipe.send(f"{type(error).__name__}: {error}")
 
 
-def _rates(client: Any, seconds: float) -> list[float]:
+async def _pace(arm: Arm, base_url: str, seconds: float) -> float:
+    client = await made(arm, base_url, "sk-calibration")
+    asynchronous = is_asynchronous(client)
     rates: list[float] = []
     end_ns = None
     while end_ns is None or not rates or now_ns() < end_ns:
-        stamps = array("q")
-        with client.chat.completions.create(**_BODY) as stream:
-            for chunk in stream:
-                _note(chunk, stamps)
+        reading = await _async_recorder.read(client, _JOB) if asynchronous else _recorder.read(client, _JOB)
+        if reading.error is not None:
+            raise reading.error
         # What a client imports and builds for its first answer is not its pace.
         if end_ns is None:
             end_ns = now_ns() + round(seconds * 1e9)
         else:
-            rates.append(_rate(stamps))
-    return rates
+            rates.append(_rate(reading.token_ns))
+    return statistics.median(rates)
 
 
-async def _async_rates(client: Any, seconds: float) -> list[float]:
-    rates: list[float] = []
-    end_ns = None
-    while end_ns is None or not rates or now_ns() < end_ns:
-        stamps = array("q")
-        async with await client.chat.completions.create(**_BODY) as stream:
-            async for chunk in stream:
-                _note(chunk, stamps)
-        if end_ns is None:
-            end_ns = now_ns() + round(seconds * 1e9)
-        else:
-            rates.append(_rate(stamps))
-    return rates
-
-
-def _note(chunk: Any, stamps: array[int]) -> None:
-    stamp = now_ns()
-    for choice in chunk.choices or ():
-        if choice.delta is not None and choice.delta.content:
-            stamps.append(stamp)
-
-
-def _rate(stamps: array[int]) -> float:
+def _rate(stamps: Sequence[int]) -> float:
     if len(stamps) != STREAM_CHUNKS:
         raise CalibrationError(f"{STREAM_CHUNKS} chunks were sent, and {len(stamps)} were seen")
     # All in one read would be no pace at all: one nanosecond is a bound that no client reaches.

@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from .catalog._route import Route as Route
     from .catalog._scores import Score as Score, score as score
     from .curation import Curated as Curated, curate as curate
+    from .experiments import Experiment as Experiment, Guard as Guard
     from .prefixes._keep_alive import (
         KeepAlivePlan as KeepAlivePlan,
         Prices as Prices,
@@ -137,6 +138,8 @@ _LATER = {
     "Task": "catalog._models",
     "score": "catalog._scores",
     "Curated": "curation",
+    "Experiment": "experiments",
+    "Guard": "experiments",
     "curate": "curation",
     "KeepAlivePlan": "prefixes._keep_alive",
     "Prices": "prefixes._keep_alive",
@@ -189,9 +192,11 @@ __all__ = [
     "Drift",
     "Encoding",
     "EncodingRecord",
+    "Experiment",
     "Fallback",
     "FastlaneError",
     "Gap",
+    "Guard",
     "Hedging",
     "HedgingRecord",
     "InvalidOutputError",

@@ -40,7 +40,13 @@ class AsyncCalls(CommonCalls):
         shell = self._fastlane
         if shell is None:
             return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
-        observation = shell.begin(self._base_url, options, stream=stream)  # type: ignore[attr-defined]
+        # The client whose plays the call goes through: another one where it goes to an arm of an experiment.
+        client: Any = self
+        assigned = None
+        if shell.arms is not None:
+            client, assigned = shell.arms.choose(self, options)
+            shell = client._fastlane
+        observation = shell.begin(client._base_url, options, stream=stream, experiment=assigned)
         token = current_observation.set(observation)
         journey: Journey | None = None
         try:
@@ -49,10 +55,10 @@ class AsyncCalls(CommonCalls):
             if shell.pipeline.goes_several_ways:
                 from .attempts._journey import journey_of
 
-                journey = journey_of(self, observation, options)
+                journey = journey_of(client, observation, options)
             if journey is None:
-                options = shell.plan(observation, options, self._custom_headers)  # type: ignore[attr-defined]
-                result = await self._planned(observation, cast_to, stream, stream_cls, options)
+                options = shell.plan(observation, options, client._custom_headers)
+                result = await client._planned(observation, cast_to, stream, stream_cls, options)
             else:
                 from .attempts._async import async_travel
 

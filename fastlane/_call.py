@@ -15,6 +15,7 @@ from ._timeline import Timeline
 
 if TYPE_CHECKING:
     from ._savings import Savings
+    from .experiments._record import ExperimentRecord
     from .hedging._plan import HedgePlan
     from .outputs._plan import OutputPlan
     from .prefixes._account import PromptAccount
@@ -244,6 +245,8 @@ class CallRecord:
     """The provider's own times, where its facts say in which header or field it tells them."""
     user_actions: tuple[str, ...] = ()
     """Names of the user actions around the call, the outermost first."""
+    experiment: ExperimentRecord | None = None
+    """Which arm of the client's experiment the call went to; None without one, and for calls that no play shapes."""
     transport: str | None = None
     """What carried the last attempt: our own transport on the shared connections ("fastlane"), the HTTP library's own
     ("stock"), or the application's `http_client` ("caller"), whatever its transport is."""

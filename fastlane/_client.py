@@ -13,14 +13,18 @@ from ._async_calls import AsyncCalls
 from ._call import CallRecord
 from ._calls import Calls
 from ._configuration import (
+    arms_of_client,
+    checked_experiment,
     http_client_for_copy,
     is_disabled,
     make_pipeline,
+    others_of,
     pipeline_for_copy,
     pooled_http_client,
     settings_of,
     wanted_settings,
 )
+from ._exceptions import ConfigurationError
 from ._pipeline import Hook
 from ._request import Requests
 from ._shell import Shell
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
         OpenAIOptions,
     )
     from ._prompt_cache_view import AsyncPromptCacheView, PromptCacheView
+    from .experiments import Experiment
     from .reports import Report
 
 
@@ -47,6 +52,7 @@ class _Client:
 
     _asynchronous: ClassVar[bool]
     _fastlane: Shell | None = None
+    _experiment: Experiment | None = None
 
     def __init__(
         self,
@@ -54,8 +60,12 @@ class _Client:
         plays: Iterable[Play] | None = None,
         hooks: Iterable[Hook] | None = None,
         strict: bool = False,
+        experiment: Experiment | None = None,
         **options: Any,
     ) -> None:
+        self._experiment = checked_experiment(experiment)
+        if experiment is not None and plays is None:
+            plays = experiment.arms[experiment.reference]
         pipeline = make_pipeline(plays, hooks, strict)
         if is_disabled():
             super().__init__(**options)
@@ -76,6 +86,8 @@ class _Client:
                 )
         super().__init__(**options)
         self._fastlane = Shell(pipeline, transport, Requests(type(self)))
+        if experiment is not None:
+            self._fastlane.arms = arms_of_client(experiment, pipeline)
         if transport == "fastlane" and any(isinstance(play, Connection) and play.preconnect for play in pipeline.plays):
             _warmth.preconnect(self, asynchronous=self._asynchronous)
 
@@ -88,6 +100,16 @@ class _Client:
     def last_call(self) -> CallRecord | None:
         """The record of the last call that is over; None before the first, and where fastlane is disabled."""
         return self._fastlane.pipeline.last_call if self._fastlane is not None else None
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment that this client takes part in: `client.experiment.report()`.
+
+        Raises ConfigurationError where it takes part in none.
+        """
+        if self._experiment is None:
+            raise ConfigurationError("this client takes part in no experiment: make it with OpenAI(experiment=...)")
+        return self._experiment
 
     def report(
         self, *, model: str | None = None, user_action: str | None = None, since_s: float | None = None
@@ -103,7 +125,7 @@ class _Client:
         return report_of(self.calls, now_ns=now_ns(), model=model, user_action=user_action, since_s=since_s)
 
     def with_plays(self, *plays: Play) -> Self:
-        """This client with exactly these plays, and a call log of its own."""
+        """This client with exactly these plays, and a call log of its own; it takes part in no experiment."""
         return self.copy(plays=plays)
 
     def copy(
@@ -112,11 +134,19 @@ class _Client:
         plays: Iterable[Play] | None = None,
         hooks: Iterable[Hook] | None = None,
         strict: bool | None = None,
+        experiment: Experiment | None = None,
         _extra_kwargs: Mapping[str, Any] = {},
         **options: Unpack[CopyOptions],
     ) -> Self:
-        """This client with other options; with other plays, hooks or strictness it also gets a call log of its own."""
+        """This client with other options; with other plays, hooks or strictness it also gets a call log of its own.
+
+        It takes part in the same experiment, if any, unless other plays are given; or in the one that is given.
+        """
         original = self._fastlane
+        if checked_experiment(experiment) is not None and plays is None:
+            plays = experiment.arms[experiment.reference]  # type: ignore[union-attr]
+        elif plays is None:
+            experiment = self._experiment
         pipeline = pipeline_for_copy(original.pipeline if original is not None else None, plays, hooks, strict)
         given = options.get("http_client") is not None
         if pipeline is not None:
@@ -135,6 +165,10 @@ class _Client:
             copied._fastlane = Shell(
                 original.pipeline if pipeline is None else pipeline, transport, Requests(type(copied))
             )
+            if experiment is not None:
+                shared = original.arms if pipeline is None else None
+                copied._fastlane.arms = arms_of_client(experiment, copied._fastlane.pipeline, shared)
+        copied._experiment = experiment
         return copied  # type: ignore[no-any-return]
 
     # The stock class binds its own function under this name.
@@ -146,7 +180,8 @@ class OpenAI(_Client, Calls, openai.OpenAI):
 
     `plays` are the optimisations that are on (default: those that change neither what the model sees nor what comes
     back), `hooks` are called with the `CallRecord` of every call that is over, and `strict=True` raises what a play
-    or hook raises instead of logging it. The environment variable FASTLANE_DISABLED=1 gives the stock behaviour.
+    or hook raises instead of logging it. An `experiment` has a share of the calls
+    go through other plays. The environment variable FASTLANE_DISABLED=1 gives the stock behaviour.
     """
 
     _asynchronous = False
@@ -159,6 +194,7 @@ class OpenAI(_Client, Calls, openai.OpenAI):
             plays: Iterable[Play] | None = None,
             hooks: Iterable[Hook] | None = None,
             strict: bool = False,
+            experiment: Experiment | None = None,
             **options: Unpack[OpenAIOptions],
         ) -> None: ...
 
@@ -186,6 +222,8 @@ class OpenAI(_Client, Calls, openai.OpenAI):
             self._fastlane.pipeline.report_abandoned()
         if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
             self._fastlane.pipeline.siblings.close()
+        for other in others_of(self):
+            other.close()
         _warmth.close(getattr(self, "_client", None))
 
     def warm(self) -> bool:
@@ -211,6 +249,7 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
             plays: Iterable[Play] | None = None,
             hooks: Iterable[Hook] | None = None,
             strict: bool = False,
+            experiment: Experiment | None = None,
             **options: Unpack[AsyncOpenAIOptions],
         ) -> None: ...
 
@@ -238,6 +277,8 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
             self._fastlane.pipeline.report_abandoned()
         if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
             await self._fastlane.pipeline.siblings.aclose()
+        for other in others_of(self):
+            await other.close()
         await _warmth.aclose(getattr(self, "_client", None))
 
     async def warm(self) -> bool:
@@ -256,6 +297,7 @@ class AzureOpenAI(OpenAI, openai.AzureOpenAI):
             plays: Iterable[Play] | None = None,
             hooks: Iterable[Hook] | None = None,
             strict: bool = False,
+            experiment: Experiment | None = None,
             **options: Unpack[AzureOpenAIOptions],
         ) -> None: ...
 
@@ -271,6 +313,7 @@ class AsyncAzureOpenAI(AsyncOpenAI, openai.AsyncAzureOpenAI):
             plays: Iterable[Play] | None = None,
             hooks: Iterable[Hook] | None = None,
             strict: bool = False,
+            experiment: Experiment | None = None,
             **options: Unpack[AsyncAzureOpenAIOptions],
         ) -> None: ...
 

@@ -39,6 +39,30 @@ def make_pipeline(plays: Iterable[Play] | None, hooks: Iterable[Hook] | None, st
     return Pipeline(default_plays() if plays is None else plays, hooks or (), strict=strict)
 
 
+def checked_experiment(experiment: Any) -> Any:
+    """An experiment of ours, or None. Raises ConfigurationError."""
+    if experiment is not None:
+        from .experiments import Experiment
+
+        if not isinstance(experiment, Experiment):
+            raise ConfigurationError(f"experiment takes a fastlane.Experiment, got a {type(experiment).__name__}")
+    return experiment
+
+
+def arms_of_client(experiment: Any, pipeline: Pipeline, shared: Any = None) -> Any:
+    """The arms of a client with this pipeline; with those of one that has the same pipeline, they share theirs."""
+    from .experiments._client_arms import ClientArms, Pipelines
+
+    same = shared is not None and shared.experiment is experiment
+    return ClientArms(experiment, shared.pipelines if same else Pipelines(pipeline))
+
+
+def others_of(client: Any) -> tuple[Any, ...]:
+    """The clients for the arms of an experiment that were made beside this one."""
+    shell = client._fastlane
+    return () if shell is None or shell.arms is None else tuple(shell.arms.others(client))
+
+
 def pipeline_for_copy(
     original: Pipeline | None, plays: Iterable[Play] | None, hooks: Iterable[Hook] | None, strict: bool | None
 ) -> Pipeline | None:

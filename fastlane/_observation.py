@@ -165,6 +165,8 @@ class Observation(ObservedAttempts):
         if action is not None:
             self.action_path = action.path
             action.add(self.record())
+        if self.experiment is not None:
+            self.experiment.over(self)
         if abandoned:
             self.pipeline.remember_abandoned(self)
             return

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .attempts._collector import Collector
     from .attempts._leg import Leg
     from .encoding import Sending
+    from .experiments._assigned import Assigned
     from .outputs._guard import Guard
     from .prefixes._account import PromptAccount
     from .telemetry._call_trace import CallTrace
@@ -39,9 +40,9 @@ class ObservedAttempts:
     __slots__ = (
         "_action", "_body_error", "_encoded", "_headers", "_issued", "_lock", "_made", "_number", "_numbers", "_over",
         "_usage", "account", "action_path", "answer", "attempts", "before", "cached_path", "changes", "collector",
-        "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted", "first_attempt", "guard", "is_done",
-        "leg", "method", "model", "next_kind", "optional", "origin", "outcome", "output", "pipeline", "prompt",
-        "prompt_cache", "provider_times", "pulling", "received_bytes", "refused", "sending", "started_ns",
+        "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted", "experiment", "first_attempt", "guard",
+        "is_done", "leg", "method", "model", "next_kind", "optional", "origin", "outcome", "output", "pipeline",
+        "prompt", "prompt_cache", "provider_times", "pulling", "received_bytes", "refused", "sending", "started_ns",
         "started_wall_ns", "stream", "streaming", "times_said", "trace", "transport", "validate_ended_ns",
         "validate_started_ns", "watchers",
     )  # fmt: skip
@@ -56,6 +57,7 @@ class ObservedAttempts:
         stream: bool,
         transport: str,
         beside: ObservedAttempts | None = None,
+        experiment: Assigned | None = None,
     ) -> None:
         """Observe a call, or with `beside` the call of that observation on another of its ways."""
         if beside is None:
@@ -80,6 +82,8 @@ class ObservedAttempts:
         self.watchers: tuple[Watcher, ...] = ()
         self.trace: CallTrace | None = None if beside is None else beside.trace
         """What OpenTelemetry is told of the call; None where nobody listens."""
+        self.experiment: Assigned | None = experiment if beside is None else beside.experiment
+        """Which arm of the client's experiment the call goes to; None without one."""
         self.validate_started_ns: int | None = None
         self.validate_ended_ns: int | None = None
         self.guard: Guard | None = None

@@ -82,12 +82,18 @@ class Pipeline:
         self._calls: deque[Ended] = deque(maxlen=REMEMBERED_CALLS)
         self._unreported: deque[Ended] = deque()
         self._logged: set[tuple[str, str]] = set()
+        self._beside: tuple[Pipeline, ...] = ()
         self.routes_calls = bool(self._routers)
         """Whether a call may ask for a model to be chosen for it."""
         self.hedges = any(play.stage is Stage.SEND for play in self._planners)
         """Whether a call may be sent twice."""
         self.goes_several_ways = self.routes_calls or self.hedges
         """Whether a call may go to another upstream than its client's, or twice."""
+
+    def log_beside(self, other: Pipeline) -> None:
+        """Keep one log of calls with another pipeline, which is asked for the calls of both."""
+        self._calls = other._calls
+        other._beside = (*other._beside, self)
 
     @property
     def shapes_calls(self) -> bool:
@@ -181,6 +187,8 @@ class Pipeline:
             if self._learners or self.hooks:
                 self._tell(call.record(), quietly=True)
             call.tell_telemetry(quietly=True)
+        for other in self._beside:
+            other.report_abandoned()
 
     def _tell(self, record: CallRecord, *, quietly: bool = False) -> None:
         for play in self._learners:

@@ -106,6 +106,7 @@ def record_of(call: Observation, outcome: Outcome | None = None) -> CallRecord:
         hedging=account.hedging(call) if account is not None else None,
         provider_times=call.provider_times,
         user_actions=call.action_path,
+        experiment=call.experiment.record if call.experiment is not None else None,
         transport=_carrier(call, last),
     )
 

@@ -49,12 +49,13 @@ _PORTS = {"http": 80, "https": 443}
 class Shell:
     """The state that fastlane adds to one openai client."""
 
-    __slots__ = ("_origin", "_origin_url", "pipeline", "requests", "transport")
+    __slots__ = ("_origin", "_origin_url", "arms", "pipeline", "requests", "transport")
 
     def __init__(self, pipeline: Pipeline, transport: str, requests: Requests) -> None:
         self.pipeline = pipeline
         self.transport = transport
         self.requests = requests
+        self.arms: Any = None  # those of the client's experiment, where it takes part in one
         self._origin_url: Any = None
         self._origin = ""
         if pipeline.needs_facts:
@@ -72,7 +73,7 @@ class Shell:
             self._origin_url = base_url
         return self._origin
 
-    def begin(self, base_url: Any, options: FinalRequestOptions, *, stream: bool) -> Observation:
+    def begin(self, base_url: Any, options: Any, *, stream: bool, experiment: Any = None) -> Observation:
         """Start to observe a call."""
         self.pipeline.report_abandoned()
         url = options.url
@@ -83,6 +84,7 @@ class Shell:
             origin=_origin(url) if "://" in url else self.origin(base_url),
             stream=stream,
             transport=self.transport,
+            experiment=experiment,
         )
         if active():
             follow(observation)
@@ -320,13 +322,8 @@ def _cached_path(facts: Any, endpoint: str) -> tuple[str, ...]:
 def _sending(observation: Observation, encode: Encode, model: str | None) -> Any:
     from .encoding import Sending
 
-    return Sending(
-        encode,
-        origin=observation.origin,
-        endpoint=observation.endpoint,
-        model=model,
-        went_wrong=observation.pipeline.went_wrong,
-    )
+    origin, endpoint, went_wrong = observation.origin, observation.endpoint, observation.pipeline.went_wrong
+    return Sending(encode, origin=origin, endpoint=endpoint, model=model, went_wrong=went_wrong)
 
 
 @lru_cache(maxsize=256)

@@ -63,7 +63,7 @@ class CallTrace:
         self._settings = _settings.current()
         self._standing: Standing = standing(observation.issued)
         self._operation = operation
-        self._experiment = current_experiment()
+        self._experiment = current_experiment() if observation.experiment is None else observation.experiment.told
         self._body: Mapping[str, Any] | None = None
         self._first: tuple[str, str | None] | None = None
         """Origin and model that the first attempt went to: the call may end elsewhere."""

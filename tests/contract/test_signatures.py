@@ -15,7 +15,7 @@ from tests.contract.entry_points import MESSAGES, MODEL
 
 NAMES = ("OpenAI", "AsyncOpenAI", "AzureOpenAI", "AsyncAzureOpenAI")
 METHODS = ("__init__", "copy", "with_options")
-OWN = {"plays", "hooks", "strict"}
+OWN = {"plays", "hooks", "strict", "experiment"}
 
 # The options name what the newest openai takes; an older one takes fewer.
 NEWEST = (3, 50)
@@ -45,7 +45,7 @@ def parameters(client: str, method: str, module: Any) -> dict[str, inspect.Param
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_signature_is_the_stock_one_and_our_three_arguments(name: str, method: str) -> None:
+def test_a_signature_is_the_stock_one_and_our_own_arguments(name: str, method: str) -> None:
     ours, stock = parameters(name, method, fastlane), parameters(name, method, openai)
 
     assert {each: ours[each] for each in stock} == stock

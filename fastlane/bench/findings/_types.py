@@ -6,31 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..statistics import Interval as Interval, Quantile as Quantile
+
 Kind = Literal["better", "worse", "equivalent", "no difference shown", "too few pairs", "not comparable"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """An estimate with its 95 % confidence interval; no bounds where the samples give none."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantile:
-    """One percentile of one arm's values with its 95 % interval by order statistics."""
-
-    share: float
-    """0.95 is p95."""
-    n: int
-    value: float | None
-    """None where `n` is too small to bound it: "not available at this n"."""
-    low: float | None = None
-    high: float | None = None
-    wanted: int
-    """The n from which the interval exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

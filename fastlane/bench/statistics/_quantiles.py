@@ -1,0 +1,95 @@
+"""One arm's quantiles with intervals by order statistics, or word that this many values bound none."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..._exceptions import ConfigurationError
+from ._pairs import finite
+from ._types import Floats, Quantile
+
+_TAIL: Final = 0.025
+
+
+def wanted(share: float) -> int:
+    """Return the n from which a 95 % interval of a quantile exists: 72 for p95, 368 for p99, 6 for the median.
+
+    The quantile lies above all n values with probability share^n and below all with (1 - share)^n; both have to be
+    at most 2.5 % (David and Nagaraja, "Order Statistics", 2003, chapter 7.1).
+    Raises ConfigurationError for a share that is not between 0 and 1.
+    """
+    if not 0 < share < 1:
+        raise ConfigurationError(f"expected a share between 0 and 1, such as 0.95 for p95, got {share}")
+    outer = max(share, 1 - share)
+    count = max(1, math.ceil(math.log(_TAIL) / math.log(outer)))
+    # Logarithms may be a rounding error off where outer^n is 2.5 % exactly.
+    return count if outer**count <= _TAIL else count + 1
+
+
+def quantile(values: ArrayLike, share: float, *, failed: int = 0, lower_is_better: bool = True) -> Quantile:
+    """Return a quantile, interpolated between neighbours, with its 95 % interval by order statistics.
+
+    `failed` requests gave no value and count as worse than every other: a service that drops its slowest requests
+    must not look faster for it. The quantile is one of them, and has no value, where there are so many.
+    Raises ConfigurationError for a value that is no finite number, or a share that is not between 0 and 1.
+    """
+    wants = wanted(share)
+    data = np.sort(finite(values))
+    lost = np.full(failed, np.inf if lower_is_better else -np.inf)
+    everything = np.concatenate((data, lost) if lower_is_better else (lost, data))
+    count = everything.size
+    value = _at(everything, share) if count >= wants else None
+    if value is None:
+        return Quantile(share=share, n=count, value=None, wanted=wants)
+    low, high = _ranks(count, share)
+    return Quantile(
+        share=share,
+        n=count,
+        value=value,
+        low=_known(everything[low - 1]),
+        high=_known(everything[high - 1]),
+        wanted=wants,
+    )
+
+
+def _at(ordered: Floats, share: float) -> float | None:
+    place = (ordered.size - 1) * share
+    below = math.floor(place)
+    part = place - below
+    first = float(ordered[below])
+    if not part:
+        return _known(first)
+    second = float(ordered[below + 1])
+    return first + part * (second - first) if math.isfinite(first) and math.isfinite(second) else None
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+@lru_cache(maxsize=4096)
+def _ranks(count: int, share: float) -> tuple[int, int]:
+    """Return between which of the ordered values, from 1, the quantile lies with 95 %, each side missing 2.5 %.
+
+    The quantile is below the k-th value where fewer than k of the n values lie below it, which are binomial.
+    """
+    numbers = np.arange(1, count + 1, dtype=np.float64)
+    factorials = np.concatenate(([0.0], np.cumsum(np.log(numbers))))
+    successes = np.arange(count + 1, dtype=np.float64)
+    chances = np.exp(
+        factorials[count]
+        - factorials
+        - factorials[::-1]
+        + successes * math.log(share)
+        + (count - successes) * math.log1p(-share)
+    )
+    # The lower bound: the largest k of which P(fewer than k below) is at most 2.5 %; the upper one likewise from above.
+    slack = _TAIL * (1 + 1e-9)
+    low = int(np.searchsorted(np.cumsum(chances), slack, side="right"))
+    high = count + 1 - int(np.searchsorted(np.cumsum(chances[::-1]), slack, side="right"))
+    return max(1, low), min(count, high)

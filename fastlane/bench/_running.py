@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._clock import now_ns, wall_ns
 from .._exceptions import ConfigurationError
+from ._following import Follow, earlier_blocks, run_ended, why_ended
 from ._progress import Progress
 from ._provider import Running
 from ._settings import header_of, same_settings, settings_of
 from .load import Spent, blocks_in_pass, first_turn, share_of, share_spent
 from .load._precision import Watch
-from .recorded import Cell, Recorded, Sample, Vitals
-from .recorded._folder import Kept, RUN, RunWriter, read_kept, spans_of, whole_blocks, with_own_records
-from .running import BlockDone, CellEnded, CellPlan, Crew, Member, Shard, ShardPlan, ShardProcess
-from .running._probes import connections_opened
+from .recorded import Cell, Header, Recorded, Sample, Vitals
+from .recorded._folder import RUN, Kept, RunWriter, read_kept, spans_of, whole_blocks, with_own_records
+from .running import BlockDone, CellPlan, Crew, Member, Shard, ShardPlan, ShardProcess
+from .running._interrupting import ctrl_c
 
 if TYPE_CHECKING:
     from ..emulator import RequestLog
@@ -42,8 +40,11 @@ def run_session(
     if kept is not None and kept.over:
         return kept.recorded
     session = kept.sessions if kept is not None else 0
+    whole = kept.whole_sessions if kept is not None else ()
     with ExitStack() as stack:
-        writer = None if folder is None else stack.enter_context(RunWriter(folder, session=session))
+        writer = (
+            None if folder is None else stack.enter_context(RunWriter(folder, session=session, whole_sessions=whole))
+        )
         if writer is not None and session == 0:
             writer.must_be_new()
         running = stack.enter_context(experiment.provider.running())
@@ -55,7 +56,7 @@ def run_session(
         started_at = kept.recorded.header.started_at if kept is not None else _started_at()
         work = _Session(experiment, running, crew, writer, kept, on_progress)
         work.begin(header_of(experiment, running, crew.clients, started_at=started_at), cold)
-        with _ctrl_c(crew):
+        with ctrl_c(crew):
             return work.run()
 
 
@@ -92,7 +93,7 @@ class _Session:
         self._cells_done = set(() if kept is None else kept.cells_done)
         self._began_ns = now_ns()
 
-    def begin(self, header: Any, cold: tuple[Sample, ...]) -> None:
+    def begin(self, header: Header, cold: tuple[Sample, ...]) -> None:
         """Open the files, and take the arms' first requests."""
         self._header = header
         if self._writer is not None:
@@ -116,7 +117,7 @@ class _Session:
             self._cells_done.add(cell.name)
             if self._writer is not None:
                 self._writer.cell_done(self._header, self._cells_done)
-        ended = _ended(reasons)
+        ended = run_ended(reasons)
         if self._writer is not None:
             self._writer.end(self._header, ended, self._cells_done)
         return self._recorded(ended)
@@ -145,14 +146,14 @@ class _Session:
         ]
         names = [arm.name for arm in experiment.resolved]
         watch = Watch(cell.name, self._header.reference.name, names, self._watched())
-        follow = _Follow(
+        follow = Follow(
             watch,
             blocks=len(done),
             planned=None
             if experiment.passes is None
             else blocks_in_pass(workload, experiment.turns) * experiment.passes,
         )
-        for block in _earlier_blocks(self._before, cell.name, len(names)):
+        for block in earlier_blocks(self._before, cell.name, len(names)):
             watch.pair(block)
         whole = share_of(experiment.budget, self._spent, cells_left=cells_left)
         began_ns, before, ended = now_ns(), self._spent, []
@@ -181,7 +182,7 @@ class _Session:
                 ended.append(event)
                 self._abandoned.update(event.abandoned)
         self._spent = self._spent.with_seconds(max(each.duration_s for each in ended))
-        return _why(ended)
+        return why_ended(ended)
 
     def _watched(self) -> list[str]:
         wanted = list(self._experiment.metrics)
@@ -198,13 +199,6 @@ class _Session:
         return sample
 
     def _take_vitals(self, vitals: Vitals) -> None:
-        if vitals.arm is not None:
-            opened: set[Any] | None = set()
-            for sample in self._samples:
-                if (sample.cell, sample.shard, sample.arm) == (vitals.cell, vitals.shard, vitals.arm):
-                    found = connections_opened(sample.call)
-                    opened = None if found is None or opened is None else opened | found
-            vitals = replace(vitals, connections_opened=None if opened is None else len(opened))
         self._vitals.append(vitals)
         if self._writer is not None:
             self._writer.vitals(vitals)
@@ -219,7 +213,7 @@ class _Session:
         if self._writer is not None:
             self._writer.log(new)
 
-    def _say(self, cell: Cell, follow: _Follow, share: float) -> None:
+    def _say(self, cell: Cell, follow: Follow, share: float) -> None:
         if self._on_progress is None:
             return
         cells, planned = len(self._experiment.cells), follow.planned
@@ -266,30 +260,10 @@ class _Session:
             samples=(*kept, *self._samples),
             vitals=(*(before.vitals if before is not None else ()), *self._vitals),
             log=(*((before.log if before is not None else None) or ()), *self._log) if self._running.embedded else None,
+            unlogged=() if before is None else before.unlogged,
             **spans,
             ended=ended,
         )
-
-
-class _Follow:
-    """One cell's blocks as they become whole."""
-
-    def __init__(self, watch: Watch, *, blocks: int, planned: int | None) -> None:
-        self.watch = watch
-        self.planned = planned
-        self.enough = False
-        self.blocks_open: dict[tuple[str, int, int, int], dict[str, Sample]] = defaultdict(dict)
-        self._blocks = blocks
-
-    @property
-    def share(self) -> float:
-        """How much of the planned blocks is done; 0.0 where none are planned."""
-        return min(1.0, self._blocks / self.planned) if self.planned else 0.0
-
-    def block_done(self, event: BlockDone, cell: str) -> None:
-        """Take a block of which every arm's request is there."""
-        self._blocks += 1
-        self.watch.pair(self.blocks_open.pop((cell, event.shard, event.lane, event.block)))
 
 
 def _kept(experiment: Experiment, folder: Path | None) -> Kept | None:
@@ -324,54 +298,3 @@ def _shard_plan(experiment: Experiment, running: Running, shard: int, session: i
 
 def _started_at() -> str:
     return datetime.fromtimestamp(wall_ns() / 1e9, UTC).isoformat(timespec="seconds")
-
-
-def _earlier_blocks(kept: Kept | None, cell: str, arms: int) -> Iterator[Mapping[str, Sample]]:
-    blocks: dict[Any, dict[str, Sample]] = defaultdict(dict)
-    for sample in kept.recorded.measured(cell) if kept is not None else ():
-        blocks[sample.key][sample.arm] = sample
-    return (block for block in blocks.values() if len(block) == arms)
-
-
-def _why(ended: list[CellEnded]) -> str:
-    reasons = [each.why for each in ended]
-    if "interrupted" in reasons:
-        return "interrupted"
-    spent = [why for why in reasons if why.endswith(" spent")]
-    if "ended early" in reasons:
-        return "precision reached"
-    return spent[0] if spent else "finished"
-
-
-def _ended(reasons: list[str]) -> str:
-    """Return why a run ended whose cells ended so: what kept any of them from its end counts most."""
-    for why in (
-        *(each for each in reasons if each == "interrupted"),
-        *(each for each in reasons if each.endswith(" spent")),
-        *(each for each in reasons if each == "precision reached"),
-    ):
-        return why
-    return "finished"
-
-
-@contextmanager
-def _ctrl_c(crew: Crew) -> Iterator[None]:
-    """Have the first Ctrl-C end the cell soon; the next one is what it always is."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:
-        # Somebody else's: what it does is theirs to say.
-        yield
-        return
-
-    def first(*_: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        crew.interrupted()
-
-    signal.signal(signal.SIGINT, first)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

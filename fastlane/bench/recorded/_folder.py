@@ -32,8 +32,9 @@ _SAMPLE_FIELDS: Final = tuple(field.name for field in fields(Sample) if field.na
 class RunWriter:
     """Writes a run's folder while the run goes on. Raises ConfigurationError for a folder that cannot be written to."""
 
-    def __init__(self, folder: Path, *, session: int = 0) -> None:
+    def __init__(self, folder: Path, *, session: int = 0, whole_sessions: Iterable[int] = ()) -> None:
         self._folder = folder
+        self._whole_sessions = list(whole_sessions)
         self._session = session
         self._files: dict[str, TextIO] = {}
         prepare(folder)
@@ -95,10 +96,12 @@ class RunWriter:
         file.flush()
 
     def _write_run(self, header: Header, ended: str | None, cells_done: Iterable[str]) -> None:
+        whole = self._whole_sessions if ended is None else [*self._whole_sessions, self._session]
         data = {
             "schema": SCHEMA,
             "header": asdict(header),
             "sessions": self._session + 1,
+            "whole_sessions": whole,
             "cells_done": sorted(cells_done),
             "ended": ended,
         }
@@ -115,6 +118,8 @@ class Kept:
 
     recorded: Recorded
     sessions: int
+    whole_sessions: tuple[int, ...]
+    """Those that ended by themselves or by Ctrl-C: of which the provider's account is whole."""
     cells_done: tuple[str, ...]
     """Cells that came to an end, by whatever it was but Ctrl-C."""
     over: bool
@@ -169,16 +174,23 @@ def read_kept(folder: Path) -> Kept:
     rows = [(row.pop("session", 0), _sample_from(row)) for row in _rows(folder / RECORDS)]
     samples = _last_tries(rows)
     log = _log(folder / SERVER) if header.embedded else None
+    logged = {entry.tag for entry in log or ()}
     return Kept(
         recorded=Recorded(
             header=header,
             samples=tuple(sample for _, sample in samples),
             vitals=tuple(_vitals_from(row) for row in _rows(folder / VITALS)),
             log=log,
+            unlogged=tuple(
+                sample.tag
+                for session, sample in samples
+                if log is not None and session not in data["whole_sessions"] and sample.tag not in logged
+            ),
             **spans_of(samples),
             ended=data["ended"] or "interrupted",
         ),
         sessions=data["sessions"],
+        whole_sessions=tuple(data["whole_sessions"]),
         cells_done=tuple(data["cells_done"]),
         over=data["ended"] not in (None, "interrupted"),
     )

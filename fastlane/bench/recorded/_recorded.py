@@ -23,6 +23,8 @@ class Recorded:
     vitals: tuple[Vitals, ...] = ()
     log: tuple[RequestLog, ...] | None = None
     """The provider's own account; None for a real provider, which gives none."""
+    unlogged: tuple[str, ...] = ()
+    """Tags of requests whose account was lost with a session that was killed before it could be kept."""
     duration_s: float = 0.0
     """From the first block's start to the last one's end."""
     cell_durations_s: Mapping[str, float] | None = None

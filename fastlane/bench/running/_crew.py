@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from ..recorded import Sample
-from ._messages import CellEnded, CellPlan, EndCell, Event, Ready
-from ._shard import Shard, ShardPlan
+from ._messages import CellEnded, CellPlan, EndCell, Event, Ready, ShardPlan
+from ._shard import Shard
 from ._workers import PROCESSES, RunFailedError, deaf_to_ctrl_c
 
 _STOP_TIMEOUT_S = 15.0

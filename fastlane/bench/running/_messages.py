@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ...catalog import Price
+from .._arms import Arm
 from ..load import Arrivals, Budget
 from ..recorded import Cell, Part, Sample, Vitals
-from ..workloads import Workload
+from ..workloads import Turn, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,30 @@ class Ready:
 @dataclass(frozen=True, slots=True)
 class Ended:
     """What is heard of a worker whose process has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardPlan:
+    """What a shard needs to know; it can be pickled, and taken to another machine."""
+
+    arms: tuple[Arm, ...]
+    base_url: str
+    api_key: str = field(repr=False)
+    model: str
+    host: str = ""
+    """What an error calls the provider; empty for the embedded one."""
+    embedded: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the arms' processes need beside those that they inherit."""
+    first: Turn
+    """The request that every arm's process sends first."""
+    price: Price | None = None
+    max_output_tokens: int | None = None
+    seed: int = 0
+    shard: int = 0
+    shards: int = 1
+    session: int = 0
+    """How often this run has been resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from ._charts_style import (
     altair,
     configured,
     figure,
+    label_width,
     layered,
     rows,
     short,
@@ -32,7 +33,8 @@ def attribution(source: Source, size: Size) -> dict[str, Any] | None:
         return None
     alt = altair()
     many = len({each.cell for each in found}) > 1
-    label_px = 110 if size.narrow else 200
+    names = [short(share.play) for each in found for share in each.shares]
+    label_px = label_width((*names, "all together"), most=120 if size.narrow else 230)
     charts = []
     for each in found:
         metric = metric_named(each.metric)

@@ -228,6 +228,7 @@ def pair_differences(source: Source, metric: Metric, size: Size) -> dict[str, An
                 x=x,
                 x2="high:Q",
                 y=alt.Y("pairs:Q", title="Pairs", axis=alt.Axis(tickCount=3, format="~s")),
+                y2=alt.datum(0),
                 description="words:N",
                 tooltip="words:N",
             ),
@@ -235,17 +236,15 @@ def pair_differences(source: Source, metric: Metric, size: Size) -> dict[str, An
             alt.Chart(rows([{"low": middle, "words": f"{arm}: median {change(middle)}"}]))
             .mark_rule(color=drawn[arm].colour, strokeWidth=2)
             .encode(x=x, description="words:N"),
-            alt.Chart(rows([{"low": middle, "text": change(middle)}]))
-            .mark_text(
-                align="right" if middle < 1 else "left",
-                dx=-5 if middle < 1 else 5,
-                baseline="top",
-                fontWeight=600,
-                color=drawn[arm].colour,
-            )
-            .encode(x=x, y=alt.value(1), text="text:N"),
         ]
-        charts.append(layered(layers, size.width - 66, 84, alt.TitleParams(f"{drawn[arm].label}: {len(logs):,} pairs")))
+        charts.append(
+            layered(
+                layers,
+                size.width - 66,
+                84,
+                alt.TitleParams(f"{drawn[arm].label}: {len(logs):,} pairs, median {change(middle)}"),
+            )
+        )
     title = f"Change of {_lower(metric.title)} in each pair"
     notes = ["Strong line: the median pair."]
     if beyond:

@@ -20,6 +20,7 @@ from ._charts_style import (
     altair,
     change,
     configured,
+    label_width,
     layered,
     ratio_axis,
     rows,
@@ -28,6 +29,7 @@ from ._charts_style import (
 )
 
 _MOST_ROWS: Final = 40
+_SEPARATOR: Final = "\N{INVISIBLE SEPARATOR}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +116,10 @@ def _forest_panel(
 ) -> Any:
     alt = altair()
     drawn = strokes(source.recorded)
-    label_px, text_px = (104, 0) if size.narrow else (230 if many else 170, 170)
     scale, ticks = ratio_axis(low, high, most=4 if size.narrow else 9)
     table = [_row(each, drawn, many=many, unique=at) for at, each in enumerate(listed)]
+    names = [row["key"].partition(_SEPARATOR)[0] for row in table]
+    label_px, text_px = (label_width(names, most=110), 0) if size.narrow else (label_width(names), 170)
     axis = alt.Axis(**ticks, labels=last)
     x = alt.X("value:Q", scale=scale, axis=axis, title=_scale_words(source) if last else None)
     y = alt.Y(
@@ -189,7 +192,7 @@ def _row(each: Estimate, drawn: dict[str, Stroke], *, many: bool, unique: int) -
     band = each.band
     return {
         # Two cells may have names that are short for the same.
-        "key": f"{label}\N{INVISIBLE SEPARATOR}{unique}",
+        "key": f"{label}{_SEPARATOR}{unique}",
         "value": typical.value,
         "low": typical.low if typical.low and typical.low > 0 else None,
         "high": typical.high if typical.high and typical.high > 0 else None,

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..recorded import Cell, Metric
 from ._charts_data import MOST_PANELS, Scale, Source, scale_of, spread
-from ._charts_style import REFUSED, Size, Stroke, altair, configured, figure, layered, rows, short, strokes
+from ._charts_style import REFUSED, Size, Stroke, altair, configured, figure, label_width, layered, rows, short, strokes
 
 
 def ranges(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
@@ -84,7 +84,7 @@ def _panel(
                 "words": words + (f"; invalid: {refused}" if refused else ""),
             }
         )
-    label_px = 96 if size.narrow else 170
+    label_px = label_width((stroke.label for stroke in drawn.values()), most=110 if size.narrow else 230)
     width = size.width - label_px - 30
     axis = alt.Axis(
         title=scale.title if last else None, labels=last, tickCount=5, format=",~r", domain=False, ticks=False

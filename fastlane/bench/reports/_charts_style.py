@@ -104,6 +104,11 @@ class Size:
         return int((self.width - 24 * (columns - 1)) / columns) - axis - labels
 
 
+def label_width(labels: Iterable[str], least: int = 48, most: int = 230) -> int:
+    """Return the pixels that names beside an axis need."""
+    return min(most, max([least, *(int(len(label) * 6.6) + 18 for label in labels)]))
+
+
 def altair() -> ModuleType:
     """Return altair. Raises MissingExtraError."""
     try:

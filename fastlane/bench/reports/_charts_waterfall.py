@@ -18,6 +18,7 @@ from ._charts_style import (
     change,
     configured,
     figure,
+    label_width,
     layered,
     rows,
     short,
@@ -94,7 +95,7 @@ def _panel(
     alt = altair()
     drawn = strokes(source.recorded)
     reference = source.recorded.header.reference.name
-    label_px, text_px = (0, 0) if size.narrow else (170, 120)
+    label_px, text_px = (0, 0) if size.narrow else (label_width(drawn[arm].label for arm in here), 130)
     width = size.width - label_px - text_px - (20 if size.narrow else 24)
     bars, ends = [], []
     base_s = sum(here[reference][0].values()) if reference in here else None

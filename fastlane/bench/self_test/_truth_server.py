@@ -1,0 +1,137 @@
+"""Start a truth server in a process of its own, tell it how to answer, and read what it did."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ..._exceptions import ConfigurationError, FastlaneError
+from ._truth_log import TruthLog, read_log
+
+Kind = Literal["compiled", "python"]
+_SOURCE = Path(__file__).with_name("_truth_server.c")
+
+
+class TruthServerError(FastlaneError):
+    """The truth server could not be built or started, or did not obey: the message says what happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How a truth server answers. Times in seconds."""
+
+    time_to_first_token_s: float
+    """From the whole request to the first content."""
+    token_s: float
+    """From each chunk with content to the next, one token each."""
+    tokens: int
+    stall_every_s: float = 0.0
+    """Once in each period of this length, in its middle, the whole server stops; 0 for never."""
+    stall_s: float = 0.0
+
+    @property
+    def answer_s(self) -> float:
+        """Seconds from the whole request to the last content, without a stall."""
+        return self.time_to_first_token_s + self.token_s * (self.tokens - 1)
+
+    @property
+    def command(self) -> str:
+        """As the server is told it."""
+        micro = round(self.time_to_first_token_s * 1e6), round(self.token_s * 1e6)
+        milli = round(self.stall_every_s * 1e3), round(self.stall_s * 1e3)
+        return f"set {micro[0]} {micro[1]} {self.tokens} {milli[0]} {milli[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class TruthServer:
+    """A truth server that runs."""
+
+    base_url: str
+    kind: Kind
+    """"compiled" from C, or "python" where there is no compiler."""
+    process_id: int
+    _process: subprocess.Popen[str]
+
+    def answer_like(self, pace: Pace) -> None:
+        """Answer requests that come from now on at this pace. Stalls count from now."""
+        self._tell(pace.command)
+
+    def clear(self) -> None:
+        """Forget all requests, and hang up on those that are being answered."""
+        self._tell("clear")
+
+    def log(self) -> TruthLog:
+        """Everything since the server was cleared."""
+        return read_log(self._tell("log"))
+
+    def _tell(self, command: str) -> list[str]:
+        # No other command may come in between: one thread is to use a server.
+        asked, answers = self._process.stdin, self._process.stdout
+        assert asked is not None
+        assert answers is not None
+        try:
+            asked.write(command + "\n")
+            asked.flush()
+        except OSError as error:
+            raise TruthServerError("the truth server has ended: its stderr says why") from error
+        told: list[str] = []
+        for line in answers:
+            if line == "ok\n":
+                return told
+            told.append(line)
+        raise TruthServerError(f"the truth server ended when told {command!r}: {''.join(told)[:200]}")
+
+
+def compiler() -> str | None:
+    """The system's C compiler, where the compiled server can run: on Linux."""
+    return (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")) if sys.platform == "linux" else None
+
+
+@contextmanager
+def truth_server(kind: Kind | None = None) -> Iterator[TruthServer]:
+    """Run a truth server on loopback for as long as the context lasts.
+
+    `kind` None is the compiled one where there is a compiler, and else the one in Python, which keeps a pace of some
+    40,000 chunks a second and is scored by its own log all the same. Raises ConfigurationError where a compiled one is
+    asked for and there is no compiler, and TruthServerError where it does not start.
+    """
+    found = compiler()
+    if kind == "compiled" and found is None:
+        raise ConfigurationError("the compiled truth server needs Linux and a C compiler named cc, gcc or clang")
+    if kind == "python" or found is None:
+        with _running([sys.executable, "-m", f"{__package__}._python_server"], "python") as server:
+            yield server
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        built = Path(directory) / "truth_server"
+        done = subprocess.run(  # noqa: S603 - our own source, by the system's own compiler
+            [found, "-O2", "-o", str(built), str(_SOURCE)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise TruthServerError(f"{found} could not build the truth server: {done.stderr.strip()[:400]}")
+        with _running([str(built)], "compiled") as server:
+            yield server
+
+
+@contextmanager
+def _running(command: list[str], kind: Kind) -> Iterator[TruthServer]:
+    pipe: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipe) as process:  # noqa: S603 - the package's own program
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            said = process.stdout.readline()
+            if not said:
+                raise TruthServerError(f"the truth server did not start: {' '.join(command)}")
+            yield TruthServer(f"http://127.0.0.1:{json.loads(said)['port']}/v1", kind, process.pid, process)
+        finally:
+            # It ends with its stdin.
+            process.stdin.close()

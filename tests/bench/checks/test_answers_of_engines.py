@@ -1,0 +1,124 @@
+"""What real engines were seen to do: handled, and told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastlane.bench.checks import check, cut
+from fastlane.bench.recorded import Sample
+from tests.bench.checks.answers import about, level
+from tests.bench.recorded_runs import MS, a_run
+
+
+def one_in_twenty(sample: Sample) -> bool:
+    return sample.part == "measured" and sample.block % 20 == 1
+
+
+def test_usage_that_never_comes_is_unknown_and_no_zero() -> None:
+    run = a_run(change=lambda each: replace(each, input_tokens=None, cached_tokens=None, output_tokens=None))
+    found = check(run)
+
+    assert found.refusals() == ()
+    assert level(found, "usage missing") == "flagged"
+    assert level(found, "cached tokens") == "not checked"
+    assert level(found, "usage against own count") == "not checked"
+
+
+def test_a_role_chunk_before_the_prefill_is_told() -> None:
+    run = a_run(change=lambda each: replace(each, first_event_ns=each.issued_ns + 5 * MS))
+    (said,) = about(check(run), "role chunk first", "baseline")
+
+    assert said.level == "flagged"
+    assert said.values["lead_ms"] > 100
+
+
+def test_a_limit_of_tokens_that_is_ignored_is_refused() -> None:
+    run = a_run(tokens=200, change=lambda each: replace(each, asked_output_tokens=64, least_output_tokens=None))
+    (said,) = about(check(run), "tokens asked for")
+
+    assert said.level == "refused"
+    assert "at most 64" in said.sentence
+
+
+def test_a_few_answers_that_stop_early_are_told_and_not_refused() -> None:
+    def early(sample: Sample) -> Sample:
+        if not one_in_twenty(sample):
+            return sample
+        stamps = sample.token_ns[:8]
+        return replace(sample, token_ns=stamps, output_tokens=8, finish_reason="stop")
+
+    found = check(a_run(pairs=100, change=early))
+
+    assert level(found, "tokens asked for") == "flagged"
+    assert found.refusals() == ()
+
+
+def test_an_interrupted_answer_is_no_answer() -> None:
+    def interrupted(sample: Sample) -> Sample:
+        # The stream ends with [DONE] as if it were whole, and says no finish_reason.
+        return replace(sample, finish_reason=None, output_tokens=None) if one_in_twenty(sample) else sample
+
+    run = a_run(pairs=100, change=interrupted)
+    found = check(run)
+
+    assert sum(map(cut, run.measured())) > 0
+    assert level(found, "answers cut off") == "flagged"
+    # It is not among the answers: the others have their usage.
+    assert level(found, "usage missing") == "passed"
+
+
+def test_a_stream_without_done_that_says_why_it_ended_is_whole() -> None:
+    assert not any(map(cut, a_run().samples))
+
+
+def test_a_server_that_closes_after_every_stream_is_told() -> None:
+    found = check(a_run(change=lambda each: replace(each, call=own_record(reused=False))))
+
+    assert level(found, "new connections", "baseline") == "flagged"
+    assert found.refusals() == ()
+
+
+def own_record(*, reused: bool) -> dict[str, object]:
+    return {"attempts": [{"connection_reused": reused}], "metrics": {"time_to_first_token_s": None}}
+
+
+def test_tokens_that_come_four_to_a_chunk_are_told() -> None:
+    found = check(a_run(tokens=16, change=lambda each: replace(each, output_tokens=64, asked_output_tokens=64)))
+
+    (said,) = about(found, "chunks against tokens")
+    assert said.level == "flagged"
+    assert said.values["tokens_per_chunk"] == 4
+
+
+def test_reasoning_that_is_streamed_moves_the_first_content_token() -> None:
+    run = a_run(change=lambda each: replace(each, first_content_ns=each.token_ns[5], reasoning_tokens=5))
+    (said,) = about(check(run), "reasoning in the answers")
+
+    assert said.level == "flagged"
+    assert said.values == {"shown": len(run.measured(arm="fastlane"))}
+
+
+def test_reasoning_that_is_hidden_makes_the_time_per_token_too_small() -> None:
+    run = a_run(change=lambda each: replace(each, output_tokens=132, reasoning_tokens=100, asked_output_tokens=200))
+    (said,) = about(check(run), "reasoning in the answers")
+
+    assert said.level == "flagged"
+    assert "too small" in said.sentence
+
+
+def test_successes_without_output_are_refused() -> None:
+    run = a_run(change=lambda each: replace(each, token_ns=(), output_tokens=0, first_content_ns=None))
+
+    assert level(check(run), "answers without output") == "refused"
+
+
+def test_a_prompt_that_was_cut_off_on_its_way_is_told() -> None:
+    found = check(a_run(input_tokens=5_000, change=lambda each: replace(each, input_tokens=2_048)))
+
+    assert level(found, "usage against own count") == "flagged"
+
+
+def test_an_estimate_that_misses_by_a_tenth_is_no_finding() -> None:
+    found = check(a_run(input_tokens=5_000, change=lambda each: replace(each, input_tokens=5_500)))
+
+    assert level(found, "usage against own count") == "passed"

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from scipy import stats  # type: ignore[import-untyped, unused-ignore]
+
+from fastlane.bench.checks import check
+from fastlane.bench.checks._tests import fisher, same_distribution
+from fastlane.bench.recorded import Recorded, Sample
+from tests.bench.checks.answers import about, level
+from tests.bench.recorded_runs import a_cell, a_run, an_arm
+
+NO_PLAYS = an_arm("baseline", client="fastlane.OpenAI", plays=())
+
+
+def own_record(*, reused: bool) -> dict[str, Any]:
+    return {"attempts": [{"connection_reused": reused}], "metrics": {"time_to_first_token_s": None}}
+
+
+def opening(*names: str) -> Any:
+    """Arms with these names open a connection for every request, the others for none."""
+    return lambda sample: replace(sample, call=own_record(reused=sample.arm not in names))
+
+
+def with_play(play: str, **fields: Any) -> Recorded:
+    arm = an_arm("fastlane", client="fastlane.OpenAI", plays=(play,))
+    return a_run(arms=(NO_PLAYS, replace(NO_PLAYS, name="baseline-again", role="again"), arm), **fields)
+
+
+def test_connections_that_a_play_saves_are_its_finding() -> None:
+    run = with_play("Connection(http2=True)", change=opening("baseline", "baseline-again"))
+    found = check(run)
+
+    (said,) = about(found, "new connections")
+    assert said.level == "flagged"
+    assert "Connection may do so" in said.sentence
+    assert found.refusals() == ()
+
+
+def test_connections_that_another_client_holds_otherwise_are_its_finding() -> None:
+    found = check(a_run(arms=("baseline", an_arm("aiohttp", client="other.Client")), change=opening("aiohttp")))
+
+    assert level(found, "new connections", "aiohttp") == "flagged"
+
+
+def test_connections_that_differ_without_a_reason_are_a_fault() -> None:
+    found = check(with_play("Encoding(probe=True)", change=opening("baseline", "baseline-again")))
+
+    assert level(found, "new connections") == "refused"
+
+
+def test_a_copy_that_opens_connections_where_its_reference_does_not_is_a_fault() -> None:
+    assert level(check(a_run(change=opening("baseline-again"))), "new connections", "baseline-again") == "refused"
+
+
+def test_connections_of_requests_that_warm_up_count_for_nobody() -> None:
+    def cold(sample: Sample) -> Sample:
+        return replace(sample, call=own_record(reused=sample.part == "measured" or sample.arm == "baseline"))
+
+    assert level(check(a_run(change=cold)), "new connections") == "passed"
+
+
+def test_a_client_that_keeps_no_records_is_counted_by_the_providers_log() -> None:
+    assert level(check(a_run()), "new connections", "baseline") == "not checked"
+    assert level(check(a_run(with_log=True)), "new connections", "baseline") == "passed"
+
+
+def failing(share: float, error: str = "InternalServerError 500", arm: str = "fastlane") -> Any:
+    def failed(sample: Sample) -> Sample:
+        if sample.arm != arm or sample.block % 20 >= share * 20:
+            return sample
+        return replace(sample, token_ns=(), output_tokens=None, finish_reason=None, error=error)
+
+    return failed
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, "passed"), (0.05, "passed"), (0.5, "refused")])
+def test_arms_that_fail_unlike_often_are_not_comparable(share: float, expected: str) -> None:
+    run = a_run(cells=(a_cell(1),), pairs=100, change=failing(share))
+
+    assert {each.level for each in about(check(run), "the same errors")} >= {expected}
+
+
+def test_an_arm_that_is_turned_away_more_often_is_named_for_it() -> None:
+    run = a_run(cells=(a_cell(1),), pairs=100, change=failing(0.5, "RateLimitError 429"))
+
+    assert "(429)" in "".join(each.sentence for each in check(run).refusals())
+
+
+def test_all_arms_failing_alike_is_told() -> None:
+    def failed(sample: Sample) -> Sample:
+        return failing(0.5, arm=sample.arm)(sample)  # type: ignore[no-any-return]
+
+    found = check(a_run(cells=(a_cell(1),), pairs=100, change=failed))
+
+    assert about(found, "the same errors", "baseline")[0].level == "flagged"
+    assert found.refusals() == ()
+
+
+def shorter(sample: Sample) -> Sample:
+    if sample.arm != "fastlane":
+        return sample
+    return replace(sample, token_ns=sample.token_ns[:24], output_tokens=24, least_output_tokens=None)
+
+
+def test_answers_that_are_shorter_for_no_reason_are_not_comparable() -> None:
+    assert level(check(with_play("Connection()", change=shorter)), "the same lengths of answers") == "refused"
+
+
+def test_answers_that_a_play_shortens_are_its_finding() -> None:
+    found = check(with_play("BoundedOutput(tokens=24)", change=shorter))
+
+    assert level(found, "the same lengths of answers") == "flagged"
+
+
+def test_a_play_that_nobody_knows_may_change_anything() -> None:
+    assert level(check(with_play("MyOwn()", change=shorter)), "the same lengths of answers") == "flagged"
+
+
+def test_prompts_that_differ_within_pairs_are_refused() -> None:
+    def other(sample: Sample) -> Sample:
+        return replace(sample, meant_input_tokens=501) if sample.arm == "fastlane" else sample
+
+    assert level(check(a_run(change=other)), "the same prompts") == "refused"
+
+
+@pytest.mark.parametrize(("play", "expected"), [("Curation()", "flagged"), ("Connection()", "refused")])
+def test_prompts_that_the_provider_counts_otherwise_want_a_reason(play: str, expected: str) -> None:
+    def fewer(sample: Sample) -> Sample:
+        return replace(sample, input_tokens=400) if sample.arm == "fastlane" else sample
+
+    assert level(check(with_play(play, change=fewer)), "the same prompts") == expected
+
+
+def cached(sample: Sample) -> Sample:
+    return replace(sample, cached_tokens=384 if sample.arm == "fastlane" else 0)
+
+
+@pytest.mark.parametrize(("play", "expected"), [("PromptCache()", "flagged"), ("Connection()", "refused")])
+def test_a_cache_that_one_arm_hits_more_often_wants_a_reason(play: str, expected: str) -> None:
+    assert level(check(with_play(play, change=cached)), "cached tokens") == expected
+
+
+def test_a_cache_hit_where_none_may_be_is_refused_whatever_the_reason() -> None:
+    run = with_play("PromptCache()", cells=(a_cell(caching_forbidden=True),), change=cached)
+    found = check(run)
+
+    assert level(found, "cache hits where none may be") == "refused"
+    assert level(found, "cache hits where none may be", "baseline") == "passed"
+
+
+def test_a_cache_that_nobody_reports_is_not_checked() -> None:
+    run = a_run(cells=(a_cell(caching_forbidden=True),), change=lambda each: replace(each, cached_tokens=None))
+
+    assert level(check(run), "cache hits where none may be") == "not checked"
+
+
+COUNTS = st.tuples(st.integers(0, 60), st.integers(0, 60))
+
+
+@settings(max_examples=60, deadline=None)
+@given(COUNTS, COUNTS)
+def test_fishers_test_is_that_of_scipy(first: tuple[int, int], second: tuple[int, int]) -> None:
+    table = [[first[0], first[1]], [second[0], second[1]]]
+    expected = stats.fisher_exact(table).pvalue if sum(first) and sum(second) else 1.0
+
+    assert fisher(first[0], sum(first), second[0], sum(second)) == pytest.approx(expected, rel=1e-6)
+
+
+VALUES = st.lists(st.floats(-100, 100), min_size=20, max_size=80)
+
+
+@settings(max_examples=40, deadline=None)
+@given(VALUES, VALUES, st.floats(0, 100))
+def test_the_test_of_distributions_decides_as_scipys_exact_one(
+    first: list[float], second: list[float], shift: float
+) -> None:
+    moved = [value + shift for value in second]
+    exact = stats.ks_2samp(first, moved, method="exact").pvalue
+    ours = same_distribution(first, moved)
+
+    assert ours > 0.01 or exact < 0.03
+    assert ours < 0.01 or exact > 0.003
+
+
+def test_distributions_of_nothing_are_the_same() -> None:
+    assert same_distribution([], [1.0]) == 1.0
+    assert same_distribution([3.0, 3.0], [3.0]) == 1.0

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fastlane.bench.checks import check
+from fastlane.bench.findings import CellFindings, Comparison, Figures, Findings, Interval, Verdict
+from fastlane.bench.recorded import Sample
+from tests.bench.checks.answers import about, level
+from tests.bench.recorded_runs import MS, a_cell, a_run, an_open_cell, changed, with_vitals
+
+
+def claiming(change: float, *, copy: bool = False, kind: str = "better", p_value: float = 1e-6) -> Findings:
+    """Findings that claim a change of the time to first token, of which the reference has 200 ms."""
+    cell = CellFindings(
+        cell="chat, 4 users",
+        figures=(
+            Figures(
+                cell="chat, 4 users",
+                arm="baseline",
+                metric="time_to_first_token",
+                n=100,
+                failed=0,
+                mean=200.0,
+                deviation=20.0,
+                minimum=150.0,
+                maximum=300.0,
+                quantiles={},
+            ),
+        ),
+        comparisons=(
+            Comparison(
+                cell="chat, 4 users",
+                arm="baseline-again" if copy else "fastlane",
+                reference="baseline",
+                metric="time_to_first_token",
+                pairs=100,
+                typical=Interval(value=1 - change),
+                p_value=p_value,
+                p_adjusted=p_value,
+                equivalence_p=None,
+                verdict=Verdict(kind=kind, sentence="faster by some"),  # type: ignore[arg-type]
+                copy=copy,
+            ),
+        ),
+        throughput={},
+        requests={},
+        errors={},
+    )
+    return Findings(cells=(cell,))
+
+
+@pytest.mark.parametrize(("cpu_s", "expected"), [(6.9, "passed"), (7.1, "refused")])
+def test_a_process_that_used_over_seven_tenths_of_a_core_is_refused(cpu_s: float, expected: str) -> None:
+    run = with_vitals(a_run(), duration_s=10.0, cpu_s=cpu_s)
+
+    assert level(check(run), "client saturated: CPU") == expected
+
+
+def test_the_process_that_hands_requests_out_delays_no_stamp() -> None:
+    found = check(
+        with_vitals(a_run(), arm=None, duration_s=10.0, cpu_s=9.0, loop_lag_p50_ms=50.0, loop_lag_p99_ms=900.0)
+    )
+
+    assert level(found, "client saturated: CPU", None) == "flagged"
+    assert level(found, "client saturated: lag", None) == "flagged"
+    assert found.refusals() == ()
+
+
+@pytest.mark.parametrize(
+    ("p50_ms", "p99_ms", "expected"),
+    [
+        (0.1, 1.9, "passed"),
+        # Late once in a hundred: medians hold.
+        (0.1, 5.0, "flagged"),
+        # Late every other time.
+        (2.5, 5.0, "refused"),
+        # A tenth of the time to first token, which is 160 ms.
+        (0.1, 30.0, "refused"),
+    ],
+)
+def test_lag_is_graded_by_what_it_does_to_the_figures(p50_ms: float, p99_ms: float, expected: str) -> None:
+    run = with_vitals(a_run(), loop_lag_p50_ms=p50_ms, loop_lag_p99_ms=p99_ms)
+
+    assert level(check(run), "client saturated: lag") == expected
+
+
+def test_a_small_effect_wants_a_smaller_lag() -> None:
+    run = with_vitals(a_run(), loop_lag_p99_ms=1.0)
+
+    assert level(check(run), "client saturated: lag") == "passed"
+    # 10 % of 4 % of 200 ms.
+    (said,) = about(check(run, claiming(0.04)), "client saturated: lag")
+    assert said.level == "flagged"
+    assert said.values["limit_ms"] == pytest.approx(0.8)
+
+
+def test_an_effect_that_is_not_claimed_wants_nothing() -> None:
+    run = with_vitals(a_run(), loop_lag_p99_ms=1.0)
+
+    assert level(check(run, claiming(0.04, kind="no difference shown")), "client saturated: lag") == "passed"
+    assert level(check(run, claiming(0.04, copy=True)), "client saturated: lag") == "passed"
+
+
+@pytest.mark.parametrize(
+    ("gap_ms", "expected"), [(None, "not checked"), (1.0, "passed"), (5.0, "flagged"), (50.0, "refused")]
+)
+def test_chunks_that_are_delivered_late_are_seen_stream_by_stream(gap_ms: float | None, expected: str) -> None:
+    found = check(a_run(change=lambda each: replace(each, delivery_gap_ms=gap_ms)))
+
+    assert level(found, "client saturated: delivery") == expected
+
+
+@pytest.mark.parametrize(("peak", "expected"), [(4_999.0, "passed"), (5_001.0, "refused")])
+def test_more_than_half_of_the_calibrated_capacity_is_refused(peak: float, expected: str) -> None:
+    run = with_vitals(a_run(), peak_chunks_per_s=peak, capacity_chunks_per_s=10_000.0)
+
+    assert level(check(run), "client saturated: capacity") == expected
+
+
+def test_a_client_that_was_not_calibrated_is_not_checked_by_it() -> None:
+    assert level(check(with_vitals(a_run(), capacity_chunks_per_s=None)), "client saturated: capacity") == "not checked"
+
+
+@pytest.mark.parametrize(("late_ms", "expected"), [(0, "passed"), (5, "refused"), (100, "refused")])
+def test_requests_that_an_open_load_sends_late_are_seen(late_ms: int, expected: str) -> None:
+    def late(sample: Sample) -> Sample:
+        return replace(sample, issued_ns=sample.issued_ns + late_ms * MS)
+
+    assert level(check(a_run(cells=(an_open_cell(),), change=late)), "dispatch delay") == expected
+
+
+def test_one_late_request_in_twenty_is_told() -> None:
+    def late(sample: Sample) -> Sample:
+        return replace(sample, issued_ns=sample.issued_ns + (5 * MS if sample.block % 20 == 1 else 0))
+
+    found = check(a_run(cells=(an_open_cell(),), pairs=100, change=late))
+
+    assert level(found, "dispatch delay") == "flagged"
+
+
+def test_a_closed_load_has_no_time_to_be_late_by() -> None:
+    assert about(check(a_run()), "dispatch delay") == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"cpu_s": 1.0, "run_queue_delay_s": 0.2}, "run-queue delay"),
+        ({"longest_collection_ms": 3.0}, "garbage collector"),
+        ({"duration_s": 10.0, "cpu_s": 1.0, "collections_s": 0.6}, "garbage collector"),
+        ({"clock_step_ms": 1_000.0}, "clock steps"),
+    ],
+)
+def test_what_disturbs_a_process_is_told(fields: dict[str, Any], name: str) -> None:
+    found = check(with_vitals(a_run(), **fields))
+
+    assert level(found, name) == "flagged"
+    assert level(found, name, "baseline") == "passed"
+
+
+def test_what_the_system_does_not_say_is_not_checked() -> None:
+    run = with_vitals(a_run(), run_queue_delay_s=None, loop_lag_p99_ms=None, longest_collection_ms=None)
+    found = check(run)
+
+    assert level(found, "run-queue delay") == "not checked"
+    assert level(found, "client saturated: lag") == "not checked"
+    assert level(found, "garbage collector") == "not checked"
+
+
+def test_every_shard_is_looked_at() -> None:
+    run = a_run()
+    busy = replace(run.vitals[1], shard=1, cpu_s=100.0)
+    found = check(replace(run, vitals=(*run.vitals, busy)))
+
+    assert [each.values["shard"] for each in found.refusals()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("p_value", "kind", "expected"),
+    [(0.5, "no difference shown", "passed"), (0.03, "better", "flagged"), (0.0001, "worse", "refused")],
+)
+def test_a_copy_that_differs_says_that_the_instrument_is_not_sound(p_value: float, kind: str, expected: str) -> None:
+    found = check(a_run(), claiming(0.05, copy=True, kind=kind, p_value=p_value))
+
+    assert level(found, "A/A copy", None) == expected
+
+
+def test_more_in_flight_than_users_is_refused() -> None:
+    run = a_run(cells=(a_cell(4),))
+    together = changed(run, lambda each: replace(each, issued_ns=run.samples[0].issued_ns))
+
+    assert level(check(together), "achieved concurrency", None) == "refused"
+
+
+def test_lanes_that_stand_still_are_told() -> None:
+    def later(sample: Sample) -> Sample:
+        moved = sample.block * 20_000 * MS
+        return replace(
+            sample,
+            issued_ns=sample.issued_ns + moved,
+            first_event_ns=None,
+            token_ns=tuple(stamp + moved for stamp in sample.token_ns),
+            ended_ns=sample.ended_ns + moved,
+        )
+
+    assert level(check(a_run(change=later)), "achieved concurrency", None) == "flagged"
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(5.0, "passed"), (10.0, "refused")])
+def test_a_rate_that_was_not_reached_is_refused(rate: float, expected: str) -> None:
+    run = a_run(cells=(an_open_cell(5.0),), pairs=50)
+    cells = (replace(run.header.cells[0], rate=rate),)
+
+    assert level(check(replace(run, header=replace(run.header, cells=cells))), "achieved rate") == expected

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings, strategies as st
+
+from fastlane.bench.checks import catalogue, check
+from fastlane.bench.recorded import Recorded, Sample
+from tests.bench.recorded_runs import MS, a_cell, a_run, an_open_cell, changed, with_vitals
+
+RUNS = st.builds(
+    a_run,
+    cells=st.sampled_from([(a_cell(1),), (a_cell(4), a_cell(8)), (an_open_cell(5.0),)]),
+    pairs=st.integers(5, 40),
+    ratio=st.floats(0.5, 2.0),
+    seed=st.integers(0, 1_000),
+    time_to_first_token_s=st.floats(0.1, 2.0),
+    inter_token_s=st.floats(0.001, 0.1),
+    tokens=st.integers(2, 100),
+    spread=st.floats(0.0, 0.3),
+    with_log=st.booleans(),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(RUNS)
+def test_a_sound_run_is_never_refused(run: Recorded) -> None:
+    found = check(run)
+
+    assert found.refusals() == ()
+    assert all(found.valid(cell.name) for cell in run.header.cells)
+
+
+def without_end(sample: Sample) -> Sample:
+    return replace(sample, finish_reason=None)
+
+
+def before_its_tokens(sample: Sample) -> Sample:
+    return replace(sample, ended_ns=sample.issued_ns - 1)
+
+
+def too_short(sample: Sample) -> Sample:
+    return replace(sample, asked_output_tokens=10_000, least_output_tokens=1_000)
+
+
+def another_prompt(sample: Sample) -> Sample:
+    return replace(sample, conversation="another") if sample.arm == "fastlane" else sample
+
+
+BREAKS = {
+    "answers cut off": without_end,
+    "end-to-end below first token": before_its_tokens,
+    "tokens asked for": too_short,
+    "the same prompts": another_prompt,
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(RUNS, st.sampled_from(sorted(BREAKS)))
+def test_a_broken_run_always_is_and_says_by_what(run: Recorded, name: str) -> None:
+    found = check(changed(run, BREAKS[name]))
+
+    assert name in {each.check for each in found.refusals()}
+    assert not any(found.valid(cell.name) for cell in run.header.cells)
+
+
+@settings(max_examples=20, deadline=None)
+@given(RUNS, st.floats(0.701, 8.0))
+def test_a_run_whose_client_was_saturated_always_is(run: Recorded, share: float) -> None:
+    busy = replace(run, vitals=tuple(replace(each, cpu_s=share * each.duration_s) for each in run.vitals))
+
+    assert {each.arm for each in check(busy).refusals()} == {arm.name for arm in run.header.arms}
+
+
+def test_only_the_cell_that_is_broken_is_refused() -> None:
+    run = a_run(cells=(a_cell(1), a_cell(4)))
+    found = check(changed(run, lambda each: without_end(each) if each.cell == "chat, 1 users" else each))
+
+    assert not found.valid("chat, 1 users")
+    assert found.valid("chat, 4 users")
+
+
+def test_only_requests_that_count_are_looked_at() -> None:
+    found = check(changed(a_run(), lambda each: each if each.part == "measured" else without_end(each)))
+
+    assert found.refusals() == ()
+
+
+def test_every_answer_is_of_a_check_in_the_catalogue_and_every_check_answers() -> None:
+    runs = (
+        a_run(with_log=True),
+        a_run(cells=(an_open_cell(),)),
+        a_run(cells=[a_cell(users, caching_forbidden=True) for users in (1, 2, 4)]),
+    )
+    answers = [each for run in runs for each in check(run).results]
+
+    # Figures are held against one another only where somebody has computed them.
+    assert {each.check for each in answers} == set(catalogue()) - {"figures out of order"}
+    assert all(line.endswith(".") for line in catalogue().values())
+    assert all(each.sentence for each in answers)
+
+
+def test_a_run_that_has_recorded_nothing_is_not_refused_for_it() -> None:
+    run = replace(a_run(), samples=(), vitals=())
+
+    assert check(run).refusals() == ()
+
+
+def test_one_slow_request_is_no_fault() -> None:
+    run = a_run(pairs=100)
+    slow = run.measured()[-1]
+
+    def slower(sample: Sample) -> Sample:
+        if sample is not slow:
+            return sample
+        late = tuple(stamp + 5_000 * MS for stamp in sample.token_ns)
+        return replace(sample, token_ns=late, ended_ns=late[-1], first_event_ns=late[0], first_content_ns=late[0])
+
+    assert check(changed(run, slower)).refusals() == ()
+
+
+def test_vitals_of_one_arm_are_no_others() -> None:
+    found = check(with_vitals(a_run(), arm="baseline", cpu_s=100.0))
+
+    assert {each.arm for each in found.refusals()} == {"baseline"}

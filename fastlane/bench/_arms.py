@@ -76,7 +76,7 @@ class Arm:
         which = "AsyncOpenAI" if self.asynchronous else "OpenAI"
         if self.plays is None:
             return f"fastlane.{which}(): its default plays"
-        return f"fastlane.{which}(plays=[{', '.join(self.fingerprints or ())}])"
+        return f"fastlane.{which}(plays=[{', '.join(map(_written, self.plays))}])"
 
     @property
     def fingerprints(self) -> tuple[str, ...] | None:
@@ -102,6 +102,16 @@ class Arm:
 
 def _arm_of(settings: dict[str, Any], plays: tuple[tuple[type[Play], dict[str, Any]], ...] | None) -> Arm:
     return Arm(plays=None if plays is None else tuple(kind(**values) for kind, values in plays), **settings)
+
+
+def _written(play: Play) -> str:
+    """Return how a play was made: its kind, and the settings that are not the defaults."""
+    settings = [
+        f"{each.name}={getattr(play, each.name)!r}"
+        for each in fields(play)  # type: ignore[arg-type]
+        if each.init and each.repr and getattr(play, each.name) != each.default
+    ]
+    return f"{type(play).__name__}({', '.join(settings)})"
 
 
 def _settings_of(play: Play) -> dict[str, Any]:

@@ -65,6 +65,13 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class NotMade:
+    """What a worker says first and last where its client could not be made."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """What is heard of a worker whose process has ended."""
 
@@ -85,6 +92,8 @@ class ShardPlan:
     first: Turn
     """The request that every arm's process sends first."""
     price: Price | None = None
+    capacities: Mapping[str, float] = field(default_factory=dict)
+    """Chunks per second that an arm's client took in a calibration, by the arm's name."""
     max_output_tokens: int | None = None
     seed: int = 0
     shard: int = 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from ..._call import CallRecord
 from ..recorded import Sample
 from ._messages import Place
+
+_LONGEST: Final = 400
 
 
 class Reading:
@@ -102,7 +104,7 @@ def sample_of(client: Any, place: Place, reading: Reading) -> Sample:
         reasoning_tokens=getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", None),
         finish_reason=reading.finish_reason,
         error=_named(error) if error else None,
-        error_message=_told(error).replace(str(getattr(client, "api_key", None) or "…"), "…")[:400] if error else None,
+        error_message=told(error, getattr(client, "api_key", None)) if error else None,
         record=own,
     )
 
@@ -119,18 +121,22 @@ def _named(error: Exception) -> str:
     return type(error).__name__ + (f" {status}" if status else "")
 
 
-def _told(error: BaseException) -> str:
-    """Return what an error says, and what the errors say that it came from: openai's own is often no more than that."""
-    told, seen = [str(error)], {id(error)}
+def told(error: BaseException, key: object = None) -> str:
+    """Return what an error says, and what the errors say that it came from, without the key.
+
+    openai's own is often no more than the last of these.
+    """
+    lines, seen = [str(error)], {id(error)}
     cause = _cause(error)
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         line = type(cause).__name__ + (f": {cause}" if str(cause) else "")
         # Each layer of an HTTP client wraps the error of the one below, often under the same name.
-        if line != told[-1]:
-            told.append(line)
+        if line != lines[-1]:
+            lines.append(line)
         cause = _cause(cause)
-    return " <- ".join(told)
+    text = " <- ".join(lines)
+    return (text.replace(key, "…") if isinstance(key, str) and key else text)[:_LONGEST]
 
 
 def _cause(error: BaseException) -> BaseException | None:

@@ -22,6 +22,7 @@ from ._messages import (
     Ended,
     Event,
     Job,
+    NotMade,
     Ready,
     ShardPlan as ShardPlan,
 )
@@ -59,6 +60,7 @@ class Shard:
                     api_key=plan.api_key,
                     shard=plan.shard,
                     environment=plan.environment,
+                    capacity=plan.capacities.get(arm.name),
                     heard=lambda name, what: self._inbox.put((name, what)),
                 )
                 self._workers[arm.name] = worker
@@ -225,6 +227,8 @@ class Shard:
             name, what = self._inbox.get(timeout=_STEP_S if timeout_s is None else min(timeout_s, _STEP_S))
         except Empty:
             return None, None
+        if isinstance(what, NotMade):
+            raise RunFailedError(f"the client of arm {name!r} could not be made: {what.why}")
         if isinstance(what, Ended):
             raise ended_early(name or "")
         return name, what

@@ -18,31 +18,44 @@ from typing import Any
 from ..._clock import now_ns
 from .._arms import Arm, is_asynchronous, made
 from . import _async_recorder, _recorder
-from ._messages import BeginCell, EndCell, Job, Ready
+from ._messages import BeginCell, EndCell, Job, NotMade, Ready
 from ._probes import Probe
-from ._reading import Reading, sample_of
+from ._reading import Reading, sample_of, told
 
 
-def serve(arm: Arm, base_url: str, api_key: str, shard: int, environment: Mapping[str, str], pipe: Connection) -> None:
+def serve(
+    arm: Arm,
+    base_url: str,
+    api_key: str,
+    shard: int,
+    environment: Mapping[str, str],
+    capacity: float | None,
+    pipe: Connection,
+) -> None:
     """Send what comes over the pipe until it is closed; the process's main function."""
     # Ctrl-C reaches the whole process group; the parent decides when a worker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(environment)
     # Jobs that are left when the pipe ends are nobody's any more: the threads of the client may not keep the process.
-    asyncio.run(_serve(arm, base_url, api_key, shard, pipe))
+    probe = Probe(shard=shard, arm=arm.name, capacity_chunks_per_s=capacity)
+    asyncio.run(_serve(arm, base_url, api_key, probe, pipe))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-async def _serve(arm: Arm, base_url: str, api_key: str, shard: int, pipe: Connection) -> None:
-    client = await made(arm, base_url, api_key)
-    probe = Probe(shard=shard, arm=arm.name)
+async def _serve(arm: Arm, base_url: str, api_key: str, probe: Probe, pipe: Connection) -> None:
+    try:
+        client = await made(arm, base_url, api_key)
+        asynchronous = is_asynchronous(client)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told to whoever waits for the client
+        pipe.send(NotMade(f"{type(error).__name__}: {told(error, api_key)}"))
+        return
     answers = _Answers(client, probe, pipe)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     send: Callable[[Job], None]
-    if is_asynchronous(client):
+    if asynchronous:
         probe.watch(loop)
         send = _Tasks(client, loop, answers.put).send
     else:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..recorded import Cell, metric_named
 from . import _definitions as terms
-from ._blocks import Block, Chart, Column, Entry, Heading, Paragraph, Report, Row, Table, Tone, VerdictLine
+from ._blocks import Block, Chart, Column, Entry, Heading, Report, Row, Table, Tone, VerdictLine
 from ._facts import checks_section, compose
 from ._material import Material, scenario_of
 from ._sweep import (
@@ -54,7 +54,7 @@ def scaling_report(material: Material) -> Report:
         ("decode_speed", "decode_speed_by_users", "Decode speed of each user"),
         ("inter_token_latency", "itl_bands", "Inter-token latency and its bands"),
     ):
-        blocks += [Heading(text=title), Paragraph(text=_best_and_worst(material, name)), _chart(material, chart, name)]
+        blocks += [Heading(text=title), _chart(material, chart, name)]
         for scenario in scenarios:
             blocks += [
                 Heading(text=scenario, level=3),
@@ -191,7 +191,6 @@ def _efficiency_blocks(material: Material) -> Iterator[Block]:
 
     sentence = _efficiency_sentence(material, found)
     yield Heading(text="Scaling efficiency")
-    yield Paragraph(text=sentence)
     bases = {cells[0] for scenario in material.scenarios if (cells := cells_of(material, scenario))}
     without = [material.refused(base.name) for base in bases]
     note = "Of the decode speed (p50) at the fewest users of the same scenario."
@@ -214,6 +213,8 @@ def _efficiency_sentence(material: Material, found: Sequence[Efficiency]) -> str
     alike = [each for each in beyond if (each.cell.users, each.cell.rate) == (most.users, most.rate)]
     best, worst = max(alike, key=lambda each: each.share), min(alike, key=lambda each: each.share)
     point = Point(cell=most, arm=best.arm, value=best.share, low=None, high=None)
+    if len(alike) > 1 and percent(best.share) == percent(worst.share):
+        return f"At {point.load}, scaling efficiency is {percent(best.share)} everywhere."
     if len(alike) == 1:
         return f"At {point.load}, scaling efficiency is {percent(best.share)} ({_whose(material, best)})."
     return (

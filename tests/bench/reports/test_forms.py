@@ -1,0 +1,260 @@
+"""The forms in which a report is shown: each says the same, and none has a figure of a cell that may not be used."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from fastlane.bench.checks import Checked
+from fastlane.bench.recorded import Recorded
+from fastlane.bench.reports import (
+    KINDS,
+    Column,
+    Entry,
+    Kind,
+    Report,
+    Row,
+    Table,
+    _words as words,
+    csv_rows,
+    document,
+    markdown,
+    parse_target,
+    print_terminal,
+    report,
+    request_rows,
+    write_csv,
+)
+from fastlane.bench.reports._terminal import table_lines
+from tests.bench.recorded_runs import a_run
+from tests.bench.reports.made import a_sweep, checks_with, findings_of
+
+UNITS = ("ms", "tokens/s", "bytes", "US$", "tokens", "")
+NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e-\d+)?")
+REFUSED_FROM = 8_000
+"""No figure of a sound cell is above it, and every duration of the refused one is (in ms)."""
+
+
+def made(kind: Kind, run: Recorded, checked: Checked) -> Report:
+    targets = [parse_target("ttft_mean < 9 s"), parse_target("e2e_cv < 20%")] if kind == "lengths" else ()
+    return report(kind, run, findings_of(run), checked, targets=targets)
+
+
+def printed(found: Report, width: int = 120, **how: Any) -> str:
+    file = io.StringIO()
+    print_terminal(found, Console(file=file, width=width), **how)
+    return file.getvalue()
+
+
+def a_run_with_a_slow_cell() -> Recorded:
+    # 60 times as long as the others: a second to the first token becomes a minute, some ms per token half a second.
+    return a_sweep(arms=("baseline", "baseline-again", "fastlane"), slower="chat, 4", time_to_first_token_s=0.5)
+
+
+def values(data: Any) -> Iterator[Any]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            # What a place in a table says in words is what the law is about.
+            if not (key == "text" and "value" in data):
+                yield from values(value)
+    elif isinstance(data, list):
+        for each in data:
+            yield from values(each)
+    else:
+        yield data
+
+
+def written(value: float) -> Iterator[str]:
+    for unit in UNITS:
+        yield words.figure(abs(value), unit)
+    yield words.percent(abs(value))
+    yield words.change(value)
+    yield f"{value:g}"
+
+
+def figures_in(text: str) -> set[str]:
+    return set(NUMBER.findall(text))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_figure_in_markdown_is_in_the_json_document(kind: Kind) -> None:
+    run = a_run_with_a_slow_cell()
+    checked = checks_with("chat, 4", flagged=("agent, 1",))
+    found = made(kind, run, checked)
+
+    data = json.loads(json.dumps(document(run, findings_of(run), checked, [found])))
+
+    known: set[str] = set()
+    for value in values(data):
+        if isinstance(value, str):
+            known |= figures_in(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            known |= {figure for text in written(value) for figure in figures_in(text)}
+    assert figures_in(markdown(found)) <= known
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refused_cell_has_no_figure_in_any_form(kind: Kind, tmp_path: Path) -> None:
+    run = a_run_with_a_slow_cell()
+    checked = checks_with("chat, 4")
+    findings = findings_of(run)
+    found = made(kind, run, checked)
+
+    write_csv(tmp_path / "figures.csv", run, findings, checked)
+    write_csv(tmp_path / "requests.csv", run, findings, checked, requests=True)
+    forms = {
+        "markdown": markdown(found),
+        "terminal": printed(found),
+        "json": json.dumps(document(run, findings, checked, [found])),
+        "csv": (tmp_path / "figures.csv").read_text().replace(",", ";"),
+        "requests": (tmp_path / "requests.csv").read_text().replace(",", ";"),
+    }
+    for form, text in forms.items():
+        large = {figure for figure in figures_in(text) if float(figure.replace(",", "")) > REFUSED_FROM}
+        assert not large, form
+        assert "invalid: client saturated" in text, form
+
+
+def test_the_slow_cells_figures_would_be_seen_if_it_were_not_refused() -> None:
+    text = markdown(made("load", a_run_with_a_slow_cell(), checks_with()))
+
+    assert any(float(figure.replace(",", "")) > REFUSED_FROM for figure in figures_in(text))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refused_run_has_no_table_with_figures(kind: Kind) -> None:
+    run = a_run(pairs=10)
+    checked = checks_with()
+    refusal = checks_with("any").results[1]
+    checked = Checked(results=(*checked.results, refusal.__class__(check="clock", level="refused", sentence="No.")))
+
+    found = made(kind, run, checked)
+
+    assert found.verdicts[0].text == "invalid: clock. No figure of this run may be used; see Checks."
+    for table in found.tables():
+        for row in table.rows:
+            if row.refused is None:
+                says_so = any(entry.text == "invalid: clock" for entry in row.entries)
+                assert says_so or table.title == "Test configuration", table.title
+    assert {chart.refused for chart in found.charts()} == {"invalid: clock"}
+    data = document(run, findings_of(run), checked)
+    assert not any("figures" in cell for cell in data["cells"])
+    assert data["problems"] == ["No."]
+
+
+def tables_of(text: str) -> Iterator[list[str]]:
+    for block in text.split("\n\n"):
+        lines = block.splitlines()
+        if lines and all(line.startswith("|") for line in lines):
+            yield lines
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_markdown_tables_have_as_many_cells_in_every_row(kind: Kind) -> None:
+    text = markdown(made(kind, a_sweep(), checks_with("agent, 4")))
+
+    found = list(tables_of(text))
+    assert len(found) > 5
+    for lines in found:
+        counts = {len(re.split(r"(?<!\\)\|", line)) for line in lines}
+        assert len(counts) == 1, lines
+
+
+def test_markdown_shows_text_as_it_is() -> None:
+    entry = Entry(text="a|b <c> *d* `e`", value="x")
+    table = Table(title="T", columns=(Column(title="x"),), rows=(Row(entries=(entry,)),))
+
+    text = markdown(Report(kind="ab", title="T", question="Q", verdicts=(), blocks=(table,)))
+
+    assert r"| a\|b \<c\> \*d\* \`e\` |" in text
+
+
+def test_markdown_points_to_the_pictures_that_there_are() -> None:
+    found = made("load", a_sweep(), checks_with())
+
+    text = markdown(found, {"ttft_by_users": "charts/ttft.svg"})
+
+    assert "![Time to first token (ms)](charts/ttft.svg)" in text
+    assert text.count("![") == 1
+    assert "*Inter-token latency (ms)*. p50 from" in text
+
+
+@given(width=st.integers(40, 200))
+def test_no_line_of_a_table_is_wider_than_the_terminal(width: int) -> None:
+    columns = (Column(title="cell", alignment="left"), *(Column(title=f"column {at}", unit="ms") for at in range(9)))
+    row = Row(entries=tuple(Entry(text="1,234 [1, 2]", value=1.0) for _ in columns))
+    table = Table(title="T", columns=columns, rows=(row, Row(entries=(row.entries[0],), refused="invalid: why")))
+
+    lines = [line.plain for line in table_lines(table, width)]
+
+    assert all(cell_len(line) <= width for line in lines)
+    for at in range(9):
+        assert any(f"column {at}" in line for line in lines)
+    parts = sum(line.startswith("cell") for line in lines)
+    assert sum("invalid: why" in line for line in lines) == parts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_terminal_shows_every_table_and_verdict(kind: Kind) -> None:
+    found = made(kind, a_sweep(), checks_with("agent, 4", flagged=("chat, 1",)))
+
+    text = " ".join(printed(found).split())
+
+    for table in found.tables():
+        assert table.heading in text
+    for line in found.verdicts:
+        assert line.text in text
+    assert "flagged cache hits (chat, 1) Some hits." in text
+    assert "Passed: clock steps" in text
+    assert "Definitions" in text
+    assert "Definitions" not in printed(found, brief=True)
+
+
+def test_a_row_of_csv_stands_for_a_cell_an_arm_and_a_metric() -> None:
+    run = a_run(pairs=20)
+    rows = list(csv_rows(run, findings_of(run), checks_with()))
+
+    keys = [(row["cell"], row["arm"], row["metric"]) for row in rows]
+    assert len(set(keys)) == len(keys)
+    first = next(row for row in rows if row["arm"] == "fastlane" and row["metric"] == "time_to_first_token")
+    assert (first["unit"], first["n"], first["verdict"], first["pairs"]) == ("ms", 20, "faster", 20)
+    assert first["p50_low"] < first["p50"] < first["p50_high"]
+    assert first["p95"] is None
+
+
+def test_a_row_of_the_raw_csv_stands_for_a_request() -> None:
+    run = a_run(pairs=20)
+    rows = list(request_rows(run, findings_of(run), checks_with()))
+
+    assert [row["tag"] for row in rows] == [sample.tag for sample in run.samples]
+    measured = next(row for row in rows if row["part"] == "measured")
+    sample = next(sample for sample in run.samples if sample.tag == measured["tag"])
+    assert measured["time_to_first_token"] == pytest.approx((sample.time_to_first_token_s or 0) * 1e3)
+    assert measured["output_tokens"] == 32
+
+
+def test_the_document_keeps_the_names_that_it_had() -> None:
+    run = a_run(pairs=20)
+    data = document(run, findings_of(run), checks_with())
+
+    assert data["schema"] == 2
+    assert data["interrupted"] is False
+    assert data["blocks"] == {"run": 20}
+    assert data["settings"]["arms"]["fastlane"] == "fastlane's client"
+    arm = data["arms"][2]
+    assert (arm["arm"], arm["requests"], arm["failed"], arm["errors"]) == ("fastlane", 20, 0, {})
+    assert arm["first_request_ms"] is not None
+    comparison = next(each for each in data["comparisons"] if not each["copy"])
+    assert (comparison["compared_with"], comparison["typical"]["verdict"]) == ("baseline", "faster")
+    assert set(comparison["percentiles"]) == {"p50"}
+    figures = data["cells"][0]["figures"][0]
+    assert figures["percentiles"]["p95"]["wanted"] == 72

@@ -1,0 +1,373 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fastlane import ConfigurationError
+from fastlane.bench.checks import Checked
+from fastlane.bench.findings import Attribution, Interval, Share
+from fastlane.bench.recorded import Recorded, Sample
+from fastlane.bench.reports import KINDS, Chart, Heading, Report, Table, parse_target, report
+from tests.bench.recorded_runs import a_run, an_arm, an_open_cell
+from tests.bench.reports.made import a_sweep, checks_with, findings_of, stretched
+
+NOTHING_CHECKED = Checked(results=())
+
+
+def ab(run: Recorded, checked: Checked = NOTHING_CHECKED, **findings: Any) -> Report:
+    return report("ab", run, findings_of(run, **findings), checked)
+
+
+def table(found: Report, name: str) -> Table:
+    return next(table for table in found.tables() if table.name == name)
+
+
+def texts(found: Table) -> list[list[str]]:
+    return [[entry.text for entry in row.entries] for row in found.rows]
+
+
+def structure(found: Report) -> list[str]:
+    """The report's blocks in order: headings by their text, tables and charts by their names."""
+    names = []
+    for block in found.blocks:
+        match block:
+            case Heading():
+                names.append(f"{'#' * block.level} {block.text}")
+            case Table() | Chart():
+                names.append(f"{type(block).__name__.lower()} {block.name}")
+            case _:
+                names.append(type(block).__name__.lower())
+    return names
+
+
+def test_a_verdict_is_a_sentence_for_each_arm_and_metric() -> None:
+    lines = [line.text for line in ab(a_run(pairs=24)).verdicts]
+
+    assert lines == [
+        "fastlane: time to first token faster by 20 % [17, 23], 24 pairs",
+        "fastlane: time per output token faster by 20 % [17, 23], 24 pairs",
+        "fastlane: API end-to-end faster by 20 % [17, 23], 24 pairs",
+        "Instrument noise (A/A): time to first token ±1.2 %, time per output token ±1.2 %, API end-to-end ±1.2 %",
+    ]
+
+
+def test_what_shows_no_difference_is_said_after_a_colon() -> None:
+    found = ab(a_run(pairs=24), kind="no difference shown", sentence="no difference shown; 30 more pairs needed")
+
+    text = "fastlane: time to first token: no difference shown; 30 more pairs needed, 24 pairs"
+    assert found.verdicts[0].text == text
+
+
+def test_an_effect_within_the_instruments_own_noise_says_so() -> None:
+    run = a_run(pairs=24, ratio=0.995, spread=0.001)
+
+    assert "no more than the instrument's own noise of ±1.2 %" in ab(run).verdicts[0].text
+
+
+def test_without_a_copy_of_the_reference_the_noise_is_not_known() -> None:
+    assert "Instrument noise: not known" in ab(a_run(arms=("baseline", "fastlane"))).verdicts[-1].text
+
+
+def test_several_cells_are_summed_up_in_one_sentence_for_each_arm_and_metric() -> None:
+    run = a_sweep(scenarios=("chat",), arms=("baseline", "fastlane"))
+
+    first = ab(run, checks_with("chat, 4")).verdicts[:2]
+
+    assert first[0].text == "chat, 4: invalid: client saturated; see Checks."
+    assert first[1].text.startswith("fastlane: time to first token faster in 2 of 2 cells (-")
+
+
+def test_the_report_of_arms_beside_each_other_has_its_parts_in_order() -> None:
+    found = ab(a_run(pairs=24, with_log=True))
+
+    assert structure(found) == [
+        "## What changed",
+        "chart forest",
+        "### Time to first token",
+        "table time_to_first_token",
+        "table time_to_first_token_change",
+        "chart ecdf_time_to_first_token",
+        "### Time per output token",
+        "table time_per_output_token",
+        "table time_per_output_token_change",
+        "chart ecdf_time_per_output_token",
+        "### API end-to-end",
+        "table api_end_to_end",
+        "table api_end_to_end_change",
+        "chart ecdf_api_end_to_end",
+        "## Pairs",
+        "chart pair_differences",
+        "chart drift",
+        "## Where the time goes",
+        "table phases",
+        "chart waterfall",
+        "## Cold first requests",
+        "table cold",
+        "## What it took",
+        "table work",
+        "## Checks",
+        "paragraph",
+        "## Definitions",
+        "definitions",
+    ]
+
+
+def test_percentiles_are_given_as_far_as_n_allows() -> None:
+    found = ab(a_run(pairs=80, ratio=0.5))
+
+    rows = texts(table(found, "time_to_first_token"))
+    assert [row[:3] for row in rows] == [
+        ["baseline", "80", "0"],
+        ["baseline-again", "80", "0"],
+        ["fastlane", "80", "0"],
+    ]
+    assert rows[0][-1] == "wants n 368"
+    assert "[" in rows[0][-2]
+
+
+def test_failed_requests_are_counted_beside_the_figures_and_by_their_error() -> None:
+    def fail(sample: Sample) -> Sample:
+        failed = sample.arm == "fastlane" and sample.block == 3 and sample.part == "measured"
+        return replace(sample, error="APITimeoutError", token_ns=()) if failed else sample
+
+    found = ab(a_run(pairs=24, change=fail))
+
+    assert texts(table(found, "time_to_first_token"))[2][1:3] == ["20", "4"]
+    assert "fastlane: of 24 requests failed 4 with APITimeoutError." in table(found, "work").notes
+
+
+def test_a_columns_figures_that_nobody_told_are_left_out_with_a_note() -> None:
+    work = table(ab(a_run(pairs=24)), "work")
+
+    assert "price" not in [column.title for column in work.columns]
+    assert work.notes[-1] == "Not known: body bytes sent and price."
+
+
+def test_pairs_and_drift_are_told_in_figures() -> None:
+    charts = {chart.name: chart.caption for chart in ab(a_run(pairs=24, ratio=0.5, spread=0.01)).charts()}
+
+    assert charts["pair_differences"] == "By time to first token, fastlane was faster in 100 % of 24 pairs."
+    assert "in the first half" in charts["drift"]
+
+
+def test_phases_add_up_to_the_whole() -> None:
+    for with_log in (False, True):
+        rows = table(ab(a_run(pairs=24, with_log=with_log)), "phases").rows
+        for row in rows:
+            values = [entry.value for entry in row.entries[2:]]
+            numbers = [value for value in values if isinstance(value, float)]
+            assert sum(numbers[:-1]) == pytest.approx(numbers[-1])
+            assert len(numbers) == (6 if with_log else 4)
+
+
+def test_attribution_divides_the_change_among_the_plays() -> None:
+    run = a_run(pairs=24)
+    shares = (
+        Share(play="Connection", alone=Interval(value=-40), last=None, share=Interval(value=-45, low=-50, high=-40)),
+        Share(play="Encoding", alone=None, last=Interval(value=-10), share=Interval(value=-15, low=-20, high=-10)),
+    )
+    attribution = Attribution(
+        cell=run.header.cells[0].name,
+        metric="time_to_first_token",
+        total=Interval(value=-60),
+        shares=shares,
+        interaction=Interval(value=-5, low=-9, high=-1),
+    )
+    findings = replace(findings_of(run), attributions=(attribution,))
+
+    found = report("ab", run, findings, NOTHING_CHECKED)
+
+    rows = texts(next(table for table in found.tables() if table.name.startswith("attribution")))
+    assert rows == [
+        ["Connection", "-40.0", "-", "-45.0 [-50.0, -40.0]", "75 %"],
+        ["Encoding", "-", "-10.0", "-15.0 [-20.0, -10.0]", "25 %"],
+        ["all together", "-", "-", "-60.0", "100 %"],
+    ]
+    caption = next(chart.caption for chart in found.charts() if chart.name == "attribution")
+    assert caption.endswith("the largest part is that of Connection: -45.0 [-50.0, -40.0] ms.")
+
+
+def test_the_report_by_users_has_a_row_for_each_load() -> None:
+    run = a_sweep()
+
+    found = report("load", run, findings_of(run), NOTHING_CHECKED)
+
+    assert structure(found) == [
+        *(
+            f"{kind}{scenario}"
+            for scenario in ("chat", "agent")
+            for kind in (
+                "## ",
+                "table configuration_",
+                "table api_end_to_end_",
+                "table inter_token_latency_",
+                "table time_to_first_token_",
+                "table output_throughput_",
+                "table together_",
+            )
+        ),
+        "## By users",
+        "chart e2e_by_users",
+        "chart itl_by_users",
+        "chart ttft_by_users",
+        "chart throughput_by_users",
+        "## Checks",
+        "paragraph",
+        "## Definitions",
+        "definitions",
+    ]
+    shown = table(found, "time_to_first_token_agent")
+    assert [row[0] for row in texts(shown)] == ["1", "4", "16"]
+    assert shown.heading == "Time to first token (ms)"
+    assert shown.column_headings == ("users", "n", "failed", "p25", "p50", "p75", "p95", "p99")
+
+
+def test_lengths_are_shown_as_meant_and_as_seen() -> None:
+    def shorter(sample: Sample) -> Sample:
+        return replace(sample, output_tokens=20 + sample.block % 2, least_output_tokens=200, asked_output_tokens=500)
+
+    run = a_run(arms=("baseline",), pairs=16, change=shorter)
+
+    rows = texts(table(report("load", run, findings_of(run), NOTHING_CHECKED), "configuration_chat"))
+
+    assert rows[1:3] == [["output, at least", "200", "200", "200 ± 0"], ["output, at most", "500", "500", "500 ± 0"]]
+    assert rows[4] == ["output, as seen", "20", "21", "20.5 ± 0.52"]
+
+
+def test_an_open_load_is_shown_by_its_rate() -> None:
+    run = a_run(cells=(an_open_cell(2.5), an_open_cell(10.0)), arms=("baseline",), pairs=16)
+
+    found = report("load", run, findings_of(run), NOTHING_CHECKED)
+
+    shown = table(found, "time_to_first_token_chat")
+    assert shown.columns[0].heading == "rate (blocks/s)"
+    assert [row[0] for row in texts(shown)] == ["2.5", "10"]
+    assert "at 2.5 blocks/s" in found.verdicts[0].text
+
+
+def lengths(run: Recorded, checked: Checked = NOTHING_CHECKED) -> Report:
+    return report("lengths", run, findings_of(run), checked)
+
+
+def test_a_factor_is_bounded_by_both_intervals() -> None:
+    run = a_sweep(scenarios=("short", "long"), users=(1,), pairs=40)
+
+    found = lengths(run)
+
+    entry = table(found, "scaling_time_to_first_token").rows[1].entries[-1]
+    assert isinstance(entry.value, float)
+    assert entry.low is not None
+    assert entry.high is not None
+    assert entry.low < entry.value < entry.high
+    assert found.verdicts[0].text.startswith("Time to first token (p50) at long: 2")
+    assert "its bounds exclude 1" in found.verdicts[0].text
+
+
+def test_input_that_grows_more_than_the_time_is_said_to_scale_less_than_in_proportion() -> None:
+    def longer(sample: Sample) -> Sample:
+        return replace(stretched(sample, 2), input_tokens=4_000) if sample.cell == "long, 1" else sample
+
+    run = a_sweep(scenarios=("short", "long"), users=(1,), pairs=40, change=longer)
+
+    assert "times the input (less than in proportion)" in lengths(run).verdicts[0].text
+
+
+def test_nothing_follows_from_too_few_requests() -> None:
+    run = a_sweep(scenarios=("short", "long"), users=(1,), pairs=5)
+
+    found = lengths(run)
+
+    assert not [line for line in found.verdicts if "times that of" in line.text]
+    assert texts(table(found, "scaling_api_end_to_end"))[1][2:] == ["-", "-"]
+
+
+def test_no_other_length_stands_in_for_a_first_one_that_is_invalid() -> None:
+    run = a_sweep(scenarios=("short", "middle", "long"), users=(1,))
+
+    found = lengths(run, checks_with("short, 1"))
+
+    rows = table(found, "scaling_time_to_first_token").rows
+    assert rows[0].refused == "invalid: client saturated"
+    assert [row.entries[-1].text for row in rows[1:]] == ["-", "-"]
+
+
+def test_time_per_output_token_is_defined_with_its_parentheses() -> None:
+    definitions = lengths(a_sweep(users=(1,))).blocks[-1]
+
+    assert "(E2E - TTFT) / (output tokens - 1), with these parentheses" in str(definitions)
+    assert "put TTFT inside what they call TPOT" in str(definitions)
+
+
+def test_means_add_up_as_the_definition_says() -> None:
+    rows = table(lengths(a_sweep(users=(1,))), "figures_chat, 1").rows
+    mean = {row.entries[0].text: row.entries[2].value for row in rows}
+    numbers = {name: value for name, value in mean.items() if isinstance(value, float)}
+
+    generated = numbers["API end-to-end (ms)"] - numbers["Time to first token (ms)"]
+    assert generated == pytest.approx(numbers["Token generation time (ms)"])
+    assert generated / 31 == pytest.approx(numbers["Time per output token (ms)"])
+
+
+def scaling(run: Recorded, checked: Checked = NOTHING_CHECKED) -> Report:
+    return report("scaling", run, findings_of(run), checked)
+
+
+def test_best_and_worst_are_stated_with_their_places() -> None:
+    lines = [line.text for line in scaling(a_sweep(spread=0.0)).verdicts]
+
+    worst, feels = "(agent, 16 users)", "The best is instant, the worst acceptable."
+    assert lines == [
+        f"Decode speed (p50) of each user ranges from 90.9 tokens/s (chat, 1 user) down to 19.2 tokens/s {worst}.",
+        f"Inter-token latency (p50) of each user ranges from 11.0 ms (chat, 1 user) up to 52.0 ms {worst}. {feels}",
+        "Time to first token (p50) of each user ranges from 220 ms (chat, 1 user) up to 1,040 ms (agent, 16 users).",
+        "At 16 users, scaling efficiency is 42 % everywhere.",
+    ]
+
+
+def test_bands_say_how_a_stream_feels() -> None:
+    rows = texts(table(scaling(a_sweep(spread=0.0, users=(1, 4, 32))), "itl_bands"))
+
+    assert rows == [
+        ["1", "11.0, instant", "22.0, acceptable"],
+        ["4", "14.0, instant", "28.0, acceptable"],
+        ["32", "42.0, acceptable", "84.0, sluggish"],
+    ]
+
+
+def test_efficiency_is_of_the_fewest_users_and_gone_where_these_are_invalid() -> None:
+    rows = texts(table(scaling(a_sweep(spread=0.0), checks_with("agent, 1")), "scaling_efficiency"))
+
+    assert rows == [
+        ["1", "100 %", "invalid: client saturated"],
+        ["4", "79 %", "-"],
+        ["16", "42 %", "-"],
+    ]
+
+
+def test_targets_go_only_with_lengths_and_a_kind_has_to_be_known() -> None:
+    run = a_run(pairs=8)
+
+    with pytest.raises(ConfigurationError, match="targets go with the report 'lengths'"):
+        report("ab", run, findings_of(run), NOTHING_CHECKED, targets=[parse_target("ttft < 5 s")])
+    with pytest.raises(ConfigurationError, match="expected one of ab, load, lengths, scaling"):
+        report("speed", run, findings_of(run), NOTHING_CHECKED)  # type: ignore[arg-type]
+
+
+def test_every_kind_says_what_was_run_and_how_it_ended() -> None:
+    run = a_run(
+        arms=(an_arm("baseline"),),
+        pairs=8,
+        machine={"python": "3.11", "cores": 2},
+        settings={"seed": 7},
+        workload_source="a paper",
+    )
+    for kind in KINDS:
+        facts = {fact.label: fact.text for fact in report(kind, run, findings_of(run), NOTHING_CHECKED).facts}
+        assert facts["Seed"] == "7"
+        assert facts["Python"] == "3.11"
+        assert facts["Started"] == "2026-01-02T03:04:05+00:00"
+        assert facts["Ended"] == "finished"
+        assert facts["Workload"] == "chat (a paper)"
+        assert facts["Requests"] == "8 measured, 1 to warm up, 1 cold"

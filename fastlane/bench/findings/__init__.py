@@ -1,5 +1,6 @@
 """From raw records to what they show."""
 
+from ._find import find as find
 from ._types import (
     Attribution as Attribution,
     CellFindings as CellFindings,

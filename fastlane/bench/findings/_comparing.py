@@ -1,0 +1,175 @@
+"""Two arms of one cell compared by one metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ..recorded import Metric
+from ..statistics import (
+    ENOUGH_PAIRS,
+    Floats,
+    Interval,
+    equivalence_p,
+    hodges_lehmann,
+    holm,
+    log_ratios,
+    quantile,
+    quantile_changes,
+    signed_rank_p,
+    wanted,
+)
+from ._readings import Reading, counts_failed
+from ._types import Comparison, Figures
+from ._verdict import judge, not_comparable
+
+SHARES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+"""Of the quantiles that are given where there are enough requests."""
+
+
+def figures(cell: str, arm: str, metric: Metric, read: Reading) -> Figures:
+    """Return one metric of one arm."""
+    values = np.fromiter(read.values.values(), dtype=np.float64, count=len(read.values))
+    lost = len(read.failed) if counts_failed(metric) else 0
+    some = bool(values.size)
+    return Figures(
+        cell=cell,
+        arm=arm,
+        metric=metric.name,
+        n=values.size,
+        failed=len(read.failed) + read.silent,
+        mean=float(values.mean()) if some else None,
+        deviation=float(values.std(ddof=1)) if values.size > 1 else None,
+        minimum=float(values.min()) if some else None,
+        maximum=float(values.max()) if some else None,
+        quantiles={
+            share: quantile(values, share, failed=lost, lower_is_better=metric.lower_is_better) for share in SHARES
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pairs:
+    """One comparison before it is judged beside the others of its family."""
+
+    arm: str
+    metric: Metric
+    logs: Floats
+    """Log-ratios of the pairs in which both succeeded."""
+    ours: Floats
+    """Values of all pairs, those that failed included where that counts."""
+    theirs: Floats
+    excuse: str | None
+    """Why there is nothing to compare, where one arm gave no figure at all."""
+
+
+def compare(
+    cell: str,
+    reference: str,
+    others: Sequence[tuple[str, Metric, Reading, Reading]],
+    *,
+    copy: bool,
+    margin: float,
+    seed: int,
+) -> list[Comparison]:
+    """Compare arms with the reference by metrics: each an arm's name, metric, its reading and the reference's.
+
+    They are one family: their p values are adjusted together.
+    """
+    found = [_pairs(arm, reference, metric, ours, theirs) for arm, metric, ours, theirs in others]
+    tested = [each for each in found if each.logs.size >= ENOUGH_PAIRS]
+    p_values = [signed_rank_p(each.logs) for each in tested]
+    adjusted = dict(zip(map(id, tested), zip(p_values, holm(p_values), strict=True), strict=True))
+    return [
+        _judged(
+            each,
+            cell,
+            reference,
+            adjusted.get(id(each)),
+            family=max(1, len(tested)),
+            copy=copy,
+            margin=margin,
+            seed=seed,
+        )
+        for each in found
+    ]
+
+
+def _pairs(arm: str, reference: str, metric: Metric, ours: Reading, theirs: Reading) -> _Pairs:
+    both = sorted(ours.values.keys() & theirs.values.keys())
+    own, other = (np.array([read.values[key] for key in both], dtype=np.float64) for read in (ours, theirs))
+    logs = log_ratios(own, other)
+    if counts_failed(metric):
+        known = (ours.values.keys() | ours.failed) & (theirs.values.keys() | theirs.failed)
+        worst = math.inf if metric.lower_is_better else 0.0
+        every = sorted(known)
+        own, other = (
+            np.array([read.values.get(key, worst) for key in every], dtype=np.float64) for read in (ours, theirs)
+        )
+    silent = [name for name, read in ((arm, ours), (reference, theirs)) if not read.values and read.silent]
+    excuse = f"not comparable: no request of {' or '.join(silent)} gave this figure" if silent else None
+    return _Pairs(arm=arm, metric=metric, logs=logs, ours=own, theirs=other, excuse=excuse)
+
+
+def _judged(
+    pairs: _Pairs,
+    cell: str,
+    reference: str,
+    p_values: tuple[float, float] | None,
+    *,
+    family: int,
+    copy: bool,
+    margin: float,
+    seed: int,
+) -> Comparison:
+    count = pairs.logs.size
+    typical = hodges_lehmann(pairs.logs)
+    equivalent = equivalence_p(pairs.logs, margin) if count else None
+    p_value, p_adjusted = p_values or (signed_rank_p(pairs.logs) if count else None, None)
+    changes = {
+        share: change
+        for share in SHARES
+        if pairs.ours.size >= wanted(share)
+        and (change := quantile_changes(pairs.ours, pairs.theirs, share, seed=seed)) is not None
+    }
+    if pairs.excuse is not None:
+        verdict = not_comparable(pairs.excuse)
+    else:
+        verdict = judge(
+            logs=typical,
+            pairs=count,
+            p_adjusted=p_adjusted,
+            equivalence_p=equivalent,
+            family=family,
+            metric=pairs.metric,
+            margin=margin,
+        )
+    return Comparison(
+        cell=cell,
+        arm=pairs.arm,
+        reference=reference,
+        metric=pairs.metric.name,
+        pairs=count,
+        typical=_exponential(typical),
+        p_value=p_value,
+        p_adjusted=p_adjusted,
+        equivalence_p=equivalent,
+        quantiles={share: ratio for share, (ratio, _) in changes.items()},
+        differences={share: difference for share, (_, difference) in changes.items()},
+        verdict=verdict,
+        copy=copy,
+    )
+
+
+def _exponential(logs: Interval | None) -> Interval | None:
+    if logs is None:
+        return None
+    return Interval(
+        value=math.exp(logs.value),
+        low=None if logs.low is None else math.exp(logs.low),
+        high=None if logs.high is None else math.exp(logs.high),
+    )

@@ -1,0 +1,108 @@
+"""From a run's raw records to all that they show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..recorded import ArmInfo, Metric, Recorded, Sample, metric_named
+from ._attribution import Design, attribute, design_of
+from ._comparing import compare, figures
+from ._readings import Reading, counted, errors_of, reading, throughput
+from ._types import Attribution, CellFindings, Cold, Findings
+
+
+def find(recorded: Recorded, *, margin: float = 0.03, seed: int = 0) -> Findings:
+    """Return everything that a run shows; the same for the same records, margin and seed.
+
+    Only measured requests count: each arm process's first is given as `cold`, and those that warmed up are left out.
+    Arms are compared by the blocks in which both took part, cell by cell. `margin` is the change, as a share, below
+    which two arms count as equivalent; `seed` is for the intervals that come of drawing again.
+    Raises ConfigurationError for a margin that is not above 0, or a metric in the header that nobody knows.
+    """
+    metrics = [metric_named(name) for name in recorded.header.metrics]
+    by_cell: dict[str, dict[str, list[Sample]]] = {
+        cell.name: {arm.name: [] for arm in recorded.header.arms} for cell in recorded.header.cells
+    }
+    for sample in recorded.samples:
+        if sample.part == "measured" and sample.arm in by_cell.get(sample.cell, ()):
+            by_cell[sample.cell][sample.arm].append(sample)
+    design = design_of(recorded.header.arms)
+    cells: list[CellFindings] = []
+    attributions: list[Attribution] = []
+    for cell, samples in by_cell.items():
+        errors = {arm: errors_of(own) for arm, own in samples.items()}
+        readings = {
+            (arm, metric.name): reading(own, errors[arm], metric) for arm, own in samples.items() for metric in metrics
+        }
+        cells.append(
+            CellFindings(
+                cell=cell,
+                figures=tuple(
+                    figures(cell, arm, metric, readings[arm, metric.name]) for metric in metrics for arm in samples
+                ),
+                comparisons=tuple(
+                    compared
+                    for others, copy in _families(recorded)
+                    for compared in compare(
+                        cell,
+                        recorded.header.reference.name,
+                        _against(recorded.header.reference, others, metrics, readings),
+                        copy=copy,
+                        margin=margin,
+                        seed=seed,
+                    )
+                ),
+                throughput={arm: throughput(own) for arm, own in samples.items() if own},
+                requests={arm: len(own) for arm, own in samples.items()},
+                errors={arm: counted(failed) for arm, failed in errors.items()},
+            )
+        )
+        if design is not None:
+            attributions += _attributed(cell, metrics, design, readings, seed)
+    return Findings(cells=tuple(cells), attributions=tuple(attributions), cold=tuple(_cold(recorded)), margin=margin)
+
+
+def _families(recorded: Recorded) -> Iterator[tuple[list[ArmInfo], bool]]:
+    """Yield the arms whose comparisons are adjusted together: the reference's copy is a family of its own."""
+    reference = recorded.header.reference
+    yield [arm for arm in recorded.header.arms if arm.role != "again" and arm is not reference], False
+    yield [arm for arm in recorded.header.arms if arm.role == "again"], True
+
+
+def _against(
+    reference: ArmInfo,
+    others: Sequence[ArmInfo],
+    metrics: Sequence[Metric],
+    readings: Mapping[tuple[str, str], Reading],
+) -> list[tuple[str, Metric, Reading, Reading]]:
+    return [
+        (arm.name, metric, readings[arm.name, metric.name], readings[reference.name, metric.name])
+        for metric in metrics
+        for arm in others
+    ]
+
+
+def _attributed(
+    cell: str,
+    metrics: Sequence[Metric],
+    design: Design,
+    readings: Mapping[tuple[str, str], Reading],
+    seed: int,
+) -> Iterator[Attribution]:
+    for metric in metrics:
+        own = {arm: readings[arm, metric.name] for arm in design.arms}
+        found = attribute(cell, metric, design, own, seed=seed)
+        if found is not None:
+            yield found
+
+
+def _cold(recorded: Recorded) -> Iterator[Cold]:
+    for sample in recorded.samples:
+        if sample.part == "cold":
+            first, whole = sample.time_to_first_token_s, sample.api_end_to_end_s
+            yield Cold(
+                arm=sample.arm,
+                time_to_first_token_ms=None if first is None else first * 1e3,
+                api_end_to_end_ms=None if whole is None else whole * 1e3,
+                error=sample.error,
+            )

@@ -1,0 +1,129 @@
+"""What each play contributes, of runs whose truth is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from fastlane.bench.findings import Attribution, find
+from fastlane.bench.recorded import ArmInfo, Recorded, Sample
+from tests.bench.recorded_runs import MS, a_run, an_arm
+
+PLAYS = ("Connection()", "Encoding()", "PromptCache()")
+SAVED_MS = {"Connection()": 40, "Encoding()": 25, "PromptCache()": 60}
+
+
+def arms(plays: Sequence[str] = PLAYS, *, only: bool = True, without: bool = True) -> tuple[ArmInfo, ...]:
+    """A stock client, and the arms of a run that adds plays one by one and takes them away one by one."""
+    client = "fastlane.OpenAI"
+    found = [an_arm("baseline"), an_arm("baseline-again"), an_arm("none", plays=(), client=client)]
+    for play in plays:
+        others = tuple(each for each in plays if each != play)
+        found += [an_arm(f"only {play}", plays=(play,), client=client)] if only else []
+        if without and (len(plays) > 2 or not only):
+            found.append(an_arm(f"all but {play}", plays=others, client=client, without=(play,)))
+    return (*found, an_arm("every play", plays=tuple(plays), client=client))
+
+
+def run(
+    infos: Sequence[ArmInfo], saved_ms: Mapping[str, float] = SAVED_MS, *, pairs: int = 150, together_ms: float = 0
+) -> Recorded:
+    """A run in which each play saves what it saves, and all of them `together_ms` more or less."""
+    chance = random.Random(5)
+    plays = {info.name: info.plays or () for info in infos}
+    whole = max(map(len, plays.values()))
+
+    def cheaper(sample: Sample) -> Sample:
+        less = sum(saved_ms[play] for play in plays[sample.arm])
+        less += together_ms * (len(plays[sample.arm]) == whole) + chance.gauss(0, 5)
+        return dataclasses.replace(sample, token_ns=tuple(stamp - round(less * MS) for stamp in sample.token_ns))
+
+    return a_run(
+        arms=infos, pairs=pairs, ratio=1.0, time_to_first_token_s=0.5, spread=0.02, change=cheaper, metrics=(FIRST,)
+    )
+
+
+FIRST = "time_to_first_token"
+
+
+def attributed(recorded: Recorded) -> Attribution:
+    (found,) = find(recorded).attributions
+    return found
+
+
+@pytest.mark.parametrize(("only", "without"), [(True, True), (True, False), (False, True)])
+def test_costs_that_add_up_are_attributed_to_their_plays(only: bool, without: bool) -> None:
+    found = attributed(run(arms(only=only, without=without)))
+    total = sum(SAVED_MS.values())
+    assert found.total.value == pytest.approx(-total, abs=0.03 * total)
+    for each in found.shares:
+        assert each.share.value == pytest.approx(-SAVED_MS[each.play], abs=0.05 * total)
+        assert each.share.low is not None
+        assert each.share.high is not None
+        assert each.share.low < -SAVED_MS[each.play] < each.share.high
+        assert (each.alone is None, each.last is None) == (not only, not without)
+    assert found.interaction.low is not None
+    assert found.interaction.high is not None
+    assert found.interaction.low < 0 < found.interaction.high
+
+
+def test_the_parts_add_up_to_the_whole_and_interaction_is_shown() -> None:
+    found = attributed(run(arms(), together_ms=-50))
+    assert sum(each.share.value for each in found.shares) == pytest.approx(found.total.value)
+    # Alone they save 125 ms, together 75: they hinder each other by 50.
+    assert found.interaction.value == pytest.approx(50, abs=6)
+    assert found.interaction.low is not None
+    assert found.interaction.low > 0
+    for each in found.shares:
+        assert each.alone is not None
+        assert each.last is not None
+        assert each.alone.value < each.share.value < each.last.value
+
+
+def test_of_two_plays_each_arm_with_one_is_the_one_without_the_other_and_parts_are_shapley_s() -> None:
+    two = PLAYS[:2]
+    found = attributed(run(arms(two), together_ms=-20))
+    # Each gets half of the interaction: 40 - 10 and 25 - 10.
+    assert [each.share.value for each in found.shares] == pytest.approx([-30, -15], abs=3)
+    assert sum(each.share.value for each in found.shares) == pytest.approx(found.total.value)
+
+
+def test_plays_that_do_nothing_have_no_part() -> None:
+    found = attributed(run(arms(), {**SAVED_MS, "Encoding()": 0}))
+    nothing = found.shares[1].share
+    assert nothing.low is not None
+    assert nothing.high is not None
+    assert nothing.low < 0 < nothing.high
+
+
+def test_few_blocks_have_no_interval() -> None:
+    found = attributed(run(arms(), pairs=4))
+    assert found.total.low is None
+    assert all(each.share.low is None for each in found.shares)
+
+
+@pytest.mark.parametrize("plays", [(), PLAYS[:1]])
+def test_fewer_than_two_plays_have_nothing_to_tell_apart(plays: tuple[str, ...]) -> None:
+    infos = (an_arm("baseline"), an_arm("fastlane", plays=plays))
+    assert find(run(infos, pairs=20)).attributions == ()
+
+
+def test_a_play_that_no_arm_tells_apart_leaves_nothing_attributed() -> None:
+    kept = tuple(info for info in arms() if "Encoding" not in info.name)
+    assert find(run(kept, pairs=20)).attributions == ()
+
+
+def test_a_stock_client_stands_for_no_play_where_no_arm_has_none() -> None:
+    kept = tuple(info for info in arms() if info.name != "none")
+    assert attributed(run(kept)).total.value == pytest.approx(-125, abs=5)
+
+
+def test_the_asynchronous_client_is_not_the_synchronous_one_without_a_play() -> None:
+    kept = tuple(info for info in arms() if info.name != "only Encoding()")
+    other = an_arm("async", plays=("Encoding()",), client="fastlane.AsyncOpenAI")
+    found = attributed(run((*kept, other)))
+    assert found.shares[1].alone is None
+    assert found.shares[1].last is not None

@@ -1,0 +1,255 @@
+"""What a recorded run shows: pairs by block, verdicts in words, and nothing that its records do not bear."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from scipy import stats  # type: ignore[import-untyped, unused-ignore]
+
+from fastlane._exceptions import ConfigurationError
+from fastlane.bench.findings import Comparison, find
+from fastlane.bench.recorded import Recorded, Sample
+from fastlane.bench.statistics import holm
+from tests.bench.recorded_runs import S, a_cell, a_run, an_arm, an_open_cell
+
+FIRST = "time_to_first_token"
+
+
+def comparison(recorded: Recorded, arm: str = "fastlane", metric: str = FIRST) -> Comparison:
+    found = find(recorded).cells[0].comparison(arm, metric)
+    assert found is not None
+    return found
+
+
+def failing(arm: str, every: int) -> object:
+    """What makes every n-th measured block of an arm fail."""
+
+    def change(sample: Sample) -> Sample:
+        if sample.arm == arm and sample.part == "measured" and sample.block % every == 0:
+            return dataclasses.replace(
+                sample, error="RateLimitError 429", token_ns=(), first_content_ns=None, finish_reason=None
+            )
+        return sample
+
+    return change
+
+
+class TestComparisons:
+    def test_a_known_change_is_found_with_its_words(self) -> None:
+        found = comparison(a_run(pairs=200, ratio=0.8))
+        assert found.typical is not None
+        assert found.typical.low is not None
+        assert found.typical.high is not None
+        assert found.typical.low < 0.8 < found.typical.high
+        assert found.verdict.kind == "better"
+        assert found.verdict.sentence.startswith("faster by 2")
+
+    def test_swapping_the_arms_says_the_opposite(self) -> None:
+        found = comparison(a_run(pairs=200, ratio=1 / 0.8))
+        assert found.verdict.kind == "worse"
+        assert found.verdict.sentence.startswith("slower by 2")
+
+    def test_where_more_is_better_a_higher_value_is_faster(self) -> None:
+        found = comparison(a_run(pairs=200, ratio=0.8, metrics=("decode_speed",)), metric="decode_speed")
+        assert found.typical is not None
+        assert found.typical.value > 1.2
+        assert found.verdict.sentence.startswith("faster by 2")
+
+    def test_arms_that_are_alike_are_equivalent_once_that_is_shown(self) -> None:
+        found = comparison(a_run(pairs=400, ratio=1.0, spread=0.05))
+        assert found.verdict.kind == "equivalent"
+        assert found.verdict.sentence.startswith("equivalent within 3 %, ")
+        assert found.equivalence_p is not None
+        assert found.equivalence_p <= 0.05
+
+    def test_a_small_difference_that_is_shown_is_still_equivalent(self) -> None:
+        found = comparison(a_run(pairs=1_500, ratio=0.985, spread=0.05))
+        assert found.verdict.kind == "equivalent"
+        assert "though faster by 1." in found.verdict.sentence
+
+    def test_where_nothing_is_shown_it_says_what_could_have_been_and_how_many_pairs_are_wanted(self) -> None:
+        found = comparison(a_run(pairs=30, ratio=1.0, spread=0.3, seed=1))
+        assert found.verdict.kind == "no difference shown"
+        assert found.verdict.smallest_effect is not None
+        assert found.verdict.smallest_effect > 0.05
+        assert found.verdict.more_pairs is not None
+        assert found.verdict.more_pairs > 1
+        assert f"{found.verdict.more_pairs:,} more pairs needed to show" in found.verdict.sentence
+
+    @pytest.mark.parametrize("pairs", [1, 5])
+    def test_few_pairs_are_no_verdict(self, pairs: int) -> None:
+        found = comparison(a_run(pairs=pairs))
+        assert found.typical is not None
+        assert found.typical.low is None
+        assert (found.verdict.kind, found.verdict.more_pairs) == ("too few pairs", 6 - pairs)
+        assert found.p_adjusted is None
+
+    def test_no_pair_at_all_is_no_verdict_either(self) -> None:
+        found = comparison(a_run(pairs=0))
+        assert (found.pairs, found.typical, found.p_value, found.equivalence_p) == (0, None, None, None)
+        assert found.verdict.kind == "too few pairs"
+
+    def test_a_metric_that_one_arm_never_gives_is_not_compared(self) -> None:
+        found = comparison(a_run(pairs=20, metrics=("request_bytes",)), metric="request_bytes")
+        assert found.verdict.kind == "not comparable"
+        assert "fastlane or baseline" in found.verdict.sentence
+
+    def test_the_p_value_is_scipy_s_and_holm_s_over_metrics_and_arms_with_the_copy_apart(self) -> None:
+        arms = ("baseline", "baseline-again", "one", "two")
+        recorded = a_run(arms=arms, pairs=40, ratio={"one": 0.97, "two": 1.0}, spread=0.1)
+        found = find(recorded).cells[0].comparisons
+        by_block = {(each.key, each.arm): each for each in recorded.measured()}
+        own = [math.log(each.api_end_to_end_s or 0) for (_, arm), each in sorted(by_block.items()) if arm == "one"]
+        base = [
+            math.log(each.api_end_to_end_s or 0) for (_, arm), each in sorted(by_block.items()) if arm == "baseline"
+        ]
+        one = next(each for each in found if (each.arm, each.metric) == ("one", "api_end_to_end"))
+        assert one.p_value == pytest.approx(
+            stats.wilcoxon([a - b for a, b in zip(own, base, strict=True)], method="exact").pvalue
+        )
+        for copy in (False, True):
+            family = [each for each in found if each.copy == copy]
+            assert len(family) == (3 if copy else 6)
+            assert [each.p_adjusted for each in family] == pytest.approx(holm([each.p_value or 0 for each in family]))
+
+    def test_pairs_are_made_within_a_block_of_a_cell(self) -> None:
+        cells = (a_cell(4), a_cell(8))
+        recorded = a_run(pairs=60, ratio=0.8, cells=cells)
+        shuffled = dataclasses.replace(recorded, samples=recorded.samples[::-1])
+        assert find(shuffled) == dataclasses.replace(find(recorded), cold=find(shuffled).cold)
+        assert [cell.cell for cell in find(recorded).cells] == [cell.name for cell in cells]
+        assert all(each.pairs == 60 for cell in find(recorded).cells for each in cell.comparisons)
+
+    def test_blocks_that_were_interrupted_make_no_pairs(self) -> None:
+        recorded = a_run(pairs=40)
+        lost = {sample.tag for sample in recorded.measured(arm="fastlane")[:5]}
+        kept = dataclasses.replace(recorded, samples=tuple(each for each in recorded.samples if each.tag not in lost))
+        assert comparison(kept).pairs == 35
+
+    def test_cold_and_warm_up_requests_count_for_nothing_but_the_cold_are_given(self) -> None:
+        recorded = a_run(pairs=40)
+
+        def absurd(sample: Sample) -> Sample:
+            if sample.part == "measured":
+                return sample
+            return dataclasses.replace(sample, token_ns=tuple(stamp + 60 * S for stamp in sample.token_ns))
+
+        shaken = dataclasses.replace(recorded, samples=tuple(map(absurd, recorded.samples)))
+        assert find(shaken).cells == find(recorded).cells
+        assert {each.arm for each in find(shaken).cold} == {"baseline", "baseline-again", "fastlane"}
+        assert all((each.time_to_first_token_ms or 0) > 60_000 for each in find(shaken).cold)
+
+    def test_an_open_load_counts_from_the_schedule_s_moment(self) -> None:
+        def late(sample: Sample) -> Sample:
+            return dataclasses.replace(sample, issued_ns=sample.issued_ns + S // 10)
+
+        plain, delayed = (
+            a_run(pairs=20, cells=(an_open_cell(),), change=change) for change in (lambda each: each, late)
+        )
+        assert find(plain).cells[0].figures == find(delayed).cells[0].figures
+
+    def test_the_same_seed_gives_the_same_findings(self) -> None:
+        recorded = a_run(pairs=100)
+        assert find(recorded, seed=1) == find(recorded, seed=1)
+        assert find(recorded, seed=1) != find(recorded, seed=2)
+
+    def test_a_margin_that_is_none_is_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="margin"):
+            find(a_run(pairs=10), margin=0)
+
+    def test_a_time_of_nothing_is_neither_an_error_nor_a_verdict(self) -> None:
+        def at_once(sample: Sample) -> Sample:
+            return dataclasses.replace(sample, token_ns=(sample.token_ns[0],) * len(sample.token_ns))
+
+        found = comparison(a_run(pairs=30, change=at_once), metric="time_per_output_token")
+        assert found.pairs == 30
+        assert found.typical is not None
+        assert found.typical.value == 1
+
+
+class TestQuantiles:
+    def test_only_those_that_this_n_allows_are_compared(self) -> None:
+        assert set(comparison(a_run(pairs=71)).quantiles) == {0.25, 0.5, 0.75, 0.9}
+        found = comparison(a_run(pairs=72))
+        assert set(found.quantiles) == set(found.differences) == {0.25, 0.5, 0.75, 0.9, 0.95}
+        assert 0.7 < found.quantiles[0.5].value < 0.9
+        assert found.differences[0.5].value < 0
+
+    def test_failed_requests_are_slower_than_every_other_and_no_pair(self) -> None:
+        sound = find(a_run(pairs=200, ratio=1.0)).cells[0]
+        broken = find(a_run(pairs=200, ratio=1.0, change=failing("fastlane", 4))).cells[0]  # type: ignore[arg-type]
+        before, after = sound.of("fastlane", FIRST), broken.of("fastlane", FIRST)
+        assert before is not None
+        assert after is not None
+        assert (after.n, after.failed) == (200 - after.failed, broken.errors["fastlane"]["RateLimitError 429"])
+        assert (after.quantiles[0.5].value or 0) > (before.quantiles[0.5].value or 0)
+        assert after.quantiles[0.95].value is None
+        assert after.quantiles[0.95].n == 200
+        compared = broken.comparison("fastlane", FIRST)
+        assert compared is not None
+        assert compared.pairs == after.n
+        assert compared.quantiles[0.5].value > 1.0
+        assert 0.95 not in compared.quantiles
+
+    def test_a_failed_request_is_no_larger_body(self) -> None:
+        def with_body(sample: Sample) -> Sample:
+            sample = failing("fastlane", 4)(sample)  # type: ignore[operator]
+            return dataclasses.replace(sample, call={"attempts": [{"request_body_bytes": 1_000}]})
+
+        found = find(a_run(pairs=100, change=with_body, metrics=("request_bytes",))).cells[0]
+        figures = found.of("fastlane", "request_bytes")
+        assert figures is not None
+        assert figures.quantiles[0.95].value == 1_000
+
+    def test_an_answer_that_broke_off_has_failed(self) -> None:
+        def cut(sample: Sample) -> Sample:
+            cut = sample.arm == "fastlane" and sample.block == 3
+            return dataclasses.replace(sample, finish_reason=None) if cut else sample
+
+        found = find(a_run(pairs=40, change=cut)).cells[0]
+        assert found.errors == {"baseline": {}, "baseline-again": {}, "fastlane": {"answer broke off": 4}}
+
+    def test_a_client_that_never_says_why_answers_end_is_taken_at_its_word(self) -> None:
+        found = find(a_run(pairs=40, change=lambda sample: dataclasses.replace(sample, finish_reason=None)))
+        assert not any(found.cells[0].errors.values())
+        assert comparison(a_run(pairs=40)).pairs == 40
+
+
+class TestFigures:
+    def test_they_are_of_the_measured_requests(self) -> None:
+        recorded = a_run(pairs=50)
+        values = [(sample.time_to_first_token_s or 0) * 1e3 for sample in recorded.measured(arm="baseline")]
+        figures = find(recorded).cells[0].of("baseline", FIRST)
+        assert figures is not None
+        assert (figures.n, figures.failed) == (50, 0)
+        assert figures.mean == pytest.approx(sum(values) / 50)
+        assert figures.deviation == pytest.approx(stats.tstd(values))
+        assert (figures.minimum, figures.maximum) == (min(values), max(values))
+        assert figures.quantiles[0.99].value is None
+        assert figures.quantiles[0.99].wanted == 368
+
+    def test_throughput_is_of_the_time_with_requests_in_flight_and_shards_add_up(self) -> None:
+        recorded = a_run(arms=("baseline",), pairs=20, cells=(a_cell(1),), spread=1e-9)
+        # 0.2 s to the first of 32 tokens, 31 gaps of 10 ms, 1 ms to the end.
+        expected = 32 / 0.511
+        assert find(recorded).cells[0].throughput["baseline"] == pytest.approx(expected, rel=1e-6)
+        twin = tuple(dataclasses.replace(each, shard=1, tag=f"{each.tag}'") for each in recorded.samples)
+        both = dataclasses.replace(recorded, samples=recorded.samples + twin)
+        assert find(both).cells[0].throughput["baseline"] == pytest.approx(2 * expected, rel=1e-6)
+
+    def test_an_arm_without_requests_has_no_figures(self) -> None:
+        recorded = a_run(pairs=10)
+        kept = tuple(each for each in recorded.samples if each.arm != "fastlane")
+        found = find(dataclasses.replace(recorded, samples=kept)).cells[0]
+        figures = found.of("fastlane", FIRST)
+        assert figures is not None
+        assert (figures.n, figures.mean, figures.minimum) == (0, None, None)
+        assert found.requests["fastlane"] == 0
+        assert "fastlane" not in found.throughput
+
+    def test_a_run_of_one_arm_compares_nothing(self) -> None:
+        found = find(a_run(arms=(an_arm("baseline"),), pairs=10))
+        assert found.cells[0].comparisons == ()
+        assert found.attributions == ()

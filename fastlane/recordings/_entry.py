@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from .._call import Call, CallRecord
 from .._tokens_seen import name_in
+from ..catalog._route import Route
 from ._chat import ENDPOINTS, PROMPT_FIELDS, messages_of, tools_of
 from ._shape import shape_of
 
@@ -37,7 +38,6 @@ class Issued(NamedTuple):
     """A call as it was issued: what of its body is looked at later, in another thread."""
 
     body: Mapping[str, Any]
-    urgency: str | None
 
 
 def issued(call: Call) -> Issued | None:
@@ -51,7 +51,7 @@ def issued(call: Call) -> Issued | None:
     for name in ("messages", "input"):
         if isinstance(body.get(name), list | tuple):
             body[name] = [dict(each) if type(each) is dict else each for each in body[name]]
-    return Issued(body, call.route.route.urgency if call.route is not None else None)
+    return Issued(body)
 
 
 def entry(asked: Issued, record: CallRecord, *, salt: bytes, at_s: float, with_text: bool) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def entry(asked: Issued, record: CallRecord, *, salt: bytes, at_s: float, with_t
         "tools_length": shape.tools_length,
         "blocks": list(shape.blocks),
         "sampling": _sampling(asked.body),
-        "urgency": asked.urgency,
+        "urgency": _urgency(record),
         "input_tokens": usage.input_tokens,
         "cached_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens,
@@ -84,6 +84,12 @@ def entry(asked: Issued, record: CallRecord, *, salt: bytes, at_s: float, with_t
     if with_text:
         shown["text"] = {"messages": messages, "tools": tools}
     return shown
+
+
+def _urgency(record: CallRecord) -> str | None:
+    """What a routed call was said to be for; None where nobody said."""
+    route = None if record.routing is None else Route.parse(record.routing.asked)
+    return None if route is None else route.urgency
 
 
 def _sampling(body: Mapping[str, Any]) -> dict[str, Any]:

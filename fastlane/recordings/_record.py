@@ -126,14 +126,14 @@ def record(
     if not isinstance(text, bool):
         raise ConfigurationError(f"text takes True or False, got {type(text).__name__}")
     if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < _LEAST_BYTES:
-        raise ConfigurationError(
-            f"max_bytes takes a number of bytes of {_LEAST_BYTES:,} or more, got {max_bytes!r:.40}"
-        )
+        raise ConfigurationError(f"max_bytes takes {_LEAST_BYTES:,} or more, got {max_bytes!r:.40}")
     path = Path(path).absolute()
+    writer = Writer(path, with_text=text, max_bytes=max_bytes)
+    shell: Any = client._fastlane
+    if shell is None:
+        return Recording(path, writer, ())
     try:
-        path.open("ab").close() if path.exists() else path.parent.stat()
+        writer.begin()
     except OSError as error:
         raise ConfigurationError(f"cannot record to {path}: {error.strerror or error}") from error
-    shell: Any = client._fastlane
-    pipelines = () if shell is None else (shell.pipeline, *getattr(shell.pipeline, "_beside", ()))
-    return Recording(path, Writer(path, with_text=text, max_bytes=max_bytes), pipelines)
+    return Recording(path, writer, (shell.pipeline, *getattr(shell.pipeline, "_beside", ())))

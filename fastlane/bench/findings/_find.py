@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..recorded import ArmInfo, Metric, Recorded, Sample, metric_named
+from ..recorded import METRICS, ArmInfo, Metric, Recorded, Sample, metric_named
 from ._attribution import Design, attribute, design_of
 from ._comparing import compare, figures
 from ._readings import Reading, counted, errors_of, reading, throughput
@@ -20,6 +20,8 @@ def find(recorded: Recorded, *, margin: float = 0.03, seed: int = 0) -> Findings
     Raises ConfigurationError for a margin that is not above 0, or a metric in the header that nobody knows.
     """
     metrics = [metric_named(name) for name in recorded.header.metrics]
+    # Reports by load, length and user show more than what arms are compared by; only comparisons are tests.
+    described = [*metrics, *(metric for metric in METRICS.values() if metric not in metrics)]
     by_cell: dict[str, dict[str, list[Sample]]] = {
         cell.name: {arm.name: [] for arm in recorded.header.arms} for cell in recorded.header.cells
     }
@@ -32,13 +34,18 @@ def find(recorded: Recorded, *, margin: float = 0.03, seed: int = 0) -> Findings
     for cell, samples in by_cell.items():
         errors = {arm: errors_of(own) for arm, own in samples.items()}
         readings = {
-            (arm, metric.name): reading(own, errors[arm], metric) for arm, own in samples.items() for metric in metrics
+            (arm, metric.name): reading(own, errors[arm], metric)
+            for arm, own in samples.items()
+            for metric in described
         }
         cells.append(
             CellFindings(
                 cell=cell,
                 figures=tuple(
-                    figures(cell, arm, metric, readings[arm, metric.name]) for metric in metrics for arm in samples
+                    figures(cell, arm, metric, readings[arm, metric.name])
+                    for metric in described
+                    if metric in metrics or any(readings[other, metric.name].values for other in samples)
+                    for arm in samples
                 ),
                 comparisons=tuple(
                     compared

@@ -127,7 +127,7 @@ def a_run(
         "cells": places,
         "metrics": DEFAULT_METRICS,
         "workload": "chat",
-        "settings": {"think_s": THINK_S},
+        "settings": {"load": {"kind": "closed", "think_s": THINK_S}},
         "started_at": "2026-01-02T03:04:05+00:00",
     }
     return Recorded(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ..recorded import Cell, Sample, metric_named
@@ -32,7 +32,8 @@ SIZE: Final = "enough requests"
 
 def achieved_users(sight: Sight) -> Iterator[CheckResult]:
     """Look for a closed load with more or fewer requests in flight than its users."""
-    think_s = float(sight.recorded.header.settings.get("think_s") or 0.0)
+    load = sight.recorded.header.settings.get("load")
+    think_s = float(load.get("think_s") or 0.0) if isinstance(load, Mapping) else 0.0
     for cell in sight.recorded.header.cells:
         samples = [sample for arm in sight.arms for sample in sight.measured(cell, arm)]
         if cell.load != "closed" or not cell.users or not samples:

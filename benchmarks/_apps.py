@@ -1,0 +1,134 @@
+"""Applications that log their own time to first token: many streams in one process, on openai's client and on ours."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import openai
+
+import fastlane
+from fastlane._clock import now_ns
+from fastlane.bench.self_test import Pace, Reading, TruthServer, truth_server
+
+SIDES = ("stock", "stock_threads", "fastlane", "fastlane_threads")
+_MESSAGES: list[Any] = [{"role": "user", "content": "Is water wet?"}]
+_THINK_S = 0.02
+
+
+class _Log:
+    """What one call of an application's loop wrote down."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+        self._started_ns = now_ns()
+        self._stamps: list[int] = []
+        self._tokens = 0
+
+    def see(self, chunk: Any) -> None:
+        stamp = now_ns()
+        if chunk.choices and chunk.choices[0].delta.content:
+            self._stamps.append(stamp)
+        if chunk.usage is not None:
+            self._tokens = chunk.usage.completion_tokens
+
+    def reading(self) -> Reading:
+        first, last = self._stamps[0], self._stamps[-1]
+        return Reading(
+            tag=self._tag,
+            time_to_first_token_s=(first - self._started_ns) / 1e9,
+            time_per_output_token_s=(last - first) / 1e9 / (self._tokens - 1),
+            chunks=len(self._stamps),
+        )
+
+
+def _asked(tag: str) -> dict[str, Any]:
+    return {"model": "truth", "messages": _MESSAGES, "stream": True, "user": tag}
+
+
+async def _async_app(client: openai.AsyncOpenAI, streams: int, requests: int, pace: Pace) -> list[Reading]:
+    done: list[Reading] = []
+
+    async def call(tag: str) -> Reading:
+        log = _Log(tag)
+        async for chunk in await client.chat.completions.create(**_asked(tag)):
+            log.see(chunk)
+        return log.reading()
+
+    async def lane(number: int) -> None:
+        await asyncio.sleep(pace.answer_s * number / streams)
+        for request in range(requests):
+            done.append(await call(f"{number}/{request}"))
+            await asyncio.sleep(random.uniform(0, _THINK_S))
+
+    async with client:
+        await call("warm-up")
+        await asyncio.gather(*[call(f"warm-up/{number}") for number in range(streams)])
+        await asyncio.gather(*[lane(number) for number in range(streams)])
+    return done
+
+
+def _threaded_app(client: openai.OpenAI, streams: int, requests: int, pace: Pace) -> list[Reading]:
+    done: list[Reading] = []
+    wait = threading.Event().wait
+
+    def call(tag: str) -> Reading:
+        log = _Log(tag)
+        for chunk in client.chat.completions.create(**_asked(tag)):
+            log.see(chunk)
+        return log.reading()
+
+    def lane(number: int) -> None:
+        wait(pace.answer_s * number / streams)
+        for request in range(requests):
+            done.append(call(f"{number}/{request}"))
+            wait(random.uniform(0, _THINK_S))
+
+    with client, ThreadPoolExecutor(streams) as pool:
+        call("warm-up")
+        list(pool.map(call, [f"warm-up/{number}" for number in range(streams)]))
+        list(pool.map(lane, range(streams)))
+    return done
+
+
+def _app(side: str, base_url: str, streams: int, requests: int, pace: Pace) -> list[Reading]:
+    options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0}
+    if side.endswith("_threads"):
+        make: Callable[..., openai.OpenAI] = openai.OpenAI if side.startswith("stock") else fastlane.OpenAI
+        return _threaded_app(make(**options), streams, requests, pace)
+
+    async def run() -> list[Reading]:
+        amake: Callable[..., openai.AsyncOpenAI] = openai.AsyncOpenAI if side == "stock" else fastlane.AsyncOpenAI
+        return await _async_app(amake(**options), streams, requests, pace)
+
+    return asyncio.run(run())
+
+
+def app(side: str, truth: TruthServer, pace: Pace, *, streams: int, requests: int) -> Sequence[Reading]:
+    """Run one application in a new process of its own, and return what it logged."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_app, side, truth.base_url, streams, requests, pace).result()
+
+
+@contextmanager
+def truth_on_another_core() -> Iterator[tuple[TruthServer, str]]:
+    """Start a truth server, and keep it and the processes of applications apart, as far as there is a way to."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(cores) < 2:
+        with truth_server() as truth:
+            yield truth, "not pinned"
+        return
+    os.sched_setaffinity(0, cores[1:])  # which the server inherits
+    try:
+        with truth_server() as truth:
+            os.sched_setaffinity(0, cores[:1])
+            yield truth, "application pinned to one, server to the others"
+    finally:
+        os.sched_setaffinity(0, cores)

@@ -200,7 +200,7 @@ def test_calls_of_tools_are_replayed_in_a_form_that_an_api_takes(arguments: dict
         {"id": f"call_{at}", "type": "function", "function": {"name": "read", "arguments": '{"path": "a/b"}'}}
         for at in range(2)
     ]
-    talk = [
+    talk: list[dict[str, Any]] = [
         SYSTEM,
         {"role": "user", "content": "Read both."},
         {"role": "assistant", "content": None, "tool_calls": called},

@@ -62,7 +62,8 @@ def coding_agent(number: int, seed: int) -> Conversation:
     current = list(lines)
     while len(talk.messages) < most - 4:
         thought = random.choice(_THOUGHTS).format(name=name)
-        kind = random.choice(("open", "open", "edit", "run", "search"))
+        # It reads before it does anything else.
+        kind = "open" if len(talk.messages) < 8 else random.choice(("open", "open", "edit", "run", "search"))
         if kind == "open":
             middle = max(1, at + random.randrange(-60, 60))
             talk.calls_tool("open", _view(path, current, middle), thought, path=path, line=middle)

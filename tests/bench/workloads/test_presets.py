@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import pickle
+from statistics import fmean, stdev
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane import ConfigurationError, _token_ranks, _tokens
+from fastlane.bench.workloads import (
+    Lengths,
+    Turn,
+    exactly,
+    preset,
+    preset_named,
+    presets,
+    salted,
+    scenarios,
+    users_of,
+)
+from fastlane.bench.workloads._lengths import Lengths as OfLengths
+from fastlane.bench.workloads._text import WORDS, prompt
+
+REPORT = ("rag", "generate", "chat")
+
+
+def text_of(turn: Turn) -> str:
+    return "".join(str(message["content"]) for message in turn.messages)
+
+
+def firsts(name: str, count: int) -> list[Turn]:
+    return [conversation.turns[0] for conversation in preset(name, requests=count).conversations]
+
+
+def shared_words(one: str, other: str) -> int:
+    pairs = zip(one.split(), other.split(), strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), -1)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_says_where_it_comes_from_and_gives_what_it_promises(name: str) -> None:
+    described = preset_named(name)
+    made = scenarios(name, requests=3)
+
+    assert described.source
+    assert described.users == users_of(name)
+    assert len(made) == len(described.scenarios)
+    for workload, scenario in zip(made, described.scenarios, strict=True):
+        assert workload.source == described.source
+        assert workload.caching_forbidden == described.caching_forbidden
+        assert len(workload.conversations) == 3
+        turn = workload.conversations[2].turns[-1]
+        assert all(message["role"] for message in turn.messages)
+        if scenario.input is not None and scenario.output is not None:
+            assert turn.input_tokens is not None
+            assert scenario.input.least <= turn.input_tokens <= scenario.input.most
+            assert scenario.output.least <= turn.answer_tokens <= scenario.output.most
+
+
+def test_the_load_reports_presets_have_its_figures() -> None:
+    assert [str(preset_named(name).scenarios[0].input) for name in REPORT] == ["1,000-10,000", "100-200", "100-200"]
+    assert [str(preset_named(name).scenarios[0].output) for name in REPORT] == ["200-500", "1,000-10,000", "200-500"]
+    assert {users_of(name) for name in REPORT} == {(1, 10, 20, 30, 40, 50)}
+    rag = preset_named("rag").scenarios[0]
+    assert rag.input is not None
+    assert rag.output is not None
+    assert (rag.input.mean, rag.input.deviation) == (5_500, 2_250)
+    assert (rag.output.mean, rag.output.deviation) == (350, 75)
+    assert all(turn.least_answer_tokens == 200 for turn in firsts("rag", 5))
+
+
+def test_the_small_presets_have_the_lengths_of_their_reports() -> None:
+    small = [workload.conversations[0].turns[0] for workload in scenarios("cpu-small")]
+    assert [(turn.input_tokens, turn.answer_tokens) for turn in small] == [(128, 64), (512, 128), (1_024, 256)]
+    assert (preset_named("cpu-small").warm_up, preset_named("cpu-small").runs) == (1, 5)
+    assert users_of("scaling") == (1, 2, 4, 8, 16, 32)
+    assert len(scenarios("scaling")) == 4
+    assert preset("scaling/chatbot").conversations[0].turns[0].input_tokens == 1_024
+    calls = preset("ten-calls").conversations[0].turns
+    assert [(turn.input_tokens, turn.answer_tokens) for turn in calls] == [(10_000, 500)] * 10
+
+
+@given(least=st.integers(1, 5_000), more=st.integers(8, 20_000), key=st.text(max_size=8))
+def test_drawn_lengths_stay_within_their_bounds_and_are_those_of_their_key(least: int, more: int, key: str) -> None:
+    lengths = Lengths(least=least, most=least + more)
+    assert least <= lengths.drawn(key) <= least + more
+    assert lengths.drawn(key) == Lengths(least=least, most=least + more).drawn(key)
+
+
+@given(least=st.integers(1, 5_000), more=st.integers(100, 20_000), seed=st.integers(0, 1_000))
+def test_drawn_lengths_have_the_mean_and_the_deviation_of_the_truncated_normal_distribution(
+    least: int, more: int, seed: int
+) -> None:
+    lengths = Lengths(least=least, most=least + more)
+    drawn = [lengths.drawn(f"{seed}/{at}") for at in range(800)]
+    # Cut off at two deviations: sqrt(1 - 2 * 2 * phi(2) / (2 * Phi(2) - 1)) of the deviation is left.
+    expected = lengths.deviation * math.sqrt(1 - 4 * 0.053991 / 0.954500)
+    # Five standard errors.
+    assert abs(fmean(drawn) - lengths.mean) < 5 * expected / math.sqrt(800)
+    assert abs(stdev(drawn) / expected - 1) < 5 / math.sqrt(2 * 800)
+
+
+def test_both_ends_of_a_range_are_drawn() -> None:
+    assert {OfLengths(least=3, most=5).drawn(str(at)) for at in range(200)} == {3, 4, 5}
+    assert exactly(7).drawn("any") == 7
+
+
+@pytest.mark.parametrize(("least", "most"), [(0, 5), (6, 5)])
+def test_lengths_that_cannot_be_are_refused(least: int, most: int) -> None:
+    with pytest.raises(ConfigurationError, match="1 <= least <= most"):
+        Lengths(least=least, most=most)
+
+
+@given(tokens=st.integers(3, 20_000), number=st.integers(0, 10**7))
+def test_a_prompt_has_its_tokens_by_construction_at_four_characters_each(tokens: int, number: int) -> None:
+    text = prompt("any", number, tokens)
+    assert abs(len(text) / 4 - tokens) <= 1
+
+
+@pytest.mark.parametrize("encoding", ["o200k_base", "cl100k_base"])
+def test_a_prompt_has_its_tokens_by_the_tokenizer_too(encoding: str) -> None:
+    pytest.importorskip("tiktoken")
+    encode = _token_ranks.encoder(encoding, wait=True)
+    if encode is None:
+        pytest.skip(f"the ranks of {encoding} are not on this machine's disk")
+    for number, tokens in enumerate((34, 100, 150, 1_000, 5_500)):
+        assert len(encode(prompt("any", number, tokens))) == tokens
+
+
+def test_with_the_tokenizer_of_a_model_prompts_are_made_to_fit_it() -> None:
+    # A tokenizer that makes two tokens of some words, as those of other models may.
+    counter = _tokens.Counter("any", lambda text: [0] * sum(1 + (word > "m") for word in text.split()))
+    assert counter.text(prompt("any", 1, 500, counter)) in (499, 500, 501)
+
+
+@given(one=st.integers(0, 9_999), other=st.integers(0, 9_999))
+def test_distinct_prompts_differ_from_their_first_words_on(one: int, other: int) -> None:
+    conversations = preset("chat").conversations
+    texts = [text_of(conversations[at].turns[0]) for at in (one, other)]
+    if one == other:
+        assert texts[0] == texts[1]
+    else:
+        assert 0 <= shared_words(*texts) < 3
+
+
+def test_neighbouring_prompts_differ_in_their_first_word() -> None:
+    assert len({text_of(turn).split()[0] for turn in firsts("chat", 256)}) == 256
+    assert len(WORDS) == 256
+
+
+def test_another_seed_gives_other_prompts_and_the_same_seed_the_same() -> None:
+    texts = [text_of(preset("rag", seed=seed).conversations[7].turns[0]) for seed in (0, 0, 1)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_thousands_of_requests_are_not_made_before_they_are_used() -> None:
+    workload = preset("rag", requests=1_000_000)
+
+    assert len(workload.conversations) == 1_000_000
+    assert len(workload.limited(10).conversations) == 10
+    assert len(pickle.dumps(workload)) < 2_000
+    turn = workload.conversations[999_999].turns[0]
+    assert len(pickle.dumps(turn)) < 1_000
+    assert pickle.loads(pickle.dumps(turn)) == turn
+    assert salted(turn.messages, "Salt.")[1]["content"] == text_of(turn)
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("", 3.0, 5.5), ("-repeat", 50, 110), ("-random", 1.0, 1.4)])
+def test_a_long_review_compresses_as_its_description_says(name: str, low: float, high: float) -> None:
+    turn = firsts(f"code-review-30k{name}", 2)[1]
+    body = json.dumps({"messages": list(turn.messages)}).encode()
+
+    assert low < len(body) / len(gzip.compress(body)) < high
+    assert turn.input_tokens == 30_000
+    assert turn.answer_tokens == 1_024
+    if not name.endswith("random"):
+        assert _tokens.counter(None).text(text_of(turn)) == pytest.approx(30_000, rel=0.01)
+
+
+def test_built_in_agents_have_the_shape_of_the_recorded_ones() -> None:
+    airlines = preset("airline", requests=40).conversations
+    assert all(6 <= len(each.messages) <= 52 for each in airlines)
+    assert {len(each.tools) for each in airlines} == {14}
+    assert {5_000 < len(str(each.messages[0]["content"])) < 7_000 for each in airlines} == {True}
+    coders = preset("coding-agent", requests=40).conversations
+    assert all(7_000 < sum(len(str(m.get("content"))) for m in each.messages) < 56_000 for each in coders)
+
+
+def test_names_that_are_none_are_refused_with_those_that_are() -> None:
+    with pytest.raises(ConfigurationError, match="unknown preset 'rug': the known ones are rag, generate"):
+        preset("rug")
+    with pytest.raises(ConfigurationError, match="has the scenarios scaling/chatbot, scaling/retrieval"):
+        preset("scaling")
+    with pytest.raises(ConfigurationError, match="'rag' has no scenarios"):
+        preset("rag/large")
+    with pytest.raises(ConfigurationError, match="requests takes 1 or more, got 0"):
+        preset("rag", requests=0)

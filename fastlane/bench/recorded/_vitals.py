@@ -17,7 +17,7 @@ class Vitals:
     cpu_s: float
     """CPU time of all the process's threads."""
     loop_lag_p50_ms: float | None = None
-    """By how much a thread or a timer that sleeps 5 ms is woken late."""
+    """By how much a thread that sleeps some milliseconds is woken late, or an event loop answers it late."""
     loop_lag_p99_ms: float | None = None
     loop_lag_max_ms: float | None = None
     run_queue_delay_s: float | None = None

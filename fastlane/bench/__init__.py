@@ -7,14 +7,20 @@ try:
     from ._experiment import Experiment as Experiment
     from ._progress import Progress as Progress
     from ._provider import Embedded as Embedded, Real as Real
-    from ._run import Run as Run, Settings as Settings, run as run
-    from ._summary import Summary as Summary, summarise as summarise
-    from ._workers import RunFailedError as RunFailedError
+    from .checks import Checked as Checked, CheckResult as CheckResult, check as check
+    from .findings import Findings as Findings, find as find
+    from .load import Budget as Budget, Closed as Closed, Open as Open, Precision as Precision
+    from .recorded import Recorded as Recorded, Sample as Sample, read_run as read_run
+    from .reports import report as report
+    from .running import RunFailedError as RunFailedError
     from .workloads import (
         Conversation as Conversation,
         Workload as Workload,
         code_review as code_review,
+        preset as preset,
+        presets as presets,
         read_workload as read_workload,
+        scenarios as scenarios,
     )
 except ModuleNotFoundError as error:
     if error.name != "numpy":

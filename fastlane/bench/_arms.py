@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import pickle
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib import import_module
@@ -146,6 +146,13 @@ def stock_aiohttp(base_url: str, api_key: str) -> openai.AsyncOpenAI:
 # Nobody has written down what the embedded provider takes, or what a server of the user's own does.
 _ENCODING: Final = Encoding(probe=True)
 _ALL: Final = (Connection(), _ENCODING, PromptCache())
+ATTRIBUTABLE: Final[Mapping[str, Play]] = {
+    "connection": Connection(),
+    "encoding": _ENCODING,
+    "prompt-cache": PromptCache(),
+    "hedging": Hedging(),
+}
+"""Plays to which a gain can be attributed by name: they change no meaning on any calls."""
 
 KNOWN_ARMS: Final = {
     arm.name: arm

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import __version__
 from .._clock import now_ns, wall_ns
 from .._exceptions import ConfigurationError, MissingExtraError
-from ._provider import Real
-from ._recorder import Sample
-from ._run import Run
+from .recorded import Recorded, Sample
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT: Final = "bench"
 COLD: Final = "bench, first requests"
-"""The arms' first requests of all: an experiment of their own, because no figure of the others includes them."""
+"""The arms' first requests and those of the warm-up: an experiment of their own, because no figure includes them."""
 
 _AT_ONCE = 500
 _DISABLED = "OTEL_SDK_DISABLED"
@@ -47,7 +45,7 @@ def prepare_trace(path: Path) -> None:
         ) from error
 
 
-def write_trace(run: Run, path: Path) -> None:
+def write_trace(recorded: Recorded, path: Path) -> None:
     """Write the spans of every request of a run, by the client's own record or else by what its caller saw.
 
     Raises OSError.
@@ -67,16 +65,16 @@ def write_trace(run: Run, path: Path) -> None:
     offset_ns = wall_ns() - now_ns()
     with path.open("w", encoding="utf-8") as file:
         exporter = FileSpanExporter(stream=file)
-        for at in range(0, len(run.samples), _AT_ONCE):
-            for sample in run.samples[at : at + _AT_ONCE]:
-                _tell(tracer, sample, run, offset_ns)
+        for at in range(0, len(recorded.samples), _AT_ONCE):
+            for sample in recorded.samples[at : at + _AT_ONCE]:
+                _tell(tracer, sample, recorded, offset_ns)
             if exporter.export(made.get_finished_spans()) is not SpanExportResult.SUCCESS:
                 raise OSError("OpenTelemetry's exporter to files failed, and its log says why")
             made.clear()
     provider.shutdown()
 
 
-def _tell(tracer: Tracer, sample: Sample, run: Run, offset_ns: int) -> None:
+def _tell(tracer: Tracer, sample: Sample, recorded: Recorded, offset_ns: int) -> None:
     from opentelemetry.context import Context
     from opentelemetry.trace import SpanKind
 
@@ -88,9 +86,8 @@ def _tell(tracer: Tracer, sample: Sample, run: Run, offset_ns: int) -> None:
     from ..telemetry._tree import server
 
     record = sample.record
-    settings = run.settings.provider
-    model = settings.model if isinstance(settings, Real) else "bench"
-    origin = _origin(run) if record is None else record.origin
+    model = recorded.header.model
+    origin = _origin(recorded) if record is None else record.origin
     issued_ns = sample.issued_ns + offset_ns if record is None else record.timeline.started_wall_ns
     span = tracer.start_span(
         f"chat {model}",
@@ -118,9 +115,9 @@ def _tell(tracer: Tracer, sample: Sample, run: Run, offset_ns: int) -> None:
     span.end(sample.ended_ns + offset_ns)
 
 
-def _origin(run: Run) -> str:
+def _origin(recorded: Recorded) -> str:
     """Where all samples of a run went: what a client with records says."""
-    return next((sample.record.origin for sample in run.samples if sample.record is not None), "")
+    return next((sample.record.origin for sample in recorded.samples if sample.record is not None), "")
 
 
 def _seen(sample: Sample) -> dict[str, Any]:
@@ -147,9 +144,9 @@ def _seen(sample: Sample) -> dict[str, Any]:
 def _experiment(sample: Sample) -> Experiment:
     from ..telemetry import Experiment
 
-    unit = f"{sample.lane}/{sample.block}"
+    unit = "/".join(map(str, sample.key))
     return Experiment(
-        name=COLD if sample.cold else EXPERIMENT,
+        name=EXPERIMENT if sample.part == "measured" else COLD,
         arm=sample.arm,
         unit_id_hash=hashlib.blake2b(unit.encode(), digest_size=8).hexdigest(),
     )

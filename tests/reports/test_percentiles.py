@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.bench import _statistics
+from fastlane.bench.statistics import wanted
 from fastlane.reports import _percentiles
 from fastlane.reports._percentiles import percentiles, quantile
 
@@ -64,7 +64,7 @@ def test_nothing_has_no_percentiles() -> None:
 
 def test_they_are_bounded_from_where_the_benchs_are() -> None:
     """Two reports of one project do not judge the same numbers in two ways."""
-    assert (_percentiles.ENOUGH_FOR_P95, _percentiles.ENOUGH_FOR_P99) == (
-        _statistics.ENOUGH_FOR_P95,
-        _statistics.ENOUGH_FOR_P99,
-    )
+    assert (
+        wanted(0.95),
+        wanted(0.99),
+    ) == (_percentiles.ENOUGH_FOR_P95, _percentiles.ENOUGH_FOR_P99)

@@ -22,7 +22,7 @@ from ._blocks import (
 from ._compare import UNPAIRED as UNPAIRED, compare as compare
 from ._csv import csv_rows as csv_rows, request_rows as request_rows, write_csv as write_csv
 from ._gate import Judgement as Judgement, fails as fails, judge as judge, junit as junit
-from ._json import document as document
+from ._json import document as document, report_document as report_document
 from ._live import LiveProgress as LiveProgress
 from ._markdown import markdown as markdown
 from ._report import KINDS as KINDS, report as report

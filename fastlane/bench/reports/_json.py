@@ -75,7 +75,7 @@ def document(
         "problems": list(dict.fromkeys(each.sentence for each in checked.refusals())),
     }
     if reports:
-        data["reports"] = {report.kind: _report(report) for report in reports}
+        data["reports"] = {report.kind: report_document(report) for report in reports}
     return data
 
 
@@ -187,7 +187,8 @@ def _interval(found: Interval) -> dict[str, Any]:
     return data
 
 
-def _report(report: Report) -> dict[str, Any]:
+def report_document(report: Report) -> dict[str, Any]:
+    """Return one report as plain JSON data, as it is shown."""
     data: dict[str, Any] = plain(report)
     # The checks are in the document by themselves.
     data["blocks"] = [

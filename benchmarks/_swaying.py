@@ -1,0 +1,162 @@
+"""A provider whose times sway as real ones do, in numbers and in the emulator, with effects that are known.
+
+The logarithm of a request's time is a drift that all requests share (AR(1), standard deviation 0.12, correlation 60
+requests), noise of its own (standard deviation 0.2) and, in 3 % of requests, a tail (exponential, mean 0.7). The noise
+is what the quartiles of time to first token in a published load report of gpt-4.1-nano give (0.196 and 0.214).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import openai
+from numpy.typing import NDArray
+
+from fastlane._clock import now_ns
+from fastlane.bench import Arm, Experiment
+from fastlane.bench.load import Budget, Closed
+from fastlane.bench.recorded import Recorded
+from fastlane.bench.workloads import Conversation, Workload
+
+Floats = NDArray[np.float64]
+
+METRIC: Final = "time_to_first_token"
+NOISE: Final = 0.2
+DRIFT: Final = 0.12
+CORRELATION: Final = 60
+TAIL_SHARE: Final = 0.03
+TAIL: Final = 0.7
+CONDITIONS: Final = {
+    "noise_sd": NOISE,
+    "drift_sd": DRIFT,
+    "drift_correlation_requests": CORRELATION,
+    "tail_share": TAIL_SHARE,
+    "tail_mean": TAIL,
+}
+LANES: Final = 6
+PREFILL_MS: Final = 40.0
+# What a request takes here beside the prefill, on a loopback without delay: it has to grow with the arm as well.
+OVERHEAD_MS: Final = 2.5
+# Requests a second of one arm, roughly: how fast the drift goes by the clock.
+_REQUESTS_PER_S: Final = 40.0
+
+
+def simulated(effect: float, pairs: int, seed: int) -> Floats:
+    """Return paired log-ratios of an arm that takes `effect` times as long, each pair in an order drawn at random."""
+    random_ = np.random.default_rng(seed)
+    requests = 2 * pairs
+    logs = drift(requests, random_) + random_.normal(0, NOISE, requests)
+    logs += (random_.random(requests) < TAIL_SHARE) * random_.exponential(TAIL, requests)
+    first, second = logs[::2], logs[1::2]
+    ours_first = random_.random(pairs) < 0.5
+    differences: Floats = np.where(ours_first, first - second, second - first) + math.log(effect)
+    return differences
+
+
+def drift(requests: int, random_: np.random.Generator) -> Floats:
+    """Return an AR(1) path in its stationary state."""
+    keeps = math.exp(-1 / CORRELATION)
+    steps = random_.normal(0, DRIFT * math.sqrt(1 - keeps * keeps), requests)
+    path = np.empty(requests)
+    value = random_.normal(0, DRIFT)
+    for at, step in enumerate(steps):
+        value = keeps * value + step
+        path[at] = value
+    return path
+
+
+class Swaying:
+    """Says to the emulator, request by request, how long its prefill is to take.
+
+    The drift is a function of the machine's clock and a seed, so that arms in processes of their own share it.
+    """
+
+    def __init__(self, effect: float, seed: int = 1) -> None:
+        self._effect = effect
+        self._random = random.Random()
+        path = np.random.default_rng(seed)
+        self._path = drift(20_000, path).tolist()
+
+    def __call__(self, request: Any) -> None:
+        """Set the header: what httpx calls before it sends."""
+        at = int(now_ns() / 1e9 * _REQUESTS_PER_S) % len(self._path)
+        size = self._path[at] + self._random.gauss(0, NOISE)
+        if self._random.random() < TAIL_SHARE:
+            size += self._random.expovariate(1 / TAIL)
+        # The whole time is to be `effect` times as long, of which the prefill is not all.
+        whole = PREFILL_MS * math.exp(size) * self._effect
+        request.headers["x-emulator-prefill-ms"] = f"{whole + OVERHEAD_MS * (self._effect - 1):.3f}"
+        request.headers["x-emulator-token-ms"] = "0.5"
+
+
+def _client(base_url: str, api_key: str, effect: float) -> openai.OpenAI:
+    http_client = openai.DefaultHttpxClient(event_hooks={"request": [Swaying(effect)]})
+    return openai.OpenAI(base_url=base_url, api_key=api_key, http_client=http_client)
+
+
+def plain(base_url: str, api_key: str) -> openai.OpenAI:
+    """Make a client whose requests take as long as they take."""
+    return _client(base_url, api_key, 1.0)
+
+
+def slower_by_5(base_url: str, api_key: str) -> openai.OpenAI:
+    """Make a client whose requests take 5 % longer."""
+    return _client(base_url, api_key, 1.05)
+
+
+def slower_by_10(base_url: str, api_key: str) -> openai.OpenAI:
+    """Make a client whose requests take 10 % longer."""
+    return _client(base_url, api_key, 1.1)
+
+
+def run(arms: Sequence[Arm], seconds: float, *, again: bool, seed: int) -> Recorded:
+    """Run an experiment of short requests to the embedded provider; the first arm is the reference."""
+    from fastlane.bench import Embedded
+
+    messages = (
+        {"role": "user", "content": "How long does it take?"},
+        {"role": "assistant", "content": "As long as it takes, and not the same each time."},
+    )
+    return Experiment(
+        arms=tuple(arms),
+        reference=arms[0].name,
+        workload=Workload(name="one question", conversations=(Conversation(name="one", messages=messages),)),
+        load=Closed(users=(LANES,), think_s=0.0),
+        metrics=(METRIC,),
+        provider=Embedded(round_trip_time_s=0.0),
+        budget=Budget(seconds=seconds),
+        again=again,
+        max_output_tokens=2,
+        seed=seed,
+    ).run()
+
+
+def log_ratios_of(recorded: Recorded, arm: str, reference: str) -> list[float]:
+    """Return the log-ratios of a run's pairs in the order in which their blocks ended."""
+    samples = {(sample.key, sample.arm): sample for sample in recorded.measured() if sample.error is None}
+    found = []
+    for (key, name), sample in samples.items():
+        other = samples.get((key, reference))
+        if name == arm and other is not None and sample.time_to_first_token_s and other.time_to_first_token_s:
+            ended_ns = max(sample.ended_ns, other.ended_ns)
+            found.append((ended_ns, math.log(sample.time_to_first_token_s / other.time_to_first_token_s)))
+    return [ratio for _, ratio in sorted(found)]
+
+
+def wilson(hits: int, of: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share (Wilson, JASA 22, 1927)."""
+    z = 1.959964
+    middle = (hits + z * z / 2) / (of + z * z)
+    half = z / (of + z * z) * math.sqrt(hits * (of - hits) / of + z * z / 4)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def share(name: str, outcomes: Iterable[bool]) -> dict[str, float]:
+    """Return the share of outcomes that are true, with its interval, as figures."""
+    seen = list(outcomes)
+    low, high = wilson(sum(seen), len(seen))
+    return {f"{name}_share": sum(seen) / len(seen), f"{name}_low_share": low, f"{name}_high_share": high}

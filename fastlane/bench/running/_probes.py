@@ -22,7 +22,7 @@ The overshoot of such a sleep was seen to follow the true delay of received chun
 every 10 ms 0.5 %: what measures must not be what loads.
 """
 LOOP_INTERVAL_S: Final = 0.04
-"""The same where it also rings in an event loop, which wakes two threads each time (0.5 % of a core, where 20 ms took 1.1 %)."""
+"""The same where it also rings in an event loop, which wakes two threads each time (every 20 ms took 1.1 %)."""
 _CLOCK_EVERY: Final = 10
 _QUEUE_EVERY: Final = 250
 _BUCKET_NS: Final = 100_000_000

@@ -43,12 +43,17 @@ class Sight:
         """Return the requests of a cell and arm that count."""
         return self._measured.get((cell.name, arm.name), ())
 
+    def says_why(self, cell: Cell, arm: ArmInfo) -> bool:
+        """Whether any answer of an arm says why it ended: where none does, that is how its client or server is."""
+        return any(sample.finish_reason is not None for sample in self.measured(cell, arm))
+
     def answered(self, cell: Cell, arm: ArmInfo) -> tuple[Sample, ...]:
         """Return those that were answered with some output, and to the end."""
+        says_why = self.says_why(cell, arm)
         return tuple(
             sample
             for sample in self.measured(cell, arm)
-            if sample.error is None and sample.token_ns and not cut(sample)
+            if sample.error is None and sample.token_ns and not (says_why and cut(sample))
         )
 
     def vitals(self, cell: Cell, arm: ArmInfo | None) -> tuple[Vitals, ...]:

@@ -128,7 +128,17 @@ def complete(sight: Sight) -> Iterator[CheckResult]:
         for arm in sight.arms:
             answered = [sample for sample in sight.measured(cell, arm) if sample.error is None]
             broken = [sample for sample in answered if cut(sample)]
-            if broken:
+            if answered and not sight.says_why(cell, arm):
+                yield result(
+                    CUT,
+                    "flagged",
+                    f"not one answer of {arm.name} has a finish_reason: nothing says whether they are whole; see "
+                    "whether the client hides it or the server leaves it out",
+                    cell=cell,
+                    arm=arm,
+                    cut=0,
+                )
+            elif broken:
                 yield result(
                     CUT,
                     "refused" if len(broken) > CUT_SHARE * len(answered) else "flagged",
@@ -147,7 +157,8 @@ def with_output(sight: Sight) -> Iterator[CheckResult]:
     """Look for successes that hold no output at all."""
     for cell in sight.recorded.header.cells:
         for arm in sight.arms:
-            samples = [sample for sample in sight.measured(cell, arm) if sample.error is None and not cut(sample)]
+            whole = sight.says_why(cell, arm)
+            samples = [each for each in sight.measured(cell, arm) if each.error is None and not (whole and cut(each))]
             empty = sum(not sample.token_ns for sample in samples)
             if empty:
                 yield result(

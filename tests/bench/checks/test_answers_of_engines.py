@@ -67,6 +67,13 @@ def test_an_interrupted_answer_is_no_answer() -> None:
     assert level(found, "usage missing") == "passed"
 
 
+def test_a_server_that_never_says_why_an_answer_ended_is_told_and_not_refused() -> None:
+    found = check(a_run(change=lambda each: replace(each, finish_reason=None)))
+
+    assert level(found, "answers cut off") == "flagged"
+    assert found.refusals() == ()
+
+
 def test_a_stream_without_done_that_says_why_it_ended_is_whole() -> None:
     assert not any(map(cut, a_run().samples))
 

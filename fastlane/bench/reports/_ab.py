@@ -78,9 +78,9 @@ def verdict_sentence(comparison: Comparison, metric: Metric, band: float | None)
     """Return a comparison in words: "encoding: time to first token faster by 31 % [27, 35], 240 pairs"."""
     colon = "" if comparison.verdict.kind in ("better", "worse") else ":"
     said = f"{comparison.arm}: {lowered(metric.title)}{colon} {comparison.verdict.sentence}"
-    if f"{comparison.pairs:,} pair" not in said:
-        said += f", {counted(comparison.pairs, 'pair')}"
     shown = comparison.typical if comparison.verdict.kind in ("better", "worse") else None
+    pairs = counted(comparison.pairs, "pair")
+    said += f" ({pairs})" if shown is None else f", {pairs}"
     if shown is not None and band is not None and abs(shown.value - 1) <= band:
         said += f"; no more than the instrument's own noise of ±{percent(band)}"
     return said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..findings import Attribution
+from ..findings import Attribution, Interval
 from ..recorded import Cell, Sample, metric_named
 from ._blocks import Block, Chart, Column, Entry, Heading, Paragraph, Row, Table
 from ._material import Material
@@ -111,14 +111,14 @@ def _attribution_caption(material: Material, found: Sequence[Attribution]) -> st
     most = max(valid[0].shares, key=lambda each: abs(each.share.value))
     return (
         f"All plays together change {title} by {interval(valid[0].total, unit, signed=True)} {unit}; the largest part "
-        f"is that of {most.play}: {interval(most.share, unit, signed=True)} {unit}."
+        f"is that of {play_name(most.play, valid[0])}: {interval(most.share, unit, signed=True)} {unit}."
     )
 
 
 def _attribution(material: Material, attribution: Attribution) -> Table:
     metric = metric_named(attribution.metric)
     refused = material.refused(attribution.cell)
-    total = attribution.total.value
+    total = _whole(attribution.total)
     rows = []
     for each in attribution.shares:
         entries = (
@@ -127,7 +127,7 @@ def _attribution(material: Material, attribution: Attribution) -> Table:
             interval_entry(each.share, metric.unit, signed=True),
             share_entry(each.share.value / total if total else None),
         )
-        name = (label(each.play),)
+        name = (label(play_name(each.play, attribution)),)
         rows.append(Row(entries=name if refused else name + entries, refused=refused))
     if not refused:
         whole = interval_entry(attribution.total, metric.unit, signed=True)
@@ -135,7 +135,7 @@ def _attribution(material: Material, attribution: Attribution) -> Table:
         rows.append(Row(entries=(label("all together"), NOTHING, NOTHING, whole, of_whole), tone="muted"))
     note = f"Interaction: {interval(attribution.interaction, metric.unit, signed=True)} {metric.unit}."
     where = f", {attribution.cell}" if material.several_cells else ""
-    return Table(
+    table = Table(
         title=f"{metric.title}: each play's part of the change{where}",
         name=f"attribution_{attribution.metric}_{attribution.cell}",
         columns=(
@@ -148,6 +148,20 @@ def _attribution(material: Material, attribution: Attribution) -> Table:
         rows=tuple(rows),
         notes=() if refused else (note,),
     )
+    return without_empty(table)
+
+
+def play_name(play: str, attribution: Attribution) -> str:
+    """Return a play's name without its settings, where no other play of the attribution has the same."""
+    names = [each.play.split("(")[0] for each in attribution.shares]
+    short = play.split("(", maxsplit=1)[0]
+    return short if names.count(short) == 1 else play
+
+
+def _whole(total: Interval) -> float | None:
+    """Return the whole that parts are shares of; None where it may as well be nothing."""
+    unsure = total.low is not None and total.high is not None and total.low <= 0 <= total.high
+    return None if unsure or not total.value else total.value
 
 
 def cold_blocks(material: Material) -> Iterator[Block]:

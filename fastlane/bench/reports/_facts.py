@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ._blocks import Block, Checks, Fact, Heading, Kind, Paragraph, Report, VerdictLine
 from ._material import Material
-from ._words import counted, figure, listed
+from ._words import counted, figure, listed, lowered
+
+_SAID: Final = frozenset({"name", "provider", "arms", "workload", "workloads", "metrics", "reference"})
+"""Settings that the report says in other places."""
 
 
 def compose(
@@ -71,14 +74,13 @@ def _facts(material: Material) -> Iterator[Fact]:
     if header.one_way_s:
         yield Fact(label="Emulated wire", text=f"round trip {figure(header.one_way_s * 2e3)} ms")
     yield Fact(label="Workload", text=_workload(header.workload, header.workload_source))
-    for note in header.workload_notes:
-        yield Fact(label="Changed", text=note)
+    for note in dict.fromkeys(header.workload_notes):
+        yield Fact(label="", text=note)
     for arm in material.arms:
         role = {"reference": " (reference)", "again": " (the reference once more: A/A)"}.get(arm.role, "")
-        plays = f"; plays: {', '.join(arm.plays)}" if arm.plays else ""
-        yield Fact(label=f"Arm {arm.name}", text=f"{arm.description}{role}{plays}")
+        yield Fact(label=f"Arm {arm.name}", text=f"{arm.description}{role}")
     for key, value in header.settings.items():
-        if value is not None and value not in ((), [], {}, ""):
+        if key not in _SAID and value is not None and value not in ((), [], {}, ""):
             yield Fact(label=_label(key), text=plain_words(value))
     counts = {part: sum(sample.part == part for sample in recorded.samples) for part in ("measured", "warm-up", "cold")}
     yield Fact(
@@ -96,15 +98,18 @@ def _workload(name: str, source: str) -> str:
     return f"{name} ({source})" if source else name
 
 
-def _label(key: str) -> str:
-    words, seconds = key.removesuffix("_s").replace("_", " ").capitalize(), key.endswith("_s")
-    return f"{words} (s)" if seconds else words
+def _label(key: object) -> str:
+    name = str(key)
+    words = name.removesuffix("_s").replace("_", " ")
+    return f"{words[:1].upper()}{words[1:]}{' (s)' if name.endswith('_s') else ''}"
 
 
 def plain_words(value: Any) -> str:
     """Return plain data as words: "python 3.11.7, cores 2"."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {plain_words(each)}" for key, each in value.items())
+        return ", ".join(
+            f"{lowered(_label(key))} {plain_words(each)}" for key, each in value.items() if each is not None
+        )
     if isinstance(value, list | tuple):
         return ", ".join(map(plain_words, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -187,7 +187,7 @@ def _scaling_sentence(material: Material, name: str) -> str:
         who = f"{arm.name}: " if len(material.own_arms) > 1 else ""
         said.append(f"{who}{interval(factor)} times that of {name_of(material, base.cell)}{growth} ({bounds})")
     if not said:
-        return f"{metric.title} (p50): there are no two valid lengths to compare."
+        return f"{metric.title} (p50): there is no valid figure of the first length and another one to compare."
     return f"{metric.title} (p50) at {name_of(material, points(material, name)[-1].cell)}: {'; '.join(said)}."
 
 
@@ -293,7 +293,7 @@ def _cold_and_warm(material: Material) -> Iterator[Block]:
 
 def _verdicts(material: Material) -> Iterator[VerdictLine]:
     for name in _SCALED:
-        if len(points(material, name)) > 1:
+        if any(_base(material, name, arm.name) for arm in material.own_arms) and len(points(material, name)) > 1:
             yield VerdictLine(text=_scaling_sentence(material, name))
     for cell in material.valid_cells:
         for arm in material.own_arms:

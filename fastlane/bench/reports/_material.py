@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
 
 from ..checks import Checked, CheckResult
 from ..findings import CellFindings, Comparison, Figures, Findings
@@ -19,10 +21,12 @@ class Material:
     recorded: Recorded
     findings: Findings
     checked: Checked
+    _kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What is asked many times and takes a walk through all samples."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Every cell that was begun, by scenario in the header's order, then by users or rate."""
+        """Every cell that was begun, by scenario, then by users or rate."""
         begun = {found.cell for found in self.findings.cells}
         scenarios = self.scenarios
         return tuple(
@@ -34,8 +38,21 @@ class Material:
 
     @property
     def scenarios(self) -> tuple[str, ...]:
-        """The workloads or lengths that the cells differ by, in the header's order."""
-        return tuple(dict.fromkeys(scenario_of(cell) for cell in self.recorded.header.cells))
+        """The workloads or lengths that the cells differ by, from the shortest input to the longest.
+
+        The header has them in the order in which they were run, which was drawn at random.
+        """
+        if "scenarios" not in self._kept:
+            inputs: dict[str, list[int]] = {scenario_of(cell): [] for cell in self.recorded.header.cells}
+            names = {cell.name: scenario_of(cell) for cell in self.recorded.header.cells}
+            for sample in self.recorded.samples:
+                length = sample.meant_input_tokens if sample.meant_input_tokens is not None else sample.input_tokens
+                if sample.part == "measured" and length is not None and sample.cell in names:
+                    inputs[names[sample.cell]].append(length)
+            means = {name: round(fmean(lengths)) if lengths else 0 for name, lengths in inputs.items()}
+            self._kept["scenarios"] = tuple(sorted(means, key=lambda name: means[name]))
+        found: tuple[str, ...] = self._kept["scenarios"]
+        return found
 
     @property
     def arms(self) -> tuple[ArmInfo, ...]:
@@ -114,11 +131,14 @@ class Material:
 
     def samples(self) -> Mapping[tuple[str, str], tuple[Sample, ...]]:
         """Return the samples that count, by cell and arm."""
-        grouped: dict[tuple[str, str], list[Sample]] = {}
-        for sample in self.recorded.samples:
-            if sample.part == "measured":
-                grouped.setdefault((sample.cell, sample.arm), []).append(sample)
-        return {key: tuple(found) for key, found in grouped.items()}
+        if "samples" not in self._kept:
+            grouped: dict[tuple[str, str], list[Sample]] = {}
+            for sample in self.recorded.samples:
+                if sample.part == "measured":
+                    grouped.setdefault((sample.cell, sample.arm), []).append(sample)
+            self._kept["samples"] = {key: tuple(found) for key, found in grouped.items()}
+        samples: Mapping[tuple[str, str], tuple[Sample, ...]] = self._kept["samples"]
+        return samples
 
 
 def scenario_of(cell: Cell) -> str:

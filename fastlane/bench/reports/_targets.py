@@ -50,17 +50,16 @@ def outcomes(material: Material, rules: Sequence[Rule]) -> tuple[Outcome, ...]:
 
 def cells_in(material: Material, rule: Rule) -> tuple[Cell, ...]:
     """Return the cells that a rule is about. Raises ConfigurationError where there are none."""
-    known = [(cell, (cell.name, scenario_of(cell), cell.workload)) for cell in material.recorded.header.cells]
-    if rule.scope is not None and not any(rule.scope in names for _, names in known):
-        names = dict.fromkeys(name for _, names in known for name in names)
-        raise ConfigurationError(
-            f"rule {rule.text!r} is about {rule.scope!r}, which this run does not have: it has {', '.join(names)}"
-        )
-    return tuple(
-        cell
-        for cell in material.cells
-        if rule.scope is None or rule.scope in (cell.name, scenario_of(cell), cell.workload)
-    )
+    if not any(_about(rule, cell) for cell in material.recorded.header.cells):
+        names = " | ".join(cell.name for cell in material.recorded.header.cells)
+        raise ConfigurationError(f"rule {rule.text!r} is about {rule.scope!r}, and the run has no such cell: {names}")
+    return tuple(cell for cell in material.cells if _about(rule, cell))
+
+
+def _about(rule: Rule, cell: Cell) -> bool:
+    # A part of a cell's name will do: "short" of "cpu-small, short, 1 user".
+    known = (cell.name, scenario_of(cell), cell.workload, *cell.name.split(", "))
+    return rule.scope is None or rule.scope in known
 
 
 def figure_of(rule: Rule, figures: Figures | None) -> Interval | None:

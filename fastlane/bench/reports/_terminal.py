@@ -10,12 +10,15 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from ..checks import CheckResult
 from ._blocks import Block, Chart, Checks, Column, Definitions, Heading, Paragraph, Report, Row, Table
 from ._markdown import where
 
 _STYLES: Final = {"plain": "", "good": "green", "bad": "bold red", "warning": "yellow", "muted": "dim"}
 _LEVELS: Final = {"passed": "green", "flagged": "yellow", "refused": "bold red", "not checked": "dim"}
 _GAP: Final = 2
+_MOST_FLAGS: Final = 2
+"""Of one check: every arm of every cell may have the same one. Other forms have all."""
 
 
 def print_terminal(report: Report, console: Console, *, brief: bool = False) -> None:
@@ -76,10 +79,17 @@ def _show_chart(block: Chart, console: Console) -> None:
 
 
 def _show_checks(block: Checks, console: Console) -> None:
+    grouped: dict[tuple[str, str], list[CheckResult]] = {}
     for result in block.worth_reading:
-        line = Text.assemble((result.level, _LEVELS[result.level]), f"  {result.check} ({where(result)})")
-        console.print(line)
-        console.print(Padding(Text(result.sentence), (0, 0, 0, 2)))
+        grouped.setdefault((result.level, result.check), []).append(result)
+    for (level, check), results in grouped.items():
+        # Refusals are told in full: each of them takes figures away.
+        shown = results if level == "refused" else results[:_MOST_FLAGS]
+        console.print(Text.assemble((level, _LEVELS[level]), f"  {check}"))
+        for result in shown:
+            console.print(Padding(Text(f"{where(result)}: {result.sentence}"), (0, 0, 0, 2)))
+        if len(results) > len(shown):
+            console.print(Text(f"  and {len(results) - len(shown)} more of this", style="dim"))
     for level, words in (("not checked", "Not checked, for want of anything to go by"), ("passed", "Passed")):
         names = list(dict.fromkeys(result.check for result in block.results if result.level == level))
         if names:

@@ -56,7 +56,7 @@ def test_a_verdict_is_a_sentence_for_each_arm_and_metric() -> None:
 def test_what_shows_no_difference_is_said_after_a_colon() -> None:
     found = ab(a_run(pairs=24), kind="no difference shown", sentence="no difference shown; 30 more pairs needed")
 
-    text = "fastlane: time to first token: no difference shown; 30 more pairs needed, 24 pairs"
+    text = "fastlane: time to first token: no difference shown; 30 more pairs needed (24 pairs)"
     assert found.verdicts[0].text == text
 
 
@@ -165,7 +165,12 @@ def test_phases_add_up_to_the_whole() -> None:
 def test_attribution_divides_the_change_among_the_plays() -> None:
     run = a_run(pairs=24)
     shares = (
-        Share(play="Connection", alone=Interval(value=-40), last=None, share=Interval(value=-45, low=-50, high=-40)),
+        Share(
+            play="Connection(http2='prefer')",
+            alone=Interval(value=-40),
+            last=None,
+            share=Interval(value=-45, low=-50, high=-40),
+        ),
         Share(play="Encoding", alone=None, last=Interval(value=-10), share=Interval(value=-15, low=-20, high=-10)),
     )
     attribution = Attribution(
@@ -187,6 +192,23 @@ def test_attribution_divides_the_change_among_the_plays() -> None:
     ]
     caption = next(chart.caption for chart in found.charts() if chart.name == "attribution")
     assert caption.endswith("the largest part is that of Connection: -45.0 [-50.0, -40.0] ms.")
+
+
+def test_a_whole_that_may_be_nothing_is_not_divided_into_shares_of_it() -> None:
+    run = a_run(pairs=24)
+    nothing = Interval(value=-1, low=-5, high=3)
+    attribution = Attribution(
+        cell=run.header.cells[0].name,
+        metric="time_to_first_token",
+        total=nothing,
+        shares=(Share(play="Connection", alone=nothing, last=nothing, share=nothing),),
+        interaction=Interval(value=0),
+    )
+
+    found = report("ab", run, replace(findings_of(run), attributions=(attribution,)), NOTHING_CHECKED)
+
+    shown = next(table for table in found.tables() if table.name.startswith("attribution"))
+    assert "of the whole" not in [column.title for column in shown.columns]
 
 
 def test_the_report_by_users_has_a_row_for_each_load() -> None:
@@ -371,3 +393,12 @@ def test_every_kind_says_what_was_run_and_how_it_ended() -> None:
         assert facts["Ended"] == "finished"
         assert facts["Workload"] == "chat (a paper)"
         assert facts["Requests"] == "8 measured, 1 to warm up, 1 cold"
+
+
+def test_scenarios_stand_from_the_shortest_input_to_the_longest() -> None:
+    def of_length(sample: Sample) -> Sample:
+        return replace(sample, meant_input_tokens=1_000 if sample.cell == "long, 1" else 100)
+
+    run = a_sweep(scenarios=("long", "short"), users=(1,), change=of_length)
+
+    assert [heading for heading in structure(lengths(run)) if heading.startswith("## ")][:2] == ["## short", "## long"]

@@ -22,7 +22,7 @@ class Jobs:
     def __init__(self, plan: ShardPlan) -> None:
         self._plan = plan
         # A request that is sent again after a run was resumed is another one in the provider's log.
-        self._suffix = f"/{plan.session}" if plan.session else ""
+        self._suffix = f"~{plan.session}" if plan.session else ""
 
     def of_block(self, plan: CellPlan, due: Due) -> Job:
         """Return one arm's request of a block."""

@@ -194,9 +194,7 @@ class Shard:
         seed = f"{self._plan.seed}/{plan.cell.name}"
         if plan.cell.load == "open":
             return OpenPacing(plan, arms, shard=shard, shards=shards, seed=seed, now=now_ns())
-        return ClosedPacing(
-            plan, arms, shard=shard, shards=shards, seed=seed, block_s=self._block_s + plan.think_s, now=now_ns()
-        )
+        return ClosedPacing(plan, arms, shard=shard, shards=shards, seed=seed, block_s=self._block_s, now=now_ns())
 
     def _send(self, plan: CellPlan, cell: CellState, due: Due) -> None:
         job = self._jobs.of_block(plan, due)

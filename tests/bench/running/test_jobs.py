@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from typing import Any
+
+from fastlane.bench._arms import arms_named
+from fastlane.bench.load import Block, Budget
+from fastlane.bench.recorded import Cell
+from fastlane.bench.running import CellPlan, ShardPlan
+from fastlane.bench.running._jobs import Jobs
+from fastlane.bench.running._messages import Job
+from fastlane.bench.running._pacing import Due
+from fastlane.bench.workloads import Conversation, Workload
+
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "look", "description": "Look.", "parameters": {}}}
+SAID = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"})
+ANSWER = {"role": "assistant", "content": "Hello there, my dear friend."}
+TALK = Conversation(name="talk", messages=(*SAID, ANSWER, SAID[1], ANSWER), tools=(TOOL,))
+
+
+def plan(**changes: Any) -> ShardPlan:
+    values: dict[str, Any] = {
+        "arms": arms_named(["baseline", "fastlane"]),
+        "base_url": "https://provider",
+        "api_key": "key",
+        "model": "model",
+        "embedded": True,
+        "first": TALK.turns[0],
+    }
+    return ShardPlan(**{**values, **changes})
+
+
+def job(arm: str, turn: int = 0, *, replay: str = "0/0", lane: int = 0, **changes: Any) -> Job:
+    cell = Cell(name="talks", workload="talks", users=1, caching_forbidden=changes.pop("caching_forbidden", False))
+    most = changes.pop("max_output_tokens", None)
+    cell_plan = CellPlan(
+        cell=cell,
+        workload=Workload(name="talks", conversations=(TALK,)),
+        budget=Budget(),
+        max_output_tokens=most,
+    )
+    block = Block(lane=lane, number=turn, replay=replay, turn=TALK.turns[turn], order=("baseline", "fastlane"))
+    return Jobs(plan(**changes)).of_block(cell_plan, Due(block, block.order.index(arm)))
+
+
+def salt(job: Job) -> str:
+    text: str = job.body["messages"][0]["content"]
+    return text.partition("\n")[0]
+
+
+def test_every_arm_has_a_prefix_of_its_own_that_is_as_long() -> None:
+    salts = {salt(job("baseline")), salt(job("fastlane"))}
+
+    assert len(salts) == 2
+    assert len(set(map(len, salts))) == 1
+
+
+def test_the_turns_of_one_conversation_share_their_prefix_and_no_other_pass_has_it() -> None:
+    first, second, again = job("baseline", 0), job("baseline", 1), job("baseline", 0, replay="1/0")
+
+    assert salt(first) == salt(second) != salt(again)
+    assert first.body["tools"] == second.body["tools"] != again.body["tools"]
+
+
+def test_where_caching_is_forbidden_no_two_turns_share_a_prefix() -> None:
+    assert salt(job("baseline", 0, caching_forbidden=True)) != salt(job("baseline", 1, caching_forbidden=True))
+
+
+def test_the_arms_of_a_block_have_the_same_luck_and_other_blocks_another() -> None:
+    def luck(job: Job) -> str:
+        return job.headers["x-emulator-draw"]
+
+    assert luck(job("baseline")) == luck(job("fastlane"))
+    assert len({luck(job("baseline")), luck(job("baseline", 1)), luck(job("baseline", lane=1))}) == 3
+    assert luck(job("baseline")) != luck(job("baseline", seed=1))
+
+
+def test_an_answer_is_as_long_as_recorded_and_no_longer_than_allowed() -> None:
+    whole, cut = job("baseline"), job("baseline", max_output_tokens=3)
+
+    assert whole.body["max_completion_tokens"] == 7 == whole.place.asked_output_tokens
+    assert (cut.body["max_completion_tokens"], cut.headers["x-emulator-output-tokens"]) == (3, "3")
+
+
+def test_a_real_provider_is_told_nothing_of_the_bench() -> None:
+    assert job("baseline", embedded=False).headers == {}
+
+
+def test_a_resumed_run_gives_its_requests_other_names() -> None:
+    names = {
+        made.place.tag
+        for session in (0, 1)
+        for made in (job("baseline", session=session), job("fastlane", session=session))
+    }
+
+    assert len(names) == 4
+    cold = {
+        Jobs(plan(session=session, shard=shard)).cold("baseline").place.tag for session in (0, 1) for shard in (0, 1)
+    }
+    assert len(cold) == 4

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import heapq
+import itertools
+from random import Random
+
+from hypothesis import given, strategies as st
+
+from fastlane.bench.load import Budget
+from fastlane.bench.recorded import Cell
+from fastlane.bench.running import CellPlan
+from fastlane.bench.running._pacing import ClosedPacing, Due, OpenPacing, Pacing
+from fastlane.bench.workloads import Conversation, Workload
+
+ARMS = ("baseline", "fastlane")
+SAID = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there."})
+TALKS = Workload(
+    name="talks", conversations=tuple(Conversation(name=f"talk {at}", messages=SAID * 3) for at in range(4))
+)
+
+
+def plan(cell: Cell, **changes: object) -> CellPlan:
+    values: dict[str, object] = {"workload": TALKS, "budget": Budget(), "passes": 2}
+    return CellPlan(cell=cell, **{**values, **changes})  # type: ignore[arg-type]
+
+
+def closed(users: int, **changes: object) -> ClosedPacing:
+    cell = Cell(name="talks", workload="talks", users=users)
+    shards: dict[str, int] = {
+        name: int(str(changes.pop(name, default))) for name, default in (("shard", 0), ("shards", 1))
+    }
+    return ClosedPacing(plan(cell, **changes), ARMS, seed="0/cell", block_s=1.0, now=0, **shards)
+
+
+def opened(rate: float, **changes: object) -> OpenPacing:
+    cell = Cell(name="talks", workload="talks", load="open", rate=rate, arrivals="poisson")
+    return OpenPacing(plan(cell, **changes), ARMS, shard=0, shards=1, seed="0/cell", now=0)
+
+
+def simulate(pacing: Pacing, durations: Random) -> list[tuple[int, int, Due]]:
+    """Answer every request after a random time; return when each was handed out and answered."""
+    under_way: list[tuple[int, int, int, Due]] = []
+    sent: list[tuple[int, int, Due]] = []
+
+    def send(now: int, due: Due) -> None:
+        answered = now + durations.randrange(1, 3_000_000_000)
+        heapq.heappush(under_way, (answered, len(sent), now, due))
+        sent.append((now, answered, due))
+
+    while True:
+        start = pacing.next_ns()
+        if start is not None and (not under_way or start <= under_way[0][0]):
+            for due in pacing.start():
+                send(start, due)
+        elif under_way:
+            now, _, _, due = heapq.heappop(under_way)
+            for following in pacing.answered(due, now):
+                send(now, following)
+        else:
+            return sent
+
+
+@given(st.integers(1, 9), st.integers(0, 99))
+def test_a_user_has_one_request_in_flight_and_every_block_every_arm(users: int, seed: int) -> None:
+    sent = simulate(closed(users), Random(seed))
+
+    assert len(sent) == 2 * 12 * len(ARMS)
+    assert len({(due.block.lane, due.block.number, due.arm) for _, _, due in sent}) == len(sent)
+    for lane in range(users):
+        mine = sorted((began, ended) for began, ended, due in sent if due.block.lane == lane)
+        assert all(later[0] >= earlier[1] for earlier, later in itertools.pairwise(mine))
+
+
+@given(st.integers(2, 50))
+def test_users_start_one_after_the_other_within_one_block(users: int) -> None:
+    sent = simulate(closed(users, passes=20), Random(1))
+    starts: dict[int, int] = {}
+    for began, _, due in sent:
+        starts.setdefault(due.block.lane, began)
+
+    assert list(starts) == list(range(users))
+    assert len(set(starts.values())) == users
+    assert max(starts.values()) < 1_000_000_000
+
+
+def test_a_user_thinks_before_each_block_but_the_first() -> None:
+    sent = simulate(closed(1, think_s=5.0), Random(1))
+    blocks: dict[int, list[tuple[int, int]]] = {}
+    for began, ended, due in sent:
+        blocks.setdefault(due.block.number, []).append((began, ended))
+
+    ends = {number: max(ended for _, ended in times) for number, times in blocks.items()}
+    assert blocks[0][0][0] == 0
+    assert all(blocks[number][0][0] == ends[number - 1] + 5_000_000_000 for number in range(1, 24))
+
+
+@given(st.integers(1, 4), st.integers(4, 9))
+def test_shards_share_the_users_and_send_the_same_blocks_as_one_would(shards: int, users: int) -> None:
+    def sent_by(pacing: Pacing) -> set[tuple[int, int, str, tuple[str, ...]]]:
+        sent = simulate(pacing, Random(1))
+        return {(due.block.lane, due.block.number, due.block.replay, due.block.order) for _, _, due in sent}
+
+    parts = [sent_by(closed(users, shard=shard, shards=shards)) for shard in range(shards)]
+
+    assert set.union(*parts) == sent_by(closed(users))
+    assert sum(map(len, parts)) == len(set.union(*parts))
+
+
+@given(st.floats(0.2, 100), st.integers(0, 99), st.integers(0, 99))
+def test_an_open_load_sends_the_same_at_the_same_times_however_slow_the_answers(
+    rate: float, seed: int, other: int
+) -> None:
+    def intended(pacing: Pacing, durations: Random) -> list[tuple[int, str, int | None]]:
+        return [(due.block.number, due.arm, due.intended_ns) for _, _, due in simulate(pacing, durations)]
+
+    first = intended(opened(rate), Random(seed))
+
+    assert first == intended(opened(rate), Random(other))
+    assert len(first) == 2 * 12 * len(ARMS)
+
+
+@given(st.floats(0.2, 100))
+def test_requests_of_an_open_load_are_handed_out_before_they_are_due(rate: float) -> None:
+    for handed_out, _, due in simulate(opened(rate), Random(0)):
+        assert due.intended_ns is not None
+        assert handed_out < due.intended_ns
+
+
+def test_blocks_that_are_done_are_not_sent_again() -> None:
+    done = frozenset({(0, 0), (1, 2)})
+
+    keys = {(due.block.lane, due.block.number) for _, _, due in simulate(closed(2, done=done), Random(0))}
+
+    assert len(keys) == 24 - len(done)
+    assert not keys & done
+
+
+def test_an_open_load_that_is_gone_on_with_does_not_wait_for_what_is_done() -> None:
+    done = frozenset((0, number) for number in range(20))
+
+    pacing = opened(1.0, done=done)
+
+    assert pacing.next_ns() == 0
+    assert pacing.arrives_s() == 0.0
+    assert {due.block.number for _, _, due in simulate(pacing, Random(0))} == {20, 21, 22, 23}

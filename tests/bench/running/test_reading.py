@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane.bench._arms import is_asynchronous
+from fastlane.bench.recorded import Sample
+from fastlane.bench.running import _async_recorder, _recorder
+from fastlane.bench.running._messages import Job, Place
+from fastlane.bench.running._reading import Reading, delivery_gap_ms, sample_of, told
+from fastlane.emulator import Emulator, preset
+
+PLACE = Place(arm="baseline", tag="0/baseline/0/0", block=0, conversation="greeting", turn=1)
+BODY = {
+    "model": "any",
+    "messages": [{"role": "user", "content": "Hi"}],
+    "stream_options": {"include_usage": True},
+}
+CLIENTS = [openai.OpenAI, openai.AsyncOpenAI, fastlane.OpenAI, fastlane.AsyncOpenAI]
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Emulator]:
+    with Emulator(model=preset("instant")) as emulator:
+        yield emulator
+
+
+def recorded(provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any, **headers: str) -> Sample:
+    for name, value in provider.environment.items():
+        monkeypatch.setenv(name, value)
+    job = Job(PLACE, BODY, {f"x-emulator-{name}": value for name, value in headers.items()})
+    client = kind(base_url=provider.base_url, api_key="secret", max_retries=0)
+
+    async def read() -> Reading:
+        async with client:
+            return await _async_recorder.read(client, job)
+
+    if is_asynchronous(client):
+        return sample_of(client, PLACE, asyncio.run(read()))
+    with client:
+        return sample_of(client, PLACE, _recorder.read(client, job))
+
+
+@pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
+def test_every_client_is_stamped_at_the_same_places(
+    provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    sample = recorded(provider, monkeypatch, kind, **{"output-tokens": "7"})
+
+    assert sample.error is None
+    assert (sample.output_tokens, len(sample.token_ns), sample.finish_reason) == (7, 7, "stop")
+    assert sample.response_ns is not None
+    assert sample.first_event_ns is not None
+    stamps = [sample.issued_ns, sample.response_ns, sample.first_event_ns, *sample.token_ns, sample.ended_ns]
+    assert stamps == sorted(stamps)
+    assert sample.first_content_ns == sample.token_ns[0]
+    own = sample.record
+    assert (own is not None) == (kind.__module__.startswith("fastlane"))
+    if own is not None:
+        assert own.usage.output_tokens == 7
+        assert sample.delivery_gap_ms is not None
+        assert sample.delivery_gap_ms > 0
+
+
+@pytest.mark.parametrize("kind", [openai.OpenAI, fastlane.AsyncOpenAI])
+def test_an_error_is_a_result(provider: Emulator, monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+    sample = recorded(provider, monkeypatch, kind, **{"output-tokens": "many"})
+
+    assert sample.error == "BadRequestError 400"
+    assert sample.error_message is not None
+    assert "x-emulator-output-tokens" in sample.error_message
+    assert sample.response_ns is None
+    assert sample.time_to_first_token_s is None
+    assert sample.api_end_to_end_s is None
+
+
+def chunk(usage: Any = None, **delta: Any) -> Any:
+    empty = {"content": None, "tool_calls": None, "refusal": None}
+    return SimpleNamespace(
+        id="answer", usage=usage, choices=[SimpleNamespace(delta=SimpleNamespace(**empty | delta), finish_reason=None)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("delta", "kind"),
+    [
+        ({"role": "assistant", "content": ""}, None),
+        ({"content": "a"}, "content"),
+        ({"tool_calls": [1]}, "content"),
+        ({"refusal": "no"}, "content"),
+        ({"reasoning_content": "a"}, "reasoning"),
+        ({"reasoning": "a"}, "reasoning"),
+    ],
+    ids=str,
+)
+def test_roles_and_empty_texts_are_no_output_and_reasoning_is_no_content(
+    delta: dict[str, Any], kind: str | None
+) -> None:
+    reading = Reading()
+    reading.take(chunk(**delta), 5)
+
+    assert reading.first_event_ns == 5
+    assert list(reading.token_ns) == ([5] if kind else [])
+    assert reading.first_content_ns == (5 if kind == "content" else None)
+
+
+def test_a_chunk_with_only_a_usage_report_is_no_output() -> None:
+    reading = Reading()
+    reading.take(SimpleNamespace(id="answer", usage=SimpleNamespace(completion_tokens=3), choices=[]), 5)
+    reading.take(SimpleNamespace(id="answer", usage=None, choices=None), 6)
+
+    assert list(reading.token_ns) == []
+    assert reading.usage.completion_tokens == 3
+
+
+def test_the_longest_wait_of_a_chunk_is_its_delivery_gap() -> None:
+    assert delivery_gap_ms([3_000_000, 9_000_000], [1_000_000, 4_000_000]) == 5.0
+    assert delivery_gap_ms([3_000_000], [1_000_000, 4_000_000]) is None
+    assert delivery_gap_ms([], []) is None
+
+
+def test_an_error_is_told_with_what_it_came_from_and_without_the_key() -> None:
+    class Failing:
+        api_key = "secret"
+
+        @property
+        def chat(self) -> Any:
+            try:
+                raise ConnectionRefusedError(111, "Connection refused by secret")
+            except ConnectionRefusedError as error:
+                raise RuntimeError("Connection error.") from error
+
+    client = Failing()
+    sample = sample_of(client, PLACE, _recorder.read(client, Job(PLACE, BODY, {})))
+
+    assert sample.error == "RuntimeError"
+    assert sample.error_message == "Connection error. <- ConnectionRefusedError: [Errno 111] Connection refused by …"
+    assert told(RuntimeError("x" * 1_000)) == "x" * 400

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import BoundedOutput, ConfigurationError, Connection, Encoding, PromptCache
+from fastlane.bench import Arm, arms_named
+from fastlane.bench._arms import KNOWN_ARMS, attributing, copy_of, is_asynchronous
+
+MY_PLAYS = [Connection(), Encoding(probe=True)]
+MY_ARM = Arm(name="mine", plays=(Connection(),))
+MY_NUMBER = 3
+
+
+def my_client(base_url: str, api_key: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
+
+
+class Other:
+    """A client of another kind that speaks the same words."""
+
+    class chat:  # noqa: N801
+        class completions:  # noqa: N801
+            @staticmethod
+            async def create(**body: Any) -> Any: ...
+
+
+def stop_when(text: str) -> bool:
+    return "stop" in text
+
+
+@pytest.mark.parametrize("name", sorted(set(KNOWN_ARMS) - {"baseline-aiohttp"}))
+def test_every_known_arm_survives_the_way_to_its_process_and_makes_its_client(name: str) -> None:
+    arm = pickle.loads(pickle.dumps(KNOWN_ARMS[name]))  # noqa: S301
+    client = arm.make_client("https://provider/v1", "key")
+
+    assert (arm.name, arm.fingerprints) == (name, KNOWN_ARMS[name].fingerprints)
+    assert is_asynchronous(client) == name.endswith("async")
+    assert isinstance(client, fastlane.OpenAI | fastlane.AsyncOpenAI) == (not name.startswith("baseline"))
+
+
+def test_plays_travel_by_their_settings() -> None:
+    plays = (Connection(ping_s=None), BoundedOutput(stop_when=stop_when), PromptCache())
+
+    arm = pickle.loads(pickle.dumps(Arm(name="mine", plays=plays, without=("that",))))  # noqa: S301
+
+    assert arm.plays == plays
+    assert (arm.fingerprints, arm.without) == (tuple(map(repr, plays)), ("that",))
+
+
+def test_an_arm_says_what_it_is() -> None:
+    assert Arm(name="mine", plays=tuple(MY_PLAYS)).description == (
+        "fastlane.OpenAI(plays=[Connection(), Encoding(probe=True)])"
+    )
+    assert Arm(name="mine", asynchronous=True).description == "fastlane.AsyncOpenAI(): its default plays"
+    assert Arm(name="mine", client=my_client).description == f"{__name__}:my_client"
+
+
+def test_arms_of_ones_own_are_named_by_module_and_attribute() -> None:
+    arms = arms_named([f"{__name__}:my_client", f"{__name__}:MY_PLAYS", f"{__name__}:MY_ARM", "baseline"])
+
+    assert [arm.name for arm in arms] == ["my_client", "MY_PLAYS", "mine", "baseline"]
+    assert arms[0].client is my_client
+    assert arms[1].plays == tuple(MY_PLAYS)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([], "at least one arm is needed, got none: the known arms are baseline, "),
+        (["nope"], "unknown arm 'nope': the known arms are baseline, "),
+        (["baseline", "baseline"], "arm 'baseline' is named twice"),
+        (["no.such.module:x"], "arm 'no.such.module:x' names nothing that can be imported"),
+        ([f"{__name__}:nothing"], "names nothing that can be imported"),
+        ([f"{__name__}:MY_NUMBER"], "is 3: expected an Arm, a function"),
+    ],
+    ids=str,
+)
+def test_what_is_no_arm_is_refused(names: list[str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        arms_named(names)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"name": "größer"}, "an arm's name is printable ASCII text"),
+        ({"name": ""}, "an arm's name is printable ASCII text"),
+        ({"name": "x", "client": lambda base_url, api_key: None}, "has to be a function of an importable module"),
+        ({"name": "x", "client": 3}, "has to be a function of an importable module"),
+        ({"name": "x", "client": my_client, "plays": ()}, "has both `client` and `plays`"),
+        ({"name": "x", "plays": ("connection",)}, "have to be plays such as Connection"),
+    ],
+    ids=str,
+)
+def test_an_arm_that_no_process_could_make_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Arm(**settings)
+
+
+def test_a_client_of_another_kind_says_by_its_method_whether_it_is_asynchronous() -> None:
+    assert is_asynchronous(Other())
+
+
+def test_a_copy_has_the_references_client_and_a_name_of_its_own() -> None:
+    copy = copy_of(MY_ARM)
+
+    assert (copy.name, copy.plays) == ("mine-again", MY_ARM.plays)
+    assert KNOWN_ARMS["baseline-again"].name == copy_of(KNOWN_ARMS["baseline"]).name
+
+
+def test_attribution_adds_each_play_to_none_and_takes_each_from_all() -> None:
+    plays = (Connection(), Encoding(), PromptCache())
+    first, second, third = map(repr, plays)
+
+    arms = {arm.name: (arm.fingerprints, arm.without) for arm in attributing(plays)}
+
+    assert arms == {
+        "none": ((), ()),
+        "only Connection": ((first,), ()),
+        "only Encoding": ((second,), ()),
+        "only PromptCache": ((third,), ()),
+        "all but Connection": ((second, third), (first,)),
+        "all but Encoding": ((first, third), (second,)),
+        "all but PromptCache": ((first, second), (third,)),
+        "every play": ((first, second, third), ()),
+    }
+
+
+def test_of_two_plays_the_one_alone_is_all_but_the_other() -> None:
+    plays = (Connection(), Encoding())
+
+    assert [(arm.name, arm.without) for arm in attributing(plays)] == [
+        ("none", ()),
+        ("only Connection", (repr(plays[1]),)),
+        ("only Encoding", (repr(plays[0]),)),
+        ("every play", ()),
+    ]
+
+
+@pytest.mark.parametrize("plays", [(), (Connection(),), (Connection(), Connection(ping_s=None))], ids=len)
+def test_fewer_than_two_kinds_of_play_leave_nothing_to_divide(plays: tuple[Any, ...]) -> None:
+    with pytest.raises(ConfigurationError, match="needs two plays or more, each of another kind"):
+        attributing(plays)

@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from fastlane import ConfigurationError, Connection, Encoding
+from fastlane.bench import Arm, Conversation, Embedded, Experiment, Progress, RunFailedError, Workload
+from fastlane.bench.load import Budget, Closed, Open, Precision
+from fastlane.bench.recorded import Recorded, read_run
+
+TALK = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there."})
+TALKS = Workload(
+    name="talks", conversations=tuple(Conversation(name=f"talk {at}", messages=TALK * 4) for at in range(3))
+)
+INSTANT = Embedded(preset="instant", round_trip_time_s=0.0)
+TWO_USERS = Closed(users=(2,), think_s=0.0)
+
+
+def no_client(base_url: str, api_key: str) -> openai.OpenAI:
+    raise RuntimeError("this arm makes no client")
+
+
+def refused(base_url: str, api_key: str) -> openai.OpenAI:
+    return openai.OpenAI(
+        base_url=base_url, api_key=api_key, max_retries=0, default_headers={"x-emulator-prefill-ms": "soon"}
+    )
+
+
+def dies_later(base_url: str, api_key: str) -> openai.OpenAI:
+    class Dying(openai.OpenAI):
+        asked = 0
+
+        @property
+        def chat(self):  # type: ignore[no-untyped-def]
+            Dying.asked += 1
+            if Dying.asked > 4:
+                os._exit(3)
+            return super().chat
+
+    return Dying(base_url=base_url, api_key=api_key)
+
+
+def fails_later(base_url: str, api_key: str) -> openai.OpenAI:
+    class Failing(openai.OpenAI):
+        asked = 0
+
+        @property
+        def chat(self):  # type: ignore[no-untyped-def]
+            Failing.asked += 1
+            if Failing.asked == 5:
+                # The provider refuses what it cannot read, and writes down that it did.
+                return self.with_options(default_headers={"x-emulator-prefill-ms": "soon"}).chat
+            return super().chat
+
+    return Failing(base_url=base_url, api_key=api_key)
+
+
+def hangs_later(base_url: str, api_key: str) -> openai.OpenAI:
+    class Hanging(openai.OpenAI):
+        asked = 0
+
+        @property
+        def chat(self):  # type: ignore[no-untyped-def]
+            Hanging.asked += 1
+            # The first asks whether the client is asynchronous; then come the cold one, the warm-up and two blocks.
+            if Hanging.asked == 6:
+                return self.with_options(default_headers={"x-emulator-prefill-ms": "600000"}).chat
+            return super().chat
+
+    return Hanging(base_url=base_url, api_key=api_key)
+
+
+def experiment(**changes: Any) -> Experiment:
+    values = {"workload": TALKS, "provider": INSTANT, "load": TWO_USERS, "passes": 1}
+    return Experiment(**{**values, **changes})
+
+
+def alone(name: str, client: Any) -> dict[str, Any]:
+    return {"arms": (Arm(name=name, client=client),), "again": False, "load": Closed(users=(1,), think_s=0.0)}
+
+
+def press_ctrl_c() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def at_block(number: int, act: Callable[[], None]) -> Callable[[Progress], None]:
+    return lambda progress: act() if progress.blocks_done == number else None
+
+
+def nothing_is_missing(recorded: Recorded) -> bool:
+    """Whether the provider wrote down the same requests as the clients did."""
+    logged = {entry.tag for entry in recorded.log or ()}
+    return {sample.tag for sample in recorded.samples} - set(recorded.unlogged) == logged
+
+
+needs_signals = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the system sends no signal to a thread")
+
+
+def test_a_run_sends_every_block_with_every_arm_and_its_folder_holds_all_of_it(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+
+    run = experiment(arms=("baseline", "fastlane")).run(tmp_path, on_progress=seen.append)
+
+    assert run.ended == "finished"
+    assert [(arm.name, arm.role, arm.client) for arm in run.header.arms] == [
+        ("baseline", "reference", "openai.OpenAI"),
+        ("fastlane", "arm", "fastlane.OpenAI"),
+        ("baseline-again", "again", "openai.OpenAI"),
+    ]
+    assert Counter((sample.arm, sample.part) for sample in run.samples) == {
+        (arm.name, part): number
+        for arm in run.header.arms
+        for part, number in (("cold", 1), ("warm-up", 1), ("measured", 12))
+    }
+    assert all(sample.error is None and sample.output_tokens == 3 for sample in run.samples)
+    for key in {sample.key for sample in run.measured()}:
+        block = sorted((each for each in run.measured() if each.key == key), key=lambda sample: sample.position)
+        assert [sample.position for sample in block] == [0, 1, 2]
+        assert all(later.issued_ns >= earlier.ended_ns for earlier, later in itertools.pairwise(block))
+    assert nothing_is_missing(run)
+    assert {(vitals.arm, vitals.cell) for vitals in run.vitals} == {
+        (arm, "talks, 2 users") for arm in ("baseline", "fastlane", "baseline-again", None)
+    }
+    assert (seen[0].blocks_done, seen[-1].blocks_done, seen[-1].blocks_planned) == (0, 12, 12)
+    assert seen[-1].share == 1.0
+
+    again = read_run(tmp_path)
+    assert (again.header, again.vitals, again.log) == (run.header, run.vitals, run.log)
+    assert (again.ended, again.duration_s, again.cell_durations_s) == (run.ended, run.duration_s, run.cell_durations_s)
+    # A file knows lists where memory knows tuples.
+    assert [replace(sample, call=None) for sample in again.samples] == [
+        replace(sample, call=None) for sample in run.samples
+    ]
+    assert [sample.call for sample in again.samples] == [json.loads(json.dumps(each.call)) for each in run.samples]
+
+
+def test_a_run_that_was_killed_is_gone_on_with_where_it_was(tmp_path: Path) -> None:
+    asked = experiment(arms=("no-plays",), passes=2)
+    whole = asked.run(tmp_path)
+    # As a killed process leaves it: no end, no account of the provider, half a block, and half a line.
+    lines = (tmp_path / "records.jsonl").read_text().splitlines()[:-13]
+    torn = [*lines, lines[-1][:40]]
+    (tmp_path / "records.jsonl").write_text("\n".join(torn))
+    (tmp_path / "server.jsonl").write_text("")
+    kept = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**kept, "ended": None, "cells_done": [], "whole_sessions": []}))
+    cut = read_run(tmp_path)
+
+    run = asked.run(tmp_path, resume=True)
+
+    assert (cut.ended, len(cut.samples), len(cut.unlogged)) == ("interrupted", len(lines), len(lines))
+    assert run.ended == "finished"
+    assert {sample.key for sample in run.measured()} == {sample.key for sample in whole.measured()}
+    assert Counter((sample.key, sample.arm) for sample in run.measured()).most_common(1)[0][1] == 1
+    blocks = Counter(sample.key for sample in cut.measured())
+    finished = {key for key, requests in blocks.items() if requests == 2}
+    assert 12 < len(finished) < 24
+    old = {sample.tag for sample in cut.samples}
+    assert all((sample.tag in old) == (sample.key in finished) for sample in run.measured())
+    assert nothing_is_missing(run)
+    assert [sample.tag for sample in read_run(tmp_path).samples] == [sample.tag for sample in run.samples]
+    assert len(asked.run(tmp_path, resume=True).samples) == len(run.samples)
+
+    with pytest.raises(ConfigurationError, match="seed was 0, and is 1"):
+        experiment(arms=("no-plays",), passes=2, seed=1).run(tmp_path, resume=True)
+    with pytest.raises(ConfigurationError, match="holds a run already"):
+        asked.run(tmp_path)
+
+
+def test_an_open_load_is_sent_as_intended_by_asynchronous_clients_within_the_calls_it_may_make() -> None:
+    run = experiment(
+        arms=("baseline-async", "fastlane-async"),
+        load=Open(rates=(20.0, 40.0)),
+        budget=Budget(seconds=None, calls=60),
+        passes=None,
+    ).run()
+
+    assert run.ended == "calls spent"
+    # 3 first requests, and in each of two cells 3 for warm-up and as many blocks of 3 as there are calls for.
+    assert len(run.samples) == 60
+    assert {arm.client for arm in run.header.arms} == {"openai.AsyncOpenAI", "fastlane.AsyncOpenAI"}
+    for sample in run.measured():
+        assert sample.error is None
+        assert sample.intended_ns is not None
+        assert sample.issued_ns >= sample.intended_ns
+        assert sample.started_ns == sample.intended_ns
+    for cell in run.header.cells:
+        blocks: dict[tuple[str, int, int, int], list[int]] = {}
+        for sample in run.measured(cell.name):
+            blocks.setdefault(sample.key, []).append(sample.intended_ns or 0)
+        assert cell.rate is not None
+        assert all(max(times) - min(times) < 1e9 / cell.rate for times in blocks.values())
+    assert nothing_is_missing(run)
+
+
+def test_users_are_dealt_to_processes_whose_records_are_merged() -> None:
+    run = experiment(arms=("no-plays",), again=False, load=Closed(users=(3,), think_s=0.0), processes=2).run()
+
+    assert {(sample.shard, sample.lane) for sample in run.measured()} == {(0, 0), (0, 2), (1, 1)}
+    assert len({sample.key for sample in run.measured()}) == 12
+    assert [sample.shard for sample in run.samples if sample.cold] == [0, 1]
+    assert {(vitals.shard, vitals.arm) for vitals in run.vitals} == {
+        (shard, arm) for shard in (0, 1) for arm in ("no-plays", None)
+    }
+    assert nothing_is_missing(run)
+    assert multiprocessing.active_children() == []
+
+
+def test_a_cell_ends_once_its_ratios_are_known_well_enough() -> None:
+    seen: list[Progress] = []
+    run = experiment(
+        arms=("no-plays",),
+        passes=None,
+        budget=Budget(seconds=60.0),
+        precision=Precision(metric="api_end_to_end", half_width=0.9),
+    ).run(on_progress=seen.append)
+
+    assert run.ended == "precision reached"
+    (known,) = [ratio for ratio in seen[-1].ratios if ratio.metric == "api_end_to_end"]
+    assert known.arm == "no-plays-again"
+    assert known.low < known.ratio < known.high
+    assert (known.high - known.low) / 2 <= 0.9
+
+
+def test_a_failed_request_stays_in_the_run() -> None:
+    run = experiment(**alone("failing", fails_later)).run()
+
+    assert Counter(sample.error for sample in run.measured()) == {None: 11, "BadRequestError 400": 1}
+    assert nothing_is_missing(run)
+
+
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        (no_client, "the client of arm 'broken' could not be made: RuntimeError: this arm makes no client"),
+        (refused, "the first request of arm 'broken' failed: BadRequestError 400: .*x-emulator-prefill-ms"),
+        (dies_later, "the process of arm 'broken' ended early"),
+    ],
+)
+def test_an_arm_that_cannot_go_on_ends_the_run(client: Any, said: str) -> None:
+    with pytest.raises(RunFailedError, match=said):
+        experiment(**alone("broken", client)).run()
+
+    assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_ends_ends_the_run_of_all_shards() -> None:
+    with pytest.raises(RunFailedError, match="the process of arm 'broken' ended early"):
+        experiment(**{**alone("broken", dies_later), "load": Closed(users=(2,), think_s=0.0), "processes": 2}).run()
+
+    assert multiprocessing.active_children() == []
+
+
+@needs_signals
+def test_ctrl_c_keeps_what_was_finished(tmp_path: Path) -> None:
+    # Both users pause after their first block, for longer than the test may last.
+    asked = experiment(arms=("no-plays",), load=Closed(users=(2,), think_s=600.0))
+
+    run = asked.run(tmp_path, on_progress=at_block(2, press_ctrl_c))
+
+    assert run.ended == "interrupted"
+    assert len(run.measured()) == 4
+    assert nothing_is_missing(run)
+    assert read_run(tmp_path).ended == "interrupted"
+    assert multiprocessing.active_children() == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@needs_signals
+def test_ctrl_c_does_not_wait_for_a_request_that_takes_long() -> None:
+    def later() -> None:
+        threading.Timer(0.3, press_ctrl_c).start()
+
+    run = experiment(**alone("hanging", hangs_later)).run(on_progress=at_block(2, later))
+
+    assert run.ended == "interrupted"
+    assert [sample.tag for sample in run.samples] == [
+        "hanging/cold",
+        "0/hanging/warm-up/0/0",
+        "0/hanging/0/0",
+        "0/hanging/0/1",
+    ]
+    assert nothing_is_missing(run)
+    assert multiprocessing.active_children() == []
+
+
+@needs_signals
+def test_a_second_ctrl_c_ends_the_run_at_once() -> None:
+    def twice() -> None:
+        press_ctrl_c()
+        press_ctrl_c()
+
+    with pytest.raises(KeyboardInterrupt):
+        experiment(**alone("hanging", hangs_later)).run(on_progress=at_block(2, twice))
+
+    assert multiprocessing.active_children() == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_attribution_compares_with_no_play_at_all() -> None:
+    asked = experiment(attribute=(Connection(), Encoding(probe=True)))
+
+    assert [(arm.name, asked.role_of(arm)) for arm in asked.resolved] == [
+        ("none", "reference"),
+        ("only Connection", "arm"),
+        ("only Encoding", "arm"),
+        ("every play", "arm"),
+        ("none-again", "again"),
+    ]
+
+
+def test_the_stock_client_is_the_reference_unless_another_is_named() -> None:
+    def roles(**changes: Any) -> dict[str, str]:
+        asked = experiment(**changes)
+        return {arm.name: asked.role_of(arm) for arm in asked.resolved}
+
+    assert roles(arms=("fastlane", "baseline"))["baseline"] == "reference"
+    assert roles(arms=("fastlane", "no-plays"))["fastlane"] == "reference"
+    assert roles(arms=("baseline", "fastlane"), reference="fastlane") == {
+        "baseline": "arm",
+        "fastlane": "reference",
+        "fastlane-again": "again",
+    }
+    assert roles(arms=("baseline", "baseline-again")) == {"baseline": "reference", "baseline-again": "again"}
+    assert roles(arms=("baseline",), again=False) == {"baseline": "reference"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"arms": ()}, "at least one arm is needed"),
+        ({"arms": ("baseline", Arm(name="baseline"))}, "two arms are called 'baseline'"),
+        ({"reference": "nope"}, "the reference has to be one of the arms"),
+        ({"metrics": ("speed",)}, "unknown metric 'speed'"),
+        ({"metrics": ()}, "at least one metric"),
+        ({"workload": ()}, "workloads need names of their own"),
+        ({"workload": (TALKS, TALKS)}, "workloads need names of their own"),
+        ({"warm_up": -1}, "warm_up must be at least 0"),
+        ({"turns": 0}, "turns must be at least 1"),
+        ({"passes": 0}, "passes must be at least 1"),
+        ({"max_output_tokens": 1}, "max_output_tokens must be at least 2"),
+        ({"processes": 3}, "processes must be at most the fewest users"),
+        ({"load": Closed(users=())}, "users must be at least 1"),
+        ({"load": Closed(users=(0,))}, "users must be at least 1"),
+        ({"load": Closed(users=(2, 2))}, "one of them twice"),
+        ({"load": Closed(think_s=float("nan"))}, "think_s must be at least 0"),
+        ({"load": Open(rates=(0.0,))}, "rates must be blocks per second above 0"),
+        ({"load": Open(speed=0.0)}, "speed must be above 0"),
+        ({"load": Open(arrivals="recorded")}, "does not say when turn 1 of 'talk 0' arrived"),
+        ({"budget": Budget(seconds=0.0)}, "budget's seconds must be a number above 0"),
+        ({"budget": Budget(seconds=float("inf"))}, "budget's seconds must be a number above 0"),
+        ({"budget": Budget(calls=8)}, "budget's calls must be at least 9"),
+        ({"budget": Budget(money=1.0)}, "needs the price of model 'bench'"),
+        ({"budget": Budget(seconds=None), "passes": None}, "nothing ends this run"),
+        ({"precision": Precision(half_width=0.0)}, "half_width must be a share between 0 and 1"),
+        ({"precision": Precision(metric="speed")}, "unknown metric 'speed'"),
+        ({"precision": Precision(), "arms": ("baseline",), "again": False}, "needs two arms"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_cannot_work_is_named(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        experiment(**changes)
+
+
+def test_money_is_counted_by_the_catalogs_price_and_ends_the_run() -> None:
+    priced = replace(INSTANT, model="gpt-oss-120b")
+
+    run = experiment(
+        arms=(Arm(name="fastlane"),), again=False, provider=priced, passes=None, budget=Budget(money=0.0001)
+    ).run()
+
+    assert run.ended == "money spent"
+    assert run.header.model == "gpt-oss-120b"
+    prices = [sample.price for sample in run.samples]
+    # By its price per million tokens: 0.35 US$ in, 0.75 out.
+    assert prices[0] == pytest.approx(
+        ((run.samples[0].input_tokens or 0) * 0.35 + (run.samples[0].output_tokens or 0) * 0.75) / 1e6
+    )
+    assert sum(price or 0 for price in prices) >= 0.0001

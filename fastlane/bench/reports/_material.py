@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, Final
 
 from ..checks import Checked, CheckResult
 from ..findings import CellFindings, Comparison, Figures, Findings
 from ..recorded import ArmInfo, Cell, Metric, Recorded, Sample, metric_named
 from ._blocks import Column, Entry, Row
 from ._words import label
+
+_MOST_NAMED: Final = 2
+"""Checks that the place of a figure names; the section of the checks has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,4 +150,8 @@ def scenario_of(cell: Cell) -> str:
 
 
 def _invalid(refusals: tuple[CheckResult, ...]) -> str | None:
-    return f"invalid: {', '.join(dict.fromkeys(each.check for each in refusals))}" if refusals else None
+    names = list(dict.fromkeys(each.check for each in refusals))
+    if not names:
+        return None
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"invalid: {', '.join(names[:_MOST_NAMED])}{more}"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.bench.checks import Checked
+from fastlane.bench.checks import Checked, CheckResult
 from fastlane.bench.findings import Attribution, Interval, Share
 from fastlane.bench.recorded import Recorded, Sample
 from fastlane.bench.reports import KINDS, Chart, Heading, Report, Table, parse_target, report
@@ -402,3 +402,14 @@ def test_scenarios_stand_from_the_shortest_input_to_the_longest() -> None:
     run = a_sweep(scenarios=("long", "short"), users=(1,), change=of_length)
 
     assert [heading for heading in structure(lengths(run)) if heading.startswith("## ")][:2] == ["## short", "## long"]
+
+
+def test_the_place_of_a_figure_names_two_checks_at_most() -> None:
+    run = a_run(pairs=8)
+    refusals = tuple(
+        CheckResult(check=check, level="refused", sentence="No.", cell=run.header.cells[0].name) for check in "abcd"
+    )
+
+    assert {row.refused for row in table(ab(run, Checked(results=refusals)), "work").rows} == {
+        "invalid: a, b and 2 more"
+    }

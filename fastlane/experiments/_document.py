@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import sqrt
@@ -12,13 +11,12 @@ from typing import Any
 
 from ._assignment import Allocation, Interval
 from ._metrics import METRICS
-from ._sums import SIZE, Sums
+from ._sums import Sums
 from ._verdicts import Comparison
 
 _VERSION = 1
 # Whose batches are remembered, so that none is counted twice: those that wrote last.
 _MOST_WRITERS = 512
-_MOST_BYTES = 16 * 1024 * 1024
 # After so many calls, limits are set beyond which a value counts as the limit: a mean of values without an end is known
 # at no time. Four deviations leave nearly all as it is.
 _CALLS_BEFORE_LIMITS, _DEVIATIONS = 100, 4.0
@@ -140,7 +138,7 @@ class Document:
 
     def to_bytes(self) -> bytes:
         """As it is kept."""
-        arms = sorted(self.sums)
+        sums = {arm: self.sums[arm].to_bytes() for arm in sorted(self.sums)}
         header = json.dumps(
             {
                 "version": _VERSION,
@@ -154,13 +152,11 @@ class Document:
                 "ended": {arm: one.to_dict() for arm, one in self.ended.items()},
                 "limits": [[number, *ends] for number, ends in self.limits.items()],
                 "writers": self.writers,
-                "sums": arms,
+                "sums": [[arm, len(data)] for arm, data in sums.items()],
                 "metrics": len(METRICS),
             }
         ).encode()
-        data = b"".join(self.sums[arm].to_bytes() for arm in arms)
-        # Most cells are 0 for long, and speed counts: a process writes this every second.
-        return len(header).to_bytes(4, "big") + header + zlib.compress(data, 1)
+        return b"".join((len(header).to_bytes(4, "big"), header, *sums.values()))
 
     @classmethod
     def from_bytes(cls, written: bytes) -> Document:
@@ -178,11 +174,10 @@ class Document:
         header = json.loads(written[4 : 4 + size])
         if header["version"] != _VERSION or header["byteorder"] != sys.byteorder or header["metrics"] != len(METRICS):
             raise ValueError("expected the state of an experiment of this version of fastlane")
-        unpacker = zlib.decompressobj()
-        data = unpacker.decompress(written[4 + size :], _MOST_BYTES)
-        arms = header["sums"]
-        if not unpacker.eof or len(data) != SIZE * len(arms):
-            raise ValueError("expected the sums of an experiment's arms")
+        sums, at = {}, 4 + size
+        for arm, length in header["sums"]:
+            sums[arm] = Sums.from_bytes(written[at : at + length])
+            at += length
         return cls(
             definition=header["definition"],
             shares=header["shares"],
@@ -193,5 +188,5 @@ class Document:
             ended={arm: EndedArm.from_dict(one) for arm, one in header["ended"].items()},
             limits={number: (low, high) for number, low, high in header["limits"]},
             writers=header["writers"],
-            sums={arm: Sums.from_bytes(data[SIZE * at : SIZE * (at + 1)]) for at, arm in enumerate(arms)},
+            sums=sums,
         )

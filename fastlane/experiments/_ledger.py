@@ -220,8 +220,8 @@ class Ledger:
             except Exception as error:  # noqa: BLE001 - one call that cannot be read is one that is not counted
                 log.debug("a call of the experiment %r was not counted (%s)", self.name, type(error).__name__)
         for arm in self.fuse.blown:
-            document = self._document
-            if document is not None and arm not in document.ended and arm not in self._decided:
+            document = None if arm in self._decided else self.known()
+            if document is not None and arm not in document.ended:
                 self._decide(ending(document, arm, by="fuse", reason=self.fuse.reason))
 
     def _count(self, call: Observation, assigned: Assigned) -> None:

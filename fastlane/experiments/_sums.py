@@ -25,7 +25,7 @@ _KINDS = len(METRICS)
 _REGISTERS = 1_024
 _ALPHA = 0.7213 / (1 + 1.079 / _REGISTERS)
 
-SIZE = 8 * (2 * _KINDS * BUCKETS + _KINDS + 2) + _REGISTERS
+_MASK = 2
 
 
 class Sums:
@@ -102,22 +102,34 @@ class Sums:
         return self.counts[at], self.values[at], self.squares[metric]
 
     def to_bytes(self) -> bytes:
-        """As `SIZE` bytes."""
-        numbers = self.counts + self.values + self.squares + array("d", (self.calls, self.lone))
-        return numbers.tobytes() + bytes(self.units)
+        """As bytes: which metrics have values, and theirs alone."""
+        cells = [slice(metric * BUCKETS, (metric + 1) * BUCKETS) for metric in range(_KINDS)]
+        used = [metric for metric in range(_KINDS) if any(self.counts[cells[metric]])]
+        numbers = array("d", (self.calls, self.lone)) + self.squares
+        for metric in used:
+            numbers += self.counts[cells[metric]] + self.values[cells[metric]]
+        return sum(1 << metric for metric in used).to_bytes(_MASK, "big") + bytes(self.units) + numbers.tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """What `to_bytes` has written. Raises ValueError for anything else."""
-        if len(data) != SIZE:
-            raise ValueError(f"expected {SIZE} bytes of sums, got {len(data)}")
-        numbers = array("d")
-        numbers.frombytes(data[:-_REGISTERS])
-        sums, cells = cls(), _KINDS * BUCKETS
-        sums.counts, sums.values = numbers[:cells], numbers[cells : 2 * cells]
-        sums.squares = numbers[2 * cells : -2]
-        sums.calls, sums.lone = numbers[-2], numbers[-1]
-        sums.units = bytearray(data[-_REGISTERS:])
+        mask = int.from_bytes(data[:_MASK], "big")
+        used = [metric for metric in range(_KINDS) if mask >> metric & 1]
+        size = _MASK + _REGISTERS + 8 * (2 + _KINDS + 2 * BUCKETS * len(used))
+        if mask >> _KINDS or len(data) != size:
+            raise ValueError(f"expected {size} bytes of sums, got {len(data)}")
+        sums, numbers = cls(), array("d")
+        sums.units = bytearray(data[_MASK : _MASK + _REGISTERS])
+        numbers.frombytes(data[_MASK + _REGISTERS :])
         if not all(map(isfinite, numbers)):
             raise ValueError("expected finite sums")
+        sums.calls, sums.lone, sums.squares = numbers[0], numbers[1], numbers[2 : 2 + _KINDS]
+        at = 2 + _KINDS
+        for metric in used:
+            cells = slice(metric * BUCKETS, (metric + 1) * BUCKETS)
+            sums.counts[cells], sums.values[cells] = (
+                numbers[at : at + BUCKETS],
+                numbers[at + BUCKETS : at + 2 * BUCKETS],
+            )
+            at += 2 * BUCKETS
         return sums

@@ -1,0 +1,130 @@
+"""No id of a unit and no word of a call is in what an experiment stores, logs or exports."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import fastlane
+from fastlane.experiments import unit
+from fastlane.telemetry import TelemetrySettings, _settings
+from fastlane.telemetry._metrics import flush
+from scripts.redis_server import RedisServer
+from tests.experiments.conftest import BAD_REQUEST, CONTROL, MODEL, Make
+from tests.telemetry.planted import forms
+
+SECRETS = (
+    "zq7-user-of-the-context",
+    "zq7-user-of-the-body",
+    "zq7-prompt",
+    "zq7-salt",
+    "sk-zq7-key",
+    "zq7-reason-of-a-bug",
+)
+
+
+class Told:
+    def __init__(self) -> None:
+        self.spans, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
+        tracers = TracerProvider(shutdown_on_exit=False)
+        tracers.add_span_processor(SimpleSpanProcessor(self.spans))
+        self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
+        _settings.use(TelemetrySettings(tracer_provider=tracers, meter_provider=self.meters))
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    before = _settings.current()
+    yield Told()
+    _settings.use(before)
+
+
+def asked(arguments: dict[str, Any], experiment: fastlane.Experiment) -> list[fastlane.CallRecord]:
+    prompt: Any = [{"role": "user", "content": "zq7-prompt"}]
+    with fastlane.OpenAI(**{**arguments, "api_key": "sk-zq7-key"}, experiment=experiment, max_retries=0) as client:
+        for number in range(60):
+            try:
+                if number % 2:
+                    with unit(f"zq7-user-of-the-context-{number}"):
+                        client.chat.completions.create(model=MODEL, messages=prompt)
+                else:
+                    client.chat.completions.create(model=MODEL, messages=prompt, user="zq7-user-of-the-body")
+            except fastlane.BadRequestError:
+                pass
+        experiment.report()
+        return list(client.calls)
+
+
+def settings(told: list[Any]) -> dict[str, Any]:
+    return {
+        "arms": {"control": CONTROL, "broken": (*CONTROL, BAD_REQUEST)},
+        "unit": "user",
+        "salt": "zq7-salt",
+        "fuse": 3,
+        "on_end": told.append,
+    }
+
+
+def assert_nothing_leaks(data: bytes) -> None:
+    assert [secret for secret in SECRETS for form in forms(secret) if form in data] == []
+
+
+def test_nothing_leaks_into_files_logs_spans_metrics_and_records(
+    arguments: dict[str, Any], make: Make, tmp_path: Path, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="fastlane")
+    ended: list[Any] = []
+    experiment = make(**settings(ended))
+    records = asked(arguments, experiment)
+    flush()
+
+    spans = told.spans.get_finished_spans()
+    metrics = told.reader.get_metrics_data()
+    assert metrics is not None
+    files = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    report = experiment.report()
+    everything = "\n".join([
+        *(span.to_json() for span in spans), metrics.to_json(), caplog.text, repr(records), repr(ended), str(report),
+        repr(report.to_dict()), repr([record.to_dict() for record in records]), repr(experiment),
+    ])  # fmt: skip
+
+    assert len(ended) == 1
+    assert b"mark-2026" in files
+    assert_nothing_leaks(files + everything.encode())
+    # The arm and a hash of the unit are there.
+    marked = [dict(span.attributes or {}) for span in spans]
+    hashes = {record.experiment.unit_id_hash for record in records if record.experiment is not None}
+    assert {one["fastlane.experiment.arm"] for one in marked} == {"control", "broken"}
+    assert {one["fastlane.experiment.name"] for one in marked} == {"mark-2026"}
+    assert {one["fastlane.experiment.unit_id_hash"] for one in marked} == hashes
+    assert len(hashes) == 31
+    points = [
+        dict(point.attributes or {})
+        for resource in metrics.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.data.data_points
+    ]
+    assert {one.get("fastlane.experiment.arm") for one in points} >= {"control", "broken"}
+    assert not any("fastlane.experiment.unit_id_hash" in one for one in points)
+
+
+def test_nothing_leaks_into_redis(arguments: dict[str, Any], make: Make, redis_server: RedisServer) -> None:
+    import redis
+
+    asked(arguments, make("leaks", store=redis_server.url, **settings([])))
+    server: Any = redis.Redis.from_url(redis_server.url)
+    kept = b"".join(b"".join([key, *server.hgetall(key).values()]) for key in server.keys("fastlane:experiment:*"))
+    server.close()
+
+    assert b"leaks" in kept
+    assert_nothing_leaks(kept)

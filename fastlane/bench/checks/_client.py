@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator
 from typing import Final
 
 from ..recorded import ArmInfo, Cell, metric_named
 from ._sight import Check, Sight, percent, quantile, result
+from ._tokens import produced
 from ._types import CheckResult, Level
 
 CPU_SHARE: Final = 0.7
@@ -38,8 +40,17 @@ _REMEDY: Final = "spread the lanes over more processes (--processes) or ask for 
 
 
 def effect_ms(sight: Sight, cell: Cell) -> float | None:
-    """Return the smallest effect on a time that the cell's findings claim, in milliseconds; None where none does."""
+    """Return the smallest effect on a time that the cell's findings claim, in milliseconds; None where none does.
+
+    A lag moves a stamp. A time per token lies between two stamps that are a whole answer apart, so that a change of it
+    counts as often as the reference's answers have gaps.
+    """
     found = sight.of_cell(cell)
+    reference = sight.recorded.header.reference
+    gaps = {
+        "time_per_output_token": [max(1, tokens - 1) for tokens in produced(sight, cell, reference)],
+        "inter_token_latency": [max(1, len(sample.token_ns) - 1) for sample in sight.answered(cell, reference)],
+    }
     claimed = []
     for comparison in found.comparisons if found else ():
         if comparison.copy or comparison.typical is None or comparison.verdict.kind not in ("better", "worse"):
@@ -47,8 +58,8 @@ def effect_ms(sight: Sight, cell: Cell) -> float | None:
         figures = found.of(comparison.reference, comparison.metric) if found else None
         if figures is None or figures.mean is None or metric_named(comparison.metric).unit != "ms":
             continue
-        # A change per token is one of the whole answer's time too, but it is each token that a lag delays.
-        claimed.append(abs(comparison.typical.value - 1) * figures.mean)
+        times = statistics.median(gaps.get(comparison.metric) or [1])
+        claimed.append(abs(comparison.typical.value - 1) * figures.mean * times)
     return min(claimed, default=None)
 
 

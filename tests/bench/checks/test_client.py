@@ -12,18 +12,26 @@ from tests.bench.checks.answers import about, level
 from tests.bench.recorded_runs import MS, a_cell, a_run, an_open_cell, changed, with_vitals
 
 
-def claiming(change: float, *, copy: bool = False, kind: str = "better", p_value: float = 1e-6) -> Findings:
-    """Findings that claim a change of the time to first token, of which the reference has 200 ms."""
+def claiming(
+    change: float,
+    *,
+    metric: str = "time_to_first_token",
+    mean: float = 200.0,
+    copy: bool = False,
+    kind: str = "better",
+    p_value: float = 1e-6,
+) -> Findings:
+    """Findings that claim a change of one metric, of which the reference has `mean` milliseconds."""
     cell = CellFindings(
         cell="chat, 4 users",
         figures=(
             Figures(
                 cell="chat, 4 users",
                 arm="baseline",
-                metric="time_to_first_token",
+                metric=metric,
                 n=100,
                 failed=0,
-                mean=200.0,
+                mean=mean,
                 deviation=20.0,
                 minimum=150.0,
                 maximum=300.0,
@@ -35,7 +43,7 @@ def claiming(change: float, *, copy: bool = False, kind: str = "better", p_value
                 cell="chat, 4 users",
                 arm="baseline-again" if copy else "fastlane",
                 reference="baseline",
-                metric="time_to_first_token",
+                metric=metric,
                 pairs=100,
                 typical=Interval(value=1 - change),
                 p_value=p_value,
@@ -95,6 +103,14 @@ def test_a_small_effect_wants_a_smaller_lag() -> None:
     (said,) = about(check(run, claiming(0.04)), "client saturated: lag")
     assert said.level == "flagged"
     assert said.values["limit_ms"] == pytest.approx(0.8)
+
+
+def test_an_effect_on_each_token_is_one_of_the_whole_answer() -> None:
+    run = with_vitals(a_run(tokens=101), loop_lag_p99_ms=1.0)
+    found = check(run, claiming(0.05, metric="time_per_output_token", mean=10.0))
+
+    # 10 % of 5 % of 100 gaps of 10 ms are 5 ms; one gap alone would want 0.05 ms.
+    assert about(found, "client saturated: lag")[0].values["limit_ms"] == 2.0
 
 
 def test_an_effect_that_is_not_claimed_wants_nothing() -> None:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane.bench.checks import catalogue, check
+from fastlane.bench.findings import find
 from fastlane.bench.recorded import Recorded, Sample
 from tests.bench.recorded_runs import MS, a_cell, a_run, an_open_cell, changed, with_vitals
 
@@ -98,6 +100,16 @@ def test_every_answer_is_of_a_check_in_the_catalogue_and_every_check_answers() -
     assert {each.check for each in answers} == set(catalogue()) - {"figures out of order"}
     assert all(line.endswith(".") for line in catalogue().values())
     assert all(each.sentence for each in answers)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_findings_of_a_sound_run_may_be_believed(seed: int) -> None:
+    run = a_run(pairs=100, seed=seed)
+    found = check(run, find(run))
+
+    assert found.refusals() == ()
+    assert {each.level for each in found.results if each.check == "figures out of order"} == {"passed"}
+    assert {each.level for each in found.results if each.check == "A/A copy"} <= {"passed", "flagged"}
 
 
 def test_a_run_that_has_recorded_nothing_is_not_refused_for_it() -> None:

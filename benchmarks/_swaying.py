@@ -45,7 +45,7 @@ OVERHEAD_MS: Final = 2.5
 _REQUESTS_PER_S: Final = 40.0
 
 
-def simulated(effect: float, pairs: int, seed: int) -> Floats:
+def simulated(effect: float, pairs: int, seed: int | tuple[int, int]) -> Floats:
     """Return paired log-ratios of an arm that takes `effect` times as long, each pair in an order drawn at random."""
     random_ = np.random.default_rng(seed)
     requests = 2 * pairs
@@ -113,7 +113,7 @@ def slower_by_10(base_url: str, api_key: str) -> openai.OpenAI:
     return _client(base_url, api_key, 1.1)
 
 
-def run(arms: Sequence[Arm], seconds: float, *, again: bool, seed: int) -> Recorded:
+def run(arms: Sequence[Arm], pairs: int, *, again: bool, seed: int) -> Recorded:
     """Run an experiment of short requests to the embedded provider; the first arm is the reference."""
     from fastlane.bench import Embedded
 
@@ -128,7 +128,8 @@ def run(arms: Sequence[Arm], seconds: float, *, again: bool, seed: int) -> Recor
         load=Closed(users=(LANES,), think_s=0.0),
         metrics=(METRIC,),
         provider=Embedded(round_trip_time_s=0.0),
-        budget=Budget(seconds=seconds),
+        # Each arm's first request and the one that warms it up are of the budget.
+        budget=Budget(seconds=None, calls=(len(arms) + again) * (pairs + 2)),
         again=again,
         max_output_tokens=2,
         seed=seed,

@@ -72,10 +72,10 @@ def _block_after_block(seed: int, requests: int = 200) -> bool:
     return bool(abs(u - requests * requests / 2) > 1.959964 * deviation)
 
 
-def _really_run(experiments: int, seconds: float) -> dict[str, Figure]:
+def _really_run(experiments: int, pairs_each: int) -> dict[str, Figure]:
     looked, said, pairs, failed = [], [], [], 0
     for seed in range(experiments):
-        recorded = run([Arm(name="baseline", client=plain)], seconds, again=True, seed=seed)
+        recorded = run([Arm(name="baseline", client=plain)], pairs_each, again=True, seed=seed)
         again = recorded.header.again
         if again is None:
             raise RuntimeError("the run was to have a copy of its reference")
@@ -96,9 +96,9 @@ def _really_run(experiments: int, seconds: float) -> dict[str, Figure]:
 
 def measure(quick: bool) -> Report:
     """Simulate, and run."""
-    simulations, runs, seconds = (200, 3, 4.0) if quick else (1_000, 30, 6.0)
+    simulations, runs, pairs = (200, 2, 60) if quick else (1_000, 30, 300)
     return Report(
-        figures={**_simulated(simulations), **_really_run(runs, seconds)},
+        figures={**_simulated(simulations), **_really_run(runs, pairs)},
         reach=(
             Reach(figure="simulated_sequence_false_share", op="<=", target=0.05),
             Reach(figure="simulated_signs_false_share", op="<=", target=0.05),
@@ -109,7 +109,7 @@ def measure(quick: bool) -> Report:
             "simulated": simulations,
             "simulated_pairs_each": _PAIRS,
             "run": runs,
-            "run_seconds_each": seconds,
+            "run_pairs_each_meant": pairs,
             "run_lanes": LANES,
             "run_prefill_ms": PREFILL_MS,
             "looks": "after 20 pairs and every 10 more",

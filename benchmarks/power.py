@@ -4,10 +4,11 @@ Simulated: 1,000 experiments for each effect against a provider that drifts, is 
 conditions), looked at every ten pairs until the confidence sequence excludes no change, or for 1,000 pairs at most.
 Really run: the engine with a plain arm and two of which every request is told to the embedded provider with a prefill
 that is 5 % or 10 % longer, times swaying as in the simulation; the long series of pairs is cut into experiments, one
-beginning where the one before it had its verdict. `found_share` is the share of experiments that had the right
-verdict (`signs_found_share`: of the sign e-process), `wrong_way` how many had the opposite one, `calls_…` how many calls an experiment took that found it (two for
-each pair). The report's interval (Hodges-Lehmann) is asked after each 100 pairs: `interval_covers_share`; the
-confidence sequence where it was stopped: `sequence_covers_share`. Shares have their 95 % intervals by Wilson.
+beginning where the one before it had its verdict. `found_share` is the share of experiments that had the right verdict
+(`signs_found_share`: of the sign e-process), `wrong_way` how many had the opposite one, `calls_…` how many calls an
+experiment took that found it (two for each pair). The report's interval (Hodges-Lehmann) is asked after each 100
+pairs: `interval_covers_share`; the confidence sequence where it was stopped: `sequence_covers_share`. Shares have
+their 95 % intervals by Wilson.
 
 Inside: the time to the first token as the caller sees it. What that has beside the prefill is no part of the effect:
 `run_…_truth_ratio` is what was injected over the whole time, by the provider's own log of the same run, and that is

@@ -36,11 +36,13 @@ def measure(quick: bool) -> Report:
                     continue
                 scores = []
                 # The stock client's lie does not depend on luck, and takes its time.
-                for _ in range(1 if side.startswith("stock") else rounds):
+                stock = side.startswith("stock")
+                for _ in range(1 if stock else rounds):
                     truth.clear()
                     truth.answer_like(pace)
                     # As many requests in all, whatever the number of streams: else few have too small a share of p99.
-                    requests = most * _STREAMS[-1] // streams if streams < 32 else most
+                    each = most // 2 if stock else most
+                    requests = each * _STREAMS[-1] // streams if streams < 32 else each
                     readings = app(side, truth, pace, streams=streams, requests=requests)
                     scores.append(score(readings, truth.log()))
                 start = f"{side}_{streams}"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..._clock import now_ns
 from .._arms import Arm
 from ..recorded import Part, Sample, Vitals
-from ..running._messages import BeginCell, EndCell, Ended, Job, Place
+from ..running._messages import BeginCell, EndCell, Ended, Job, NotMade, Place
 from ..running._workers import RunFailedError, Worker
 
 THINK_S: Final = 0.02
@@ -72,6 +72,7 @@ def _worker(arm: Arm, base_url: str, shard: int, heard: SimpleQueue[tuple[int, A
         api_key="none",
         shard=shard,
         environment={},
+        capacity=None,
         heard=lambda _, what: heard.put((shard, what)),
     )
     try:
@@ -106,6 +107,8 @@ class _Coordinator:
         _, what = self._heard.get(timeout=timeout_s)
         if isinstance(what, Ended):
             raise RunFailedError(f"the process of arm {self._arm.name!r} ended early: its stderr says why")
+        if isinstance(what, NotMade):
+            raise RunFailedError(f"the client of {self._arm.name!r} could not be made: {what.why}")
         if isinstance(what, Sample) and what.error is not None:
             raise RunFailedError(f"a request of {self._arm.name!r} failed: {what.error}: {what.error_message}")
         return what

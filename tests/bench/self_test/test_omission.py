@@ -1,0 +1,29 @@
+"""What a stalling server does to requests that come when they are meant to."""
+
+from __future__ import annotations
+
+from hypothesis import given, strategies as st
+
+from benchmarks.omission import true_ttft_ms
+
+MS = 1_000_000
+STALL = (5_000 * MS, 6_000 * MS)
+
+
+def test_a_request_away_from_every_stall_takes_as_long_as_the_server_does() -> None:
+    assert true_ttft_ms([1_000 * MS, 7_000 * MS], [STALL], 0.02) == [20.0, 20.0]
+
+
+def test_a_request_in_a_stall_waits_for_its_end_and_is_then_answered() -> None:
+    assert true_ttft_ms([5_000 * MS, 5_400 * MS], [STALL], 0.02) == [1_020.0, 620.0]
+
+
+def test_a_token_that_is_due_in_a_stall_comes_at_its_end() -> None:
+    assert true_ttft_ms([4_990 * MS], [STALL], 0.02) == [1_010.0]
+
+
+@given(st.integers(min_value=0, max_value=10_000))
+def test_nobody_is_answered_sooner_than_without_stalls_or_later_than_a_stall_and_an_answer(at_ms: int) -> None:
+    (ttft,) = true_ttft_ms([at_ms * MS], [STALL], 0.02)
+
+    assert 20.0 <= ttft <= 1_020.0

@@ -1,0 +1,87 @@
+"""Errors are what was reported less what was true, request by request."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane.bench.self_test import Answer, Reading, TruthLog, percentile, score
+
+MS = 1_000_000
+
+
+def answer(tag: str = "a", *, ttft_ms: float = 50, gap_ms: float = 0.5, tokens: int = 5, late_ms: float = 0) -> Answer:
+    due = 1_000 * MS + round(ttft_ms * MS)
+    return Answer(
+        tag=tag,
+        answer_id=tag,
+        received_ns=1_000 * MS,
+        role_ns=due,
+        sent_ns=tuple(due + round((at * gap_ms + late_ms) * MS) for at in range(tokens)),
+        ended_ns=due + 1_000 * MS,
+        due_ns=due,
+        gap_ns=round(gap_ms * MS),
+    )
+
+
+def reading(tag: str = "a", *, ttft_ms: float = 50, tpot_ms: float | None = 0.5, chunks: int = 5) -> Reading:
+    each = None if tpot_ms is None else tpot_ms / 1e3
+    return Reading(tag=tag, time_to_first_token_s=ttft_ms / 1e3, time_per_output_token_s=each, chunks=chunks)
+
+
+def test_who_reports_the_truth_has_no_error() -> None:
+    found = score([reading()], TruthLog(answers=(answer(),)))
+
+    assert found.requests == 1
+    assert found.ttft_error_p99_ms == pytest.approx(0, abs=1e-6)
+    assert found.tpot_error_p99 == pytest.approx(0, abs=1e-9)
+    assert (found.unmatched, found.wrong_counts) == (0, 0)
+
+
+@given(st.floats(min_value=-40, max_value=4_000))
+def test_an_error_counts_in_either_direction(error_ms: float) -> None:
+    found = score([reading(ttft_ms=50 + error_ms)], TruthLog(answers=(answer(),)))
+
+    assert found.ttft_error_p50_ms == pytest.approx(abs(error_ms), abs=1e-3)
+
+
+def test_the_time_per_output_token_is_compared_with_the_true_one_and_not_with_the_pace() -> None:
+    slow = answer(gap_ms=1.0)
+
+    assert score([reading(tpot_ms=1.0)], TruthLog(answers=(slow,))).tpot_error_p50 == pytest.approx(0)
+    assert score([reading(tpot_ms=0.5)], TruthLog(answers=(slow,))).tpot_error_p50 == pytest.approx(0.5)
+
+
+def test_what_is_not_reported_is_an_infinite_error() -> None:
+    log = TruthLog(answers=(answer(),))
+
+    assert score([reading(tpot_ms=None)], log).tpot_error_p50 == math.inf
+    assert score([reading(ttft_ms=math.inf)], log).ttft_error_p99_ms == math.inf
+
+
+def test_wrong_counts_and_unknown_requests_are_counted() -> None:
+    found = score([reading(chunks=4), reading("b")], TruthLog(answers=(answer(),)))
+
+    assert (found.requests, found.wrong_counts, found.unmatched) == (1, 1, 1)
+
+
+def test_a_late_server_is_told_from_a_late_client() -> None:
+    found = score([reading(ttft_ms=57)], TruthLog(answers=(answer(late_ms=7),)))
+
+    assert found.ttft_error_p99_ms == pytest.approx(0, abs=1e-6)
+    assert found.server_late_p50_ms == pytest.approx(7)
+    assert found.too_busy
+    assert not score([reading()], TruthLog(answers=(answer(),))).too_busy
+
+
+@given(st.lists(st.floats(allow_nan=False), min_size=1), st.floats(min_value=0.01, max_value=1))
+def test_a_percentile_is_one_of_the_values_and_no_more_than_its_share_lie_below(
+    values: list[float], share: float
+) -> None:
+    found = percentile(values, share)
+
+    assert found in values
+    assert sum(value <= found for value in values) >= share * len(values) - 1e-9
+    assert sum(value < found for value in values) < share * len(values) + 1e-9

@@ -1,0 +1,173 @@
+"""A truth server's own account of what it did is consistent, whichever language it is written in."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import openai
+import pytest
+
+from fastlane._clock import now_ns
+from fastlane._exceptions import ConfigurationError
+from fastlane.bench.self_test import Pace, TruthServer, _truth_server as module, compiler, truth_server
+
+PACE = Pace(time_to_first_token_s=0.02, token_s=0.001, tokens=7)
+KINDS = [
+    pytest.param("compiled", marks=pytest.mark.skipif(compiler() is None, reason="there is no C compiler here")),
+    "python",
+]
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def running(request: pytest.FixtureRequest) -> Iterator[TruthServer]:
+    with truth_server(request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: TruthServer) -> TruthServer:
+    running.clear()
+    running.answer_like(PACE)
+    return running
+
+
+def stream(server: TruthServer, **options: Any) -> list[Any]:
+    with openai.OpenAI(base_url=server.base_url, api_key="none", max_retries=0) as client:
+        return list(
+            client.chat.completions.create(
+                model="truth", messages=[{"role": "user", "content": "Is water wet?"}], stream=True, **options
+            )
+        )
+
+
+def test_an_answer_is_what_openai_sends_a_role_then_tokens_then_a_reason_and_usage(server: TruthServer) -> None:
+    chunks = stream(server)
+
+    role, *content, end, usage = chunks
+    assert role.choices[0].delta.role == "assistant"
+    assert not role.choices[0].delta.content
+    assert [chunk.choices[0].delta.content for chunk in content] == [f" w{at}" for at in range(7)]
+    assert end.choices[0].finish_reason == "stop"
+    assert usage.choices == []
+    assert usage.usage.completion_tokens == 7
+
+
+def test_its_log_has_a_stamp_for_each_token_in_order_and_within_the_call(server: TruthServer) -> None:
+    before = now_ns()
+    chunks = stream(server)
+    after = now_ns()
+
+    (answer,) = server.log().answers
+    assert answer.role_ns is not None
+    assert answer.ended_ns is not None
+    # Each is taken before its send, but the last: the client may be done before the server has looked at the clock.
+    stamps = [before, answer.received_ns, answer.role_ns, *answer.sent_ns, after]
+    assert answer.sent_ns[-1] <= answer.ended_ns
+    assert len(answer.sent_ns) == 7
+    assert all(earlier <= later for earlier, later in pairwise(stamps))
+    assert answer.answer_id == chunks[0].id
+
+
+def test_nothing_is_sent_before_it_is_due(server: TruthServer) -> None:
+    stream(server)
+
+    (answer,) = server.log().answers
+    assert answer.due_ns - answer.received_ns == 20_000_000
+    assert answer.gap_ns == 1_000_000
+    assert min(answer.lateness_ms) >= 0
+    assert answer.time_to_first_token_s is not None
+    assert answer.time_to_first_token_s >= 0.02
+
+
+def test_a_request_is_named_by_its_header_or_else_by_its_user(server: TruthServer) -> None:
+    stream(server, user="by user")
+    stream(server, user="by-user", extra_headers={"x-request-id": "by-header"})
+    stream(server, user="lane/1/2")
+    stream(server)
+
+    tags = [answer.tag for answer in server.log().answers]
+    assert tags[1:] == ["by-header", "lane/1/2", ""]
+    assert set(server.log().by_tag()) >= {"by-header", "lane/1/2"}
+
+
+def test_a_pace_holds_for_the_requests_that_come_after_it(server: TruthServer) -> None:
+    stream(server, user="before")
+    server.answer_like(Pace(time_to_first_token_s=0.001, token_s=0.0, tokens=3))
+    stream(server, user="after")
+
+    counts = {tag: len(answer.sent_ns) for tag, answer in server.log().by_tag().items()}
+    assert counts == {"before": 7, "after": 3}
+
+
+def test_what_is_cleared_is_forgotten(server: TruthServer) -> None:
+    stream(server)
+    server.clear()
+
+    assert server.log().answers == ()
+
+
+def test_a_stall_stops_everything_and_is_logged(server: TruthServer) -> None:
+    server.answer_like(Pace(time_to_first_token_s=0.001, token_s=0.001, tokens=400, stall_every_s=0.4, stall_s=0.1))
+    stream(server)
+    server.answer_like(PACE)
+
+    log = server.log()
+    assert log.stalls
+    for begun, ended in log.stalls:
+        assert ended - begun >= 100_000_000
+        assert not [stamp for stamp in log.answers[0].sent_ns if begun + 50_000_000 < stamp < begun + 100_000_000]
+
+
+def test_several_requests_follow_on_one_connection_and_side_by_side(server: TruthServer) -> None:
+    with openai.OpenAI(base_url=server.base_url, api_key="none") as client:
+        messages: Any = [{"role": "user", "content": "Is water wet?"}]
+        open_streams = [
+            client.chat.completions.create(model="truth", messages=messages, stream=True, user=f"{at}")
+            for at in range(5)
+        ]
+        counts = [
+            sum(bool(chunk.choices and chunk.choices[0].delta.content) for chunk in each) for each in open_streams
+        ]
+
+    assert counts == [7] * 5
+    assert set(server.log().by_tag()) == {"0", "1", "2", "3", "4"}
+
+
+def test_it_says_which_model_it_has_that_it_is_well_and_that_it_has_nothing_else(server: TruthServer) -> None:
+    with openai.OpenAI(base_url=server.base_url, api_key="none") as client:
+        assert [model.id for model in client.models.list()] == ["truth"]
+    root = server.base_url.removesuffix("/v1")
+    with urllib.request.urlopen(f"{root}/health") as answer:
+        assert json.load(answer) == {}
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{root}/v1/embeddings")
+
+
+def test_a_client_that_goes_away_harms_no_other(server: TruthServer) -> None:
+    server.answer_like(Pace(time_to_first_token_s=0.001, token_s=0.001, tokens=300))
+    with openai.OpenAI(base_url=server.base_url, api_key="none") as client:
+        messages: Any = [{"role": "user", "content": "Is water wet?"}]
+        with client.chat.completions.create(model="truth", messages=messages, stream=True, user="left") as left:
+            next(iter(left))
+    server.answer_like(PACE)
+
+    assert len(stream(server, user="stayed")) == 10
+
+
+def test_a_compiled_server_is_refused_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "compiler", lambda: None)
+
+    with pytest.raises(ConfigurationError, match="C compiler"), truth_server("compiled"):
+        pass
+
+
+def test_without_a_compiler_the_server_is_the_one_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "compiler", lambda: None)
+
+    with truth_server() as server:
+        assert server.kind == "python"

@@ -83,6 +83,7 @@ class Pipeline:
         self._unreported: deque[Ended] = deque()
         self._logged: set[tuple[str, str]] = set()
         self._beside: tuple[Pipeline, ...] = ()
+        self._companions: tuple[Play, ...] = ()
         self.routes_calls = bool(self._routers)
         """Whether a call may ask for a model to be chosen for it."""
         self.hedges = any(play.stage is Stage.SEND for play in self._planners)
@@ -94,6 +95,27 @@ class Pipeline:
         """Keep one log of calls with another pipeline, which is asked for the calls of both."""
         self._calls = other._calls
         other._beside = (*other._beside, self)
+        for companion in other._companions:
+            self.accompany(companion)
+
+    def accompany(self, companion: Play) -> None:
+        """Have a companion see every call and every record before the plays do, in pipelines beside this one too.
+
+        It is none of the client's plays: no fingerprint names it, and copies with other plays go without it.
+        """
+        self._companions = (*self._companions, companion)
+        self._planners = [companion, *self._planners]
+        self._learners = (companion, *self._learners)
+        for other in self._beside:
+            other.accompany(companion)
+
+    def leave(self, companion: Play) -> None:
+        """Go on without a companion."""
+        self._companions = tuple(play for play in self._companions if play is not companion)
+        self._planners = [play for play in self._planners if play is not companion]
+        self._learners = tuple(play for play in self._learners if play is not companion)
+        for other in self._beside:
+            other.leave(companion)
 
     @property
     def shapes_calls(self) -> bool:

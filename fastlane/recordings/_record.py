@@ -56,14 +56,13 @@ class _Companion(Play):
 class Recording:
     """A recording that goes on until it is closed or the process ends. A context manager that closes it."""
 
-    def __init__(self, path: Path, writer: Writer, pipelines: tuple[Pipeline, ...]) -> None:
+    def __init__(self, path: Path, writer: Writer, pipeline: Pipeline | None) -> None:
         self.path = path
         self._writer = writer
-        self._pipelines = pipelines
+        self._pipeline = pipeline
         self._companion = _Companion(writer=writer)
-        for pipeline in pipelines:
-            pipeline._planners = [self._companion, *pipeline._planners]
-            pipeline._learners = (*pipeline._learners, self._companion)
+        if pipeline is not None:
+            pipeline.accompany(self._companion)
 
     @property
     def written(self) -> int:
@@ -81,9 +80,8 @@ class Recording:
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Record no more, and write what is over by now. Calls that are under way are not recorded."""
-        for pipeline in self._pipelines:
-            pipeline._planners = [play for play in pipeline._planners if play is not self._companion]
-            pipeline._learners = tuple(play for play in pipeline._learners if play is not self._companion)
+        if self._pipeline is not None:
+            self._pipeline.leave(self._companion)
         self._companion.under_way.clear()
         self._writer.close(timeout_s)
 
@@ -131,9 +129,9 @@ def record(
     writer = Writer(path, with_text=text, max_bytes=max_bytes)
     shell: Any = client._fastlane
     if shell is None:
-        return Recording(path, writer, ())
+        return Recording(path, writer, None)
     try:
         writer.begin()
     except OSError as error:
         raise ConfigurationError(f"cannot record to {path}: {error.strerror or error}") from error
-    return Recording(path, writer, (shell.pipeline, *getattr(shell.pipeline, "_beside", ())))
+    return Recording(path, writer, shell.pipeline)

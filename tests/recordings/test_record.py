@@ -13,7 +13,17 @@ from typing import Any
 import openai
 import pytest
 
-from fastlane import AsyncOpenAI, Catalog, ConfigurationError, Connection, OpenAI, Route, Routing
+from fastlane import (
+    AsyncOpenAI,
+    Catalog,
+    ConfigurationError,
+    Connection,
+    Experiment,
+    OpenAI,
+    PromptCache,
+    Route,
+    Routing,
+)
 from fastlane.bench.workloads import Workload, read_workload
 from fastlane.emulator import Emulator
 from fastlane.recordings import Recording, record
@@ -240,6 +250,24 @@ def test_copies_of_the_client_are_recorded_with_it_and_its_plays_stay_as_they_ar
             assert not any("Companion" in play for play in client.last_call.plays)
             assert recording.flush()
             assert len(calls(path)) == 1
+
+
+def test_the_arms_of_an_experiment_are_recorded_and_left_again(
+    arguments: dict[str, Any], path: Path, tmp_path: Path
+) -> None:
+    arms = {"control": (Connection(),), "cached": (Connection(), PromptCache())}
+    experiment = Experiment("recorded", arms, share={"cached": 0.5}, store=tmp_path / "experiment.sqlite")
+    with OpenAI(**arguments, experiment=experiment) as client:
+        ask(client, max_completion_tokens=2)  # Before it begins, one arm is there.
+        with record(client, path) as recording:
+            for _ in range(16):
+                ask(client, max_completion_tokens=2)
+        ask(client, max_completion_tokens=2)
+        chosen = {call.experiment.arm for call in client.calls if call.experiment is not None}
+    experiment.close()
+
+    assert recording.written == len(calls(path)) == 16
+    assert chosen == {"control", "cached"}
 
 
 def test_what_cannot_be_written_fails_no_call(

@@ -1,0 +1,175 @@
+"""Whether the gain of several plays is attributed to the play that brought it: against costs that are known.
+
+Two runs of the engine with arms for no play, each play alone, all but each, and all. `known_…`: three plays made for
+this leave known parts of a prompt out, for which the emulator takes 20 us a token, one part being left out by two of
+them: the truth is arithmetic, half of a shared part for each. `real_…`: `Encoding()` and `PromptCache()` on a wire of
+10 Mbit/s to a provider of eight machines that keep prompts each for themselves. Their truth is by the provider's own
+log of the same run: what becomes shorter from a request's head to the end of its body is the upload, which is what
+`Encoding()` is for, and from there to the first token the prefill, which is what `PromptCache()` is for.
+`…_error_share` is by how much an attributed part misses its truth, as a share of the whole change; `…_ms` are the parts
+themselves and the truth of each.
+
+Inside: the time to the first token as the caller sees it, its mean over all blocks. Outside: each arm process's first
+request and its warm-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import fmean
+
+from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._trimming import PART_TOKENS, TRIMMING, true_parts_ms, workload
+from fastlane import Encoding, PromptCache
+from fastlane.bench import Embedded, Experiment
+from fastlane.bench._provider import Running, _environment
+from fastlane.bench.findings import Attribution, find
+from fastlane.bench.load import Budget, Closed
+from fastlane.bench.recorded import Recorded
+from fastlane.bench.workloads import Conversation, Workload
+from fastlane.emulator import Emulator, ProviderModel
+from fastlane.emulator.wire import Wire
+
+_METRIC = "time_to_first_token"
+_RATE_BITS_PER_S = 10e6
+_LANES = 4
+_TURNS = 6
+_MACHINES = 8
+_PLAYS = (Encoding(probe=True), PromptCache())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Narrow(Embedded):
+    """The embedded provider with eight machines that keep prompts, behind a wire of a finite rate."""
+
+    def describe(self) -> str:
+        return f"embedded provider, {_MACHINES} machines, round trip {self.round_trip_time_s * 1e3:g} ms, 10 Mbit/s"
+
+    @contextmanager
+    def running(self) -> Iterator[Running]:
+        wire = Wire(round_trip_time_s=self.round_trip_time_s, rate_bits_per_s=_RATE_BITS_PER_S)
+        model = ProviderModel(
+            prefill_base_s=0.05, prefill_s_per_token=10e-6, inter_token_s=0.001, cache_machines=_MACHINES
+        )
+        with Emulator(model=model, seed=self.seed, wire=wire) as emulator, _environment(emulator.environment):
+            yield Running(
+                base_url=emulator.base_url,
+                api_key="none",
+                model=self.model,
+                environment=dict(emulator.environment),
+                one_way_s=self.round_trip_time_s / 2,
+                read_log=emulator.log,
+            )
+
+
+def _long_conversation() -> Workload:
+    lines = (
+        f"def step_{at}(value: int) -> int:\n    return value * {at % 97} + {at * 7919 % 9973}\n" for at in range(900)
+    )
+    messages: list[Mapping[str, str]] = [{"role": "system", "content": "\n".join(lines)}]
+    for turn in range(_TURNS):
+        messages.append({"role": "user", "content": f"What does step_{turn * 41} return for {turn}?"})
+        messages.append({"role": "assistant", "content": "The value that its last line says."})
+    return Workload(name="long prompt", conversations=(Conversation(name="steps", messages=tuple(messages)),))
+
+
+def _attributed(recorded: Recorded) -> Attribution:
+    (attribution,) = find(recorded).attributions
+    return attribution
+
+
+def _figures(kind: str, attribution: Attribution, truth: Mapping[str, float]) -> dict[str, Figure]:
+    total = attribution.total.value
+    figures: dict[str, Figure] = {f"{kind}_total_ms": total}
+    errors = []
+    for each in attribution.shares:
+        name = each.play.partition("(")[0].lower()
+        true_ms = truth[each.play]
+        errors.append(abs(each.share.value - true_ms) / abs(total))
+        figures |= {
+            f"{kind}_{name}_ms": each.share.value,
+            f"{kind}_{name}_low_ms": each.share.low,
+            f"{kind}_{name}_high_ms": each.share.high,
+            f"{kind}_{name}_true_ms": true_ms,
+            f"{kind}_{name}_error_share": errors[-1],
+        }
+    figures |= {
+        f"{kind}_interaction_ms": attribution.interaction.value,
+        f"{kind}_true_total_ms": sum(truth.values()),
+        f"{kind}_worst_error_share": max(errors),
+    }
+    return figures
+
+
+def _known(blocks: int) -> dict[str, Figure]:
+    arms = 2 * len(TRIMMING) + 2
+    recorded = Experiment(
+        arms=(),
+        attribute=TRIMMING,
+        workload=workload(),
+        load=Closed(users=(_LANES,), think_s=0.02),
+        metrics=(_METRIC,),
+        provider=Embedded(round_trip_time_s=0.02),
+        budget=Budget(seconds=None, calls=arms * (blocks + 2)),
+        again=False,
+        max_output_tokens=2,
+    ).run()
+    return _figures("known", _attributed(recorded), true_parts_ms())
+
+
+def _real(blocks: int) -> dict[str, Figure]:
+    arms = 2 + len(_PLAYS)
+    recorded = Experiment(
+        arms=(),
+        attribute=_PLAYS,
+        workload=_long_conversation(),
+        load=Closed(users=(1,), think_s=0.02),
+        metrics=(_METRIC,),
+        provider=_Narrow(round_trip_time_s=0.04),
+        budget=Budget(seconds=None, calls=arms * (blocks + 2)),
+        again=False,
+        max_output_tokens=2,
+    ).run()
+    none, every = (_phases_ms(recorded, name) for name in ("none", "every play"))
+    truth = dict(
+        zip(map(repr, _PLAYS), (after - before for before, after in zip(none, every, strict=True)), strict=True)
+    )
+    return _figures("real", _attributed(recorded), truth)
+
+
+def _phases_ms(recorded: Recorded, arm: str) -> tuple[float, float]:
+    """Return how long an arm's uploads and prefills took on average, by the provider's log."""
+    log = {entry.tag: entry for entry in recorded.log or ()}
+    uploads, prefills = [], []
+    for sample in recorded.measured(arm=arm):
+        entry = log[sample.tag]
+        if entry.body_complete_ns is not None and entry.first_token_ns is not None:
+            uploads.append((entry.body_complete_ns - entry.received_ns) / 1e6)
+            prefills.append((entry.first_token_ns - entry.body_complete_ns) / 1e6)
+    return fmean(uploads), fmean(prefills)
+
+
+def measure(quick: bool) -> Report:
+    """Run both, and compare."""
+    known, real = (30, 30) if quick else (200, 200)
+    return Report(
+        figures={**_known(known), **_real(real)},
+        reach=(
+            Reach(figure="known_worst_error_share", op="<=", target=0.1),
+            Reach(figure="real_worst_error_share", op="<=", target=0.1),
+        ),
+        conditions={
+            "known_blocks": known,
+            "known_part_tokens": PART_TOKENS,
+            "real_blocks": real,
+            "real_rate_bits_per_s": _RATE_BITS_PER_S,
+            "real_machines": _MACHINES,
+            "real_turns": _TURNS,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main("attribution", __doc__, measure)

@@ -38,7 +38,7 @@ from fastlane.bench.self_test import (
 )
 
 _NAMES = {"fastlane": "fastlane", "fastlane, threads": "threads", "stock": "stock"}
-_REQUESTS = {100: 8, 2_000: 20}
+_REQUESTS = {100: 6, 2_000: 16}
 _QUICK_REQUESTS = {100: 2, 2_000: 4}
 _FIGURES = (
     "ttft_error_p50_ms",

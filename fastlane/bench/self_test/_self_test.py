@@ -195,8 +195,8 @@ def _shards(arm: Arm, rate: int, lanes: int, capacity: float | None, cores: int)
     count = max(1, min(needed, cores, lanes))
     if needed == 1:
         return 1, None
-    short = f", of which this machine has {cores} cores for {count}" if count < needed else ""
+    short = "" if needed < cores else f"; they and the server want {needed + 1} cores, and this machine has {cores}"
     return count, (
         f"{arm.name}: {lanes} streams of {rate:,} tokens/s are {offered:,} chunks/s, and one process takes "
-        f"{capacity:,.0f}, of which half is trusted: {needed} processes{short}"
+        f"{capacity:,.0f}, of which half is trusted: {count} processes{short}"
     )

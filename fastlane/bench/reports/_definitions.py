@@ -132,7 +132,7 @@ EFFICIENCY: Final = Definition(
     term="Scaling efficiency",
     text=(
         "A user's decode speed (p50) at N users over the same at the fewest users: 100 % where more users cost "
-        "nobody anything."
+        "nobody anything. Its bounds are the worst and the best that the intervals of both allow together."
     ),
 )
 BANDS: Final = Definition(

@@ -41,6 +41,9 @@ class Efficiency:
     cell: Cell
     share: float
     """1.0 where more users cost nobody anything."""
+    low: float | None
+    high: float | None
+    """The worst and the best that the intervals of both speeds allow together."""
     base: Cell
 
 
@@ -102,6 +105,8 @@ def efficiencies(material: Material) -> tuple[Efficiency, ...]:
                     arm=arm.name,
                     cell=point.cell,
                     share=point.value / line[0].value,
+                    low=point.low / line[0].high if point.low is not None and line[0].high else None,
+                    high=point.high / line[0].low if point.high is not None and line[0].low else None,
                     base=cells[0],
                 )
                 for point in line
@@ -122,8 +127,18 @@ def _best_and_worst(material: Material, name: str) -> str:
     towards = "down" if best.value > worst.value else "up"
     said += f"{towards} to {with_unit(worst.value, metric.unit)} ({place(material, worst)})."
     if name == "inter_token_latency":
-        said += f" The best is {band_of(best.value)[0]}, the worst {band_of(worst.value)[0]}."
+        feels = [band_of(point.value)[0] for point in (best, worst)]
+        alike = feels[0] == feels[1]
+        said += f" All of it is {feels[0]}." if alike else f" The best is {feels[0]}, the worst {feels[1]}."
+    if best != worst and _overlap(best, worst):
+        said += " The intervals of the two overlap: no difference shown."
     return said
+
+
+def _overlap(one: Point, other: Point) -> bool:
+    if one.low is None or one.high is None or other.low is None or other.high is None:
+        return True
+    return one.low <= other.high and other.low <= one.high
 
 
 def _chart(material: Material, name: str, metric: str) -> Chart:
@@ -183,11 +198,18 @@ def _bands(material: Material) -> Table:
 
 def _efficiency_blocks(material: Material) -> Iterator[Block]:
     found = efficiencies(material)
-    shares = {(each.cell.name, each.arm): each.share for each in found}
+    shares = {(each.cell.name, each.arm): each for each in found}
 
     def entry(cell: Cell, arm: str) -> Entry:
-        share = shares.get((cell.name, arm))
-        return NOTHING if share is None else Entry(text=percent(share), value=share)
+        each = shares.get((cell.name, arm))
+        if each is None:
+            return NOTHING
+        if each.cell == each.base or each.low is None or each.high is None:
+            return Entry(text=percent(each.share), value=each.share)
+        text = f"{percent(each.share)} [{percent(each.low)}, {percent(each.high)}]".replace(" %,", ",").replace(
+            " %]", "]"
+        )
+        return Entry(text=text, value=each.share, low=each.low, high=each.high)
 
     sentence = _efficiency_sentence(material, found)
     yield Heading(text="Scaling efficiency")

@@ -363,9 +363,20 @@ def test_efficiency_is_of_the_fewest_users_and_gone_where_these_are_invalid() ->
 
     assert rows == [
         ["1", "100 %", "invalid: client saturated"],
-        ["4", "79 %", "-"],
-        ["16", "42 %", "-"],
+        ["4", "79 % [79, 79]", "-"],
+        ["16", "42 % [42, 42]", "-"],
     ]
+
+
+def test_two_ends_whose_intervals_overlap_are_not_called_different() -> None:
+    def alike(sample: Sample) -> Sample:
+        return sample
+
+    run = a_sweep(scenarios=("chat",), users=(1, 2), pairs=24, spread=0.3, change=alike)
+
+    assert "All of it is instant. The intervals of the two overlap: no difference shown." in (
+        scaling(run).verdicts[1].text
+    )
 
 
 def test_targets_go_only_with_lengths_and_a_kind_has_to_be_known() -> None:

@@ -1,34 +1,37 @@
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fastlane import ConfigurationError, MissingExtraError
-from fastlane.bench import Embedded, Run, Settings, arms_named, code_review, run
+from fastlane.bench import Closed, Embedded, Experiment, Recorded, code_review, read_run
 from fastlane.bench._spans import prepare_trace, write_trace
 from fastlane.traces import Comparison, Entry, compare, entries, read_spans
 
 
 @pytest.fixture(scope="module")
-def ran() -> Run:
-    return run(
-        Settings(
-            arms=arms_named(["baseline", "fastlane"]),
-            workload=code_review().limited(2),
-            provider=Embedded(preset="instant", round_trip_time_s=0.005),
-            turns=2,
-            lanes=2,
-            think_s=0,
-        )
-    )
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.fixture(scope="module")
+def ran(folder: Path) -> Recorded:
+    return Experiment(
+        arms=["baseline", "fastlane"],
+        workload=code_review().limited(2),
+        provider=Embedded(preset="instant", round_trip_time_s=0.005),
+        load=Closed(users=(2,), think_s=0),
+        again=False,
+        warm_up=0,
+        turns=2,
+        passes=1,
+    ).run(folder)
 
 
 @pytest.fixture
-def traced(ran: Run, tmp_path: Path) -> tuple[tuple[Entry, ...], dict[str, Comparison]]:
+def traced(ran: Recorded, tmp_path: Path) -> tuple[tuple[Entry, ...], dict[str, Comparison]]:
     path = tmp_path / "bench.jsonl"
     prepare_trace(path)
     write_trace(ran, path)
@@ -39,7 +42,7 @@ def traced(ran: Run, tmp_path: Path) -> tuple[tuple[Entry, ...], dict[str, Compa
 Traced = tuple[tuple[Entry, ...], dict[str, Comparison]]
 
 
-def test_each_request_stands_beside_the_other_arms_request_of_its_block(ran: Run, traced: Traced) -> None:
+def test_each_request_stands_beside_the_other_arms_request_of_its_block(ran: Recorded, traced: Traced) -> None:
     found, compared = traced
 
     assert len(found) == len(ran.samples) == 10
@@ -49,7 +52,7 @@ def test_each_request_stands_beside_the_other_arms_request_of_its_block(ran: Run
     assert compared["bench"].alone == 0
 
 
-def test_the_stock_client_is_shown_as_its_caller_saw_it_and_ours_phase_by_phase(ran: Run, traced: Traced) -> None:
+def test_the_stock_client_is_shown_as_its_caller_saw_it_and_ours_phase_by_phase(ran: Recorded, traced: Traced) -> None:
     found, compared = traced
     (first,) = compared["bench, first requests"].groups
     stock, ours = found[first.members["baseline"]], found[first.members["fastlane"]]
@@ -66,7 +69,7 @@ def test_the_stock_client_is_shown_as_its_caller_saw_it_and_ours_phase_by_phase(
     assert ours.calls[0].output_tokens == stock.calls[0].output_tokens == by_arm["baseline"].output_tokens
 
 
-def test_no_text_of_a_conversation_is_in_the_file(ran: Run, tmp_path: Path) -> None:
+def test_no_text_of_a_conversation_is_in_the_file(ran: Recorded, tmp_path: Path) -> None:
     write_trace(ran, tmp_path / "bench.jsonl")
 
     assert "code reviewer" not in (tmp_path / "bench.jsonl").read_text()
@@ -88,10 +91,10 @@ def test_a_missing_exporter_and_a_disabled_sdk_are_said_before_anything_is_run(
         prepare_trace(tmp_path / "bench.jsonl")
 
 
-def test_raw_records_stay_as_they_were(ran: Run) -> None:
-    from fastlane.bench._records import records
+def test_a_run_that_was_kept_is_told_as_its_callers_saw_it(ran: Recorded, folder: Path, tmp_path: Path) -> None:
+    """A file holds a client's record as plain data, of which no phases are made again."""
+    write_trace(read_run(folder), tmp_path / "bench.jsonl")
 
-    plain: list[dict[str, Any]] = json.loads(json.dumps(list(records(ran))))
-
-    assert "record" not in plain[0]
-    assert [record["call"] is None for record in plain] == [record["arm"] == "baseline" for record in plain]
+    found = entries(read_spans((tmp_path / "bench.jsonl").read_bytes(), "bench.jsonl").spans)
+    assert len(found) == len(ran.samples)
+    assert all("unsplit" in entry.durations_s for entry in found)

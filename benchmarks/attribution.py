@@ -153,7 +153,7 @@ def _phases_ms(recorded: Recorded, arm: str) -> tuple[float, float]:
 
 def measure(quick: bool) -> Report:
     """Run both, and compare."""
-    known, real = (30, 30) if quick else (200, 200)
+    known, real = (16, 10) if quick else (200, 200)
     return Report(
         figures={**_known(known), **_real(real)},
         reach=(

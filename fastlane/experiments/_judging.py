@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .._clock import wall_ns
 from ._document import Document, EndedArm
@@ -10,6 +12,10 @@ from ._guards import Guard, alpha_of_guards
 from ._metrics import METRICS
 from ._sums import Sums
 from ._verdicts import Comparison, alpha_of, compared
+
+log = logging.getLogger("fastlane")
+
+OnEnd = Callable[[EndedArm], Any]
 
 
 def judged(document: Document, guards: Sequence[Guard]) -> list[EndedArm]:
@@ -55,3 +61,20 @@ def comparisons_of(document: Document, arm: str) -> tuple[Comparison, ...]:
     alpha = alpha_of(document.stage) / max(1, arms * len(numbers))
     found = [compared(number, sums, reference, alpha) for number in numbers]
     return tuple([one for one in found if one is not None])
+
+
+def announce(ended: Sequence[EndedArm], on_end: OnEnd | None) -> None:
+    """Say that arms have ended, in the log and to the application."""
+    for one in ended:
+        log.warning(
+            "the arm %r of the experiment %r has ended after %d calls: %s. Its units go to the reference arm",
+            one.arm,
+            one.experiment,
+            one.calls,
+            one.reason,
+        )
+        if on_end is not None:
+            try:
+                on_end(one)
+            except Exception as error:  # noqa: BLE001 - the arm has ended all the same
+                log.warning("on_end of the experiment %r raised %s", one.experiment, type(error).__name__)

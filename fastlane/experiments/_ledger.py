@@ -16,7 +16,7 @@ from ._definition import difference, first_document, reconciled
 from ._document import Document, EndedArm
 from ._fuse import Fuse
 from ._guards import Guard
-from ._judging import ending, judged
+from ._judging import OnEnd, announce, ending, judged
 from ._keepers import Keeper
 from ._metrics import PARSING, Prices, values_of
 from ._recent import Recent
@@ -30,8 +30,6 @@ log = logging.getLogger("fastlane")
 
 # Calls that are over and not counted yet; the thread counts them every second. Beyond that, the oldest is not counted.
 _MOST_WAITING = 50_000
-
-OnEnd = Callable[[EndedArm], Any]
 
 
 class Ledger:
@@ -76,6 +74,9 @@ class Ledger:
         """Arms that ended here, which the store has not been told of."""
         self._announced: set[str] = set()
         self._lock = threading.RLock()
+        """Held while something is counted: for microseconds, since the application's own threads do so too."""
+        self._asking = threading.RLock()
+        """Held while the store is asked."""
 
     # On the calls' threads
 
@@ -108,9 +109,9 @@ class Ledger:
         """
         ended: list[EndedArm] = []
         try:
-            with self._lock:
+            with self._asking:
                 try:
-                    self._count_waiting()
+                    self.count_waiting()
                     self._ask_store(act)
                 except Exception as error:
                     self._go_on_alone()
@@ -124,21 +125,23 @@ class Ledger:
                 finally:
                     ended = self._newly_ended()
         finally:
-            self._announce(ended)
+            announce(ended, self._on_end)
 
     def try_exchange(self, limit_s: float) -> None:
         """Exchange, unless somebody else is at it for longer than that."""
-        if self._lock.acquire(timeout=limit_s):
+        if self._asking.acquire(timeout=limit_s):
             try:
                 self.exchange()
             finally:
-                self._lock.release()
+                self._asking.release()
 
     def _ask_store(self, act: Callable[[Document], None] | None) -> None:
-        if self._sending is None and self._pending and self.view is not None:
-            self._batch += 1
-            self._sending, self._pending = (self._batch, self.view.stage, self._pending), {}
-        if act is None and self._sending is None and not self._decided and self._is_reconciled:
+        with self._lock:
+            if self._sending is None and self._pending and self.view is not None:
+                self._batch += 1
+                self._sending, self._pending = (self._batch, self.view.stage, self._pending), {}
+            decided = dict(self._decided)
+        if act is None and self._sending is None and not decided and self._is_reconciled:
             kept = self._keeper.read(self._version)
             if kept is None:
                 return
@@ -150,21 +153,24 @@ class Ledger:
         changed: list[Document] = []
 
         def change(written: bytes | None) -> bytes | None:
-            changed[:] = [self._changed(written, act)]
+            changed[:] = [self._changed(written, decided, act)]
             return changed[0].to_bytes()
 
         kept = self._keeper.change(change)
-        self._sending = None
-        self._decided = {}
-        self._is_reconciled = True
-        self._adopt(changed[0], kept.version)
+        with self._lock:
+            self._sending = None
+            self._decided = {arm: one for arm, one in self._decided.items() if arm not in decided}
+            self._is_reconciled = True
+            self._adopt(changed[0], kept.version)
 
     def _check(self, document: Document) -> None:
         problem = difference(self.name, self._definition, document.definition)
         if problem is not None:
             raise ConfigurationError(problem)
 
-    def _changed(self, written: bytes | None, act: Callable[[Document], None] | None) -> Document:
+    def _changed(
+        self, written: bytes | None, decided: Mapping[str, EndedArm], act: Callable[[Document], None] | None
+    ) -> Document:
         """The shared state, with what this process has to say."""
         if written is None:
             document = first_document(self._definition, self._shares, wall_ns())
@@ -178,7 +184,7 @@ class Ledger:
         if self._sending is not None:
             batch, stage, sums = self._sending
             document.count(self._writer, batch, stage, sums)
-        for arm, ended in self._decided.items():
+        for arm, ended in decided.items():
             if ended.stage == document.stage:
                 document.ended.setdefault(arm, ended)
         if act is not None:
@@ -188,12 +194,14 @@ class Ledger:
         return document
 
     def _adopt(self, document: Document, version: int) -> None:
-        if self._document is None or document.stage != self._document.stage:
-            self._pending = {}
-            self.fuse.reset()
-        self._document, self._version = document, version
-        self._announced &= document.ended.keys()  # one that was resumed may end again
-        self.view = View(document.allocation, document.stage, frozenset({*document.ended, *self._decided}))
+        with self._lock:
+            if self._document is None or document.stage != self._document.stage:
+                self._pending = {}
+                self.fuse.reset()
+            self._document, self._version = document, version
+            self._announced &= document.ended.keys()  # one that was resumed may end again
+            ended = frozenset({*document.ended, *self._decided, *self.fuse.blown})
+            self.view = View(document.allocation, document.stage, ended)
 
     def _go_on_alone(self) -> None:
         """The store is away: guards see what is known here."""
@@ -203,9 +211,10 @@ class Ledger:
                 self._decide(ended)
 
     def _decide(self, ended: EndedArm) -> None:
-        self._decided[ended.arm] = ended
-        if self.view is not None:
-            self.view = self.view._replace(ended=self.view.ended | {ended.arm})
+        with self._lock:
+            self._decided[ended.arm] = ended
+            if self.view is not None:
+                self.view = self.view._replace(ended=self.view.ended | {ended.arm})
 
     # Counting
 
@@ -279,22 +288,11 @@ class Ledger:
             return document
 
     def _newly_ended(self) -> list[EndedArm]:
-        known = {} if self._document is None else self._document.ended
-        fresh = [one for arm, one in {**known, **self._decided}.items() if arm not in self._announced]
-        self._announced.update(one.arm for one in fresh)
-        return fresh
-
-    def _announce(self, ended: list[EndedArm]) -> None:
-        for one in ended:
-            log.warning(
-                "the arm %r of the experiment %r has ended after %d calls: %s. Its units go to the reference arm",
-                one.arm, self.name, one.calls, one.reason,
-            )  # fmt: skip
-            if self._on_end is not None:
-                try:
-                    self._on_end(one)
-                except Exception as error:  # noqa: BLE001 - the arm has ended all the same
-                    log.warning("on_end of the experiment %r raised %s", self.name, type(error).__name__)
+        with self._lock:
+            known = {} if self._document is None else self._document.ended
+            fresh = [one for arm, one in {**known, **self._decided}.items() if arm not in self._announced]
+            self._announced.update(one.arm for one in fresh)
+            return fresh
 
     # Trouble
 
@@ -330,11 +328,11 @@ class Ledger:
     @property
     def lock(self) -> threading.RLock:
         """Held while the store is asked: a fork waits for that."""
-        return self._lock
+        return self._asking
 
     def begin_in_child(self) -> None:
         """What the parent has counted, the parent will tell."""
-        self._lock = threading.RLock()
+        self._lock, self._asking = threading.RLock(), threading.RLock()
         self._waiting.clear()
         self._pending, self._sending, self._batch = {}, None, 0
         self._writer = secrets.token_hex(8)
@@ -342,5 +340,5 @@ class Ledger:
 
     def close(self) -> None:
         """Let go of a connection."""
-        with self._lock:
+        with self._asking:
             self._keeper.close()

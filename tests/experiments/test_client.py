@@ -25,7 +25,7 @@ from tests.experiments.conftest import (
     ask_streaming,
 )  # fmt: skip
 
-SLOW = Asking("x-emulator-prefill-ms", "15")
+SLOW = Asking("x-emulator-prefill-ms", "30")
 QUICK = Asking("x-emulator-prefill-ms", "1")
 
 
@@ -415,3 +415,40 @@ def test_disabled_it_does_nothing(
     assert report.problem == "fastlane is disabled (FASTLANE_DISABLED)"
     assert [arm.calls for arm in report.arms] == [0, 0]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_arms_may_route_hedge_and_bound(arguments: dict[str, Any], make: Make) -> None:
+    model = fastlane.CatalogModel(name=MODEL, first_token_s=((1_000, 0.1),), tokens_per_s=100)
+    routing = fastlane.Routing(fastlane.Catalog(models=[model]))
+    arms = {
+        "control": (routing, *CONTROL),
+        "hedged": (routing, *CONTROL, fastlane.Hedging()),
+        "bound": (routing, *CONTROL, fastlane.BoundedOutput(), fastlane.Encoding()),
+    }
+    with fastlane.OpenAI(**arguments, experiment=make(arms=arms, share={"hedged": 0.4, "bound": 0.4})) as client:
+        for _ in range(40):
+            client.chat.completions.create(model="fastlane/auto", messages=MESSAGES)
+        seen = {(arm_, one.hedging is not None, one.encoding is not None) for one in client.calls if (arm_ := of(one))}
+
+        assert seen == {("control", False, False), ("hedged", True, False), ("bound", False, True)}
+        assert all(one.routing is not None for one in client.calls)
+        assert sum(arm.calls for arm in client.experiment.report().arms) == 40
+
+
+def of(record: fastlane.CallRecord) -> str:
+    return "" if record.experiment is None else record.experiment.arm
+
+
+def test_closing_a_client_closes_what_its_arms_have_opened(arguments: dict[str, Any], make: Make) -> None:
+    arms = {"control": CONTROL, "old": (Connection(http2="never"),)}
+    client = fastlane.OpenAI(**arguments, experiment=make(arms=arms))
+    while len({of(record) for record in client.calls}) < 2:
+        ask(client)
+    shell = client._fastlane
+    assert shell is not None
+    (other,) = shell.arms.others(client)
+    assert not other._client.is_closed
+
+    client.close()
+
+    assert other._client.is_closed

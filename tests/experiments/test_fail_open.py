@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,12 @@ def test_a_redis_server_that_does_not_answer_delays_no_call(
             for _ in range(20):
                 ask(client)
             assert {record.outcome for record in client.calls} == {"completed"}
+            asking = threading.Thread(target=experiment.flush)
+            asking.start()
+            # While somebody waits for the server, scores do not.
+            assert experiment.score(client.calls[0], quality=1.0)
+            assert asking.is_alive()
+            asking.join()
     finally:
         redis_of_its_own.resume()
     assert experiment.flush()

@@ -179,7 +179,7 @@ class Experiment:
     @property
     def cells(self) -> tuple[Cell, ...]:
         """The cells, in the order in which they are run."""
-        return cells_of(self.workloads, self.load, seed=self.seed)
+        return cells_of(self.workloads, self.load, seed=self.seed, turns=self.turns)
 
     @property
     def price(self) -> Price | None:

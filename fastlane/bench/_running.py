@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,7 +86,7 @@ class _Session:
         self._abandoned: set[str] = set()
         self._logged = 0
         earlier = () if kept is None else kept.recorded.samples
-        self._spent = Spent(seconds=0.0 if kept is None else kept.recorded.duration_s)
+        self._spent = Spent(seconds=0.0 if kept is None else _seconds_spent(experiment, kept))
         for sample in earlier:
             self._spent = self._spent.with_sample(sample)
         self._done = whole_blocks(earlier, len(experiment.resolved))
@@ -94,6 +94,9 @@ class _Session:
         self._failed = sum(sample.error is not None for sample in earlier)
         self._cells_done = set(() if kept is None else kept.cells_done)
         self._began_ns = now_ns()
+        # Once: some workloads make thousands of requests to say it.
+        self._cells = experiment.cells
+        self._planned = None if experiment.passes is None else _planned(experiment, self._cells)
 
     def begin(self, header: Header, cold: tuple[Sample, ...]) -> None:
         """Open the files, and take the arms' first requests."""
@@ -106,7 +109,7 @@ class _Session:
     def run(self) -> Recorded:
         """Run the cells that are not done, and return the whole run."""
         reasons: list[str] = []
-        cells = self._experiment.cells
+        cells = self._cells
         for cell in cells:
             if cell.name in self._cells_done:
                 continue
@@ -151,9 +154,7 @@ class _Session:
         follow = Follow(
             watch,
             blocks=len(done),
-            planned=None
-            if experiment.passes is None
-            else blocks_in_pass(workload, experiment.turns) * experiment.passes,
+            planned=None if self._planned is None else self._planned[cell.name],
         )
         for block in earlier_blocks(self._before, cell.name, len(names)):
             watch.pair(block)
@@ -183,7 +184,10 @@ class _Session:
             else:
                 ended.append(event)
                 self._abandoned.update(event.abandoned)
-        self._spent = self._spent.with_seconds(max(each.duration_s for each in ended))
+        # A block that is under way when the time is over finishes, and no later cell pays for it.
+        self._spent = self._spent.with_seconds(
+            min([max(each.duration_s for each in ended), *([] if whole.seconds is None else [whole.seconds])])
+        )
         return why_ended(ended)
 
     def _watched(self) -> list[str]:
@@ -218,7 +222,7 @@ class _Session:
     def _say(self, cell: Cell, follow: Follow, share: float) -> None:
         if self._on_progress is None:
             return
-        cells, planned = len(self._experiment.cells), follow.planned
+        cells = len(self._cells)
         earlier = 0 if self._before is None else len(self._before.recorded.samples)
         self._on_progress(
             Progress(
@@ -226,7 +230,7 @@ class _Session:
                 cells_done=len(self._cells_done),
                 cells=cells,
                 blocks_done=self._blocks,
-                blocks_planned=None if planned is None else self._planned(),
+                blocks_planned=None if self._planned is None else sum(self._planned.values()),
                 requests=earlier + len(self._samples),
                 failed=self._failed,
                 share=(len(self._cells_done) + share) / cells,
@@ -235,11 +239,6 @@ class _Session:
                 last=self._samples[-1] if self._samples else None,
             )
         )
-
-    def _planned(self) -> int:
-        experiment = self._experiment
-        blocks = {each.name: blocks_in_pass(each, experiment.turns) for each in experiment.workloads}
-        return sum(blocks[cell.workload] for cell in experiment.cells) * (experiment.passes or 1)
 
     def _recorded(self, ended: str) -> Recorded:
         before = None if self._before is None else self._before.recorded
@@ -313,6 +312,17 @@ def _shard_plan(
         shards=experiment.processes,
         session=session,
     )
+
+
+def _seconds_spent(experiment: Experiment, kept: Kept) -> float:
+    durations = (kept.recorded.cell_durations_s or {}).values()
+    limit = experiment.budget.seconds
+    return sum(durations) if limit is None else sum(min(each, limit / len(experiment.cells)) for each in durations)
+
+
+def _planned(experiment: Experiment, cells: Sequence[Cell]) -> dict[str, int]:
+    blocks = {each.name: blocks_in_pass(each, experiment.turns) for each in experiment.workloads}
+    return {cell.name: blocks[cell.workload] * (experiment.passes or 1) for cell in cells}
 
 
 def _started_at() -> str:

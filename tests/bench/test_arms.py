@@ -35,7 +35,7 @@ def stop_when(text: str) -> bool:
 
 @pytest.mark.parametrize("name", sorted(set(KNOWN_ARMS) - {"baseline-aiohttp"}))
 def test_every_known_arm_survives_the_way_to_its_process_and_makes_its_client(name: str) -> None:
-    arm = pickle.loads(pickle.dumps(KNOWN_ARMS[name]))  # noqa: S301
+    arm = pickle.loads(pickle.dumps(KNOWN_ARMS[name]))
     client = arm.make_client("https://provider/v1", "key")
 
     assert (arm.name, arm.fingerprints) == (name, KNOWN_ARMS[name].fingerprints)
@@ -46,7 +46,7 @@ def test_every_known_arm_survives_the_way_to_its_process_and_makes_its_client(na
 def test_plays_travel_by_their_settings() -> None:
     plays = (Connection(ping_s=None), BoundedOutput(stop_when=stop_when), PromptCache())
 
-    arm = pickle.loads(pickle.dumps(Arm(name="mine", plays=plays, without=("that",))))  # noqa: S301
+    arm = pickle.loads(pickle.dumps(Arm(name="mine", plays=plays, without=("that",))))
 
     assert arm.plays == plays
     assert (arm.fingerprints, arm.without) == (tuple(map(repr, plays)), ("that",))

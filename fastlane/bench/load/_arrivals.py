@@ -21,40 +21,44 @@ def arrivals(rate: float, *, poisson: bool, seed: str) -> Iterator[float]:
         yield at
 
 
-def recorded_arrivals(workload: Workload, *, speed: float, passes: Iterator[int]) -> Iterator[tuple[float, int, Turn]]:
-    """Yield when each turn arrived in the recorded traffic, `speed` times as fast; with its pass over the workload.
+def recorded_arrivals(
+    workload: Workload, *, speed: float, turns: int | None = None, passes: Iterator[int]
+) -> Iterator[tuple[float, int, int, Turn]]:
+    """Yield when each turn arrived in the recorded traffic, `speed` times as fast.
 
-    A further pass begins one mean gap after the last one's end. Raises ConfigurationError where a turn does not say
-    when it arrived.
+    With it come the number of the pass over the workload and the place of the turn's conversation in it. A further pass
+    begins one mean gap after the last one's end. Raises ConfigurationError where a turn does not say when it arrived.
     """
-    turns = _by_arrival(workload)
-    first = turns[0][0]
-    length = 1 / recorded_rate(workload) * len(turns)
+    recorded = _by_arrival(workload, turns)
+    first, length = recorded[0][0], len(recorded) / _rate(recorded)
     for number in passes:
-        for at, turn in turns:
-            yield (at - first + number * length) / speed, number, turn
+        for at, place, turn in recorded:
+            yield (at - first + number * length) / speed, number, place, turn
 
 
-def recorded_rate(workload: Workload) -> float:
+def recorded_rate(workload: Workload, turns: int | None = None) -> float:
     """Return the recorded traffic's mean rate, in requests per second; 1 where all arrived at once.
 
     Raises ConfigurationError where a turn does not say when it arrived.
     """
-    turns = _by_arrival(workload)
-    span = turns[-1][0] - turns[0][0]
-    return (len(turns) - 1) / span if span > 0 else 1.0
+    return _rate(_by_arrival(workload, turns))
 
 
-def _by_arrival(workload: Workload) -> list[tuple[float, Turn]]:
+def _rate(recorded: list[tuple[float, int, Turn]]) -> float:
+    span = recorded[-1][0] - recorded[0][0]
+    return (len(recorded) - 1) / span if span > 0 else 1.0
+
+
+def _by_arrival(workload: Workload, turns: int | None) -> list[tuple[float, int, Turn]]:
     found = []
-    for conversation in workload.conversations:
-        for turn in conversation.turns:
+    for place, conversation in enumerate(workload.conversations):
+        for turn in conversation.turns[:turns]:
             if turn.arrival_s is None:
                 raise ConfigurationError(
                     f"workload {workload.name!r} does not say when turn {turn.number} of {turn.conversation!r} "
                     'arrived: replay it with arrivals="poisson" or "constant", or use a trace with times'
                 )
-            found.append((turn.arrival_s, turn))
+            found.append((turn.arrival_s, place, turn))
     return sorted(found, key=lambda each: each[0])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 from random import Random
 
-from ..workloads import Conversation, Turn, Workload
+from ..workloads import Turn, Workload
 from ._arrivals import arrivals, recorded_arrivals, spread
 from ._types import Arrivals
 
@@ -43,15 +43,15 @@ def lane_of(
     The conversations are dealt out to the lanes, and when they are used up, once more from the first: `passes` times,
     or for ever where it is None. No two lanes replay the same conversation of the same pass.
     """
-    conversations = _replayable(workload)
+    places = _replayable(workload)
     random = Random(f"{seed}/{lane}")
-    end = None if passes is None else passes * len(conversations)
+    end = None if passes is None else passes * len(places)
     number = count()
     for deal in count(lane, lanes) if end is None else range(lane, end, lanes):
-        again, at = divmod(deal, len(conversations))
-        for turn in conversations[at].turns[:turns]:
+        again, at = divmod(deal, len(places))
+        for turn in workload.conversations[places[at]].turns[:turns]:
             order = tuple(random.sample(list(arms), len(arms)))
-            yield Block(lane=lane, number=next(number), replay=f"{again}/{at}", turn=turn, order=order)
+            yield Block(lane=lane, number=next(number), replay=_replay(workload, again, at), turn=turn, order=order)
 
 
 def open_blocks(
@@ -70,8 +70,8 @@ def open_blocks(
     numbers = count() if passes is None else iter(range(passes))
     if arrivals_like == "recorded":
         at_turn = (
-            (at, f"{again}/{number}", turn)
-            for number, (at, again, turn) in enumerate(recorded_arrivals(workload, speed=speed, passes=numbers))
+            (at, _replay(workload, again, place), turn)
+            for at, again, place, turn in recorded_arrivals(workload, speed=speed, turns=turns, passes=numbers)
         )
     else:
         at_turn = (
@@ -101,24 +101,34 @@ def dealt(blocks: Iterator[Block], *, shard: int, shards: int) -> Iterator[Block
 
 def first_turn(workload: Workload) -> Turn:
     """Return the workload's first request."""
-    return _replayable(workload)[0].turns[0]
+    return workload.conversations[_replayable(workload)[0]].turns[0]
 
 
 def blocks_in_pass(workload: Workload, turns: int | None) -> int:
     """Return how many blocks one pass over the workload has."""
-    return sum(len(conversation.turns[:turns]) for conversation in _replayable(workload))
+    return sum(len(workload.conversations[at].turns[:turns]) for at in _replayable(workload))
 
 
-def _replayable(workload: Workload) -> list[Conversation]:
-    return [conversation for conversation in workload.conversations if conversation.turns]
+def _replayable(workload: Workload) -> Sequence[int]:
+    """Return the places of the conversations that have a turn."""
+    conversations = workload.conversations
+    if not isinstance(conversations, tuple):
+        # Those that are made when they are asked for have turns, and may be thousands.
+        return range(len(conversations))
+    return [at for at, conversation in enumerate(conversations) if conversation.turns]
+
+
+def _replay(workload: Workload, again: int, at: int) -> str:
+    # Where conversations begin alike on purpose, what an arm puts before them has to be alike too.
+    return f"{again}" if workload.shares_prefixes else f"{again}/{at}"
 
 
 def _all_turns(workload: Workload, turns: int | None, passes: Iterator[int]) -> Iterator[tuple[str, Turn]]:
     # Turn by turn over all conversations: what arrives at the same time are different users' requests, while the next
     # turn of the same conversation comes only after some time, as it does in traffic.
-    talks = [conversation.turns[:turns] for conversation in _replayable(workload)]
+    talks = [workload.conversations[at].turns[:turns] for at in _replayable(workload)]
     for again in passes:
         for place in range(max(map(len, talks))):
             for at, talk in enumerate(talks):
                 if place < len(talk):
-                    yield f"{again}/{at}", talk[place]
+                    yield _replay(workload, again, at), talk[place]

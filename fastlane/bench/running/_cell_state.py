@@ -26,6 +26,8 @@ class CellState:
         self._spent = Spent()
         self._answers: dict[tuple[int, int], int] = {}
         self.in_flight: dict[str, Due | None] = {}
+        self.unrecorded: dict[str, Due | None] = {}
+        """Requests that are over, whose records have not come yet."""
         self.committed = 0
         self.began_ns = self.ended_ns = now_ns()
         self.why: str | None = None

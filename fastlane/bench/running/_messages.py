@@ -43,6 +43,18 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Settle:
+    """Have a worker put its heap in order, and say so: it has sent its first request, and made what it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A worker's request is over; its Sample comes once the worker has time for it."""
+
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
 class BeginCell:
     """Have a worker probe itself from now on."""
 

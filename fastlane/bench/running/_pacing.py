@@ -32,6 +32,10 @@ class Due:
 class Pacing(Protocol):
     """Says what is due. `now` is always given, in monotonic nanoseconds."""
 
+    def begin(self, now: int) -> None:
+        """Have the cell begin now."""
+        ...
+
     def next_ns(self) -> int | None:
         """Return when the next block may start, or None: nothing more, or only after an answer."""
         ...
@@ -61,9 +65,11 @@ class ClosedPacing:
         shards: int,
         seed: str,
         block_s: float,
-        now: int,
     ) -> None:
         users = plan.cell.users or 1
+        self._users = users
+        self._seed = seed
+        self._block_s = block_s
         self._think_ns = round(plan.think_s * 1e9)
         self._lanes: dict[int, Iterator[Block]] = {}
         self._waiting: list[tuple[int, int, Block]] = []
@@ -72,10 +78,14 @@ class ClosedPacing:
                 plan.workload, arms, lane=lane, lanes=users, turns=plan.turns, passes=plan.passes, seed=seed
             )
             self._lanes[lane] = (block for block in blocks if (block.lane, block.number) not in plan.done)
+
+    def begin(self, now: int) -> None:
+        for lane in self._lanes:
             # Users in step would queue behind each other, and the queue would be taken for the provider's latency:
             # they start one after the other over the time that one block takes, none at an even distance.
-            jitter = Random(f"{seed}/start/{lane}").random() / 2
-            self._queue(lane, now + round(block_s * 1e9 * (lane + jitter) / users) if lane else now)
+            jitter = Random(f"{self._seed}/start/{lane}").random() / 2
+            delay_s = self._block_s * (lane + jitter) / self._users if lane else 0.0
+            self._queue(lane, now + round(delay_s * 1e9))
 
     def _queue(self, lane: int, at_ns: int) -> None:
         block = next(self._lanes[lane], None)
@@ -101,7 +111,7 @@ class ClosedPacing:
 class OpenPacing:
     """Requests at their intended times, whatever became of those before."""
 
-    def __init__(self, plan: CellPlan, arms: Sequence[str], *, shard: int, shards: int, seed: str, now: int) -> None:
+    def __init__(self, plan: CellPlan, arms: Sequence[str], *, shard: int, shards: int, seed: str) -> None:
         blocks = open_blocks(
             plan.workload,
             arms,
@@ -117,6 +127,9 @@ class OpenPacing:
         self._next = next(self._blocks, None)
         # What an earlier session of the run has sent is not waited for again.
         self._skipped_s = self._next.intended_s[0] if plan.done and self._next and self._next.intended_s else 0.0
+        self._began_ns = 0
+
+    def begin(self, now: int) -> None:
         self._began_ns = now + AHEAD_NS
 
     def next_ns(self) -> int | None:

@@ -50,11 +50,20 @@ class Reading:
 
     def take(self, chunk: Any, stamp: int) -> None:
         """Take note of one chunk that the caller got at `stamp`."""
+        choices = chunk.choices
+        # Nearly every chunk is one like this, and each costs its stream's neighbours what it costs here.
+        if self.first_content_ns is not None and len(choices or ()) == 1:
+            (choice,) = choices
+            if choice.finish_reason is None and choice.delta is not None and choice.delta.content:
+                self.token_ns.append(stamp)
+                if (usage := getattr(chunk, "usage", None)) is not None:
+                    self.usage = usage
+                return
         if self.first_event_ns is None:
             self.first_event_ns = stamp
             self.answer_id = getattr(chunk, "id", None)
         carries = False
-        for choice in chunk.choices or ():
+        for choice in choices or ():
             delta = choice.delta
             if delta is not None:
                 if delta.content or delta.tool_calls or getattr(delta, "refusal", None):

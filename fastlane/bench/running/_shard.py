@@ -18,12 +18,14 @@ from ._messages import (
     BlockDone,
     CellEnded,
     CellPlan,
+    Done,
     EndCell,
     Ended,
     Event,
     Job,
     NotMade,
     Ready,
+    Settle,
     ShardPlan as ShardPlan,
 )
 from ._pacing import ClosedPacing, Due, OpenPacing, Pacing
@@ -89,6 +91,11 @@ class Shard:
                     f"the first request of arm {arm.name!r}{whom} failed: {sample.error}: {sample.error_message}"
                 )
             samples.append(sample)
+        for worker in self._workers.values():
+            worker.order(Settle())
+        settled = 0
+        while settled < len(self._workers):
+            settled += isinstance(self._hear()[1], Settle)
         self._block_s = block_s(samples)
         return tuple(samples)
 
@@ -121,8 +128,12 @@ class Shard:
             if isinstance(what, Vitals):
                 missing.discard(name or "")
                 yield what
+            elif isinstance(what, Sample):
+                yield from self._recorded(cell, what)
         yield probe.stop(plan.cell.name)
-        yield CellEnded(why=cell.why or "finished", duration_s=cell.duration_s, abandoned=tuple(cell.in_flight))
+        yield CellEnded(
+            why=cell.why or "finished", duration_s=cell.duration_s, abandoned=(*cell.in_flight, *cell.unrecorded)
+        )
 
     def end_cell(self, cell: str) -> None:
         """Start no further block of a cell, if that is still the one that is running; those under way finish."""
@@ -154,6 +165,7 @@ class Shard:
     def _work(self, plan: CellPlan, cell: CellState) -> Iterator[Event]:
         pacing = self._pacing(plan)
         cell.began_ns = cell.ended_ns = now_ns()
+        pacing.begin(cell.began_ns)
         while True:
             now = now_ns()
             cell.check(pacing, now)
@@ -170,20 +182,28 @@ class Shard:
             name, what = self._hear(until(now, due_ns, cell.until_ns))
             if name is None and what is not None:
                 cell.stop(what)
-            elif isinstance(what, Sample):
-                yield from self._answered(plan, cell, pacing, what)
+            elif isinstance(what, Done | Sample):
+                # First the next request, then whatever somebody does with this one's record.
+                self._answered(plan, cell, pacing, what.tag)
+                if isinstance(what, Sample):
+                    yield from self._recorded(cell, what)
 
-    def _answered(self, plan: CellPlan, cell: CellState, pacing: Pacing, answer: Sample) -> Iterator[Event]:
-        due = cell.in_flight.pop(answer.tag, None)
-        if due is None:  # A request of the warm-up that Ctrl-C cut off.
+    def _answered(self, plan: CellPlan, cell: CellState, pacing: Pacing, tag: str) -> None:
+        due = cell.in_flight.pop(tag, None)
+        if due is None:  # Its record follows the news of its end, or Ctrl-C has cut off the warm-up.
+            return
+        cell.unrecorded[tag] = due
+        following = pacing.answered(due, now_ns())
+        if cell.until_ns is None:
+            for each in following:
+                self._send(plan, cell, each)
+
+    def _recorded(self, cell: CellState, answer: Sample) -> Iterator[Event]:
+        due = cell.unrecorded.pop(answer.tag, None) or cell.in_flight.pop(answer.tag, None)
+        if due is None:
             return
         sample = self._priced(answer)
         cell.took(sample)
-        following = pacing.answered(due, now_ns())
-        if cell.until_ns is None:
-            # First the next request, then whatever somebody does with this one's record.
-            for each in following:
-                self._send(plan, cell, each)
         yield sample
         if cell.is_done(due.block.lane, due.block.number):
             yield BlockDone(shard=self._plan.shard, lane=due.block.lane, block=due.block.number)
@@ -193,8 +213,8 @@ class Shard:
         shard, shards = self._plan.shard, self._plan.shards
         seed = f"{self._plan.seed}/{plan.cell.name}"
         if plan.cell.load == "open":
-            return OpenPacing(plan, arms, shard=shard, shards=shards, seed=seed, now=now_ns())
-        return ClosedPacing(plan, arms, shard=shard, shards=shards, seed=seed, block_s=self._block_s, now=now_ns())
+            return OpenPacing(plan, arms, shard=shard, shards=shards, seed=seed)
+        return ClosedPacing(plan, arms, shard=shard, shards=shards, seed=seed, block_s=self._block_s)
 
     def _send(self, plan: CellPlan, cell: CellState, due: Due) -> None:
         job = self._jobs.of_block(plan, due)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import heapq
 import os
 import signal
@@ -18,9 +19,10 @@ from typing import Any
 from ..._clock import now_ns
 from .._arms import Arm, is_asynchronous, made
 from . import _async_recorder, _recorder
-from ._messages import BeginCell, EndCell, Job, NotMade, Ready
+from ._messages import BeginCell, EndCell, Job, NotMade, Ready, Settle
 from ._probes import Probe
-from ._reading import Reading, sample_of, told
+from ._reading import told
+from ._telling import Telling
 
 
 def serve(
@@ -51,19 +53,19 @@ async def _serve(arm: Arm, base_url: str, api_key: str, probe: Probe, pipe: Conn
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told to whoever waits for the client
         pipe.send(NotMade(f"{type(error).__name__}: {told(error, api_key)}"))
         return
-    answers = _Answers(client, probe, pipe)
+    telling = Telling(client, probe, pipe)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     send: Callable[[Job], None]
     if asynchronous:
         probe.watch(loop)
-        send = _Tasks(client, loop, answers.put).send
+        send = _Tasks(client, loop, telling).send
     else:
-        send = _Threads(client, answers.put).send
-    answers.put(Ready(client=_class_of(client), plays=_plays_of(client)))
+        send = _Threads(client, telling).send
+    telling.tell(Ready(client=_class_of(client), plays=_plays_of(client)))
     orders = threading.Thread(
         target=_obey,
-        args=(pipe, send, answers.put, lambda: loop.call_soon_threadsafe(ended.set)),
+        args=(pipe, send, telling, probe, lambda: loop.call_soon_threadsafe(ended.set)),
         name="fastlane-bench-orders",
         daemon=True,
     )
@@ -75,7 +77,9 @@ async def _serve(arm: Arm, base_url: str, api_key: str, probe: Probe, pipe: Conn
             await closing
 
 
-def _obey(pipe: Connection, send: Callable[[Job], None], answer: Callable[[Any], None], end: Callable[[], Any]) -> None:
+def _obey(
+    pipe: Connection, send: Callable[[Job], None], telling: Telling, probe: Probe, end: Callable[[], Any]
+) -> None:
     # However this thread ends, the process has to end with it: its parent would wait for ever otherwise.
     try:
         timer = _Timer(send)
@@ -86,12 +90,18 @@ def _obey(pipe: Connection, send: Callable[[Job], None], answer: Callable[[Any],
                 return
             if order is None:
                 return
-            if not isinstance(order, Job):
-                answer(order)
-            elif order.place.intended_ns is None:
-                send(order)
-            else:
-                timer.add(order)
+            if isinstance(order, Job):
+                (send if order.place.intended_ns is None else timer.add)(order)
+            elif isinstance(order, Settle):
+                # What was imported and made so far lives on: a collection that looks at it again takes tens of ms.
+                gc.collect()
+                gc.freeze()
+                telling.tell(order)
+            elif isinstance(order, BeginCell):
+                probe.start()
+            elif isinstance(order, EndCell):
+                telling.tell_kept()
+                telling.tell(probe.stop(order.cell))
     finally:
         end()
 
@@ -125,47 +135,19 @@ class _Timer:
             self._send(job)
 
 
-class _Answers:
-    """Tells the parent what comes out, from a thread of its own: no stream and no event loop waits for a pipe."""
-
-    def __init__(self, client: Any, probe: Probe, pipe: Connection) -> None:
-        self._client = client
-        self._probe = probe
-        self._pipe = pipe
-        self._queue: SimpleQueue[Any] = SimpleQueue()
-        self.put = self._queue.put
-        threading.Thread(target=self._run, name="fastlane-bench-answers", daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            answer = self._queue.get()
-            if isinstance(answer, tuple):
-                job, reading = answer
-                answer = sample_of(self._client, job.place, reading)
-                self._probe.note(answer)
-            elif isinstance(answer, BeginCell):
-                self._probe.start()
-                continue
-            elif isinstance(answer, EndCell):
-                answer = self._probe.stop(answer.cell)
-            try:
-                self._pipe.send(answer)
-            except OSError:
-                return
-
-
 class _Threads:
     """A thread for each request of a synchronous client that is in flight; those that are done take the next."""
 
-    def __init__(self, client: Any, done: Callable[[tuple[Job, Reading]], None]) -> None:
+    def __init__(self, client: Any, telling: Telling) -> None:
         self._client = client
-        self._done = done
+        self._telling = telling
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._idle = 0
         self._counting = threading.Lock()
 
     def send(self, job: Job) -> None:
         """Have a job done at once."""
+        self._telling.begun()
         with self._counting:
             wanted = self._idle == 0
             if not wanted:
@@ -177,27 +159,24 @@ class _Threads:
 
     def _run(self, job: Job) -> None:
         while True:
-            reading = _recorder.read(self._client, job)
-            # First idle, then done: what is sent upon this answer finds the thread that gave it.
+            self._telling.finished(job, _recorder.read(self._client, job))
             with self._counting:
                 self._idle += 1
-            self._done((job, reading))
             job = self._jobs.get()
 
 
 class _Tasks:
     """A task for each request of an asynchronous client that is in flight, all of them in one event loop."""
 
-    def __init__(
-        self, client: Any, loop: asyncio.AbstractEventLoop, done: Callable[[tuple[Job, Reading]], None]
-    ) -> None:
+    def __init__(self, client: Any, loop: asyncio.AbstractEventLoop, telling: Telling) -> None:
         self._client = client
         self._loop = loop
-        self._done = done
+        self._telling = telling
         self._running: set[asyncio.Task[None]] = set()
 
     def send(self, job: Job) -> None:
         """Have a job done at once; from any thread."""
+        self._telling.begun()
         self._loop.call_soon_threadsafe(self._start, job)
 
     def _start(self, job: Job) -> None:
@@ -207,7 +186,7 @@ class _Tasks:
         task.add_done_callback(self._running.discard)
 
     async def _run(self, job: Job) -> None:
-        self._done((job, await _async_recorder.read(self._client, job)))
+        self._telling.finished(job, await _async_recorder.read(self._client, job))
 
 
 def _class_of(client: Any) -> str:

@@ -69,7 +69,7 @@ def test_poisson_gaps_have_the_mean_and_the_deviation_of_an_exponential_distribu
 
 @given(st.lists(st.floats(0, 1_000), min_size=2, max_size=20), st.floats(0.1, 10))
 def test_recorded_arrivals_keep_their_distances(moments: list[float], speed: float) -> None:
-    replayed = [at for at, _, _ in recorded_arrivals(trace(*moments), speed=speed, passes=iter(range(1)))]
+    replayed = [at for at, _, _, _ in recorded_arrivals(trace(*moments), speed=speed, passes=iter(range(1)))]
 
     first = min(moments)
     assert replayed == pytest.approx([(moment - first) / speed for moment in sorted(moments)])
@@ -78,7 +78,7 @@ def test_recorded_arrivals_keep_their_distances(moments: list[float], speed: flo
 def test_a_further_pass_over_a_trace_begins_a_mean_gap_after_the_last_one() -> None:
     replayed = recorded_arrivals(trace(5.0, 6.0, 9.0), speed=1.0, passes=count())
 
-    assert [at for at, _, _ in islice(replayed, 6)] == pytest.approx([0.0, 1.0, 4.0, 6.0, 7.0, 10.0])
+    assert [at for at, _, _, _ in islice(replayed, 6)] == pytest.approx([0.0, 1.0, 4.0, 6.0, 7.0, 10.0])
     assert recorded_rate(trace(5.0, 6.0, 9.0)) == 0.5
 
 

@@ -29,12 +29,16 @@ def closed(users: int, **changes: object) -> ClosedPacing:
     shards: dict[str, int] = {
         name: int(str(changes.pop(name, default))) for name, default in (("shard", 0), ("shards", 1))
     }
-    return ClosedPacing(plan(cell, **changes), ARMS, seed="0/cell", block_s=1.0, now=0, **shards)
+    pacing = ClosedPacing(plan(cell, **changes), ARMS, seed="0/cell", block_s=1.0, **shards)
+    pacing.begin(0)
+    return pacing
 
 
 def opened(rate: float, **changes: object) -> OpenPacing:
     cell = Cell(name="talks", workload="talks", load="open", rate=rate, arrivals="poisson")
-    return OpenPacing(plan(cell, **changes), ARMS, shard=0, shards=1, seed="0/cell", now=0)
+    pacing = OpenPacing(plan(cell, **changes), ARMS, shard=0, shards=1, seed="0/cell")
+    pacing.begin(0)
+    return pacing
 
 
 def simulate(pacing: Pacing, durations: Random) -> list[tuple[int, int, Due]]:

@@ -1,0 +1,93 @@
+"""How an arm's process tells what it has recorded without keeping a stream waiting meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from queue import SimpleQueue
+from typing import Any, Final
+
+from ._messages import Done, Job
+from ._probes import Probe
+from ._reading import Reading, sample_of
+
+BUSY_CHUNKS_PER_S: Final = 3_000.0
+"""From here on records are kept until there is time for them.
+
+To make a record and to pickle it takes some 0.4 ms. At 3,000 chunks a second one that came meanwhile would on average
+wait for a record every tenth time or more often.
+"""
+_MOST_KEPT: Final = 5_000
+
+
+class Telling:
+    """Tells the parent of requests that are over; `finished` is called where the request was read.
+
+    In that thread, or in the event loop, and in no thread of its own: a second thread that works while a loop reads
+    takes the interpreter's lock at each of the loop's system calls, and keeps it for up to 5 ms. Where many chunks
+    come, only the fact is told, and the record is made once nothing is under way or the cell has ended.
+    """
+
+    def __init__(self, client: Any, probe: Probe, pipe: Connection) -> None:
+        self._client = client
+        self._probe = probe
+        self._pipe = pipe
+        self._kept: deque[tuple[Job, Reading]] = deque()
+        self._in_flight = 0
+        self._lock = threading.Lock()
+        self._written: SimpleQueue[Any] = SimpleQueue()
+        threading.Thread(target=self._write, name="fastlane-bench-answers", daemon=True).start()
+
+    def begun(self) -> None:
+        """Take note of a request that begins."""
+        with self._lock:
+            self._in_flight += 1
+
+    def finished(self, job: Job, reading: Reading) -> None:
+        """Tell of a request that is over, at once or later."""
+        with self._lock:
+            busy = self._in_flight * _chunks_per_s(reading) > BUSY_CHUNKS_PER_S and len(self._kept) < _MOST_KEPT
+            self._in_flight -= 1
+            if not busy or not self._in_flight:
+                self._tell_kept()
+                self._tell_of(job, reading)
+            else:
+                self._kept.append((job, reading))
+                self._put(Done(job.place.tag))
+
+    def tell(self, what: Any) -> None:
+        """Tell anything else."""
+        with self._lock:
+            self._put(what)
+
+    def tell_kept(self) -> None:
+        """Tell all that was kept."""
+        with self._lock:
+            self._tell_kept()
+
+    def _tell_kept(self) -> None:
+        while self._kept:
+            self._tell_of(*self._kept.popleft())
+
+    def _tell_of(self, job: Job, reading: Reading) -> None:
+        sample = sample_of(self._client, job.place, reading)
+        self._probe.note(sample)
+        self._put(sample)
+
+    def _put(self, what: Any) -> None:
+        # Pickled here, so that the thread that writes has nothing to do that needs the interpreter for long.
+        self._written.put(ForkingPickler.dumps(what))
+
+    def _write(self) -> None:
+        while True:
+            try:
+                self._pipe.send_bytes(self._written.get())
+            except OSError:
+                return
+
+
+def _chunks_per_s(reading: Reading) -> float:
+    taken_s = (reading.ended_ns - reading.issued_ns) / 1e9
+    return len(reading.token_ns) / taken_s if taken_s > 0 else 0.0

@@ -48,6 +48,8 @@ class Counting:
 
     def close(self) -> None:
         """Tell the store what is left, and end."""
+        if self._wake.is_set():
+            return
         self._ledger.is_counting = False
         self._wake.set()
         self._ledger.try_exchange(_LAST_WORDS_S)

@@ -8,19 +8,8 @@ from typing import Any, Final
 from ..findings import Interval
 from ..recorded import metric_named
 from ._charts_data import MOST_PANELS, Source
-from ._charts_style import (
-    INK,
-    REFUSED,
-    SOFT,
-    Size,
-    altair,
-    configured,
-    figure,
-    label_width,
-    layered,
-    rows,
-    short,
-)
+from ._charts_panels import configured, layered, rows, stacked
+from ._charts_style import INK, REFUSED, SOFT, Size, altair, figure, label_width, short
 
 _WINDOW: Final = 21
 _MEDIANS: Final = 240
@@ -64,7 +53,7 @@ def attribution(source: Source, size: Size) -> dict[str, Any] | None:
         name = metric.title + (f" \N{EM DASH} {short(each.cell, 40)}" if many else "")
         name += f" \N{EM DASH} invalid: {refused}" if refused else ""
         charts.append(layered(layers, size.width - label_px - 34, len(table) * 28, name))
-    chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=16)
+    chart = stacked(charts, 16)
     notes = [
         "Bar: what is attributed to the play; thin line: its 95 % interval. The plays' bars add up to the whole change."
     ]

@@ -13,7 +13,7 @@ from ..recorded import Cell, Metric, Recorded, Sample, metric_named
 
 _T = TypeVar("_T")
 MOST_PANELS: Final = 12
-MOST_MARKS: Final = 1_500
+MOST_MARKS: Final = 1_000
 """Beyond so many marks of a kind a chart is thinned out, and says so."""
 
 

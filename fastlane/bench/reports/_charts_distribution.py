@@ -10,24 +10,8 @@ import numpy as np
 
 from ..recorded import Cell, Metric
 from ._charts_data import MOST_PANELS, Scale, Source, pairs, scale_of, values
-from ._charts_style import (
-    LINE,
-    PAPER,
-    REFUSED,
-    Size,
-    Stroke,
-    altair,
-    change,
-    colour,
-    configured,
-    figure,
-    layered,
-    panels,
-    ratio_axis,
-    rows,
-    short,
-    strokes,
-)
+from ._charts_panels import configured, layered, panels, ratio_axis, rows, stacked
+from ._charts_style import LINE, PAPER, REFUSED, Size, Stroke, altair, change, colour, figure, short, strokes
 
 _STEPS: Final = 220
 _MARKED: Final = (0.5, 0.95, 0.99)
@@ -251,7 +235,7 @@ def pair_differences(source: Source, metric: Metric, size: Size) -> dict[str, An
         notes.append(f"{beyond:,} pairs lie beyond the axis and are counted at its ends.")
     if len(found) > len(shown):
         notes.append(f"The first {len(shown)} of {len(found)} arms.")
-    chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=14)
+    chart = stacked(charts, 14)
     return configured(chart, title=title, description=title, notes=notes)
 
 

@@ -10,18 +10,8 @@ import numpy as np
 
 from ..recorded import Metric
 from ._charts_data import MOST_MARKS, MOST_PANELS, Pair, Source, pairs, thinned
-from ._charts_style import (
-    LINE,
-    Size,
-    altair,
-    change,
-    configured,
-    figure,
-    layered,
-    ratio_axis,
-    rows,
-    strokes,
-)
+from ._charts_panels import configured, layered, ratio_axis, rows, stacked
+from ._charts_style import LINE, Size, altair, change, figure, strokes
 
 _WINDOW: Final = 21
 _MEDIANS: Final = 240
@@ -41,7 +31,7 @@ def drift(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
     low, high = math.exp(-reach), math.exp(reach)
     longest = max(listed[-1].at_s for listed in shown.values())
     minutes = longest > 300
-    most = max(200, MOST_MARKS // len(shown))
+    most = max(100, MOST_MARKS // (2 if size.narrow else 1) // len(shown))
     alt = altair()
     scale, ticks = ratio_axis(low, high, most=5)
     charts = []
@@ -81,7 +71,7 @@ def drift(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
         notes.append(f"Up to {most:,} of {largest:,} pairs are drawn for an arm; the median is over all.")
     if beyond := int(np.sum(np.abs(logs) > reach)):
         notes.append(f"{beyond:,} pairs lie beyond the axis and are drawn at its edge.")
-    chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=12)
+    chart = stacked(charts, 12)
     return configured(chart, title=title, description=title, notes=notes)
 
 

@@ -9,24 +9,8 @@ from typing import Any, Final
 from ..findings import Comparison, Interval
 from ..recorded import Metric, metric_named
 from ._charts_data import Source
-from ._charts_style import (
-    BAND,
-    INK,
-    PAPER,
-    REFUSED,
-    SOFT,
-    Size,
-    Stroke,
-    altair,
-    change,
-    configured,
-    label_width,
-    layered,
-    ratio_axis,
-    rows,
-    short,
-    strokes,
-)
+from ._charts_panels import configured, layered, ratio_axis, rows, stacked
+from ._charts_style import BAND, INK, PAPER, REFUSED, SOFT, Size, Stroke, altair, change, label_width, short, strokes
 
 _MOST_ROWS: Final = 40
 _SEPARATOR: Final = "\N{INVISIBLE SEPARATOR}"
@@ -92,14 +76,13 @@ def forest(source: Source, size: Size) -> dict[str, Any] | None:
         _forest_panel(source, metric, listed, size, low, high, many=many, last=metric is list(found)[-1])
         for metric, listed in found.items()
     ]
-    alt = altair()
     title = f"Change against {short(source.recorded.header.reference.name)}"
     notes = ["Dot: the typical change of a pair; line: its 95 % interval. A hollow dot: no difference shown."]
     if any(each.band is not None for listed in found.values() for each in listed):
         notes.append("Grey: what the instrument shows for two arms that are the same (A/A).")
     if any(each.refused for listed in found.values() for each in listed):
         notes.append("Grey dots are invalid: a check refuses their cell.")
-    chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=16)
+    chart = stacked(charts, 16)
     return configured(chart, title=title, description=title, notes=notes)
 
 

@@ -7,25 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from ._charts_style import (
-    BAD,
-    FAIR,
-    GOOD,
-    LABEL_PX,
-    LINE,
-    PAPER,
-    REFUSED,
-    SOFT,
-    Size,
-    Stroke,
-    altair,
-    apart,
-    colour,
-    configured,
-    layered,
-    panels,
-    rows,
-)
+from ._charts_panels import configured, layered, panels, rows
+from ._charts_style import BAD, FAIR, GOOD, LABEL_PX, LINE, PAPER, REFUSED, SOFT, Size, Stroke, altair, apart, colour
 
 FLUENT_MS: Final = 20.0
 SLUGGISH_MS: Final = 70.0

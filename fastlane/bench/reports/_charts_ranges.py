@@ -7,7 +7,8 @@ from typing import Any
 
 from ..recorded import Cell, Metric
 from ._charts_data import MOST_PANELS, Scale, Source, scale_of, spread
-from ._charts_style import REFUSED, Size, Stroke, altair, configured, figure, label_width, layered, rows, short, strokes
+from ._charts_panels import configured, layered, rows, stacked
+from ._charts_style import REFUSED, Size, Stroke, altair, figure, label_width, short, strokes
 
 
 def ranges(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
@@ -23,7 +24,6 @@ def ranges(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
         return None
     scale = scale_of(metric, _largest(source, shown, drawn.keys(), metric))
     top = _largest(source, shown, drawn.keys(), metric) * scale.factor
-    alt = altair()
     charts = [
         _panel(source, cell, metric, scale, drawn, size, top=top, last=cell is shown[-1], named=len(shown) > 1)
         for cell in shown
@@ -32,7 +32,7 @@ def ranges(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
     notes = ["Box: from p25 to p75; bar: p50; thin line: from the least to the most."]
     if len(listed) > len(shown):
         notes.append(f"The first {len(shown)} of {len(listed)} cells.")
-    chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=10)
+    chart = stacked(charts, 10)
     return configured(chart, title=title, description=title, notes=notes)
 
 

@@ -14,8 +14,8 @@ from ..recorded import Recorded
 if TYPE_CHECKING:
     from types import ModuleType
 
-# Chosen for 3:1 on their ground at least (WCAG 2.2, 1.4.11), neighbours apart in lightness as well as in hue.
-_REFERENCE, _AGAIN = ("#59646f", "#aab4c0"), ("#8a95a1", "#7c8896")
+# Chosen for 4.5:1 on their ground (WCAG 2.2, 1.4.3, for names are written in them), neighbours apart in hue.
+_REFERENCE, _AGAIN = ("#3f4a56", "#c3ccd6"), ("#68737e", "#8e9aa8")
 _ARMS = (
     ("#0b62b8", "#6cb0ff"), ("#c9500a", "#ff9b62"), ("#0a8060", "#4fd1a5"), ("#a83e83", "#f08cc9"),
     ("#8f6400", "#e8bd4a"), ("#117f9f", "#5cd0ee"), ("#6b4fc0", "#b39dff"), ("#b3261e", "#ff8a80"),
@@ -45,7 +45,7 @@ SOFT: Final = ("#56616e", "#a7b3c0")
 LINE: Final = ("#c3cad2", "#3a4754")
 GRID: Final = ("#e8ebef", "#232d38")
 BAND: Final = ("#d3d9e0", "#33404d")
-REFUSED: Final = ("#939ca6", "#77838f")
+REFUSED: Final = ("#6a7581", "#8d99a7")
 PAPER: Final = ("#fffffe", "#151c24")
 ON_DARK: Final = ("#fffffd", "#fffffd")
 ON_LIGHT: Final = ("#0c1a28", "#0c1a28")
@@ -149,68 +149,9 @@ def scenario_strokes(names: Sequence[str]) -> dict[str, Stroke]:
     }
 
 
-def configured(chart: Any, *, title: str, description: str, notes: Iterable[str] = ()) -> dict[str, Any]:
-    """Return a chart as its specification, in the look that all share.
-
-    Title and notes are kept apart, because the page has its own: `images` draws them in.
-    """
-    spec: dict[str, Any] = chart.to_dict()
-    spec["description"] = description
-    spec["usermeta"] = {"title": title, "notes": list(notes)}
-    spec["background"] = None
-    spec["padding"] = 4
-    spec["config"] = {
-        "font": FONT,
-        "view": {"stroke": None},
-        "axis": {
-            "labelColor": SOFT[0], "titleColor": SOFT[0], "labelFontSize": 11, "titleFontSize": 11.5,
-            "titleFontWeight": 500,
-            "gridColor": GRID[0], "domainColor": LINE[0], "tickColor": LINE[0], "labelLimit": 220, "titlePadding": 8,
-            "titleLimit": 600,
-        },
-        "axisY": {"domain": False, "ticks": False, "labelPadding": 6},
-        "legend": {
-            "labelColor": INK[0], "titleColor": SOFT[0], "labelFontSize": 11.5, "orient": "top", "labelLimit": 190,
-            "symbolStrokeWidth": 2.5, "columnPadding": 16,
-        },
-        "title": {
-            "color": INK[0], "subtitleColor": SOFT[0], "fontSize": 12.5, "fontWeight": 600, "anchor": "start",
-            "frame": "group", "subtitleFontSize": 11, "offset": 8,
-        },
-        "text": {"color": INK[0], "fontSize": 11},
-        "concat": {"spacing": 24},
-    }  # fmt: skip
-    return spec
-
-
-def rows(values: Iterable[Mapping[str, Any]]) -> Any:
-    """Return rows as a chart's own data; what is no finite number is left out, and what no XML can hold replaced."""
-    return altair().InlineData(values=[{key: _clean(value) for key, value in row.items()} for row in values])
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return plain(value) if isinstance(value, str) else value
-
-
 def plain(text: str) -> str:
     """Return text with whatever XML 1.0 cannot hold replaced: control characters and lone surrogates."""
     return _NO_XML.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def layered(layers: Iterable[Any], width: int, height: int, title: Any = "") -> Any:
-    """Return layers as one panel of this size."""
-    chart = altair().layer(*layers).properties(width=width, height=height)
-    return chart.properties(title=title) if title else chart
-
-
-def panels(charts: Sequence[Any], columns: int) -> Any:
-    """Return panels in rows of `columns`; a single one as it is."""
-    alt = altair()
-    if len(charts) == 1:
-        return charts[0]
-    return alt.concat(*charts, columns=columns).resolve_scale(color="shared", shape="shared", strokeDash="shared")
 
 
 def colour(found: Iterable[Stroke], *, legend: bool = False, field: str = "series", columns: int = 4) -> Any:
@@ -281,39 +222,3 @@ def apart(places: Sequence[float], gap: float, low: float, high: float) -> list[
     for at, place in zip(order, placed, strict=True):
         found[at] = place
     return found
-
-
-def ratio_axis(low: float, high: float, *, most: int = 7) -> tuple[Any, dict[str, Any]]:
-    """Return a logarithmic scale for ratios, halving as far from 1 as doubling, and its axis in changes."""
-    alt = altair()
-    # A factor beyond threefold is read more easily than its percentage.
-    words = (
-        "datum.value >= 3 ? '\N{MULTIPLICATION SIGN}' + format(datum.value, '.3~g') : "
-        "abs(datum.value - 1) < 1e-9 ? '0 %' : format((datum.value - 1) * 100, '+.3~g') + ' %'"
-    )
-    return (
-        alt.Scale(type="log", domain=[low, high], nice=False, clamp=True),
-        {"values": ratio_ticks(low, high, most), "labelExpr": words, "grid": True},
-    )
-
-
-def ratio_ticks(low: float, high: float, most: int = 7) -> list[float]:
-    """Return ratios between two whose changes are round, on a logarithmic axis not too close together."""
-    room = math.log(high / low) / most
-    for step in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5):
-        if step / max(1.0, high) >= room * 0.8 and low > 0.5 - 1e-9 and high < 2:
-            first, last = math.ceil((low - 1) / step - 1e-9), math.floor((high - 1) / step + 1e-9)
-            return [round(1 + at * step, 6) for at in range(first, last + 1)]
-    for base in (_COARSE, (1.0,)):
-        found = sorted(place * 10.0**power for power in range(-12, 13) for place in base)
-        found = [float(f"{place:.6g}") for place in found if low <= place <= high]
-        kept = [place for place in found if place == 1] or found[:1]
-        for place in sorted(found, key=lambda place: abs(math.log(place))):
-            if all(abs(math.log(place / each)) >= room * 0.8 for each in kept):
-                kept.append(place)
-        if len(kept) <= most + 1:
-            return sorted(kept)
-    return [1.0]
-
-
-_COARSE: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5)

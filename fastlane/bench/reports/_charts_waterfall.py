@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from ..recorded import Cell
 from ._charts_data import Source
+from ._charts_panels import configured, layered, rows, stacked
 from ._charts_phases import TITLES, mean_phases
 from ._charts_style import (
     INK,
@@ -16,11 +17,8 @@ from ._charts_style import (
     Size,
     altair,
     change,
-    configured,
     figure,
     label_width,
-    layered,
-    rows,
     short,
     strokes,
 )
@@ -68,8 +66,7 @@ def waterfall(source: Source, size: Size) -> dict[str, Any] | None:
         )
         for cell, here in found
     ]
-    alt = altair()
-    chart = charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=18)
+    chart = stacked(charts, 18)
     title = "Where a mean request spends its time"
     notes = []
     if any("unsplit" in spent for _, here in found for spent, _ in here.values()):

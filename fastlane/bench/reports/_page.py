@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Final
 
 from ... import __version__
-from ..checks import Checked
+from ..checks import Checked, without_refused_tails
 from ..findings import Findings
 from ..recorded import Recorded
 from ._blocks import Report
@@ -37,6 +37,7 @@ _DARK: Final = (
 
 def page(report: Report, recorded: Recorded, findings: Findings, checked: Checked) -> str:
     """Return a report of a run as one HTML file, its charts drawn in. Raises MissingExtraError."""
+    findings = without_refused_tails(findings, checked)
     arms = {name: COLOURS[stroke.colour] for name, stroke in strokes(recorded).items()}
     drawings = _drawings(report, recorded, findings, checked, arms)
     blocks, contents = sections(report, drawings)

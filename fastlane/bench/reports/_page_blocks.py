@@ -25,7 +25,7 @@ _LEVELS: Final = {
     "passed": ("passed", "\N{CHECK MARK}"),
 }
 _MOST_FLAGS: Final = 12
-_LONG: Final = 7
+_LONG: Final = 6
 """Rows from which a table can be sorted."""
 
 

@@ -16,7 +16,8 @@ _KEPT: Final = frozenset(
     {
         "font-size", "font-weight", "font-style", "text-anchor", "opacity", "fill-opacity",
         "stroke-opacity",
-        "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "stroke-miterlimit", "clip-path", "id", "href", "display",
+        "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "stroke-miterlimit", "clip-path",
+        "id", "href", "display",
     }
 )  # fmt: skip
 COLOURS: Final[Mapping[str, int]] = {light: at for at, light in enumerate(THEME)}

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from fastlane.bench.reports import Kind, report
+from fastlane.bench.reports._page import page as page_of
+from scripts.browser import ARGUMENTS, BrowserUnavailableError, program
+from tests.bench.recorded_runs import a_run
+from tests.bench.reports.made import a_sweep, checks_with, findings_of
+
+Opens = Callable[..., Page]
+PHONE = 390
+
+# Text on the page, chart labels included, that stands out from its ground by less than 4.5 (WCAG 2.2, 1.4.3).
+FAINT = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const [r, g, b, a = 1] = parse(getComputedStyle(at).backgroundColor);
+      if (a > 0.5) return [r, g, b];
+    }
+    return [255, 255, 255];
+  };
+  const found = new Set();
+  for (const element of document.querySelectorAll("body *")) {
+    const own = Array.from(element.childNodes).some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || !element.getClientRects().length || element.closest("script, .skip")) continue;
+    const style = getComputedStyle(element);
+    const drawn = element instanceof SVGElement;
+    const [r, g, b] = parse(drawn ? style.fill : style.color);
+    // Figures on filled bars stand on the bar, which no element contains.
+    const onBar = drawn && /^-?[\\d.,]+$/.test(element.textContent) && style.fontWeight === "600";
+    const [one, other] = [light([r, g, b]), light(ground(element))];
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (contrast < 4.5 && !onBar) found.add(contrast.toFixed(2) + " " + element.textContent.slice(0, 40));
+  }
+  return [...found];
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    try:
+        executable = program()
+    except BrowserUnavailableError as error:
+        pytest.skip(str(error))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+def ab() -> tuple[Kind, Any, Sequence[str]]:
+    return "ab", a_run(arms=("baseline", "baseline-again", "wire", "everything"), pairs=80, spread=0.2), ()
+
+
+def load() -> tuple[Kind, Any, Sequence[str]]:
+    return "load", a_sweep(arms=("baseline", "fastlane"), users=(1, 10, 20), pairs=12), ("chat, 10",)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], Any]], Path]:
+    folder = tmp_path_factory.mktemp("pages")
+
+    def write(make: Callable[[], Any]) -> Path:
+        path = folder / f"{make.__name__}.html"
+        if not path.exists():
+            kind, run, refused = make()
+            found, checked = findings_of(run), checks_with(*refused, flagged=[run.header.cells[0].name])
+            made = page_of(report(kind, run, found, checked), run, found, checked)
+            path.write_text(made, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def opens(browser: Browser, pages: Callable[[Callable[[], Any]], Path]) -> Iterator[Opens]:
+    """Opens a page in a window of its own, and sees that it asked for nothing and complained of nothing."""
+    heard: list[str] = []
+    contexts = []
+
+    def open_page(make: Callable[[], Any], *, width: int = 1_280, dark: bool = False) -> Page:
+        context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light", offline=True
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        path = pages(make)
+        page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: heard.append(str(error)))
+        page.on("request", lambda request: heard.append(request.url) if request.url != path.as_uri() else None)
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert heard == []
+
+
+def ground(page: Page) -> str:
+    return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+
+@pytest.mark.parametrize("width", [1_280, PHONE])
+@pytest.mark.parametrize("make", [ab, load])
+def test_every_chart_is_drawn_and_nothing_is_wider_than_the_window(
+    opens: Opens, make: Callable[[], Any], width: int
+) -> None:
+    page = opens(make, width=width)
+
+    figures = page.locator("figure.chart")
+    assert figures.count() >= 4
+    for figure in figures.all():
+        shown = figure.locator("svg:visible")
+        expect(shown).to_have_count(1)
+        assert shown.get_attribute("class") == ("narrow" if width == PHONE else "wide")
+        box = shown.bounding_box()
+        assert box is not None
+        assert box["height"] > 60
+        assert box["width"] > width / 3
+        assert shown.locator("path, rect, line").count() > 5
+        # Nothing of a drawing is cut off, or made much smaller than it was drawn.
+        assert shown.evaluate("svg => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width") > 0.9
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("make", [ab, load])
+def test_all_text_can_be_read_in_light_and_in_dark(opens: Opens, make: Callable[[], Any], dark: bool) -> None:
+    page = opens(make, dark=dark)
+    for folded in page.locator("details").all():
+        folded.evaluate("each => { each.open = true; }")
+    assert page.evaluate(FAINT) == []
+
+
+def test_it_is_light_or_dark_as_the_system_is_or_as_one_likes_and_charts_follow(opens: Opens) -> None:
+    light, dark = opens(ab), opens(ab, dark=True)
+    line = "getComputedStyle(document.querySelector('.chart svg.wide text')).fill"
+    bright, dim = (ground(light), light.evaluate(line)), (ground(dark), dark.evaluate(line))
+    assert bright[0] != dim[0]
+    assert bright[1] != dim[1]
+
+    light.keyboard.press("Tab")
+    light.keyboard.press("Tab")
+    expect(light.locator(":focus")).to_have_text("Theme: auto")
+    light.keyboard.press("Enter")
+    expect(light.get_by_role("button", name="Theme: dark")).to_be_visible()
+    assert (ground(light), light.evaluate(line)) == dim
+    dark.keyboard.press("t")
+    assert (ground(dark), dark.evaluate(line)) == bright
+
+
+def test_a_mark_says_what_it_is_to_pointer_and_keys(opens: Opens) -> None:
+    page = opens(ab)
+    forest = page.locator("[data-chart=forest] svg.wide")
+    tip = page.locator("#tip")
+
+    forest.locator("[data-tip^=everything]").first.hover()
+    expect(tip).to_contain_text("everything, chat, 4 users: faster by 20 % [17, 23]")
+    page.mouse.move(2, 2)
+    expect(tip).to_be_hidden()
+    forest.focus()
+    page.keyboard.press("End")
+    expect(tip).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+
+
+def test_one_arm_can_stand_before_the_others_in_all_charts(opens: Opens) -> None:
+    page = opens(ab)
+    dimmed = page.locator(".chart .dim")
+
+    button = page.get_by_role("group", name="Arms").get_by_role("button", name="wire")
+    button.press("Enter")
+    expect(button).to_have_attribute("aria-pressed", "true")
+    assert dimmed.count() > 5
+    colour = button.get_attribute("data-colour")
+    assert page.locator(f".chart .dim.f{colour}, .chart .dim.s{colour}").count() == 0
+    button.press("Enter")
+    assert dimmed.count() == 0
+
+
+def test_a_long_table_is_sorted_by_keys_and_put_back(opens: Opens) -> None:
+    page = opens(load)
+    table = page.locator("table[data-sortable]").filter(has=page.get_by_text("p50 (ms)")).first
+    heads = table.locator("thead th")
+    at = next(index for index, text in enumerate(heads.all_inner_texts()) if text.startswith("p50"))
+
+    def column() -> list[str]:
+        rows = table.locator("tbody tr").all()
+        return [cells[at] for row in rows if len(cells := row.locator("td").all_inner_texts()) > at]
+
+    written = column()
+    press = heads.nth(at).get_by_role("button")
+    press.press("Enter")
+    figures = [float(text.split(" [")[0].replace(",", "")) for text in column()]
+    assert figures == sorted(figures)
+    assert "invalid" in table.locator("tbody tr").last.inner_text()
+    press.press("Enter")
+    expect(heads.nth(at)).to_have_attribute("aria-sort", "descending")
+    press.press("Enter")
+    assert column() == written
+
+
+def test_what_is_printed_is_light_and_has_no_controls(opens: Opens) -> None:
+    page = opens(ab, dark=True)
+
+    page.emulate_media(media="print")
+
+    expect(page.locator("#theme")).to_be_hidden()
+    expect(page.locator("[data-chart=forest] svg.wide")).to_be_visible()
+    assert ground(page) == "rgb(255, 255, 255)"

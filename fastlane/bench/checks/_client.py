@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from ..recorded import ArmInfo, Cell, metric_named
@@ -19,6 +20,8 @@ EFFECT_SHARE: Final = 0.1
 """A p99 of lags may be 2 ms, or a tenth of the smallest effect that is claimed if that is less."""
 FIGURE_SHARE: Final = 0.1
 """A p99 of lags that is a tenth of the time to first token is no blemish of the figure but a part of it."""
+IDLE_SHARE: Final = 0.35
+"""Of a core. A process that used less was not late by its own work: the machine did not let it run, now and then."""
 CAPACITY_SHARE: Final = 0.5
 """Of what the client took in its calibration: chunks that come one by one cost about twice what they cost in bulk."""
 QUEUE_SHARE: Final = 0.1
@@ -36,6 +39,10 @@ QUEUE: Final = "run-queue delay"
 COLLECTOR: Final = "garbage collector"
 CLOCK: Final = "clock steps"
 
+_TAILS: Final = (
+    ", though it used only {} of a core: the machine kept it waiting now and then. Medians hold, percentiles above p75 "
+    "do not; leave the machine alone, or take a larger one"
+)
 _REMEDY: Final = "spread the lanes over more processes (--processes) or ask for less"
 
 
@@ -98,17 +105,22 @@ def lag(sight: Sight) -> Iterator[CheckResult]:
                 yield result(LAG, "not checked", f"the lag of {_name(arm)} was not probed", cell=cell, arm=arm)
                 continue
             level = _late(vitals.loop_lag_p50_ms, vitals.loop_lag_p99_ms, limit, figure)
-            yield result(
+            # Late now and then, and idle otherwise: pairs and medians bear that, and what is above p75 does not.
+            tails = level == "refused" and (vitals.loop_lag_p50_ms or 0.0) <= limit and vitals.cpu_share < IDLE_SHARE
+            found = result(
                 LAG,
                 "flagged" if arm is None and level == "refused" else level,
                 f"what came to the process of {_name(arm)} waited {vitals.loop_lag_p50_ms or 0:.2g} ms (p50) and "
-                f"{vitals.loop_lag_p99_ms:.3g} ms (p99) for it, where {limit:.2g} ms are allowed" + _lateness(level),
+                f"{vitals.loop_lag_p99_ms:.3g} ms (p99) for it, where {limit:.2g} ms are allowed"
+                + (_TAILS.format(percent(vitals.cpu_share)) if tails else _lateness(level)),
                 cell=cell,
                 arm=arm,
                 p50_ms=vitals.loop_lag_p50_ms,
                 p99_ms=vitals.loop_lag_p99_ms,
                 limit_ms=limit,
+                cpu_share=vitals.cpu_share,
             )
+            yield replace(found, tails=tails and arm is not None)
 
 
 def _late(middle_ms: float | None, p99_ms: float, limit_ms: float, figure_ms: float | None) -> Level:

@@ -25,6 +25,8 @@ class CheckResult:
     """None for all arms."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """The figures behind the sentence."""
+    tails: bool = False
+    """Whether a refusal is of the percentiles above p75 alone: what is late now and then leaves medians as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,15 @@ class Checked:
     def refusals(self, cell: str | None = None) -> tuple[CheckResult, ...]:
         """Return why a cell's figures must not be used, those of the whole run included; without a name, of all."""
         return tuple(
-            each for each in self.results if each.level == "refused" and (cell is None or each.cell in (None, cell))
+            each
+            for each in self.results
+            if each.level == "refused" and not each.tails and (cell is None or each.cell in (None, cell))
+        )
+
+    def tail_refusals(self, cell: str) -> tuple[CheckResult, ...]:
+        """Return why a cell's percentiles above p75 must not be used."""
+        return tuple(
+            each for each in self.results if each.level == "refused" and each.tails and each.cell in (None, cell)
         )
 
     def valid(self, cell: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Final
 
-from ..checks import Checked, CheckResult
+from ..checks import Checked, CheckResult, without_refused_tails
 from ..findings import CellFindings, Comparison, Figures, Findings
 from ..recorded import ArmInfo, Cell, Metric, Recorded, Sample, metric_named
 from ._blocks import Column, Entry, Row
@@ -26,6 +26,9 @@ class Material:
     checked: Checked
     _kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """What is asked many times and takes a walk through all samples."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "findings", without_refused_tails(self.findings, self.checked))
 
     @property
     def cells(self) -> tuple[Cell, ...]:

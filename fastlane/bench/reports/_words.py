@@ -100,6 +100,8 @@ def quantile_entry(quantile: Quantile | None, unit: str = "", *, bounds: bool = 
     """Return a percentile as a place in a table: with its interval, or the n that it would want."""
     if quantile is None:
         return NOTHING
+    if quantile.withheld is not None:
+        return Entry(text=f"invalid: {quantile.withheld.removeprefix('client saturated: ')}", tone="bad")
     if quantile.value is None:
         if quantile.n >= quantile.wanted:
             # Enough requests, of which so many failed that the percentile is one of them.

@@ -34,3 +34,5 @@ class Quantile:
     """None where the bound is one that failed."""
     wanted: int
     """The n from which the interval exists."""
+    withheld: str | None = None
+    """Why the value must not be used, such as "client saturated: lag"; None where it may be, or there is none."""

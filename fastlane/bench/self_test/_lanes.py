@@ -8,12 +8,12 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..._clock import now_ns
 from .._arms import Arm
 from ..recorded import Part, Sample, Vitals
-from ..running._messages import BeginCell, EndCell, Ended, Job, NotMade, Place
+from ..running._messages import BeginCell, Done, EndCell, Ended, Job, NotMade, Place, Ready, Settle
 from ..running._workers import RunFailedError, Worker
 
 THINK_S: Final = 0.02
@@ -21,6 +21,7 @@ THINK_S: Final = 0.02
 _WARM_UP_ROUNDS: Final = 2
 _PATIENCE_S: Final = 60.0
 _CELL: Final = "self-test"
+_Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +54,15 @@ def read_lanes(arm: Arm, base_url: str, load: Lanes) -> Read:
         heard: SimpleQueue[tuple[int, Any]] = SimpleQueue()
         workers = [stack.enter_context(_worker(arm, base_url, shard, heard)) for shard in range(load.shards)]
         coordinator = _Coordinator(arm, load, workers, heard)
-        coordinator.wait(load.shards)
+        coordinator.hear_each(Ready)
         coordinator.warm_up()
-        for worker in workers:
-            worker.order(BeginCell())
-        samples = coordinator.run()
-        for worker in workers:
-            worker.order(EndCell(_CELL))
-        vitals = coordinator.wait(load.shards)
-    return Read(samples=tuple(samples), vitals=tuple(each for each in vitals if isinstance(each, Vitals)))
+        coordinator.order_each(Settle())
+        coordinator.hear_each(Settle)
+        coordinator.order_each(BeginCell())
+        coordinator.run()
+        coordinator.order_each(EndCell(_CELL))
+        vitals = coordinator.hear_each(Vitals)
+    return Read(samples=tuple(coordinator.samples), vitals=tuple(vitals))
 
 
 @contextlib.contextmanager
@@ -88,6 +89,10 @@ class _Coordinator:
         self._workers = workers
         self._heard = heard
         self._random = random.Random(load.seed)
+        self._in_flight: dict[str, tuple[int, int]] = {}
+        """Lane and number of every request that is not over."""
+        self.samples: list[Sample] = []
+        """Those that count. They may come long after their requests are over, when a worker has time."""
 
     def _send(self, lane: int, block: int, part: Part) -> None:
         tag = f"{self._arm.name}/{part}/{lane}/{block}".replace(" ", "-")
@@ -101,56 +106,82 @@ class _Coordinator:
             # Not a header: what differs between calls in more than the body costs every client time to build.
             "user": tag,
         }
+        self._in_flight[tag] = lane, block
         self._workers[lane % len(self._workers)].order(Job(place, body, {}))
 
     def _hear(self, timeout_s: float) -> Any:
+        """The next message; raises queue.Empty where none comes in time."""
         _, what = self._heard.get(timeout=timeout_s)
         if isinstance(what, Ended):
             raise RunFailedError(f"the process of arm {self._arm.name!r} ended early: its stderr says why")
         if isinstance(what, NotMade):
             raise RunFailedError(f"the client of {self._arm.name!r} could not be made: {what.why}")
-        if isinstance(what, Sample) and what.error is not None:
-            raise RunFailedError(f"a request of {self._arm.name!r} failed: {what.error}: {what.error_message}")
+        if isinstance(what, Sample):
+            if what.error is not None:
+                raise RunFailedError(f"a request of {self._arm.name!r} failed: {what.error}: {what.error_message}")
+            if what.part == "measured":
+                self.samples.append(what)
         return what
 
-    def wait(self, count: int) -> list[Any]:
-        """The next messages, of whatever kind."""
-        try:
-            return [self._hear(_PATIENCE_S) for _ in range(count)]
-        except Empty as error:
-            raise RunFailedError(f"nothing was heard of {self._arm.name!r} for {_PATIENCE_S:.0f} s") from error
+    def _over(self, what: Any) -> tuple[int, int] | None:
+        """Lane and number of the request that a message says is over; None for any other message."""
+        return self._in_flight.pop(what.tag, None) if isinstance(what, Done | Sample) else None
+
+    def _silent(self) -> RunFailedError:
+        return RunFailedError(f"nothing was heard of {self._arm.name!r} for {_PATIENCE_S:.0f} s")
+
+    def order_each(self, order: Any) -> None:
+        """Order every worker the same."""
+        for worker in self._workers:
+            worker.order(order)
+
+    def hear_each(self, kind: type[_Kind]) -> list[_Kind]:
+        """Wait until every worker has said something of this kind."""
+        said: list[_Kind] = []
+        while len(said) < len(self._workers):
+            try:
+                what = self._hear(_PATIENCE_S)
+            except Empty as error:
+                raise self._silent() from error
+            if isinstance(what, kind):
+                said.append(what)
+        return said
 
     def warm_up(self) -> None:
         """Have every process import what it needs and open its connections: one by one first, then all at once."""
         for shard in range(len(self._workers)):
             self._send(shard, -1, "cold")
-            self.wait(1)
+            self._finish()
         for number in range(_WARM_UP_ROUNDS):
             for lane in range(self._load.lanes):
                 self._send(lane, number, "warm-up")
-            self.wait(self._load.lanes)
+            self._finish()
 
-    def run(self) -> list[Sample]:
+    def _finish(self) -> None:
+        while self._in_flight:
+            try:
+                self._over(self._hear(_PATIENCE_S))
+            except Empty as error:
+                raise self._silent() from error
+
+    def run(self) -> None:
         """Every lane's requests, one after the other."""
         load = self._load
         begun_ns = now_ns()
         due = [(begun_ns + round(lane / load.lanes * load.answer_s * 1e9), lane, 0) for lane in range(load.lanes)]
         heapq.heapify(due)
-        samples: list[Sample] = []
-        while len(samples) < load.lanes * load.requests:
+        while due or self._in_flight:
             wait_s = (due[0][0] - now_ns()) / 1e9 if due else _PATIENCE_S
             if wait_s <= 0:
                 _, lane, block = heapq.heappop(due)
                 self._send(lane, block, "measured")
                 continue
             try:
-                sample = self._hear(wait_s)
+                over = self._over(self._hear(wait_s))
             except Empty as error:
                 if due:
                     continue
-                raise RunFailedError(f"an answer for {self._arm.name!r} does not end") from error
-            samples.append(sample)
-            if sample.block + 1 < load.requests:
+                raise self._silent() from error
+            if over is not None and over[1] + 1 < load.requests:
                 at_ns = now_ns() + round(self._random.uniform(0, THINK_S) * 1e9)
-                heapq.heappush(due, (at_ns, sample.lane, sample.block + 1))
-        return samples
+                heapq.heappush(due, (at_ns, over[0], over[1] + 1))

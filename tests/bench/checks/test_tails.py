@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fastlane.bench.checks import check, without_refused_tails
@@ -10,7 +12,7 @@ from tests.bench.recorded_runs import a_run, with_vitals
 LAG = "client saturated: lag"
 
 
-def late(*, cpu_share: float, p50_ms: float = 0.2) -> dict[str, float]:
+def late(*, cpu_share: float, p50_ms: float = 0.2) -> dict[str, Any]:
     return {"duration_s": 10.0, "cpu_s": 10.0 * cpu_share, "loop_lag_p50_ms": p50_ms, "loop_lag_p99_ms": 90.0}
 
 
@@ -49,7 +51,7 @@ def test_a_withheld_figure_is_in_no_form_of_a_report() -> None:
 
 
 @pytest.mark.parametrize("vitals", [late(cpu_share=0.6), late(cpu_share=0.1, p50_ms=30.0)])
-def test_a_process_that_was_late_by_its_own_work_or_most_of_the_time_keeps_nothing(vitals: dict[str, float]) -> None:
+def test_a_process_that_was_late_by_its_own_work_or_most_of_the_time_keeps_nothing(vitals: dict[str, Any]) -> None:
     run = with_vitals(a_run(pairs=400), **vitals)
 
     assert LAG in {each.check for each in check(run).refusals()}

@@ -19,12 +19,14 @@ from ._blocks import (
     Tone as Tone,
     VerdictLine as VerdictLine,
 )
+from ._charts import charts as charts, images as images
 from ._compare import UNPAIRED as UNPAIRED, compare as compare
 from ._csv import csv_rows as csv_rows, request_rows as request_rows, write_csv as write_csv
 from ._gate import Judgement as Judgement, fails as fails, judge as judge, junit as junit
 from ._json import document as document, report_document as report_document
 from ._live import LiveProgress as LiveProgress
 from ._markdown import markdown as markdown
+from ._page import page as page
 from ._report import KINDS as KINDS, report as report
 from ._rules import Rule as Rule, parse_fail_if as parse_fail_if, parse_target as parse_target
 from ._terminal import print_terminal as print_terminal

@@ -137,7 +137,7 @@ class _Session:
             CellPlan(
                 cell=cell,
                 workload=workload,
-                think_s=getattr(load, "think_s", 0.0) if workload.think_s is None else workload.think_s,
+                think_s=getattr(load, "think_s", 0.0),
                 arrivals=getattr(load, "arrivals", "poisson"),
                 speed=getattr(load, "speed", 1.0),
                 budget=share_of(experiment.budget, self._spent, cells_left=cells_left, shard=shard, shards=shards),
@@ -303,6 +303,7 @@ def _shard_plan(
         host="" if running.embedded else running.host,
         embedded=running.embedded,
         environment=running.environment,
+        limit_field=running.limit_field,
         first=first_turn(first),
         price=experiment.price,
         capacities=capacities,

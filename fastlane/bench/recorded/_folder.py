@@ -26,6 +26,7 @@ RUN: Final = "run.json"
 RECORDS: Final = "records.jsonl"
 VITALS: Final = "vitals.jsonl"
 SERVER: Final = "server.jsonl"
+_OPENING: Final = '{"session"'
 _SAMPLE_FIELDS: Final = tuple(field.name for field in fields(Sample) if field.name != "record")
 
 
@@ -265,7 +266,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _opens_like_a_row(line: str) -> bool:
-    return line.startswith('{"session"') and not line.endswith("}")
+    return _OPENING.startswith(line[: len(_OPENING)]) and not line.endswith("}")
 
 
 def _is_torn(path: Path) -> bool:

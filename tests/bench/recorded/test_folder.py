@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from array import array
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fastlane import ConfigurationError
+from fastlane.bench.recorded import ArmInfo, Cell, Header, Recorded, Sample, Vitals, read_run, write
+from fastlane.bench.recorded._folder import RunWriter, prepare, read_kept, whole_blocks
+
+HEADER = Header(
+    name="bench",
+    provider="a provider",
+    model="model",
+    embedded=False,
+    arms=(
+        ArmInfo(name="baseline", description="openai.OpenAI()", role="reference"),
+        ArmInfo(name="fastlane", description="fastlane.OpenAI()", plays=("Connection()",), without=("Encoding()",)),
+    ),
+    cells=(Cell(name="talks, 1 user", workload="talks", users=1),),
+    metrics=("time_to_first_token",),
+    workload="talks",
+    workload_notes=("nothing was changed",),
+    settings={"seed": 0},
+    started_at="2026-11-22T16:00:00+00:00",
+)
+VITALS = Vitals(cell="talks, 1 user", arm="fastlane", duration_s=2.0, cpu_s=0.5)
+
+
+def sample(arm: str, block: int, *, at: int = 0, tag: str | None = None) -> Sample:
+    return Sample(
+        arm=arm,
+        tag=tag or f"{arm}/{block}",
+        cell="talks, 1 user",
+        lane=0,
+        block=block,
+        conversation="größer",
+        turn=1,
+        issued_ns=at,
+        token_ns=array("q", [at + 5, at + 7]),
+        ended_ns=at + 1_000_000_000,
+        call={"attempts": [{"request_body_bytes": 7}]},
+    )
+
+
+WHOLE = Recorded(
+    header=HEADER,
+    samples=tuple(
+        sample(arm, block, at=block * 2_000_000_000) for block in range(3) for arm in ("baseline", "fastlane")
+    ),
+    vitals=(VITALS,),
+    duration_s=5.0,
+    cell_durations_s={"talks, 1 user": 5.0},
+    ended="finished",
+)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    write(WHOLE, tmp_path / "new" / "run")
+
+    assert read_run(tmp_path / "new" / "run") == WHOLE
+
+
+def test_a_folder_holds_one_run(tmp_path: Path) -> None:
+    write(WHOLE, tmp_path)
+
+    with pytest.raises(ConfigurationError, match="holds a run already"):
+        write(WHOLE, tmp_path)
+
+
+@pytest.mark.parametrize("cut", range(1, 60))
+def test_a_last_line_that_was_torn_anywhere_is_left_out(tmp_path: Path, cut: int) -> None:
+    write(WHOLE, tmp_path)
+    records = tmp_path / "records.jsonl"
+    whole = records.read_bytes()
+    records.write_bytes(whole[: -7 * cut])
+
+    read = read_run(tmp_path).samples
+
+    assert read == WHOLE.samples[: len(read)]
+    assert len(read) == whole[: -7 * cut].count(b"\n") + (whole[: -7 * cut][-1:] == b"}")
+
+
+@pytest.mark.parametrize("left", [1, 5, 200])
+def test_a_torn_line_stays_harmless_when_the_run_is_gone_on_with(tmp_path: Path, left: int) -> None:
+    write(WHOLE, tmp_path)
+    records = tmp_path / "records.jsonl"
+    *lines, last = records.read_bytes().splitlines(keepends=True)
+    records.write_bytes(b"".join([*lines, last[:left]]))
+
+    with RunWriter(tmp_path, session=1) as writer:
+        writer.begin(HEADER)
+        for arm in ("baseline", "fastlane"):
+            writer.sample(sample(arm, 2, at=1, tag=f"{arm}/2~1"))
+        writer.end(HEADER, "finished")
+
+    read = read_run(tmp_path)
+    assert [each.tag for each in read.samples] == [
+        "baseline/0",
+        "fastlane/0",
+        "baseline/1",
+        "fastlane/1",
+        "baseline/2~1",
+        "fastlane/2~1",
+    ]
+    # Three seconds of the first session, and one of the second: their clocks may have nothing in common.
+    assert read.duration_s == 4.0
+
+
+def test_a_line_in_the_middle_that_is_no_record_is_named(tmp_path: Path) -> None:
+    write(WHOLE, tmp_path)
+    records = tmp_path / "records.jsonl"
+    lines = records.read_text().splitlines(keepends=True)
+    records.write_text("".join([lines[0], "what is this\n", *lines[1:]]))
+
+    with pytest.raises(ConfigurationError, match=r"records\.jsonl, line 2: not valid JSON"):
+        read_run(tmp_path)
+
+
+def test_a_run_without_an_end_was_interrupted(tmp_path: Path) -> None:
+    with RunWriter(tmp_path) as writer:
+        writer.begin(HEADER)
+        writer.sample(WHOLE.samples[0])
+
+        kept = read_kept(tmp_path)
+
+    assert (kept.recorded.ended, kept.over, kept.sessions) == ("interrupted", False, 1)
+    assert kept.recorded.samples == WHOLE.samples[:1]
+
+
+def test_blocks_are_whole_where_every_arm_is_recorded() -> None:
+    cold = replace(WHOLE.samples[0], block=-1, part="cold")
+
+    assert whole_blocks([cold, *WHOLE.samples[:-1]], 2) == {"talks, 1 user": frozenset({(0, 0), (0, 1)})}
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="holds no run: cannot read"):
+        read_run(tmp_path)
+    (tmp_path / "run.json").write_text("[]")
+    with pytest.raises(ConfigurationError, match="is no run's"):
+        read_run(tmp_path)
+    (tmp_path / "run.json").write_text(json.dumps({"schema": 99}))
+    with pytest.raises(ConfigurationError, match="has schema 99, and this version of fastlane reads schema 2"):
+        read_run(tmp_path)
+    with pytest.raises(ConfigurationError, match="need a folder that can be written to"):
+        prepare(tmp_path / "run.json")

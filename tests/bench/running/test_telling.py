@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from array import array
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+from fastlane.bench.recorded import Sample
+from fastlane.bench.running._messages import Done, Job, Place
+from fastlane.bench.running._probes import Probe
+from fastlane.bench.running._reading import Reading
+from fastlane.bench.running._telling import Telling
+
+
+def job(tag: str) -> Job:
+    return Job(Place(arm="baseline", tag=tag, block=0, conversation="talk", turn=1), {}, {})
+
+
+def reading(chunks: int, seconds: float) -> Reading:
+    made = Reading()
+    made.ended_ns = round(seconds * 1e9)
+    made.token_ns = array("q", range(chunks))
+    return made
+
+
+@pytest.fixture
+def told() -> tuple[Telling, Connection]:
+    ours, theirs = Pipe()
+    return Telling(object(), Probe(), theirs), ours
+
+
+def heard(pipe: Connection, number: int) -> list[Any]:
+    messages = []
+    for _ in range(number):
+        assert pipe.poll(60)
+        messages.append(pipe.recv())
+    return [(type(message), message.tag) for message in messages]
+
+
+def test_a_record_goes_out_at_once_while_little_comes_in(told: tuple[Telling, Connection]) -> None:
+    telling, pipe = told
+    for _ in range(3):
+        telling.begun()
+    for tag in "abc":
+        telling.finished(job(tag), reading(100, 1.0))
+
+    assert heard(pipe, 3) == [(Sample, "a"), (Sample, "b"), (Sample, "c")]
+
+
+def test_while_much_comes_in_only_the_end_is_told_and_the_record_once_nothing_is_under_way(
+    told: tuple[Telling, Connection],
+) -> None:
+    telling, pipe = told
+    for _ in range(10):
+        telling.begun()
+    for at in range(10):
+        telling.finished(job(str(at)), reading(50_000, 1.0))
+
+    done, records = heard(pipe, 9), heard(pipe, 10)
+    assert done == [(Done, str(at)) for at in range(9)]
+    assert records == [(Sample, str(at)) for at in range(10)]
+
+
+def test_what_was_kept_is_told_when_it_is_asked_for(told: tuple[Telling, Connection]) -> None:
+    telling, pipe = told
+    for _ in range(3):
+        telling.begun()
+    telling.finished(job("a"), reading(50_000, 1.0))
+    telling.tell_kept()
+
+    assert heard(pipe, 2) == [(Done, "a"), (Sample, "a")]

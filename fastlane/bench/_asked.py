@@ -98,7 +98,14 @@ def workloads(name: str, tools: Path | None, conversations: int | None, *, seed:
 
 
 def provider(
-    base_url: str | None, model: str | None, api_key_env: str, preset: str | None, rtt_ms: float | None, seed: int
+    base_url: str | None,
+    model: str | None,
+    *,
+    api_key_env: str,
+    limit_field: str,
+    preset: str | None,
+    rtt_ms: float | None,
+    seed: int,
 ) -> Provider:
     """Return whom the requests go to."""
     if base_url is None:
@@ -110,7 +117,7 @@ def provider(
         raise ConfigurationError("--preset and --rtt-ms describe the embedded provider: leave them out with --base-url")
     if model is None:
         raise ConfigurationError("--base-url needs --model: name the model that the provider is to run")
-    return Real(base_url=base_url, model=model, api_key_env=api_key_env)
+    return Real(base_url=base_url, model=model, api_key_env=api_key_env, limit_field=limit_field)
 
 
 def _load(

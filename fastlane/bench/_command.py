@@ -50,6 +50,7 @@ def bench(
     base_url: flags.BaseUrl = None,
     model: flags.Model = None,
     api_key_env: flags.ApiKeyEnv = "OPENAI_API_KEY",
+    limit_field: flags.LimitField = "max_completion_tokens",
     preset: flags.Preset = None,
     rtt_ms: flags.RttMs = None,
     processes: flags.Processes = 1,
@@ -124,7 +125,15 @@ def bench(
                 warm_up=warm_up,
                 passes=passes,
                 seed=seed,
-                provider=_asked.provider(base_url, model, api_key_env, preset, rtt_ms, seed),
+                provider=_asked.provider(
+                    base_url,
+                    model,
+                    api_key_env=api_key_env,
+                    limit_field=limit_field,
+                    preset=preset,
+                    rtt_ms=rtt_ms,
+                    seed=seed,
+                ),
                 processes=processes,
             )
             outputs.prepare()

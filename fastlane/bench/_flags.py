@@ -152,6 +152,13 @@ ApiKeyEnv = Annotated[
     str,
     typer.Option(help="Environment variable that holds the real provider's key.", rich_help_panel=_WHERE),
 ]
+LimitField = Annotated[
+    str,
+    typer.Option(
+        help="Field of the body that limits an answer's tokens; older servers know only max_tokens.",
+        rich_help_panel=_WHERE,
+    ),
+]
 Preset = Annotated[
     str | None,
     typer.Option(

@@ -26,6 +26,8 @@ class Running:
     """The emulated wire's delay in one direction."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables by which a client trusts its certificate."""
+    limit_field: str = "max_completion_tokens"
+    """Name of the body's field that limits the answer's tokens."""
     read_log: Callable[[], tuple[RequestLog, ...]] | None = None
     """The provider's own account of every request; None for a real provider, which gives none."""
 
@@ -92,6 +94,8 @@ class Real:
     base_url: str
     model: str
     api_key_env: str = "OPENAI_API_KEY"
+    limit_field: str = "max_completion_tokens"
+    """Name of the body's field that limits the answer's tokens; older servers know only "max_tokens"."""
 
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("https://", "http://")):
@@ -107,12 +111,18 @@ class Real:
 
     def describe(self) -> str:
         """Say in one line what the requests meet."""
-        return f"{self.base_url}, model {self.model!r}"
+        limit = "" if self.limit_field == "max_completion_tokens" else f", answers limited by {self.limit_field!r}"
+        return f"{self.base_url}, model {self.model!r}{limit}"
 
     @contextmanager
     def running(self) -> Iterator[Running]:
         """Read the key from the environment; nothing is started."""
-        yield Running(base_url=self.base_url, api_key=os.environ[self.api_key_env], model=self.model)
+        yield Running(
+            base_url=self.base_url,
+            api_key=os.environ[self.api_key_env],
+            model=self.model,
+            limit_field=self.limit_field,
+        )
 
 
 Provider = Embedded | Real

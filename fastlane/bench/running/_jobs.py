@@ -83,7 +83,7 @@ class Jobs:
         body: dict[str, Any] = {
             "model": self._plan.model,
             "messages": salted(turn.messages, line),
-            "max_completion_tokens": tokens,
+            self._plan.limit_field: tokens,
             "stream_options": {"include_usage": True},
             **turn.fields,
         }

@@ -101,6 +101,8 @@ class ShardPlan:
     embedded: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the arms' processes need beside those that they inherit."""
+    limit_field: str = "max_completion_tokens"
+    """Name of the body's field that limits the answer's tokens."""
     first: Turn
     """The request that every arm's process sends first."""
     price: Price | None = None

@@ -232,7 +232,7 @@ def pair_differences(source: Source, metric: Metric, size: Size) -> dict[str, An
     title = f"Change of {_lower(metric.title)} in each pair"
     notes = ["Strong line: the median pair."]
     if beyond:
-        notes.append(f"{beyond:,} pairs lie beyond the axis and are counted at its ends.")
+        notes.append(f"Beyond the axis, and counted at its ends: {beyond:,} of all pairs.")
     if len(found) > len(shown):
         notes.append(f"The first {len(shown)} of {len(found)} arms.")
     chart = stacked(charts, 14)

@@ -70,7 +70,7 @@ def drift(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
     if largest > most:
         notes.append(f"Up to {most:,} of {largest:,} pairs are drawn for an arm; the median is over all.")
     if beyond := int(np.sum(np.abs(logs) > reach)):
-        notes.append(f"{beyond:,} pairs lie beyond the axis and are drawn at its edge.")
+        notes.append(f"Beyond the axis, and drawn at its edge: {beyond:,} of all pairs.")
     chart = stacked(charts, 12)
     return configured(chart, title=title, description=title, notes=notes)
 

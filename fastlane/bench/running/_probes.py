@@ -55,6 +55,8 @@ class Probe:
         self._over = False
         self._own = ""
         self._started_ns = now_ns()
+        self._ended_ns: int | None = None
+        self._cpu_spent_ns = 0
         self._cpu_ns = cpu_ns()
         self._lags = array("q")
         self._loop_lags = array("q")
@@ -96,27 +98,41 @@ class Probe:
         elif self._connections is not None:
             self._connections.update(opened)
 
-    def stop(self, cell: str) -> Vitals:
-        """End probing, and return how the process fared since `start`. Raises RuntimeError where it was not started."""
+    def end(self) -> None:
+        """End probing: what this process does from now on says nothing of the cell. Requests may still be noted.
+
+        Raises RuntimeError where it was not started.
+        """
         if self._thread is None:
             raise RuntimeError("this probe has not been started: start it before the cell")
         self._over = True
         self._thread.join()
         self._thread = None
         gc.callbacks.remove(self._collected)
-        ended_ns = now_ns()
+        self._ended_ns = now_ns()
+        self._cpu_spent_ns = cpu_ns() - self._cpu_ns
         if self._rung_ns is not None:
             # A loop that has not answered by now is late by at least this.
-            self._loop_lags.append(ended_ns - self._rung_ns)
+            self._loop_lags.append(self._ended_ns - self._rung_ns)
+            self._rung_ns = None
+        self._read_queue()
+
+    def stop(self, cell: str) -> Vitals:
+        """End probing unless it has ended, and return how the process fared since `start`.
+
+        Raises RuntimeError where it was not started.
+        """
+        if self._ended_ns is None:
+            self.end()
+        ended_ns, self._ended_ns = self._ended_ns or now_ns(), None
         lags, interval_s = (self._loop_lags, LOOP_INTERVAL_S) if self._loop_lags else (self._lags, INTERVAL_S)
         waits = sorted(waiting_times(lags, round(interval_s * 1e9)))
-        self._read_queue()
         return Vitals(
             cell=cell,
             shard=self._shard,
             arm=self._arm,
             duration_s=(ended_ns - self._started_ns) / 1e9,
-            cpu_s=(cpu_ns() - self._cpu_ns) / 1e9,
+            cpu_s=self._cpu_spent_ns / 1e9,
             loop_lag_p50_ms=_quantile_ms(waits, 0.5),
             loop_lag_p99_ms=_quantile_ms(waits, 0.99),
             loop_lag_max_ms=_quantile_ms(waits, 1.0),

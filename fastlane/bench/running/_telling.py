@@ -27,7 +27,7 @@ class Telling:
 
     In that thread, or in the event loop, and in no thread of its own: a second thread that works while a loop reads
     takes the interpreter's lock at each of the loop's system calls, and keeps it for up to 5 ms. Where many chunks
-    come, only the fact is told, and the record is made once nothing is under way or the cell has ended.
+    come, only the fact is told, and the record is made once fewer come, or the cell has ended.
     """
 
     def __init__(self, client: Any, probe: Probe, pipe: Connection) -> None:
@@ -50,12 +50,14 @@ class Telling:
         with self._lock:
             busy = self._in_flight * _chunks_per_s(reading) > BUSY_CHUNKS_PER_S and len(self._kept) < _MOST_KEPT
             self._in_flight -= 1
-            if not busy or not self._in_flight:
-                self._tell_kept()
-                self._tell_of(job, reading)
-            else:
+            if busy:
                 self._kept.append((job, reading))
                 self._put(Done(job.place.tag))
+                return
+            self._tell_of(job, reading)
+            if self._kept:
+                # One with each: all at once would be a pause of its own.
+                self._tell_of(*self._kept.popleft())
 
     def tell(self, what: Any) -> None:
         """Tell anything else."""
@@ -63,13 +65,10 @@ class Telling:
             self._put(what)
 
     def tell_kept(self) -> None:
-        """Tell all that was kept."""
+        """Tell all that was kept; once the cell has ended, and its probe."""
         with self._lock:
-            self._tell_kept()
-
-    def _tell_kept(self) -> None:
-        while self._kept:
-            self._tell_of(*self._kept.popleft())
+            while self._kept:
+                self._tell_of(*self._kept.popleft())
 
     def _tell_of(self, job: Job, reading: Reading) -> None:
         sample = sample_of(self._client, job.place, reading)

@@ -100,6 +100,8 @@ def _obey(
             elif isinstance(order, BeginCell):
                 probe.start()
             elif isinstance(order, EndCell):
+                # First the probe: to make the records that were kept is no work of the cell's.
+                probe.end()
                 telling.tell_kept()
                 telling.tell(probe.stop(order.cell))
     finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from fastlane._clock import now_ns
 from fastlane.bench.running._probes import Probe, busiest, most_in_flight, queue_delays_ns, waiting_times
 from tests.bench.recorded_runs import MS, a_run
 
@@ -191,3 +192,18 @@ def test_no_more_are_in_flight_than_there_are_and_no_fewer_than_at_any_moment(sp
 def test_the_busiest_second_may_begin_anywhere() -> None:
     assert busiest({0: 1, 5: 10, 12: 7, 30: 16}, 10) == 17
     assert busiest({}, 10) == 0
+
+
+def test_what_a_process_does_after_the_end_says_nothing_of_the_cell() -> None:
+    probe = Probe(arm="baseline")
+    before_ns = now_ns()
+    probe.start()
+    probe.end()
+    after_ns = now_ns()
+    sum(range(1_000_000))
+    probe.note(a_run().samples[0])
+
+    vitals = probe.stop("cell")
+
+    assert vitals.duration_s <= (after_ns - before_ns) / 1e9
+    assert vitals.most_in_flight == 1

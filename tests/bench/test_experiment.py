@@ -7,8 +7,10 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,50 @@ import pytest
 
 from fastlane import ConfigurationError, Connection, Encoding
 from fastlane.bench import Arm, Conversation, Embedded, Experiment, Progress, RunFailedError, Workload
+from fastlane.bench._provider import Running
 from fastlane.bench.load import Budget, Closed, Open, Precision
 from fastlane.bench.recorded import Recorded, read_run
+from fastlane.emulator import Emulator, RequestLog, preset
 
 TALK = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there."})
 TALKS = Workload(
     name="talks", conversations=tuple(Conversation(name=f"talk {at}", messages=TALK * 4) for at in range(3))
 )
 INSTANT = Embedded(preset="instant", round_trip_time_s=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared(Embedded):
+    """The embedded provider, started once for all tests of this module."""
+
+    preset: str = "instant"
+    round_trip_time_s: float = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[Running]:
+        already = len(shared().log())
+
+        def read_log() -> tuple[RequestLog, ...]:
+            return shared().log()[already:]
+
+        with pytest.MonkeyPatch.context() as environment:
+            for name, value in shared().environment.items():
+                environment.setenv(name, value)
+            yield Running(base_url=shared().base_url, api_key="sk-bench", model=self.model, read_log=read_log)
+
+
+@cache
+def shared() -> Emulator:
+    return Emulator(model=preset("instant"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed_at_the_end() -> Iterator[None]:
+    yield
+    shared().close()
+    shared.cache_clear()
+
+
 TWO_USERS = Closed(users=(2,), think_s=0.0)
 
 
@@ -83,7 +121,7 @@ def hangs_later(base_url: str, api_key: str) -> openai.OpenAI:
 
 
 def experiment(**changes: Any) -> Experiment:
-    values = {"workload": TALKS, "provider": INSTANT, "load": TWO_USERS, "passes": 1}
+    values = {"workload": TALKS, "provider": Shared(), "load": TWO_USERS, "passes": 1}
     return Experiment(**{**values, **changes})
 
 
@@ -111,7 +149,7 @@ needs_signals = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="
 def test_a_run_sends_every_block_with_every_arm_and_its_folder_holds_all_of_it(tmp_path: Path) -> None:
     seen: list[Progress] = []
 
-    run = experiment(arms=("baseline", "fastlane")).run(tmp_path, on_progress=seen.append)
+    run = experiment(arms=("baseline", "fastlane"), provider=INSTANT).run(tmp_path, on_progress=seen.append)
 
     assert run.ended == "finished"
     assert [(arm.name, arm.role, arm.client) for arm in run.header.arms] == [
@@ -376,7 +414,7 @@ def test_a_setting_that_cannot_work_is_named(changes: dict[str, Any], said: str)
 
 
 def test_money_is_counted_by_the_catalogs_price_and_ends_the_run() -> None:
-    priced = replace(INSTANT, model="gpt-oss-120b")
+    priced = Shared(model="gpt-oss-120b")
 
     run = experiment(
         arms=(Arm(name="fastlane"),), again=False, provider=priced, passes=None, budget=Budget(money=0.0001)

@@ -16,7 +16,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install bench test test-backends check docs conformance benchmarks fuzz
+.PHONY: help install bench bench-local test test-backends check docs conformance benchmarks fuzz
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name what; do \
@@ -50,6 +50,9 @@ conformance: $(EVERYTHING) ## run openai's own test suite with fastlane's client
 
 fuzz: $(EVERYTHING) ## decode mutated answers of every type and compare with the stock client (ARGS="--seed 1 --cases 500")
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+bench-local: $(BENCH) ## bench real engines on this machine, with a model of random weights (ARGS="transformers"; installs 1.5 GB)
+	$(BIN)/python -m scripts.engines $(ARGS)
 
 benchmarks: $(EVERYTHING) ## run every benchmark of the README quickly
 	$(BIN)/python -m benchmarks --quick

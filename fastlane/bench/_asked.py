@@ -54,13 +54,15 @@ def experiment(
     if arms is not None and attribute is not None:
         raise ConfigurationError("--attribute makes its own arms: leave --arms out")
     preset = presets().get(workload.partition("/")[0])
-    asked = workloads(workload, tools, conversations, seed=seed)
+    runs = preset.runs if preset is not None and conversations is None and passes is None else None
+    asked = workloads(workload, tools, conversations or runs, seed=seed)
     compared = _names(metrics, "--metrics") if metrics is not None else DEFAULT_METRICS
     load = _load(asked[0], preset, users=users, think_s=think_s, rate=rate, arrivals=arrivals, speed=speed)
     cells = len(asked) * len(load.rates if isinstance(load, Open) else load.users)
     if max_output_tokens is None and (preset is None or preset.max_output_tokens is None):
         max_output_tokens = _CONVERSATION_TOKENS
-    seconds = _BUDGET_S * cells if budget_s is None else budget_s or None
+    # A preset that says how often it is run ends by that.
+    seconds = (None if runs is not None else _BUDGET_S * cells) if budget_s is None else budget_s or None
     return Experiment(
         arms=() if attribute is not None else DEFAULT_ARMS if arms is None else _names(arms, "--arms"),
         attribute=_plays(attribute) if attribute is not None else (),
@@ -74,7 +76,7 @@ def experiment(
         warm_up=warm_up if warm_up is not None else 1 if preset is None or preset.warm_up is None else preset.warm_up,
         max_output_tokens=max_output_tokens,
         turns=turns,
-        passes=passes,
+        passes=1 if runs is not None else passes,
         processes=processes,
         seed=seed,
     )

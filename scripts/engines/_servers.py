@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from scripts.backends._server import Server
 from scripts.environments import ROOT, InstallationError, environment
@@ -64,6 +64,7 @@ class Transformers(Server):
 
     name = "transformers"
     health = "/health"
+    limit_field = "max_completion_tokens"
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,6 +89,8 @@ class LlamaCpp(Server):
     name = "llama_cpp"
     health = "/v1/models"
     model = "gpt2-random"
+    # It reads past "max_completion_tokens", and goes on until its context is full.
+    limit_field = "max_tokens"
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,8 +105,4 @@ class LlamaCpp(Server):
         return [str(self._program), "-m", "llama_cpp.server", *what, *place, *how]
 
 
-ENGINES = {server.name: server for server in (Transformers, LlamaCpp)}
-
-
-if __name__ == "__main__":
-    print(model(), model_file(), file=sys.stderr)
+ENGINES: Final[Mapping[str, type[Transformers | LlamaCpp]]] = {"transformers": Transformers, "llama_cpp": LlamaCpp}

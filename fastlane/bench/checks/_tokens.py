@@ -89,8 +89,13 @@ def as_asked(sight: Sight) -> Iterator[CheckResult]:
 
 
 def _produced(sample: Sample) -> int:
-    """Tokens by usage; else chunks, which are the least that there can have been."""
-    return sample.output_tokens if sample.output_tokens is not None else len(sample.token_ns)
+    """Tokens by usage; else by the server's word that the limit was reached; else chunks, of which there are no more."""
+    if sample.output_tokens is not None:
+        return sample.output_tokens
+    if sample.finish_reason == "length" and sample.asked_output_tokens:
+        # A token may be without text of its own (a part of a character), and then comes in no chunk.
+        return max(sample.asked_output_tokens, len(sample.token_ns))
+    return len(sample.token_ns)
 
 
 def _range(samples: list[Sample]) -> str:

@@ -129,3 +129,25 @@ def test_an_estimate_that_misses_by_a_tenth_is_no_finding() -> None:
     found = check(a_run(input_tokens=5_000, change=lambda each: replace(each, input_tokens=5_500)))
 
     assert level(found, "usage against own count") == "passed"
+
+
+def test_an_answer_without_usage_that_reached_its_limit_has_the_length_that_was_asked_for() -> None:
+    """A token that is no more than a part of a character comes in no chunk of its own."""
+
+    def of_an_engine(sample: Sample) -> Sample:
+        return dataclasses.replace(
+            sample,
+            output_tokens=None,
+            asked_output_tokens=32,
+            least_output_tokens=32,
+            token_ns=sample.token_ns[:31],
+            finish_reason="length",
+        )
+
+    found = check(changed(a_run(tokens=32), of_an_engine))
+
+    assert level(found, "tokens asked for") == "passed"
+    stopped = check(
+        changed(a_run(tokens=32), lambda each: dataclasses.replace(of_an_engine(each), finish_reason="stop"))
+    )
+    assert level(stopped, "tokens asked for") == "refused"

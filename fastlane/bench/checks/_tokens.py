@@ -89,7 +89,7 @@ def as_asked(sight: Sight) -> Iterator[CheckResult]:
 
 
 def _produced(sample: Sample) -> int:
-    """Tokens by usage; else by the server's word that the limit was reached; else chunks, of which there are no more."""
+    """Tokens by usage; else by the server's word that the limit was reached; else the fewest: the chunks."""
     if sample.output_tokens is not None:
         return sample.output_tokens
     if sample.finish_reason == "length" and sample.asked_output_tokens:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fastlane.bench.checks import check, cut
 from fastlane.bench.recorded import Sample
 from tests.bench.checks.answers import about, level
-from tests.bench.recorded_runs import MS, a_run
+from tests.bench.recorded_runs import MS, a_run, changed
 
 
 def one_in_twenty(sample: Sample) -> bool:
@@ -135,7 +135,7 @@ def test_an_answer_without_usage_that_reached_its_limit_has_the_length_that_was_
     """A token that is no more than a part of a character comes in no chunk of its own."""
 
     def of_an_engine(sample: Sample) -> Sample:
-        return dataclasses.replace(
+        return replace(
             sample,
             output_tokens=None,
             asked_output_tokens=32,
@@ -147,7 +147,5 @@ def test_an_answer_without_usage_that_reached_its_limit_has_the_length_that_was_
     found = check(changed(a_run(tokens=32), of_an_engine))
 
     assert level(found, "tokens asked for") == "passed"
-    stopped = check(
-        changed(a_run(tokens=32), lambda each: dataclasses.replace(of_an_engine(each), finish_reason="stop"))
-    )
+    stopped = check(changed(a_run(tokens=32), lambda each: replace(of_an_engine(each), finish_reason="stop")))
     assert level(stopped, "tokens asked for") == "refused"

@@ -36,7 +36,8 @@ def _cell(found: CellFindings, checked: Checked) -> CellFindings:
 
 def _figures(figures: Figures, why: str) -> Figures:
     kept = {share: _withheld(each, why) if share > TAIL else each for share, each in figures.quantiles.items()}
-    return replace(figures, quantiles=kept)
+    # A mean, a deviation and a maximum are made by the same few that came late.
+    return replace(figures, quantiles=kept, mean=None, deviation=None, maximum=None)
 
 
 def _withheld(quantile: Quantile, why: str) -> Quantile:

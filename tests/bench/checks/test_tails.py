@@ -29,6 +29,7 @@ def test_an_idle_process_that_the_machine_kept_waiting_now_and_then_keeps_its_me
     assert figures.quantiles[0.5].value is not None
     assert [figures.quantiles[share].withheld for share in (0.9, 0.95, 0.99)] == [LAG] * 3
     assert all(figures.quantiles[share].value is None for share in (0.9, 0.95, 0.99))
+    assert (figures.mean, figures.deviation, figures.maximum) == (None, None, None)
     assert all(set(each.quantiles) <= {0.25, 0.5, 0.75} for each in kept.comparisons)
     assert kept.comparisons[0].verdict == found.cells[0].comparisons[0].verdict
 

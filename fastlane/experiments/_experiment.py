@@ -19,7 +19,7 @@ from ._guards import Guard
 from ._judging import ending
 from ._keepers import MemoryKeeper, keeper_of
 from ._ledger import Ledger
-from ._metrics import METRICS, PARSING, PRICE, QUALITY, SLOW, Prices
+from ._metrics import METRICS, PARSING, PRICE, QUALITY, SLOW, Prices, parse_failure
 from ._report import ExperimentReport, report_of
 from ._thread import Counting
 from ._units import UnitOf, checked
@@ -145,8 +145,8 @@ class Experiment:
 
         The call is named by its record, by its id (`record.call_id`) or by that of its answer (`answer.id`). It does
         not count, and False comes back, for a call that is not of the experiment, not one of this process's last 20,000
-        (where no record is given), of an earlier stage, of an arm that has ended, or scored before. Raises
-        ConfigurationError for what is no score.
+        (where no record is given), of an earlier stage, of an arm that has ended, or scored before; nor does
+        `parsed` for one that has no whole answer. Raises ConfigurationError for what is no score.
         """
         scores: list[tuple[int, float, float]] = []
         if quality is not None:
@@ -169,16 +169,19 @@ class Experiment:
         found = ledger.recent.named(call.call_id if isinstance(call, CallRecord) else call)
         if found is not None:
             call_id, arm, unit_id_hash, stage = found.call_id, found.arm, found.unit_id_hash, found.stage
+            failure = found.parse_failure
         elif isinstance(call, CallRecord) and (told := call.experiment) is not None:
             if told.name != self.name or told.why is not None:
                 return False
             call_id, arm, unit_id_hash, stage = call.call_id, told.arm, told.unit_id_hash, told.stage
+            failure = parse_failure(call)
         else:
             return False
         counts = False
         for metric, value, count in scores:
-            if metric == PARSING and (value == 0 or (found is not None and found.is_unreadable)):
-                counts = True
+            if metric == PARSING and (failure is None or value <= failure):
+                # No answer at all, or counted as that already.
+                counts = counts or failure is not None
                 continue
             if ledger.recent.is_first(call_id, metric):
                 counts = ledger.add_score(arm, unit_id_hash, stage, metric, value, count=count) or counts

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from ._metrics import ANSWERED
+
+# So many times as many errors end an arm beside which no other was asked: nothing tells it from the provider then.
+_ALONE = 3
+
 
 class Fuse:
-    """Blows after so many errors of an arm in a row, unless the reference fails too: then it is the provider.
+    """Blows after so many errors of an arm in a row, unless the other arms fail too: then it is the provider.
 
     Counts the calls of this process, as they end. From any thread; a count that two threads write at once may miss one.
     """
@@ -17,7 +22,7 @@ class Fuse:
         self._errors: dict[str, int] = {}
         """By arm, in a row."""
         self._since: dict[str, tuple[int, int]] = {}
-        """How many calls of the reference were over, and answered, when an arm's row began."""
+        """How many calls of all arms had failed or been answered, and how many answered, when an arm's row began."""
         self._asked = self._answered = 0
         self.blown: frozenset[str] = frozenset()
 
@@ -30,22 +35,30 @@ class Fuse:
         """Note how a call ended; whether its arm is to end."""
         if self._most is None:
             return False
+        # Calls that were given up say nothing of whoever would have answered them.
+        is_error = outcome == "failed"
+        before = self._asked, self._answered
+        self._asked += is_error or outcome in ANSWERED
+        self._answered += outcome in ANSWERED
         if arm == self._reference:
-            self._asked += 1
-            self._answered += outcome != "failed"
             return False
-        if outcome != "failed":
+        if not is_error:
             if self._errors.get(arm) and outcome != "cancelled":
                 self._errors[arm] = 0
             return False
         errors = self._errors[arm] = self._errors.get(arm, 0) + 1
         if errors == 1:
-            self._since[arm] = self._asked, self._answered
+            self._since[arm] = before
         if errors < self._most:
             return False
         asked, answered = self._since[arm]
-        # Who has asked the reference, and got no answer either, has learned nothing about the arm.
-        if self._asked > asked and self._answered == answered:
+        of_others = self._asked - asked - errors
+        if of_others <= 0:
+            if errors < self._most * _ALONE:
+                return False
+        elif 2 * (self._answered - answered) < of_others:
+            # Nothing is learned about the arm; nor will it be by errors of now, once the provider is back.
+            self._errors[arm] = 0
             return False
         self.blown |= {arm}
         return True

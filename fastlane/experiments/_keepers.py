@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ Change = Callable[[bytes | None], bytes | None]
 
 # Only the experiment's own thread waits so long, and whoever makes an experiment or asks for a report.
 TIMEOUT_S = 1.0
+
+_MISSPELT = re.compile(r"(rediss?|unix|https?):(?![^/@]*$)", re.IGNORECASE)
 
 
 class Kept(NamedTuple):
@@ -175,6 +178,9 @@ def keeper_of(store: object, name: str) -> Keeper:
         from ._redis_keeper import RedisKeeper
 
         return RedisKeeper(RedisAddress(address), name)
+    if _MISSPELT.match(address):
+        # Such as redis:/user:password@host, or an address that became a Path.
+        raise ConfigurationError(f"{expected}, got an address without its ://")
     path = Path(address).expanduser().absolute()
     if path.is_dir():
         raise ConfigurationError(f"{expected}, got a directory: {path}")

@@ -85,11 +85,13 @@ class Ledger:
         if not self.is_counting:
             return
         self._waiting.append((call, assigned))
-        if self.fuse.is_blown(call.outcome, assigned.arm):
-            view = self.view
-            if view is not None and assigned.arm not in view.ended and assigned.stage == view.stage:
-                # At once in this process; the thread tells the others.
-                self.view = view._replace(ended=view.ended | {assigned.arm})
+        view = self.view
+        # What an arm did before it was resumed is not held against it.
+        if view is None or assigned.stage != view.stage:
+            return
+        if self.fuse.is_blown(call.outcome, assigned.arm) and assigned.arm not in view.ended:
+            # At once in this process; the thread tells the others.
+            self.view = view._replace(ended=view.ended | {assigned.arm})
 
     # With the store
 
@@ -172,10 +174,11 @@ class Ledger:
         self, written: bytes | None, decided: Mapping[str, EndedArm], act: Callable[[Document], None] | None
     ) -> Document:
         """The shared state, with what this process has to say."""
-        if written is None:
+        if written is None and self._document is not None:
+            # It was deleted in the meantime: shares, stage, ends and sums are those that were last heard of.
+            document = self._document.copy()
+        elif written is None:
             document = first_document(self._definition, self._shares, wall_ns())
-            if self._document is not None:  # it was deleted in the meantime: what is known to be bad stays out
-                document.ended.update(self._document.ended)
         else:
             document = Document.from_bytes(written)
             self._check(document)
@@ -229,8 +232,9 @@ class Ledger:
             except Exception as error:  # noqa: BLE001 - one call that cannot be read is one that is not counted
                 log.debug("a call of the experiment %r was not counted (%s)", self.name, type(error).__name__)
         for arm in self.fuse.blown:
-            document = None if arm in self._decided else self.known()
-            if document is not None and arm not in document.ended:
+            is_told = arm in self._decided or (self._document is not None and arm in self._document.ended)
+            document = None if is_told else self.known()
+            if document is not None:
                 self._decide(ending(document, arm, by="fuse", reason=self.fuse.reason))
 
     def _count(self, call: Observation, assigned: Assigned) -> None:
@@ -238,8 +242,7 @@ class Ledger:
         if view is None or assigned.stage != view.stage:
             return
         values = values_of(call, self._prices, self._definition["slow_s"])
-        is_unreadable = (PARSING, 1.0) in values
-        self.recent.remember(call.call_id, call.answer.response_id, assigned, is_unreadable=is_unreadable)
+        self.recent.remember(call.call_id, call.answer.response_id, assigned, dict(values).get(PARSING))
         sums = self._sums_of(assigned.arm)
         sums.saw(assigned.unit_id_hash, is_lone=assigned.is_lone)
         bucket = bucket_of(assigned.unit_id_hash)

@@ -7,6 +7,7 @@ from math import exp, log
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from .._call import CallRecord
     from .._observation import Observation
 
 Scale = Literal["log", "share", "amount"]
@@ -68,7 +69,8 @@ YES_OR_NO = frozenset({_ERRORS, PARSING, SLOW})
 
 # Errors over an answer that came and could not be read as it was asked for: openai's own, pydantic's and ours.
 _PARSE_ERRORS = frozenset({"InvalidOutputError", "LengthFinishReasonError", "ValidationError", "JSONDecodeError"})
-_ANSWERED = frozenset({"completed", "stopped", "truncated"})
+ANSWERED = frozenset({"completed", "stopped", "truncated"})
+"""Outcomes of calls that came to an end by themselves, and to no error."""
 # Clocks are finer, and no time is 0.
 _LEAST_S = 1e-6
 
@@ -110,9 +112,13 @@ class Prices:
         return known + (hedging.extra_price or 0.0 if hedging is not None else 0.0)
 
 
-def failed(call: Observation) -> bool:
-    """Whether an error was raised to the application."""
-    return call.outcome == "failed"
+def parse_failure(call: Observation | CallRecord) -> float | None:
+    """1 for an answer that was not valid, 0 for any other one; None for a call that has no whole answer."""
+    output = call.output
+    is_unreadable = call.error in _PARSE_ERRORS or (
+        output is not None and (output.verdict in ("invalid", "truncated") or bool(output.rejected))
+    )
+    return float(is_unreadable) if is_unreadable or call.outcome in ANSWERED else None
 
 
 def values_of(call: Observation, prices: Prices, slow_s: float | None) -> Values:
@@ -120,26 +126,23 @@ def values_of(call: Observation, prices: Prices, slow_s: float | None) -> Values
 
     `slow_s`: after how many seconds a first token is a slow one; None where nobody asks.
     """
-    outcome, answer, output = call.outcome, call.answer, call.output
+    outcome, answer, unreadable = call.outcome, call.answer, parse_failure(call)
     found: Values = []
-    if outcome == "failed" or outcome in _ANSWERED:
+    if outcome == "failed" or outcome in ANSWERED:
         found.append((_ERRORS, float(outcome == "failed")))
-    is_unreadable = call.error in _PARSE_ERRORS or (
-        output is not None and (output.verdict in ("invalid", "truncated") or bool(output.rejected))
-    )
-    if is_unreadable or outcome in _ANSWERED:
-        found.append((PARSING, float(is_unreadable)))
+    if unreadable is not None:
+        found.append((PARSING, unreadable))
     tokens_ns, started_ns = answer.token_ns, call.started_ns
     if call.stream and answer.first_token_ns is not None:
         first_ns = answer.first_token_ns - started_ns
         found.append((_TTFT, _log_s(first_ns)))
         if slow_s is not None:
             found.append((SLOW, float(first_ns > slow_s * 1e9)))
-    if outcome in _ANSWERED:
+    if outcome in ANSWERED:
         ended_ns = tokens_ns[-1] if call.stream and len(tokens_ns) else call.ended_ns
         found.append((_E2E, _log_s(ended_ns - started_ns)))
     # What a call that failed has cost, nobody says.
-    if outcome in _ANSWERED:
+    if outcome in ANSWERED:
         if call.stream and len(tokens_ns) > 1 and tokens_ns[-1] > tokens_ns[0]:
             usage = call.usage
             count = None if usage.estimated else usage.output_tokens

@@ -17,8 +17,8 @@ class Scorable(NamedTuple):
     arm: str
     unit_id_hash: str
     stage: int
-    is_unreadable: bool
-    """It is counted among the parse failures already."""
+    parse_failure: float | None
+    """As which it is counted: see `_metrics`."""
 
 
 class Recent:
@@ -31,9 +31,9 @@ class Recent:
         self._names: dict[str, str] = {}
         self._scored: dict[tuple[str, int], None] = {}
 
-    def remember(self, call_id: str, response_id: str | None, assigned: Assigned, *, is_unreadable: bool) -> None:
+    def remember(self, call_id: str, response_id: str | None, assigned: Assigned, parse_failure: float | None) -> None:
         """Remember a call that was counted."""
-        self._calls[call_id] = Scorable(call_id, assigned.arm, assigned.unit_id_hash, assigned.stage, is_unreadable)
+        self._calls[call_id] = Scorable(call_id, assigned.arm, assigned.unit_id_hash, assigned.stage, parse_failure)
         if response_id is not None:
             self._names[response_id] = call_id
         for names in (self._calls, self._names):

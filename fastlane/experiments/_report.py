@@ -120,7 +120,7 @@ def report_of(name: str, arms: Mapping[str, Any], document: Document | None, pro
         told.append(
             ArmReport(
                 name=arm,
-                share=1 - sum(document.shares.values()) if arm == reference else allocation.share_of(arm),
+                share=max(0.0, 1 - sum(document.shares.values())) if arm == reference else allocation.share_of(arm),
                 units=sums.unit_count if ended is None else ended.units,
                 calls=round(sums.calls) if ended is None else ended.calls,
                 comparisons=comparisons,

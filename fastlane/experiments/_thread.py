@@ -38,13 +38,28 @@ class Counting:
             return
         try:
             if not self.is_running:
-                what = (self._ledger, self._owner, self._wake)
-                threading.Thread(target=_run, args=what, name="fastlane experiment", daemon=True).start()
+                threading.Thread(target=self._run, name="fastlane experiment", daemon=True).start()
                 self.is_running = True
         except RuntimeError:  # no thread to be had, or none any more because the process ends
             pass
         finally:
             self._starting.release()
+
+    def _run(self) -> None:
+        # Holds itself and not its owner: what an owner that is gone has counted last is told at the process's end too.
+        ledger, wake, random, pause_s = self._ledger, self._wake, Random(), EVERY_S
+        # Not all processes at once.
+        while not wake.wait(pause_s * random.uniform(0.8, 1.2)):
+            has_owner = self._owner() is not None
+            try:
+                is_there = ledger.exchange()
+            except Exception as error:  # noqa: BLE001 - of an application's own callback, or ours
+                log.warning("the experiment %r could not be counted (%s)", ledger.name, type(error).__name__)
+                is_there = False
+            pause_s = EVERY_S if is_there else min(_MOST_PAUSE_S, 2 * pause_s)
+            if not has_owner:
+                break
+        ledger.close()
 
     def close(self) -> None:
         """Tell the store what is left, and end."""
@@ -72,21 +87,6 @@ class Counting:
 
 _all: weakref.WeakSet[Counting] = weakref.WeakSet()
 _forking = threading.local()
-
-
-def _run(ledger: Ledger, owner: weakref.ref[object], wake: threading.Event) -> None:
-    random, pause_s = Random(), EVERY_S
-    # Not all processes at once.
-    while not wake.wait(pause_s * random.uniform(0.8, 1.2)):
-        try:
-            is_there = ledger.exchange()
-        except Exception as error:  # noqa: BLE001 - of an application's own callback, or ours
-            log.warning("the experiment %r could not be counted (%s)", ledger.name, type(error).__name__)
-            is_there = False
-        pause_s = EVERY_S if is_there else min(_MOST_PAUSE_S, 2 * pause_s)
-        if owner() is None:
-            break
-    ledger.close()
 
 
 def _everyone() -> list[Counting]:

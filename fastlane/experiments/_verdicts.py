@@ -19,13 +19,15 @@ LEAST_BUCKETS = 30
 _OPTIMISED_FOR = 500
 # Of what is left of the permitted error, the part that each stage may spend: all stages together stay within it.
 _OF_WHAT_IS_LEFT = 0.8
+# Hundreds of stages leave less than a float can hold; it is still divided by arms and metrics.
+_LEAST_ALPHA = 1e-290
 
 Verdict = Literal["better", "worse", "equivalent", "no difference shown so far", "too few units"]
 
 
 def alpha_of(stage: int) -> float:
     """The error that a stage may make: after each change of the shares, counting begins anew."""
-    return ALPHA * _OF_WHAT_IS_LEFT * (1 - _OF_WHAT_IS_LEFT) ** (stage - 1)
+    return max(ALPHA * _OF_WHAT_IS_LEFT * (1 - _OF_WHAT_IS_LEFT) ** (stage - 1), _LEAST_ALPHA)
 
 
 class Mean(NamedTuple):

@@ -366,6 +366,21 @@ def test_the_application_scores_quality(arguments: dict[str, Any], make: Make) -
     assert "below 0.5" in ended.reason
 
 
+def test_a_call_that_was_not_answered_is_no_parse_failure(arguments: dict[str, Any], make: Make) -> None:
+    arms = {"control": (*CONTROL, BAD_REQUEST), "again": (*CONTROL, BAD_REQUEST)}
+    experiment = make(arms=arms)
+    with fastlane.OpenAI(**arguments, experiment=experiment) as client:
+        for _ in range(10):
+            with pytest.raises(fastlane.BadRequestError):
+                ask(client)
+            record = client.last_call
+            assert record is not None
+            assert not experiment.score(record, parsed=False)
+            assert not experiment.score(record.call_id, parsed=True)
+
+    assert {one.metric for one in experiment.report()["again"].comparisons} == {"error_rate"}
+
+
 def test_a_score_counts_once_and_for_its_own_experiment_alone(arguments: dict[str, Any], make: Make) -> None:
     one, other = make("one"), make("other")
     with fastlane.OpenAI(**arguments, experiment=one) as client:

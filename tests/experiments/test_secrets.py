@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import fastlane
+from fastlane import ConfigurationError, Experiment
 from fastlane.experiments import unit
 from fastlane.telemetry import TelemetrySettings, _settings
 from fastlane.telemetry._metrics import flush
@@ -128,3 +129,13 @@ def test_nothing_leaks_into_redis(arguments: dict[str, Any], make: Make, redis_s
 
     assert b"leaks" in kept
     assert_nothing_leaks(kept)
+
+
+@pytest.mark.parametrize(
+    "store", ["redis:/user:planted@host:6379/0", Path("redis://user:planted@host/0"), "REDISS:user:planted@host"]
+)
+def test_a_misspelt_address_is_not_quoted(store: Any) -> None:
+    with pytest.raises(ConfigurationError, match="an address without its ://") as raised:
+        Experiment("one", {"control": CONTROL, "mark": CONTROL}, share={"mark": 0.5}, store=store)
+
+    assert "planted" not in str(raised.value)

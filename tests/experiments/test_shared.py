@@ -196,8 +196,47 @@ def test_a_redis_server_that_goes_away_and_comes_back_loses_nothing_that_was_cou
         assert arms == {"control", "mark"}
         assert sum(arm.calls for arm in report.arms) == 31
 
-        # It keeps nothing: what had arrived before is gone with it, and what had not is told now.
+        # It keeps nothing: it is told anew what this process knows.
         redis_of_its_own.start()
         assert experiment.flush()
-        assert sum(arm.calls for arm in experiment.report().arms) == 30
+        assert sum(arm.calls for arm in experiment.report().arms) == 31
     assert caplog.text.count("its store is away") == 1
+
+
+def test_what_was_counted_last_is_told_at_exit_though_nobody_holds_the_experiment(
+    arguments: dict[str, Any], make: Make, tmp_path: Path
+) -> None:
+    code = """
+import sys
+import fastlane
+from tests.experiments.conftest import Mark, ask
+
+def main():
+    arms = {"control": (fastlane.Connection(),), "mark": (fastlane.Connection(), Mark())}
+    experiment = fastlane.Experiment("mark-2026", arms, share={"mark": 0.5}, store=sys.argv[1])
+    client = fastlane.OpenAI(api_key="sk-test", base_url=sys.argv[2], experiment=experiment)
+    for _ in range(5):
+        ask(client)
+
+main()
+"""
+    store = tmp_path / "experiment.sqlite"
+    subprocess.run([sys.executable, "-c", code, str(store), arguments["base_url"]], check=True, timeout=60)
+
+    assert sum(arm.calls for arm in make(store=store).report().arms) == 5
+
+
+def test_a_store_that_is_emptied_under_way_is_filled_again(make: Make, tmp_path: Path) -> None:
+    experiment = make(share={"mark": 0.1})
+    experiment.ramp(mark=0.4)
+    units = [f"user-{number}" for number in range(200)]
+    before = [experiment.arm_of(one) for one in units]
+    experiment.end("mark")
+    for file in tmp_path.glob("experiment.sqlite*"):
+        file.unlink()
+
+    report = experiment.report()
+    assert (report.stage, report["mark"].share) == (2, 0.4)
+    assert report["mark"].ended is not None
+    experiment.resume("mark")
+    assert [make(share={"mark": 0.1}).arm_of(one) for one in units] == before

@@ -196,3 +196,10 @@ def test_a_limit_ends_an_arm_that_is_beyond_it(guard: Guard, good: float, bad: f
     assert guard.broken(arm(good, 500), Sums(), ALPHA) is None
     assert guard.broken(arm(bad, 500), Sums(), ALPHA) is not None
     assert guard.broken(arm(bad, 3), Sums(), ALPHA) is None
+
+
+def test_an_error_is_left_to_any_number_of_stages() -> None:
+    spent = [alpha_of(stage) for stage in range(1, 2_000)]
+
+    assert sum(spent) <= 0.05 + 1e-12
+    assert all(0 < one / 100 < 1 for one in spent)

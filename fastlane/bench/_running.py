@@ -18,7 +18,7 @@ from ._settings import header_of, same_settings, settings_of
 from .load import Spent, blocks_in_pass, first_turn, share_of, share_spent
 from .load._precision import Watch
 from .recorded import Cell, Header, Recorded, Sample, Vitals
-from .recorded._folder import RUN, Kept, RunWriter, read_kept, spans_of, whole_blocks, with_own_records
+from .recorded._folder import RUN, Kept, RunWriter, read_kept, spans_of, whole_blocks, with_own_records, without
 from .running import BlockDone, CellPlan, Crew, Member, Shard, ShardPlan, ShardProcess
 from .running._calibration import calibrate
 from .running._interrupting import ctrl_c
@@ -248,6 +248,9 @@ class _Session:
             if before is None
             else [each for each in before.samples if each.part != "measured" or each.key not in again]
         )
+        # What was sent again is in neither account.
+        replaced = set() if before is None else {each.tag for each in before.samples}.difference(s.tag for s in kept)
+        earlier_log = () if before is None else without(before.log or (), replaced)
         session = 0 if self._before is None else self._before.sessions
         # Of earlier sessions the folder knows the spans; here they are one.
         spans = spans_of([(session, sample) for sample in self._samples])
@@ -260,8 +263,8 @@ class _Session:
             header=self._header,
             samples=(*kept, *self._samples),
             vitals=(*(before.vitals if before is not None else ()), *self._vitals),
-            log=(*((before.log if before is not None else None) or ()), *self._log) if self._running.embedded else None,
-            unlogged=() if before is None else before.unlogged,
+            log=(*earlier_log, *self._log) if self._running.embedded else None,
+            unlogged=() if before is None else tuple(tag for tag in before.unlogged if tag not in replaced),
             **spans,
             ended=ended,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -174,7 +174,8 @@ def read_kept(folder: Path) -> Kept:
         )
     rows = [(row.pop("session", 0), _sample_from(row)) for row in _rows(folder / RECORDS)]
     samples = _last_tries(rows)
-    log = _log(folder / SERVER) if header.embedded else None
+    replaced = {sample.tag for _, sample in rows}.difference(sample.tag for _, sample in samples)
+    log = without(_log(folder / SERVER), replaced) if header.embedded else None
     logged = {entry.tag for entry in log or ()}
     return Kept(
         recorded=Recorded(
@@ -240,6 +241,11 @@ def _last_tries(rows: list[tuple[int, Sample]]) -> list[tuple[int, Sample]]:
         if sample.part == "measured":
             last[sample.key] = max(session, last.get(sample.key, 0))
     return [(session, sample) for session, sample in rows if sample.part != "measured" or last[sample.key] == session]
+
+
+def without(log: Iterable[RequestLog], tags: Collection[str]) -> tuple[RequestLog, ...]:
+    """Return a provider's account without requests that were sent again, and whose samples do not count either."""
+    return tuple(entry for entry in log if entry.tag not in tags)
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -189,23 +189,24 @@ class Shard:
                     yield from self._recorded(cell, what)
 
     def _answered(self, plan: CellPlan, cell: CellState, pacing: Pacing, tag: str) -> None:
-        due = cell.in_flight.pop(tag, None)
+        due = cell.in_flight.get(tag)
         if due is None:  # Its record follows the news of its end, or Ctrl-C has cut off the warm-up.
             return
-        cell.unrecorded[tag] = due
+        cell.unrecorded[tag] = cell.in_flight.pop(tag)
         following = pacing.answered(due, now_ns())
         if cell.until_ns is None:
             for each in following:
                 self._send(plan, cell, each)
 
     def _recorded(self, cell: CellState, answer: Sample) -> Iterator[Event]:
-        due = cell.unrecorded.pop(answer.tag, None) or cell.in_flight.pop(answer.tag, None)
-        if due is None:
+        if answer.tag not in cell.unrecorded and answer.tag not in cell.in_flight:
             return
+        due = cell.unrecorded.pop(answer.tag, None) or cell.in_flight.pop(answer.tag, None)
         sample = self._priced(answer)
-        cell.took(sample)
+        cell.took(sample, counts=due is not None)
         yield sample
-        if cell.is_done(due.block.lane, due.block.number):
+        # A request of the warm-up, which Ctrl-C had cut off, belongs to no block.
+        if due is not None and cell.is_done(due.block.lane, due.block.number):
             yield BlockDone(shard=self._plan.shard, lane=due.block.lane, block=due.block.number)
 
     def _pacing(self, plan: CellPlan) -> Pacing:

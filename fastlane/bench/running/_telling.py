@@ -48,9 +48,10 @@ class Telling:
     def finished(self, job: Job, reading: Reading) -> None:
         """Tell of a request that is over, at once or later."""
         with self._lock:
-            busy = self._in_flight * _chunks_per_s(reading) > BUSY_CHUNKS_PER_S and len(self._kept) < _MOST_KEPT
+            chunks_per_s = self._in_flight * _chunks_per_s(reading)
             self._in_flight -= 1
-            if busy:
+            # Where nothing else is under way nobody is kept waiting, and what comes next may wait for this record.
+            if self._in_flight and chunks_per_s > BUSY_CHUNKS_PER_S and len(self._kept) < _MOST_KEPT:
                 self._kept.append((job, reading))
                 self._put(Done(job.place.tag))
                 return

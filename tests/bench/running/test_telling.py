@@ -72,3 +72,13 @@ def test_what_was_kept_is_told_when_it_is_asked_for(told: tuple[Telling, Connect
     telling.tell_kept()
 
     assert heard(pipe, 2) == [(Done, "a"), (Sample, "a")]
+
+
+def test_a_record_that_nothing_else_waits_behind_goes_out_at_once_however_much_came_in(
+    told: tuple[Telling, Connection],
+) -> None:
+    telling, pipe = told
+    telling.begun()
+    telling.finished(job("a"), reading(50_000, 1.0))
+
+    assert heard(pipe, 1) == [(Sample, "a")]

@@ -9,7 +9,7 @@ from ..findings import Attribution, Interval
 from ..recorded import Cell, Sample, metric_named
 from ._blocks import Block, Chart, Column, Entry, Heading, Paragraph, Row, Table
 from ._material import Material
-from ._phases import ArmPhases, phases
+from ._phases import TITLES, ArmPhases
 from ._tables import UNKNOWN, without_empty
 from ._words import (
     NOTHING,
@@ -28,8 +28,9 @@ from ._words import (
 
 def phases_blocks(material: Material) -> Iterator[Block]:
     """Return where the time of each arm's requests went, and the waterfall of it."""
-    found = {cell.name: phases(material.recorded, cell.name) for cell in material.valid_cells}
-    names = next((arm.phases for arms in found.values() for arm in arms), ())
+    found = {cell.name: material.phases(cell.name) for cell in material.valid_cells}
+    shown = {phase.key: phase.meaning for arms in found.values() for arm in arms for phase in arm.phases}
+    names = [key for key in TITLES if key in shown]
     yield Heading(text="Where the time goes")
     if not names and material.valid_cells:
         yield Paragraph(text="No request left the stamps that would say so.")
@@ -40,7 +41,7 @@ def phases_blocks(material: Material) -> Iterator[Block]:
             mine = next((each for each in found.get(cell.name, ()) if each.arm == arm.name), None)
             entries: tuple[Entry, ...] = (NOTHING,) * (len(names) + 2)
             if mine is not None:
-                each = tuple(number_entry(phase.milliseconds, "ms") for phase in mine.phases)
+                each = tuple(number_entry(mine.of(key), "ms") for key in names)
                 entries = (number_entry(mine.n), *each, number_entry(mine.total_ms, "ms"))
             rows.append(material.row(cell, material.names(cell, arm.name), entries))
     yield Table(
@@ -49,11 +50,16 @@ def phases_blocks(material: Material) -> Iterator[Block]:
         columns=(
             *material.naming,
             Column(title="n"),
-            *(Column(title=phase.name, unit="ms") for phase in names),
+            *(Column(title=TITLES[key], unit="ms") for key in names),
             Column(title="API end-to-end", unit="ms"),
         ),
         rows=tuple(rows),
-        notes=tuple(f"{phase.name}: {phase.meaning}" for phase in names),
+        notes=(
+            ". ".join(
+                f"{TITLES[key].capitalize() if TITLES[key].islower() else TITLES[key]}: {shown[key]}" for key in names
+            )
+            + ".",
+        ),
     )
     caption = _waterfall_caption(material, found[material.valid_cells[0].name]) if material.valid_cells else ""
     yield Chart(
@@ -70,10 +76,7 @@ def _waterfall_caption(material: Material, arms: Sequence[ArmPhases]) -> str:
     if reference is None or not compared:
         return "Each phase as long as it takes in the mean."
     best = min(compared, key=lambda arm: arm.total_ms)
-    differences = {
-        ours.name: ours.milliseconds - theirs.milliseconds
-        for ours, theirs in zip(best.phases, reference.phases, strict=True)
-    }
+    differences = {key: best.of(key) - reference.of(key) for key in TITLES}
     most = min(differences, key=lambda name: differences[name])
     where = f" in {material.valid_cells[0].name}" if material.several_cells else ""
     said = (
@@ -81,7 +84,7 @@ def _waterfall_caption(material: Material, arms: Sequence[ArmPhases]) -> str:
         f"{figure(best.total_ms, 'ms')} ms with {best.arm}"
     )
     if differences[most] < 0:
-        said += f"; the most is saved in {most}: {signed_figure(differences[most], 'ms')} ms"
+        said += f"; the most is saved in {TITLES[most]}: {signed_figure(differences[most], 'ms')} ms"
     return f"{said}."
 
 

@@ -36,8 +36,11 @@ PHASES: Final[Mapping[str, tuple[str, str]]] = {
     "tls": ("#9450b5", "#b574d6"),
     "opening": ("#6d8c68", "#8fb188"),
     "send": ("#dd8a0a", "#f0a530"),
+    "head": ("#5f8f9e", "#82b3c2"),
     "unsplit": ("#8fa9c4", "#7f98b2"),
     "server": ("#79aee3", "#6b9fd6"),
+    "back": ("#a9c3a0", "#86a27d"),
+    "wait": ("#9db7d9", "#7d99bd"),
     "decode": ("#1f5fa8", "#3f7fd0"),
 }
 INK: Final = ("#16202c", "#e6ebf1")

@@ -7,7 +7,6 @@ from typing import Any, Final
 from ..recorded import Cell
 from ._charts_data import Source
 from ._charts_panels import configured, layered, rows, stacked
-from ._charts_phases import TITLES, mean_phases
 from ._charts_style import (
     INK,
     ON_DARK,
@@ -22,8 +21,9 @@ from ._charts_style import (
     short,
     strokes,
 )
+from ._phases import TITLES, phases
 
-_LIGHT: Final = frozenset({"dispatch", "queue", "send", "unsplit", "server"})
+_LIGHT: Final = frozenset({"dispatch", "queue", "send", "unsplit", "server", "back", "wait"})
 _MOST_CELLS: Final = 6
 _LEAST_SHARE: Final = 0.004
 """Of the longest bar: a phase that takes less in every arm gets no entry in the legend."""
@@ -36,11 +36,15 @@ def waterfall(source: Source, size: Size) -> dict[str, Any] | None:
     arms = [arm for arm in strokes(recorded) if again is None or arm != again.name]
     found: list[tuple[Cell, dict[str, tuple[dict[str, float], int]]]] = []
     cells = source.valid_cells()
+    every = phases(recorded)
     for cell in cells[:_MOST_CELLS]:
+        by_arm = {each.arm: each for each in every[cell.name]}
         here = {
-            arm: mean_phases(recorded.measured(cell.name, arm), recorded.log, recorded.header.one_way_s) for arm in arms
+            arm: ({phase.key: phase.milliseconds / 1e3 for phase in by_arm[arm].phases}, by_arm[arm].n)
+            for arm in arms
+            if arm in by_arm
         }
-        if here := {arm: (spent, count) for arm, (spent, count) in here.items() if count}:
+        if here:
             found.append((cell, here))
     if not found:
         return None
@@ -69,8 +73,8 @@ def waterfall(source: Source, size: Size) -> dict[str, Any] | None:
     chart = stacked(charts, 18)
     title = "Where a mean request spends its time"
     notes = []
-    if any("unsplit" in spent for _, here in found for spent, _ in here.values()):
-        notes.append("A client that keeps no record of its calls cannot tell what came before the first token apart.")
+    if any({"unsplit", "head"} & spent.keys() for _, here in found for spent, _ in here.values()):
+        notes.append("Divided by what every caller sees: not every client keeps a record of its calls.")
     if len(cells) > _MOST_CELLS:
         notes.append(f"The first {_MOST_CELLS} of {len(cells)} cells.")
     return configured(chart, title=title, description=title, notes=notes)

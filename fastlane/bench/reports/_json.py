@@ -15,7 +15,6 @@ from ._ab import verdict_word
 from ._ab_details import bytes_sent, connections, total_of
 from ._blocks import Report
 from ._material import Material
-from ._phases import phases
 from ._words import percentile_name
 
 SCHEMA: Final = 2
@@ -150,7 +149,7 @@ def _cell(material: Material, cell: Cell) -> dict[str, Any]:
         "errors": plain(found.errors),
         "phases": [
             {"arm": each.arm, "n": each.n, "milliseconds": {phase.name: phase.milliseconds for phase in each.phases}}
-            for each in phases(material.recorded, cell.name)
+            for each in material.phases(cell.name)
         ],
     }
 

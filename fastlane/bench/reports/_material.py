@@ -11,6 +11,7 @@ from ..checks import Checked, CheckResult, without_refused_tails
 from ..findings import CellFindings, Comparison, Figures, Findings
 from ..recorded import ArmInfo, Cell, Metric, Recorded, Sample, metric_named
 from ._blocks import Column, Entry, Row
+from ._phases import ArmPhases, phases
 from ._words import label
 
 _MOST_NAMED: Final = 2
@@ -134,6 +135,13 @@ class Material:
         refused = self.refused(cell.name)
         shown = tuple(label(name) for name in names)
         return Row(entries=shown if refused else shown + entries, refused=refused)
+
+    def phases(self, cell: str) -> tuple[ArmPhases, ...]:
+        """Return where the time of each arm's requests went in a cell."""
+        if "phases" not in self._kept:
+            self._kept["phases"] = phases(self.recorded)
+        found: tuple[ArmPhases, ...] = self._kept["phases"].get(cell, ())
+        return found
 
     def samples(self) -> Mapping[tuple[str, str], tuple[Sample, ...]]:
         """Return the samples that count, by cell and arm."""

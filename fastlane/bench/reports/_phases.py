@@ -4,36 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..recorded import Recorded, Sample
 
 if TYPE_CHECKING:
     from ...emulator import RequestLog
 
-_BY_LOG: Final = (
-    ("connect and dispatch", "from the start until the provider has the request's head"),
-    ("upload", "until the provider has the whole body"),
-    ("provider", "until the provider sends the first token"),
-    ("way back", "until the caller has the first token"),
-    ("generation", "until the caller has the last one"),
-)
-_BY_CALLER: Final = (
-    ("until the head", "from the start until the caller has the head of the answer"),
-    ("head to first token", "until the caller has the first token"),
-    ("generation", "until the caller has the last one"),
-)
+TITLES: Final[Mapping[str, str]] = {
+    "dispatch": "late dispatch",
+    "prepare": "client",
+    "retries": "earlier attempts",
+    "queue": "queue",
+    "dns": "DNS",
+    "connect": "TCP connect",
+    "tls": "TLS",
+    "opening": "client and connection",
+    "send": "upload",
+    "head": "until the head",
+    "server": "provider",
+    "back": "way back",
+    "wait": "head to first token",
+    "unsplit": "until the first token",
+    "decode": "generation",
+}
+"""The parts of a request's time in the order in which they pass. A run has those that all its arms can be told by."""
+_MEANINGS: Final[Mapping[str, str]] = {
+    "dispatch": "later than the schedule meant",
+    "prepare": "until the request is handed to the HTTP client",
+    "retries": "attempts that gave no answer, and the pauses after them",
+    "queue": "for a connection, or for a turn on it",
+    "dns": "name lookup",
+    "connect": "until TCP is open",
+    "tls": "until TLS is open",
+    "opening": "until the request's first byte leaves; where a client keeps no record, until its head is at the "
+    "provider, less the way",
+    "send": "until the provider has the whole body",
+    "head": "from the start until the caller has the head of the answer",
+    "server": "until the provider sends the first token",
+    "back": "until the caller has the first token",
+    "wait": "until the caller has the first token",
+    "unsplit": "from the start until the caller has it",
+    "decode": "until the caller has the last token",
+}
+_BY_RECORD_ALONE: Final[Mapping[str, str]] = {
+    "send": "until the last byte is handed to the kernel",
+    "server": "until the caller has the first token; both ways are in it",
+}
+"""What these mean where no log of the provider tells the ways apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
     """One part of a request's time."""
 
-    name: str
+    key: str
+    """One of `TITLES`."""
     meaning: str
     milliseconds: float
     """Mean over the requests."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in every table and chart."""
+        return TITLES[self.key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,35 +83,102 @@ class ArmPhases:
         """The mean API end-to-end of the same requests."""
         return sum(phase.milliseconds for phase in self.phases)
 
+    def of(self, key: str) -> float:
+        """Return a phase's mean in milliseconds: 0 where it did not happen."""
+        return next((phase.milliseconds for phase in self.phases if phase.key == key), 0.0)
 
-def phases(recorded: Recorded, cell: str) -> tuple[ArmPhases, ...]:
-    """Return every arm's phases in a cell, without the arms of which no request succeeded.
 
-    With the provider's own log the wait is divided into the ways and the provider's part, for all arms or for none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """What all requests of a run can be told by: arms divided in different ways could not be put side by side."""
+
+    records: bool
+    """Every client keeps a record of its calls, so that connecting can be taken apart."""
+    log: bool
+    """The provider's log has every request, with stamps of the same clock."""
+    heads: bool
+    """Of every request it is known when the answer's head came."""
+
+
+def phases(recorded: Recorded) -> Mapping[str, tuple[ArmPhases, ...]]:
+    """Return every arm's phases by cell, without the arms of which no request succeeded.
+
+    All arms of a run are divided into the same phases: by the clients' own records where all keep one, by the
+    provider's log where it has every request, and otherwise by what every caller sees.
     """
-    samples = {
-        arm.name: [each for each in recorded.measured(cell, arm.name) if each.error is None and each.token_ns]
-        for arm in recorded.header.arms
-    }
+    found: dict[tuple[str, str], list[Sample]] = {}
+    for sample in recorded.samples:
+        if sample.part == "measured" and sample.error is None and sample.token_ns:
+            found.setdefault((sample.cell, sample.arm), []).append(sample)
     log = _answers(recorded.log or ())
-    stamps = {
-        arm: {sample.tag: found for sample in sent if (found := _by_log(sample, log.get(sample.tag))) is not None}
-        for arm, sent in samples.items()
+    every = [sample for samples in found.values() for sample in samples]
+    telling = Telling(
+        records=all(_wire(sample) is not None for sample in every),
+        log=recorded.log is not None and all(sample.tag in log for sample in every),
+        heads=all(sample.response_ns is not None for sample in every),
+    )
+    way_ns = round(recorded.header.one_way_s * 1e9)
+    return {
+        cell.name: tuple(
+            _means(arm.name, [spent(sample, telling, log.get(sample.tag), way_ns) for sample in samples], telling)
+            for arm in recorded.header.arms
+            if (samples := found.get((cell.name, arm.name)))
+        )
+        for cell in recorded.header.cells
     }
-    logged = recorded.log is not None and all(len(stamps[arm]) == len(sent) for arm, sent in samples.items())
-    names = _BY_LOG if logged else _BY_CALLER
-    result = []
-    for arm, sent in samples.items():
-        rows = list(stamps[arm].values()) if logged else [_by_caller(sample) for sample in sent]
-        known = [row for row in rows if row is not None]
-        if known:
-            means = [sum(row[at] for row in known) / len(known) for at in range(len(names))]
-            each = tuple(
-                Phase(name=name, meaning=meaning, milliseconds=mean)
-                for (name, meaning), mean in zip(names, means, strict=True)
-            )
-            result.append(ArmPhases(arm=arm, n=len(known), phases=each))
-    return tuple(result)
+
+
+def spent(sample: Sample, telling: Telling, entry: RequestLog | None = None, way_ns: int = 0) -> dict[str, int]:
+    """Return the nanoseconds of each phase of a request that gave output, from its start to its last output."""
+    first = sample.token_ns[0]
+    walk = _Walk(sample.started_ns, first)
+    walk.to("dispatch", sample.issued_ns)
+    wire = _wire(sample)
+    logged = entry if telling.log else None
+    if telling.records and wire is not None:
+        _opening(walk, sample, wire)
+    elif logged is not None:
+        walk.to("opening", logged.received_ns - way_ns if wire is None else wire["send_started_ns"])
+    if logged is not None:
+        walk.to("send", logged.body_complete_ns or logged.received_ns)
+        walk.to("server", logged.first_token_ns)
+        walk.to("back", first)
+    elif telling.records and wire is not None:
+        walk.to("send", wire.get("send_ended_ns"))
+        walk.to("server", first)
+    elif telling.heads:
+        walk.to("head", sample.response_ns)
+        walk.to("wait", first)
+    else:
+        walk.to("unsplit", first)
+    walk.limit = sample.token_ns[-1]
+    walk.to("decode", walk.limit)
+    return walk.spent
+
+
+def _opening(walk: _Walk, sample: Sample, wire: Mapping[str, Any]) -> None:
+    attempts: Sequence[Mapping[str, Any]] = (sample.call or {})["attempts"]
+    walk.to("prepare", attempts[0]["wire"]["started_ns"])
+    walk.to("retries", wire["started_ns"])
+    for name in ("dns", "connect", "tls"):
+        started, ended = wire.get(f"{name}_started_ns"), wire.get(f"{name}_ended_ns")
+        if started is not None and ended is not None:
+            walk.to("queue", started)
+            walk.to(name, ended)
+    walk.to("queue", wire["send_started_ns"])
+
+
+def _means(arm: str, found: Sequence[Mapping[str, int]], telling: Telling) -> ArmPhases:
+    meanings = _MEANINGS if telling.log else {**_MEANINGS, **_BY_RECORD_ALONE}
+    return ArmPhases(
+        arm=arm,
+        n=len(found),
+        phases=tuple(
+            Phase(key=key, meaning=meanings[key], milliseconds=total / len(found) / 1e6)
+            for key in TITLES
+            if (total := sum(each.get(key, 0) for each in found))
+        ),
+    )
 
 
 def _answers(log: Sequence[RequestLog]) -> Mapping[str, RequestLog]:
@@ -85,26 +186,26 @@ def _answers(log: Sequence[RequestLog]) -> Mapping[str, RequestLog]:
     return {entry.tag: entry for entry in log if entry.tag is not None and entry.first_token_ns is not None}
 
 
-def _by_log(sample: Sample, entry: RequestLog | None) -> tuple[float, ...] | None:
-    if entry is None or entry.first_token_ns is None:
+def _wire(sample: Sample) -> Mapping[str, Any] | None:
+    """Return the stamps of the attempt that gave the answer."""
+    attempts = (sample.call or {}).get("attempts") or ()
+    if not attempts:
         return None
-    body = entry.body_complete_ns or entry.received_ns
-    moments = (
-        sample.started_ns,
-        entry.received_ns,
-        body,
-        max(body, entry.first_token_ns),
-        sample.token_ns[0],
-        sample.token_ns[-1],
-    )
-    return _lengths(moments)
+    answered = [each for each in attempts if not each.get("given_up") and not each.get("error")] or attempts
+    wire: Mapping[str, Any] = answered[-1]["wire"]
+    return wire if wire.get("send_started_ns") is not None else None
 
 
-def _by_caller(sample: Sample) -> tuple[float, ...] | None:
-    if sample.response_ns is None:
-        return None
-    return _lengths((sample.started_ns, sample.response_ns, sample.token_ns[0], sample.token_ns[-1]))
+class _Walk:
+    """Goes through a request's moments in order, and never back: every nanosecond belongs to one phase."""
 
+    def __init__(self, start_ns: int, limit_ns: int) -> None:
+        self._at = start_ns
+        self.limit = limit_ns
+        self.spent: dict[str, int] = {}
 
-def _lengths(moments: Sequence[int]) -> tuple[float, ...]:
-    return tuple((after - before) / 1e6 for before, after in pairwise(moments))
+    def to(self, name: str, end_ns: int | None) -> None:
+        """Count what passed until `end_ns`, and no longer than until the limit, for this phase."""
+        if end_ns is not None and (end := min(end_ns, self.limit)) > self._at:
+            self.spent[name] = self.spent.get(name, 0) + end - self._at
+            self._at = end

@@ -21,9 +21,8 @@ from fastlane.bench.reports._charts_data import Pair, Source, pairs, thinned
 from fastlane.bench.reports._charts_distribution import steps, ticks
 from fastlane.bench.reports._charts_drift import running_median
 from fastlane.bench.reports._charts_panels import ratio_ticks
-from fastlane.bench.reports._charts_phases import mean_phases, phases
 from fastlane.bench.reports._charts_style import THEME, apart, change, strokes
-from tests.bench.recorded_runs import MS, a_cell, a_run, an_entry, an_open_cell, changed
+from tests.bench.recorded_runs import a_cell, a_run, an_open_cell, changed
 from tests.bench.reports.made import checks_with, findings_of
 
 NASTY = "</script><b onload=x>\x00&'\"\N{GREEK SMALL LETTER ALPHA}\u2028 \ud800 " + "very " * 20
@@ -382,58 +381,6 @@ def test_thinning_keeps_the_ends_and_the_order(count: int, most: int) -> None:
     assert found == sorted(set(found))
     assert len(found) == min(count, most)
     assert not count or (found[0], found[-1]) == (0, count - 1)
-
-
-def call(sample: Sample, **wire: int) -> dict[str, Any]:
-    stamps = {name: sample.issued_ns + value * MS for name, value in wire.items()}
-    return {"attempts": [{"wire": {"started_ns": sample.issued_ns + 2 * MS, **stamps}, "error": None}]}
-
-
-def test_phases_are_the_clients_own_and_add_up_to_the_whole() -> None:
-    sample = a_run(pairs=1, spread=0.0, arms=("baseline",)).measured()[0]
-    wire = {"dns_started_ns": 5, "dns_ended_ns": 9, "connect_started_ns": 9, "connect_ended_ns": 30,
-            "tls_started_ns": 30, "tls_ended_ns": 60, "send_started_ns": 61, "send_ended_ns": 90}  # fmt: skip
-    recorded = dataclasses.replace(sample, call=call(sample, **wire))
-
-    found = phases(recorded)
-
-    ms = {name: round(spent * 1e3, 6) for name, spent in found.items()}
-    assert ms == {
-        "prepare": 2,
-        "queue": 4,
-        "dns": 4,
-        "connect": 21,
-        "tls": 30,
-        "send": 29,
-        "server": 110,
-        "decode": 310,
-    }
-    assert sum(found.values()) == pytest.approx(sample.api_end_to_end_s)
-
-
-def test_phases_of_a_client_without_a_record_are_told_apart_by_the_log_alone() -> None:
-    sample = a_run(pairs=1, spread=0.0, arms=("baseline",)).measured()[0]
-    entry = an_entry(sample, received_ns=sample.issued_ns + 70 * MS, body_complete_ns=sample.issued_ns + 90 * MS)
-
-    assert list(phases(sample)) == ["unsplit", "decode"]
-    by_log = phases(sample, entry, one_way_s=0.02)
-    assert {name: round(spent * 1e3) for name, spent in by_log.items()} == {
-        "opening": 50, "send": 20, "server": 130, "decode": 310,
-    }  # fmt: skip
-    assert mean_phases([sample, dataclasses.replace(sample, error="X")]) == (phases(sample), 1)
-    assert phases(dataclasses.replace(sample, token_ns=())) == {}
-
-
-@given(st.lists(st.integers(-5, 400), min_size=8, max_size=8))
-def test_no_order_of_stamps_makes_a_phase_negative_or_the_sum_wrong(moments: list[int]) -> None:
-    sample = a_run(pairs=1, spread=0.0, arms=("baseline",)).measured()[0]
-    names = [f"{phase}_{end}_ns" for phase in ("dns", "connect", "tls", "send") for end in ("started", "ended")]
-    recorded = dataclasses.replace(sample, call=call(sample, **dict(zip(names, moments, strict=True))))
-
-    found = phases(recorded)
-
-    assert all(spent > 0 for spent in found.values())
-    assert sum(found.values()) == pytest.approx(sample.api_end_to_end_s)
 
 
 def test_images_are_files_of_their_own_with_title_and_notes(tmp_path: Path) -> None:

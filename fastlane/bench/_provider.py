@@ -112,7 +112,10 @@ class Real:
     def describe(self) -> str:
         """Say in one line what the requests meet."""
         limit = "" if self.limit_field == "max_completion_tokens" else f", answers limited by {self.limit_field!r}"
-        return f"{self.base_url}, model {self.model!r}{limit}"
+        # A password in front of the host and a key in the query belong in no report.
+        url = urlsplit(self.base_url)
+        shown = url._replace(netloc=url.netloc.rpartition("@")[2], query="", fragment="").geturl()
+        return f"{shown}, model {self.model!r}{limit}"
 
     @contextmanager
     def running(self) -> Iterator[Running]:

@@ -19,7 +19,7 @@ import pytest
 
 from fastlane import ConfigurationError, Connection, Encoding
 from fastlane.bench import Arm, Conversation, Embedded, Experiment, Progress, RunFailedError, Workload
-from fastlane.bench._provider import Running
+from fastlane.bench._provider import Real, Running
 from fastlane.bench.load import Budget, Closed, Open, Precision
 from fastlane.bench.recorded import Recorded, read_run
 from fastlane.emulator import Emulator, RequestLog, preset
@@ -414,6 +414,14 @@ def test_the_stock_client_is_the_reference_unless_another_is_named() -> None:
 def test_a_setting_that_cannot_work_is_named(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         experiment(**changes)
+
+
+def test_a_password_in_the_providers_address_is_in_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+
+    said = Real(base_url="http://someone:password@provider:8000/v1?api-key=secret", model="m").describe()
+
+    assert said == "http://provider:8000/v1, model 'm'"
 
 
 def test_money_is_counted_by_the_catalogs_price_and_ends_the_run() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..._call import CallRecord
@@ -11,6 +12,8 @@ from ..recorded import Sample
 from ._messages import Place
 
 _LONGEST: Final = 400
+_CODES: Final = ("code", "type", "param")
+_CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,47}|[0-9]{3}")
 
 
 class Reading:
@@ -133,19 +136,30 @@ def _named(error: Exception) -> str:
 def told(error: BaseException, key: object = None) -> str:
     """Return what an error says, and what the errors say that it came from, without the key.
 
-    openai's own is often no more than the last of these.
+    openai's own is often no more than the last of these. Of what a provider has answered only its codes are told: its
+    words may repeat the prompt and the key.
     """
-    lines, seen = [str(error)], {id(error)}
+    lines, seen = [_words(error)], {id(error)}
     cause = _cause(error)
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        line = type(cause).__name__ + (f": {cause}" if str(cause) else "")
+        words = _words(cause)
+        line = type(cause).__name__ + (f": {words}" if words else "")
         # Each layer of an HTTP client wraps the error of the one below, often under the same name.
         if line != lines[-1]:
             lines.append(line)
         cause = _cause(cause)
     text = " <- ".join(lines)
     return (text.replace(key, "…") if isinstance(key, str) and key else text)[:_LONGEST]
+
+
+def _words(error: BaseException) -> str:
+    body = getattr(error, "body", None)
+    if body is None and not hasattr(error, "response") and not type(error).__module__.startswith("pydantic"):
+        return str(error)
+    told_of = body if isinstance(body, Mapping) else {}
+    codes = [f"{name} {told_of[name]}" for name in _CODES if _CODE.fullmatch(str(told_of.get(name, "")))]
+    return "the provider's own words are not kept" + (f" ({', '.join(codes)})" if codes else "")
 
 
 def _cause(error: BaseException) -> BaseException | None:

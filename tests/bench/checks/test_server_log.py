@@ -50,6 +50,17 @@ def test_a_request_that_one_side_does_not_know_is_refused() -> None:
     assert not any(found.valid(cell.name) for cell in run.header.cells)
 
 
+def test_a_request_whose_account_was_lost_with_a_killed_session_is_refused_for_nothing() -> None:
+    run = a_run(with_log=True)
+    assert run.log is not None
+    killed = replace(run, log=run.log[1:], unlogged=(run.log[0].tag or "",))
+    found = check(killed)
+
+    assert all(each.check != "requests on both sides" for each in found.refusals())
+    (said,) = about(found, "requests on both sides", None)
+    assert "the account of 1 more was lost" in said.sentence
+
+
 def test_a_request_without_a_tag_is_one_that_nobody_knows() -> None:
     run = a_run(with_log=True)
     assert run.log is not None

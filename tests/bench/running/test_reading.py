@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 
@@ -74,7 +75,8 @@ def test_an_error_is_a_result(provider: Emulator, monkeypatch: pytest.MonkeyPatc
 
     assert sample.error == "BadRequestError 400"
     assert sample.error_message is not None
-    assert "x-emulator-output-tokens" in sample.error_message
+    assert "the provider's own words are not kept" in sample.error_message
+    assert "param x-emulator-output-tokens" in sample.error_message
     assert sample.response_ns is None
     assert sample.time_to_first_token_s is None
     assert sample.api_end_to_end_s is None
@@ -142,3 +144,20 @@ def test_an_error_is_told_with_what_it_came_from_and_without_the_key() -> None:
     assert sample.error == "RuntimeError"
     assert sample.error_message == "Connection error. <- ConnectionRefusedError: [Errno 111] Connection refused by …"
     assert told(RuntimeError("x" * 1_000)) == "x" * 400
+
+
+def test_of_a_providers_words_only_codes_are_told_because_they_may_repeat_a_prompt_or_a_key() -> None:
+    request = httpx2.Request("POST", "http://provider/v1/chat/completions")
+    body = {
+        "message": "no sk-1***9 may ask 'my secret'",
+        "type": "invalid_request_error",
+        "code": "my secret",
+        "param": 7,
+    }
+    refused = openai.BadRequestError(str(body), response=httpx2.Response(400, request=request), body=body)
+    cut = openai.APIError("my secret", request, body={"code": "server_error", "message": "my secret"})
+    outer = RuntimeError("it failed")
+    outer.__cause__ = cut
+
+    assert told(refused) == "the provider's own words are not kept (type invalid_request_error)"
+    assert told(outer) == "it failed <- APIError: the provider's own words are not kept (code server_error)"

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from pathlib import Path
+
+from ._entry import HEADER_KEY
 
 try:
     import fcntl
 except ImportError:  # Windows, where one process writes a file
     fcntl = None  # type: ignore[assignment]
+
+
+_OURS = b'{"' + HEADER_KEY.encode()
+_PIECE_BYTES = 1 << 16
 
 
 class AppendedFile:
@@ -21,18 +28,31 @@ class AppendedFile:
         self._header = header
         self._file: int | None = None
 
-    def append(self, lines: Sequence[bytes]) -> None:
-        """Write whole lines. Raises OSError."""
-        data = b"".join(lines)
+    @property
+    def longest_line(self) -> int:
+        """Bytes that a line may have."""
+        return self._max_bytes - len(self._header())
+
+    def append(self, lines: Sequence[bytes]) -> int:
+        """Write whole lines, as many as the file has room for, and at least one; how many. Raises OSError."""
         file = self._locked()
         try:
             size = os.fstat(file).st_size
-            if size + len(data) > self._max_bytes and size > len(self._header()):
+            if size + len(lines[0]) > self._max_bytes and size > len(self._header()):
                 self._path.replace(self._older)
                 self._unlock(file)
                 self.close()
                 file = self._locked()
-            _write_all(file, data)
+                size = os.fstat(file).st_size
+            ends = accumulate(map(len, lines), initial=size)
+            fitting = max(1, sum(end <= self._max_bytes for end in ends) - 1)
+            try:
+                _write_all(file, b"".join(lines[:fitting]))
+            except OSError:
+                # Half a line would spoil the next one.
+                os.ftruncate(file, size)
+                raise
+            return fitting
         finally:
             self._unlock(file)
 
@@ -55,7 +75,7 @@ class AppendedFile:
         while True:
             if self._file is None:
                 # What applications ask of models is nobody else's to read.
-                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+                self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
                 is_new = True
             else:
                 is_new = False
@@ -63,6 +83,7 @@ class AppendedFile:
                 fcntl.flock(self._file, fcntl.LOCK_EX)
             if _is_at(self._file, self._path):
                 if is_new:
+                    _mend(self._file)
                     _write_all(self._file, self._header())
                 return self._file
             self._unlock(self._file)
@@ -84,6 +105,24 @@ def _is_at(file: int, path: Path) -> bool:
         return False
     own = os.fstat(file)
     return os.path.samestat(own, there)
+
+
+def _mend(file: int) -> None:
+    """Take away half a line that a process which was killed has left at the end."""
+    size = at = os.fstat(file).st_size
+    os.lseek(file, 0, os.SEEK_SET)
+    if os.read(file, len(_OURS)) != _OURS:
+        return
+    while at:
+        start = max(0, at - _PIECE_BYTES)
+        os.lseek(file, start, os.SEEK_SET)
+        newline = os.read(file, at - start).rfind(b"\n")
+        if newline >= 0:
+            at = start + newline + 1
+            break
+        at = start
+    if at < size:
+        os.ftruncate(file, at)
 
 
 def _write_all(file: int, data: bytes) -> None:

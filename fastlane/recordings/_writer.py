@@ -155,18 +155,21 @@ class Writer:
         try:
             at_s = max(0, record.timeline.started_wall_ns - self._began_ns) / 1e9
             shown = entry(asked, record, salt=self._salt, at_s=at_s, with_text=self._with_text)
-            return _written({"session": self._session, **shown})
+            line = _written({"session": self._session, **shown})
+            if len(line) > self._file.longest_line:
+                raise ValueError("expected a call that max_bytes has room for")
         except Exception as error:  # noqa: BLE001 - whatever a prompt is made of, the next ones are written
             self.dropped += 1
             self._complain(error)
             return None
+        return line
 
     def _append(self, lines: list[bytes]) -> None:
-        if not lines:
-            return
         try:
-            self._file.append(lines)
-            self.written += len(lines)
+            while lines:
+                written = self._file.append(lines)
+                self.written += written
+                lines = lines[written:]
         except OSError as error:
             self.dropped += len(lines)
             self._file.close()

@@ -199,8 +199,15 @@ def _tool(number: int, text: str) -> Message:
 def _calls(path: Path, changes: Counter[str], limit: int | None) -> Iterator[_Call]:
     began: dict[str, tuple[float, str]] = {}
     found = 0
+    cut_off: ConfigurationError | None = None
     for line in lines_of(path):
-        row = parsed(line, path, line.number)
+        if cut_off is not None:
+            raise cut_off
+        try:
+            row = parsed(line, path, line.number)
+        except ConfigurationError as error:
+            cut_off = error  # unless nothing follows it: a process that was killed may have left half a line
+            continue
         if not isinstance(row, dict):
             raise ConfigurationError(f"{line.where}: expected an object, got {described(row)}")
         if HEADER_KEY in row:
@@ -219,6 +226,8 @@ def _calls(path: Path, changes: Counter[str], limit: int | None) -> Iterator[_Ca
         if call is not None:
             found += 1
             yield call
+    if cut_off is not None:
+        changes["left out a last line that is cut off"] += 1
 
 
 def _header(row: Mapping[str, Any], line: Line) -> tuple[float, str]:

@@ -1,0 +1,97 @@
+"""A recording's file: it stays within its size, and half a line spoils nothing."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings, strategies as st
+
+from fastlane import OpenAI
+from fastlane.bench.workloads import read_workload
+from fastlane.recordings import record
+from fastlane.recordings._file import AppendedFile
+
+HEADER = b'{"fastlane_recording":1}\n'
+LIMIT = 1_000
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True) if path.exists() else []
+
+
+@settings(max_examples=50)
+@given(batches=st.lists(st.lists(st.integers(2, LIMIT - len(HEADER)), min_size=1, max_size=20), max_size=10))
+def test_no_file_is_larger_than_it_may_be_and_lines_stay_whole(tmp_path_factory: Any, batches: list[list[int]]) -> None:
+    path = tmp_path_factory.mktemp("recording") / "calls.jsonl"
+    file = AppendedFile(path, LIMIT, lambda: HEADER)
+    said = [[b"x" * (size - 1) + b"\n" for size in sizes] for sizes in batches]
+    for lines in said:
+        left = lines
+        while left:
+            left = left[file.append(left) :]
+            assert path.stat().st_size <= LIMIT
+    file.close()
+
+    kept = [line for each in (path.with_name("calls.jsonl.1"), path) for line in lines_of(each) if line != HEADER]
+    every = [line for lines in said for line in lines]
+    assert kept == every[len(every) - len(kept) :]
+    assert bool(kept) == bool(every)
+
+
+def test_half_a_line_that_a_killed_process_left_is_taken_away(arguments: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    for text in ("one", "two"):
+        with OpenAI(**arguments) as client, record(client, path):
+            client.chat.completions.create(model="fast-1", messages=[{"role": "user", "content": text}])
+        with path.open("ab") as file:
+            file.write(b'{"session":"1234","at":0.1,"messa')
+
+    workload = read_workload(path)
+    assert len(workload.conversations) == 2
+    assert any("left out a last line that is cut off" in note for note in workload.notes)
+
+
+def test_a_file_of_something_else_keeps_its_last_line(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"something\nelse")
+    AppendedFile(path, LIMIT, lambda: HEADER).begin()
+
+    assert path.read_bytes().startswith(b"something\nelse")
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_line_leaves_no_half_of_it(tmp_path: Path) -> None:
+    code = f"""
+import errno, resource, signal, sys
+from pathlib import Path
+from fastlane.recordings._file import AppendedFile
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+file = AppendedFile(Path(sys.argv[1]), {LIMIT}, lambda: {HEADER!r})
+file.append([b"first\\n"])
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+try:
+    file.append([b"x" * 200 + b"\\n"])
+except OSError as error:
+    print(errno.errorcode[error.errno])
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+file.append([b"second\\n"])
+"""
+    path = tmp_path / "calls.jsonl"
+    ran = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+
+    assert ran.stdout.split() == [errno.errorcode[errno.EFBIG]]
+    assert lines_of(path) == [HEADER, b"first\n", b"second\n"]
+
+
+def test_a_call_that_no_file_has_room_for_is_dropped(arguments: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    with OpenAI(**arguments) as client, record(client, path, text=True, max_bytes=65_536) as recording:
+        for text in ("long " * 20_000, "short"):
+            client.chat.completions.create(model="fast-1", messages=[{"role": "user", "content": text}])
+        assert recording.flush()
+        assert (recording.written, recording.dropped) == (1, 1)
+
+    assert path.stat().st_size < 65_536

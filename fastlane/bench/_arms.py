@@ -207,10 +207,10 @@ def _arm_at(name: str) -> Arm:
     module_name, _, attribute = name.partition(":")
     try:
         found = getattr(import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # Whatever a module of somebody's own raises while it is imported.
         raise ConfigurationError(
-            f"arm {name!r} names nothing that can be imported ({error}): expected module:attribute of an importable "
-            "module"
+            f"arm {name!r} names nothing that can be imported ({type(error).__name__}: {error}): "
+            "expected module:attribute of an importable module"
         ) from error
     if isinstance(found, Arm):
         return found

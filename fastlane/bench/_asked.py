@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 from .._exceptions import ConfigurationError
@@ -53,6 +54,8 @@ def experiment(
     """Return the experiment. Raises ConfigurationError, in the words of the command line."""
     if arms is not None and attribute is not None:
         raise ConfigurationError("--attribute makes its own arms: leave --arms out")
+    if arms is not None and ":" in arms:
+        _see_working_folder()
     preset = presets().get(workload.partition("/")[0])
     runs = preset.runs if preset is not None and conversations is None and passes is None else None
     asked = workloads(workload, tools, conversations or runs, seed=seed)
@@ -156,6 +159,14 @@ def _load(
         return Open(arrivals="recorded", speed=speed)
     assert rate is not None
     return Open(rates=_numbers(rate, "--rate"), arrivals=known[arrivals or "poisson"], speed=speed)
+
+
+def _see_working_folder() -> None:
+    # A command that is installed does not find modules there by itself. Last, so that none of them stands before an
+    # installed one of its name; the arms' processes are given the same path.
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)
 
 
 def _names(text: str, flag: str) -> tuple[str, ...]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -10,6 +12,7 @@ import fastlane
 from fastlane import BoundedOutput, ConfigurationError, Connection, Encoding, PromptCache
 from fastlane.bench import Arm, arms_named
 from fastlane.bench._arms import KNOWN_ARMS, attributing, copy_of, is_asynchronous
+from fastlane.bench._asked import _see_working_folder
 
 MY_PLAYS = [Connection(), Encoding(probe=True)]
 MY_ARM = Arm(name="mine", plays=(Connection(),))
@@ -146,3 +149,17 @@ def test_of_two_plays_the_one_alone_is_all_but_the_other() -> None:
 def test_fewer_than_two_kinds_of_play_leave_nothing_to_divide(plays: tuple[Any, ...]) -> None:
     with pytest.raises(ConfigurationError, match="needs two plays or more, each of another kind"):
         attributing(plays)
+
+
+def test_an_arm_may_be_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "arms_of_mine.py").write_text("def mine(base_url, api_key):\n    return None\n")
+    (tmp_path / "arms_with_a_slip.py").write_text("1 / 0\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    _see_working_folder()
+
+    (arm,) = arms_named(["arms_of_mine:mine"])
+
+    assert (arm.name, arm.description) == ("mine", "arms_of_mine:mine")
+    with pytest.raises(ConfigurationError, match="ZeroDivisionError"):
+        arms_named(["arms_with_a_slip:mine"])

@@ -22,12 +22,13 @@ async def read(client: Any, job: Job) -> Reading:
         reading.opened(stream)
         async for chunk in stream:
             reading.take(chunk, now_ns())
-    # Whatever a client raises is its arm's result: it must neither end the run nor vanish from it.
-    except Exception as raised:  # noqa: BLE001
+    # Whatever a client raises, an exit or a cancellation too, is its arm's result: it must neither end the run nor
+    # vanish from it, and a request that nobody tells of is waited for for ever.
+    except BaseException as raised:  # noqa: BLE001
         reading.error = raised
     reading.ended_ns = now_ns()
     close = getattr(stream, "close", None) or getattr(stream, "aclose", None)
     if close is not None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(BaseException):
             await close()
     return reading

@@ -42,7 +42,7 @@ class Reading:
         self.ended_ns = 0
         self.usage: Any = None
         self.finish_reason: str | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.request_id: str | None = None
         self.answer_id: str | None = None
 
@@ -128,7 +128,7 @@ def delivery_gap_ms(delivered_ns: Sequence[int], arrived_ns: Sequence[int]) -> f
     return max(there - here for there, here in zip(delivered_ns, arrived_ns, strict=True)) / 1e6
 
 
-def _named(error: Exception) -> str:
+def _named(error: BaseException) -> str:
     status = getattr(error, "status_code", None)
     return type(error).__name__ + (f" {status}" if status else "")
 
@@ -156,7 +156,10 @@ def told(error: BaseException, key: object = None) -> str:
 def _words(error: BaseException) -> str:
     body = getattr(error, "body", None)
     if body is None and not hasattr(error, "response") and not type(error).__module__.startswith("pydantic"):
-        return str(error)
+        try:
+            return str(error)
+        except Exception:  # noqa: BLE001 - an error of somebody's own, which cannot say what it is
+            return ""
     told_of = body if isinstance(body, Mapping) else {}
     codes = [f"{name} {told_of[name]}" for name in _CODES if _CODE.fullmatch(str(told_of.get(name, "")))]
     return "the provider's own words are not kept" + (f" ({', '.join(codes)})" if codes else "")

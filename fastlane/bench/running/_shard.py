@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from ..._clock import now_ns
 from ..recorded import Sample, Vitals
@@ -34,6 +34,8 @@ from ._workers import RunFailedError, Worker, ended_early
 
 # In steps: on Windows an unlimited wait would not let Ctrl-C through.
 _STEP_S = 0.5
+MAKING_NS: Final = 180_000_000_000
+"""How long an arm's process may take to start and to make its client: seconds, where the machine is not overloaded."""
 
 
 class Shard:
@@ -78,8 +80,12 @@ class Shard:
         Raises RunFailedError if one fails: nothing that follows would be worth its time or its price.
         """
         plan = self._plan
+        until_ns = now_ns() + MAKING_NS
         while len(self.clients) < len(plan.arms):
             name, what = self._hear()
+            if now_ns() > until_ns:
+                late = next(arm.name for arm in plan.arms if arm.name not in self.clients)
+                raise RunFailedError(f"the client of arm {late!r} was not made within {MAKING_NS / 1e9:g} s")
             if isinstance(what, Ready) and name is not None:
                 self.clients[name] = what
         samples = []

@@ -10,7 +10,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
@@ -50,7 +51,7 @@ async def _serve(arm: Arm, base_url: str, api_key: str, probe: Probe, pipe: Conn
     try:
         client = await made(arm, base_url, api_key)
         asynchronous = is_asynchronous(client)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told to whoever waits for the client
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is told to whoever waits for the client
         pipe.send(NotMade(f"{type(error).__name__}: {told(error, api_key)}"))
         return
     telling = Telling(client, probe, pipe)
@@ -161,7 +162,8 @@ class _Threads:
 
     def _run(self, job: Job) -> None:
         while True:
-            self._telling.finished(job, _recorder.read(self._client, job))
+            with _or_end():
+                self._telling.finished(job, _recorder.read(self._client, job))
             with self._counting:
                 self._idle += 1
             job = self._jobs.get()
@@ -188,7 +190,20 @@ class _Tasks:
         task.add_done_callback(self._running.discard)
 
     async def _run(self, job: Job) -> None:
-        self._telling.finished(job, await _async_recorder.read(self._client, job))
+        reading = await _async_recorder.read(self._client, job)
+        with _or_end():
+            self._telling.finished(job, reading)
+
+
+@contextlib.contextmanager
+def _or_end() -> Iterator[None]:
+    """End the process where a request cannot be told of: its parent would wait for it for ever."""
+    try:
+        yield
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def _class_of(client: Any) -> str:

@@ -161,3 +161,25 @@ def test_of_a_providers_words_only_codes_are_told_because_they_may_repeat_a_prom
 
     assert told(refused) == "the provider's own words are not kept (type invalid_request_error)"
     assert told(outer) == "it failed <- APIError: the provider's own words are not kept (code server_error)"
+
+
+class Unsaid(BaseException):
+    def __str__(self) -> str:
+        raise RuntimeError("this error cannot say what it is")
+
+
+@pytest.mark.parametrize(("raised", "named"), [(SystemExit(3), "SystemExit"), (Unsaid(), "Unsaid")])
+def test_whatever_a_client_raises_is_a_result(raised: BaseException, named: str) -> None:
+    def create(**_: Any) -> Any:
+        raise raised
+
+    async def later(**_: Any) -> Any:
+        raise raised
+
+    def client(method: Any) -> Any:
+        return SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=method)))
+
+    job = Job(PLACE, BODY, {})
+    readings = _recorder.read(client(create), job), asyncio.run(_async_recorder.read(client(later), job))
+
+    assert [sample_of(client(create), PLACE, each).error for each in readings] == [named, named]

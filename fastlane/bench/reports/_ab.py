@@ -59,7 +59,10 @@ def ab_report(material: Material) -> Report:
         ),
     )
     blocks += [*phases_blocks(material), *attribution_blocks(material), *cold_blocks(material), *work_blocks(material)]
-    further = [terms.INTERVAL, terms.CHANGE, terms.VERDICT, terms.COULD_SHOW, terms.PHASES, terms.COLD]
+    further = [terms.INTERVAL]
+    further += [terms.CHANGE, terms.VERDICT, terms.COULD_SHOW] if len(material.arms) > 1 else []
+    further += [terms.PHASES] if any(material.phases(cell.name) for cell in material.valid_cells) else []
+    further += [terms.COLD] if material.findings.cold else []
     further += [terms.INSTRUMENT] if material.recorded.header.again else []
     further += [terms.ATTRIBUTION] if material.findings.attributions else []
     used = [metric.name for metric in material.metrics]
@@ -76,13 +79,13 @@ def ab_report(material: Material) -> Report:
 
 def verdict_sentence(comparison: Comparison, metric: Metric, band: float | None) -> str:
     """Return a comparison in words: "encoding: time to first token faster by 31 % [27, 35], 240 pairs"."""
-    colon = "" if comparison.verdict.kind in ("better", "worse") else ":"
+    colon = ":" if comparison.verdict.kind in ("no difference shown", "too few pairs") else ""
     said = f"{comparison.arm}: {lowered(metric.title)}{colon} {comparison.verdict.sentence}"
     shown = comparison.typical if comparison.verdict.kind in ("better", "worse") else None
     pairs = counted(comparison.pairs, "pair")
     said += f" ({pairs})" if shown is None else f", {pairs}"
-    if shown is not None and band is not None and abs(shown.value - 1) <= band:
-        said += f"; no more than the instrument's own noise of ±{percent(band)}"
+    if shown is not None and within(comparison, band):
+        said += f"; no more than the instrument's own noise of ±{percent(band or 0.0)}"
     return said
 
 
@@ -96,8 +99,15 @@ def band_of(material: Material, cell: str, metric: str) -> float | None:
     return None if low is None or high is None else max(abs(1 - low), abs(high - 1))
 
 
-def tone_of(comparison: Comparison) -> Tone:
-    """Return how a verdict is meant."""
+def within(comparison: Comparison, band: float | None) -> bool:
+    """Whether a change is no larger than what the instrument shows between two arms that are the same."""
+    return band is not None and comparison.typical is not None and abs(comparison.typical.value - 1) <= band
+
+
+def tone_of(comparison: Comparison, band: float | None = None) -> Tone:
+    """Return how a verdict is meant; a difference that the instrument may have made itself is none to be glad of."""
+    if comparison.verdict.kind in ("better", "worse") and within(comparison, band):
+        return "warning"
     tones: dict[str, Tone] = {"better": "good", "worse": "bad", "not comparable": "warning"}
     return tones.get(comparison.verdict.kind, "plain")
 
@@ -117,7 +127,7 @@ def _verdicts(material: Material) -> Iterator[VerdictLine]:
                 comparison = material.comparison(cell.name, arm.name, metric.name)
                 if comparison is not None:
                     band = band_of(material, cell.name, metric.name)
-                    yield VerdictLine(text=verdict_sentence(comparison, metric, band), tone=tone_of(comparison))
+                    yield VerdictLine(text=verdict_sentence(comparison, metric, band), tone=tone_of(comparison, band))
 
 
 def _over_cells(material: Material, arm: str, metric: Metric) -> Iterator[VerdictLine]:
@@ -136,7 +146,7 @@ def _over_cells(material: Material, arm: str, metric: Metric) -> Iterator[Verdic
             how_much = f" ({low})" if low == high else f" ({low} to {high})"
         said.append(f"{word} in {len(alike)} of {counted(len(found), 'cell')}{how_much}")
     if said:
-        tones = {tone_of(each) for each in found}
+        tones = {tone_of(each, band_of(material, each.cell, metric.name)) for each in found}
         yield VerdictLine(
             text=f"{arm}: {lowered(metric.title)} {listed(said)}",
             tone=tones.pop() if len(tones) == 1 else "plain",
@@ -180,6 +190,7 @@ def _forest(material: Material) -> Chart:
         name="forest",
         title="Typical change against the reference, with intervals; in grey the instrument's own noise",
         caption=caption,
+        retells=True,
         refused=material.refused_all(),
     )
 
@@ -194,6 +205,7 @@ def _metric_blocks(material: Material, metric: Metric) -> Iterator[Block]:
         name=f"ecdf_{metric.name}",
         title=f"{metric.title}: the share of requests {most}",
         caption=_ecdf_caption(material, metric),
+        retells=True,
         refused=material.refused_all(),
     )
 
@@ -229,7 +241,10 @@ def _comparisons(material: Material, metric: Metric) -> Table:
             if arm.name == reference:
                 continue
             comparison = material.comparison(cell.name, arm.name, metric.name)
-            entries = _comparison_entries(comparison, metric) if comparison else (NOTHING,) * (len(_RATIO_SHARES) + 5)
+            band = band_of(material, cell.name, metric.name)
+            entries = (
+                _comparison_entries(comparison, metric, band) if comparison else (NOTHING,) * (len(_RATIO_SHARES) + 5)
+            )
             rows.append(material.row(cell, material.names(cell, arm.name), entries))
     columns = (
         *material.naming,
@@ -246,7 +261,7 @@ def _comparisons(material: Material, metric: Metric) -> Table:
     return without_empty(table)
 
 
-def _comparison_entries(comparison: Comparison, metric: Metric) -> tuple[Entry, ...]:
+def _comparison_entries(comparison: Comparison, metric: Metric, band: float | None) -> tuple[Entry, ...]:
     verdict = comparison.verdict
     word = verdict_word(comparison, metric)
     smallest = NOTHING
@@ -256,7 +271,7 @@ def _comparison_entries(comparison: Comparison, metric: Metric) -> tuple[Entry, 
         number_entry(comparison.pairs),
         ratio_entry(comparison.typical),
         *(ratio_entry(comparison.quantiles.get(share)) for share in _RATIO_SHARES),
-        Entry(text=f"{word} (A/A)" if comparison.copy else word, value=word, tone=tone_of(comparison)),
+        Entry(text=f"{word} (A/A)" if comparison.copy else word, value=word, tone=tone_of(comparison, band)),
         smallest,
         number_entry(verdict.more_pairs),
     )

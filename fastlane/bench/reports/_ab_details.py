@@ -149,9 +149,16 @@ def _attribution(material: Material, attribution: Attribution) -> Table:
             Column(title="of the whole"),
         ),
         rows=tuple(rows),
-        notes=() if refused else (note,),
+        notes=() if refused or not interacts(attribution) else (note,),
     )
     return without_empty(table)
+
+
+def interacts(attribution: Attribution) -> bool:
+    """Whether an interaction was measured: where arms only add plays one by one, it is 0 by construction."""
+    found = attribution.interaction
+    most = max(abs(bound) for bound in (found.value, found.low or 0.0, found.high or 0.0))
+    return most > 1e-9 * max(1.0, abs(attribution.total.value))
 
 
 def play_name(play: str, attribution: Attribution) -> str:

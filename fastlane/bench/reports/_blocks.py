@@ -112,6 +112,8 @@ class Chart:
     title: str
     caption: str
     """What one sees in it, in sentences with figures."""
+    retells: bool = False
+    """Whether the caption says what a table or the verdicts say too, so that it is needed beside the drawing alone."""
     refused: str | None = None
     """Such as "invalid: client saturated", where no cell that it would show may be used: nothing is drawn then."""
 
@@ -134,6 +136,13 @@ class Definition:
 
     term: str
     text: str
+    short: str = ""
+    """The same in a line, for a terminal."""
+
+    @property
+    def in_short(self) -> str:
+        """The line, or the whole where that is a line."""
+        return self.short or self.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +169,8 @@ class Fact:
 
     label: str
     text: str
+    detail: bool = False
+    """Whether only who looks it up needs it: pages and documents have it, terminals and Markdown do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from ._blocks import Definition, Definitions
 METRIC_TERMS: Final = {
     "time_to_first_token": Definition(
         term="Time to first token (TTFT)",
+        short="from just before the call until its first output, reasoning included; connecting is inside.",
         text=(
             "From just before the call is issued until the caller has the first chunk with output of any kind, "
             "reasoning included. Inside: building the request, waiting for a connection, name lookup, TCP, TLS, "
@@ -26,6 +27,7 @@ METRIC_TERMS: Final = {
     ),
     "time_per_output_token": Definition(
         term="Time per output token (TPOT)",
+        short="(E2E - TTFT) / (output tokens - 1), tokens by the provider's usage.",
         text=(
             "(E2E - TTFT) / (output tokens - 1), with these parentheses: the first token is outside, because TTFT has"
             " it already, which is why one is subtracted. Tokens by the provider's usage, never by chunks. Some load "
@@ -35,6 +37,7 @@ METRIC_TERMS: Final = {
     ),
     "inter_token_latency": Definition(
         term="Inter-token latency (ITL)",
+        short="the mean time between a request's chunks with output; a chunk may carry several tokens.",
         text=(
             "The mean time between neighbouring chunks with output, of each request by itself. A chunk may carry "
             "several tokens, or part of one: ITL equals TPOT only where every chunk carries exactly one token."
@@ -46,6 +49,7 @@ METRIC_TERMS: Final = {
     ),
     "api_end_to_end": Definition(
         term="API end-to-end (E2E)",
+        short="from the same start until the last output.",
         text=(
             "From the same start as TTFT until the caller has the last chunk with output. What a stream sends after "
             "it, such as usage, is outside."
@@ -53,6 +57,7 @@ METRIC_TERMS: Final = {
     ),
     "decode_speed": Definition(
         term="Decode speed",
+        short="1 / TPOT, as one user sees it.",
         text=(
             "1 / TPOT: output tokens per second after the first, as one user sees them. It says nothing about the "
             "throughput of a provider."
@@ -60,6 +65,7 @@ METRIC_TERMS: Final = {
     ),
     "output_throughput": Definition(
         term="Output throughput",
+        short="output tokens of a request over its E2E.",
         text=(
             "Output tokens of a request over its E2E, so that the wait for the first token is inside. It cannot "
             "exceed the decode speed by more than the one token that the decode speed leaves out."
@@ -67,6 +73,7 @@ METRIC_TERMS: Final = {
     ),
     "request_bytes": Definition(
         term="Request body",
+        short="bytes of the body as sent, without headers, framing and TLS.",
         text="Bytes of the request's body as sent, by the client's own record; headers, framing and TLS are outside.",
     ),
     "price": Definition(term="Price", text="US dollars of one request by its usage and the catalog's prices."),
@@ -75,6 +82,7 @@ METRIC_TERMS: Final = {
 
 INTERVAL: Final = Definition(
     term="Intervals",
+    short="brackets bound 95 % confidence intervals; a p95 wants 72 requests, a p99 368.",
     text=(
         "Figures in brackets bound a 95 % confidence interval: of a percentile by order statistics, of a change "
         "by the pairs. A percentile is left out where n is too small for one: a p95 wants 72 requests, a p99 368."
@@ -83,6 +91,7 @@ INTERVAL: Final = Definition(
 )
 CHANGE: Final = Definition(
     term="Change",
+    short="the Hodges-Lehmann estimate over pairs of equal requests; not the ratio of two p50.",
     text=(
         "By what factor a request typically changes, written as a change: the Hodges-Lehmann estimate over the "
         "log-ratios of pairs of equal requests, sent one after the other in random order. It is not the ratio of "
@@ -91,10 +100,11 @@ CHANGE: Final = Definition(
 )
 VERDICT: Final = Definition(
     term="Verdicts",
+    short="better or worse at 5 % after Holm's correction; no difference shown does not mean that there is none.",
     text=(
         "Better or worse is said only where it holds at 5 % after Holm's correction over the metrics and arms of "
-        "the cell; equivalent where the change is within the margin; otherwise no difference is shown, which is "
-        "not the same as that there is none."
+        "the cell; equivalent where the change is shown, at 5 % for each, to be within the margin; otherwise no "
+        "difference is shown, which is not the same as that there is none."
     ),
 )
 COULD_SHOW: Final = Definition(
@@ -103,12 +113,14 @@ COULD_SHOW: Final = Definition(
 )
 INSTRUMENT: Final = Definition(
     term="Instrument noise",
+    short="the reference beside a copy of itself (A/A): no effect inside this band is worth anything.",
     text=(
         "The reference beside a copy of itself (A/A), in the same pairs: no effect inside this band is worth anything."
     ),
 )
 ATTRIBUTION: Final = Definition(
     term="Attribution",
+    short="alone: added to nothing; last: added to all others; share: the mean of both, scaled to the whole.",
     text=(
         "Alone: what a play changes when it is added to nothing. Last: what it changes when it is added to all "
         "others. Share: the mean of both, scaled so that the shares add up to the whole. Interaction: the whole "
@@ -117,19 +129,22 @@ ATTRIBUTION: Final = Definition(
 )
 PHASES: Final = Definition(
     term="Phases",
+    short="means over the requests that succeeded, which add up to the mean of the whole.",
     text=(
         "Means over the requests that succeeded; unlike percentiles, means of phases add up to the mean of the whole."
     ),
 )
 USERS: Final = Definition(
     term="Users",
+    short="requests in flight at the same time, of all arms together.",
     text=(
-        "Requests of one arm in flight at the same time under a closed load: each user sends the next request "
-        "when the one before is over and its pause has passed."
+        "Requests in flight at the same time under a closed load, of all arms together: each user sends the arms' "
+        "requests of a block one after the other, in random order, and the next block after its pause."
     ),
 )
 EFFICIENCY: Final = Definition(
     term="Scaling efficiency",
+    short="a user's decode speed (p50) at N users over that at the fewest.",
     text=(
         "A user's decode speed (p50) at N users over the same at the fewest users: 100 % where more users cost "
         "nobody anything. Its bounds are the worst and the best that the intervals of both allow together."
@@ -137,6 +152,7 @@ EFFICIENCY: Final = Definition(
 )
 BANDS: Final = Definition(
     term="Bands of inter-token latency",
+    short="below 20 ms instant; to 70 ms acceptable; above sluggish.",
     text=(
         "Below 20 ms a stream feels instant; from 20 to 70 ms noticeably slower but acceptable; above 70 ms sluggish."
     ),
@@ -144,6 +160,7 @@ BANDS: Final = Definition(
 CV: Final = Definition(term="CV", text="Coefficient of variation: the standard deviation (with n - 1) over the mean.")
 FACTOR: Final = Definition(
     term="Factor",
+    short="the p50 over that of the first row of the same arm.",
     text=(
         "The p50 over that of the first row of the same arm. Its bounds are the worst and the best that the two "
         "intervals allow together, so that they hold at least as often as in nine cases of ten."
@@ -151,6 +168,7 @@ FACTOR: Final = Definition(
 )
 COLD: Final = Definition(
     term="Cold and warm",
+    short="the first request of an arm's process, in no other figure, and what was measured after it.",
     text=(
         "Cold: the very first request of an arm's process, with imports, connection and caches cold; one value, "
         "and in no other figure. Warm: all that were measured after the warm-up."

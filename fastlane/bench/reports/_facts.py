@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from ..recorded import ArmInfo
 from ._blocks import Block, Checks, Fact, Heading, Kind, Paragraph, Report, VerdictLine
 from ._material import Material
 from ._words import counted, figure, listed, lowered
 
-_SAID: Final = frozenset({"name", "provider", "arms", "workload", "workloads", "metrics", "reference"})
+_SAID: Final = frozenset({"name", "provider", "arms", "workload", "workloads", "metrics", "reference", "load"})
 """Settings that the report says in other places."""
 
 
@@ -62,6 +63,8 @@ def _refusals(material: Material) -> Iterator[VerdictLine]:
 
 
 def _flags(material: Material) -> Iterator[VerdictLine]:
+    if material.recorded.ended == "interrupted":
+        yield VerdictLine(text="Interrupted: the figures are of what was finished until then.", tone="warning")
     flagged = list(dict.fromkeys(each.check for each in material.checked.results if each.level == "flagged"))
     if flagged:
         yield VerdictLine(text=f"Flagged: {listed(flagged)}; see Checks.", tone="warning")
@@ -70,28 +73,67 @@ def _flags(material: Material) -> Iterator[VerdictLine]:
 def _facts(material: Material) -> Iterator[Fact]:
     recorded, header = material.recorded, material.recorded.header
     yield Fact(label="Provider", text=header.provider)
-    yield Fact(label="Model", text=header.model)
-    if header.one_way_s:
-        yield Fact(label="Emulated wire", text=f"round trip {figure(header.one_way_s * 2e3)} ms")
+    yield Fact(label="Model", text=header.model, detail=header.embedded)
     yield Fact(label="Workload", text=_workload(header.workload, header.workload_source))
     for note in dict.fromkeys(header.workload_notes):
-        yield Fact(label="", text=note)
-    for arm in material.arms:
-        role = {"reference": " (reference)", "again": " (the reference once more: A/A)"}.get(arm.role, "")
-        yield Fact(label=f"Arm {arm.name}", text=f"{arm.description}{role}")
-    for key, value in header.settings.items():
-        if key not in _SAID and value is not None and value not in ((), [], {}, ""):
-            yield Fact(label=_label(key), text=plain_words(value))
+        yield Fact(label="", text=note, detail=True)
+    for number, arm in enumerate(material.arms):
+        yield Fact(label="" if number else "Arms", text=f"{arm.name}: {_client(material, arm)}")
     counts = {part: sum(sample.part == part for sample in recorded.samples) for part in ("measured", "warm-up", "cold")}
+    blocks = len({(each.cell, each.shard, each.lane, each.block) for each in recorded.measured()})
+    yield Fact(label="Load", text=f"{_load(material)}; {counted(blocks, 'block')}, each with one request of every arm")
+    settings = dict(header.settings)
+    seed = settings.pop("seed", None)
+    ended = f"{figure(recorded.duration_s)} s, ended: {recorded.ended}"
+    yield Fact(label="Run", text=f"{ended}; seed {seed}" if seed is not None else ended)
+    machine = dict(header.machine)
+    packages = machine.pop("packages", None)
+    yield Fact(label="Machine", text=", ".join(_machine(machine)))
     yield Fact(
         label="Requests",
         text=f"{counts['measured']:,} measured, {counts['warm-up']:,} to warm up, {counts['cold']:,} cold",
+        detail=True,
     )
-    yield Fact(label="Started", text=header.started_at or "not known")
-    yield Fact(label="Took", text=f"{figure(recorded.duration_s)} s")
-    yield Fact(label="Ended", text=recorded.ended)
-    for key, value in header.machine.items():
-        yield Fact(label=_label(key), text=plain_words(value))
+    yield Fact(label="Started", text=header.started_at or "not known", detail=True)
+    if packages:
+        yield Fact(label="Packages", text=plain_words(packages), detail=True)
+    for key, value in settings.items():
+        if key not in _SAID and (said := plain_words(value)):
+            yield Fact(label=_label(key), text=said, detail=True)
+
+
+def _machine(machine: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in machine.items():
+        match key:
+            case "python":
+                yield f"Python {value}"
+            case "system":
+                yield str(value)
+            case "cores" if isinstance(value, int):
+                yield counted(value, "core")
+            case _ if said := plain_words(value):
+                yield f"{lowered(_label(key))} {said}"
+
+
+def _client(material: Material, arm: ArmInfo) -> str:
+    if arm.role == "again":
+        return f"{material.recorded.header.reference.name} once more (A/A), what the bench itself sways by"
+    return arm.description + (", the reference" if arm.role == "reference" else "")
+
+
+def _load(material: Material) -> str:
+    """Return the load in words: "closed, 1, 4 and 8 users in turn, 0.1 s between blocks"."""
+    cells = material.recorded.header.cells
+    load = material.recorded.header.settings.get("load")
+    load = load if isinstance(load, Mapping) else {}
+    if any(cell.load == "open" for cell in cells):
+        rates = listed(dict.fromkeys(f"{cell.rate:g}" for cell in cells if cell.rate is not None))
+        arrivals = load.get("arrivals")
+        return f"open, {rates} blocks a second" + (f", {arrivals} arrivals" if arrivals else "")
+    users = sorted({cell.users for cell in cells if cell.users is not None})
+    said = f"closed, {listed(map(str, users))} {'user' if users == [1] else 'users'}"
+    said += " in turn" if len(users) > 1 else ""
+    return said + (f", {load['think_s']:g} s between blocks" if load.get("think_s") else "")
 
 
 def _workload(name: str, source: str) -> str:
@@ -108,8 +150,12 @@ def plain_words(value: Any) -> str:
     """Return plain data as words: "python 3.11.7, cores 2"."""
     if isinstance(value, Mapping):
         return ", ".join(
-            f"{lowered(_label(key))} {plain_words(each)}" for key, each in value.items() if each is not None
+            f"{lowered(_label(key))} {plain_words(each)}"
+            for key, each in value.items()
+            if each is not None and each != ""
         )
     if isinstance(value, list | tuple):
         return ", ".join(map(plain_words, value))
+    if value is None:
+        return ""
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -85,18 +85,21 @@ def _together(material: Material, scenario: str) -> Table:
             )
             rows.append(sweep_row(material, cell, arm.name, entries))
     return Table(
-        title="All users together",
+        title="Requests together",
         name=f"together_{scenario}",
         columns=(
             load_column(material),
             *arm_column(material),
             Column(title="requests"),
             Column(title="failed"),
-            Column(title="output throughput of one, p50", unit="tokens/s"),
-            Column(title="output throughput of all", unit="tokens/s"),
+            Column(title="output throughput of a request, p50", unit="tokens/s"),
+            Column(title="of the arm", unit="tokens/s"),
         ),
         rows=tuple(rows),
-        notes=("Of all: output tokens over the seconds in which the arm had requests in flight.",),
+        notes=(
+            "Of the arm: output tokens over the seconds in which it had requests in flight.",
+            "Arms share the users: with all of them to itself an arm would give more.",
+        ),
     )
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ..checks import CheckResult
 from ._blocks import Block, Chart, Checks, Definitions, Heading, Paragraph, Report, Row, Table
+from ._checks_told import names_by_level, told
 
 _SPECIAL: Final = re.compile(r"([\\`*|<>]|~~)")
 
@@ -22,8 +22,9 @@ def markdown(report: Report, images: Mapping[str, str] | None = None) -> str:
     lines += [
         f"- **{escaped(each.text)}**" if each.tone == "bad" else f"- {escaped(each.text)}" for each in report.verdicts
     ]
-    lines += ["", "| | |", "|:---|:---|"] if report.facts else []
-    lines += [f"| {escaped(fact.label)} | {escaped(fact.text)} |" for fact in report.facts]
+    facts = [fact for fact in report.facts if not fact.detail]
+    lines += ["", "| | |", "|:---|:---|"] if facts else []
+    lines += [f"| {escaped(fact.label)} | {escaped(fact.text)} |" for fact in facts]
     for block in report.blocks:
         lines += ["", *_lines(block, images or {})]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
@@ -69,26 +70,22 @@ def _chart(block: Chart, images: Mapping[str, str]) -> Iterator[str]:
     if block.name in images:
         yield f"![{escaped(block.title)}]({images[block.name]})"
         yield ""
+    elif block.retells:
+        return
     yield f"*{escaped(block.title)}*. {escaped(block.caption)}"
 
 
 def _checks(block: Checks) -> Iterator[str]:
-    yield _row(("result", "check", "where", "what was seen"))
-    yield _row((":---",) * 4)
-    for result in sorted_results(block):
-        level = f"**{result.level}**" if result.level == "refused" else result.level
-        yield _row((level, escaped(result.check), escaped(where(result)), escaped(result.sentence)))
-
-
-def sorted_results(block: Checks) -> tuple[CheckResult, ...]:
-    """Return the checks' results, the most grave first."""
-    order = ("refused", "flagged", "not checked", "passed")
-    return tuple(sorted(block.results, key=lambda result: order.index(result.level)))
-
-
-def where(result: CheckResult) -> str:
-    """Return what a check's result is about."""
-    return ", ".join(each for each in (result.cell, result.arm) if each) or "whole run"
+    if found := told(block.worth_reading):
+        yield _row(("result", "check", "what was seen"))
+        yield _row((":---",) * 3)
+    for each in found:
+        level = f"**{each.level}**" if each.level == "refused" else each.level
+        yield _row((level, escaped(each.check), escaped(each.text)))
+    for level, names in names_by_level(block.results).items():
+        if names:
+            yield ""
+            yield f"{level.capitalize()}: {escaped(', '.join(names))}."
 
 
 def _cells(row: Row, columns: int) -> Iterator[str]:

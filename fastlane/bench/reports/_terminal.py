@@ -10,15 +10,12 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ..checks import CheckResult
 from ._blocks import Block, Chart, Checks, Column, Definitions, Heading, Paragraph, Report, Row, Table
-from ._markdown import where
+from ._checks_told import names_by_level, told
 
 _STYLES: Final = {"plain": "", "good": "green", "bad": "bold red", "warning": "yellow", "muted": "dim"}
 _LEVELS: Final = {"passed": "green", "flagged": "yellow", "refused": "bold red", "not checked": "dim"}
 _GAP: Final = 2
-_MOST_FLAGS: Final = 2
-"""Of one check: every arm of every cell may have the same one. Other forms have all."""
 
 
 def print_terminal(report: Report, console: Console, *, brief: bool = False) -> None:
@@ -31,18 +28,24 @@ def print_terminal(report: Report, console: Console, *, brief: bool = False) -> 
     console.print()
     facts = _grid(2)
     for fact in report.facts:
+        if fact.detail:
+            continue
         facts.add_row(Text(fact.label, style="dim"), Text(fact.text))
     console.print(facts)
+    notes: set[str] = set()
     for at, block in enumerate(report.blocks):
         # A heading goes with what follows it.
         defines = isinstance(block, Definitions) or (
             isinstance(block, Heading) and isinstance(next(iter(report.blocks[at + 1 :]), None), Definitions)
         )
-        if not (brief and defines):
-            _show(block, console)
+        following = next(iter(report.blocks[at + 1 :]), None)
+        # A table that stands below its own name has it in its heading.
+        named = isinstance(block, Heading) and isinstance(following, Table) and following.title.startswith(block.text)
+        if not (brief and defines) and not named:
+            _show(block, console, notes)
 
 
-def _show(block: Block, console: Console) -> None:
+def _show(block: Block, console: Console, notes: set[str]) -> None:
     match block:
         case Heading():
             console.print()
@@ -50,27 +53,31 @@ def _show(block: Block, console: Console) -> None:
         case Paragraph():
             console.print(Text(block.text, style=_STYLES[block.tone]))
         case Table():
-            _show_table(block, console)
+            _show_table(block, console, notes)
         case Chart():
             _show_chart(block, console)
         case Checks():
             _show_checks(block, console)
         case Definitions():
             for entry in block.entries:
-                console.print(Text(entry.term, style="bold"))
-                console.print(Padding(Text(entry.text, style="dim"), (0, 0, 0, 2)))
+                console.print(Text.assemble((f"{entry.term}: ", "bold"), (entry.in_short, "dim")))
 
 
-def _show_table(block: Table, console: Console) -> None:
+def _show_table(block: Table, console: Console, notes: set[str]) -> None:
     console.print()
     console.print(Text(block.heading, style="bold"))
     for line in table_lines(block, console.width):
         console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
     for note in block.notes:
-        console.print(Text(note, style="dim"))
+        # Once is enough for a reader who goes from top to bottom.
+        if note not in notes:
+            console.print(Text(note, style="dim"))
+            notes.add(note)
 
 
 def _show_chart(block: Chart, console: Console) -> None:
+    if block.retells and block.refused is None:
+        return
     console.print()
     if block.refused is not None:
         console.print(Text.assemble(f"{block.title}: ", (block.refused, _STYLES["bad"])))
@@ -79,21 +86,15 @@ def _show_chart(block: Chart, console: Console) -> None:
 
 
 def _show_checks(block: Checks, console: Console) -> None:
-    grouped: dict[tuple[str, str], list[CheckResult]] = {}
-    for result in block.worth_reading:
-        grouped.setdefault((result.level, result.check), []).append(result)
-    for (level, check), results in grouped.items():
-        # Refusals are told in full: each of them takes figures away.
-        shown = results if level == "refused" else results[:_MOST_FLAGS]
-        console.print(Text.assemble((level, _LEVELS[level]), f"  {check}"))
-        for result in shown:
-            console.print(Padding(Text(f"{where(result)}: {result.sentence}"), (0, 0, 0, 2)))
-        if len(results) > len(shown):
-            console.print(Text(f"  and {len(results) - len(shown)} more of this", style="dim"))
-    for level, words in (("not checked", "Not checked, for want of anything to go by"), ("passed", "Passed")):
-        names = list(dict.fromkeys(result.check for result in block.results if result.level == level))
+    check = ""
+    for each in told(block.worth_reading):
+        if each.check != check:
+            console.print(Text.assemble((each.level, _LEVELS[each.level]), f"  {each.check}"))
+            check = each.check
+        console.print(Padding(Text(each.text), (0, 0, 0, 2)))
+    for level, names in names_by_level(block.results).items():
         if names:
-            console.print(Text.assemble((f"{words}: ", _LEVELS[level]), ", ".join(names)))
+            console.print(Text.assemble((f"{level.capitalize()}: ", _LEVELS[level]), ", ".join(names)))
 
 
 def table_lines(table: Table, width: int) -> list[Text]:

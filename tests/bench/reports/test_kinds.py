@@ -8,8 +8,9 @@ import pytest
 from fastlane import ConfigurationError
 from fastlane.bench.checks import Checked, CheckResult
 from fastlane.bench.findings import Attribution, Interval, Share
-from fastlane.bench.recorded import Recorded, Sample
+from fastlane.bench.recorded import Recorded, Sample, metric_named
 from fastlane.bench.reports import KINDS, Chart, Heading, Report, Table, parse_target, report
+from fastlane.bench.reports._ab import tone_of, verdict_sentence
 from tests.bench.recorded_runs import a_run, an_arm, an_open_cell
 from tests.bench.reports.made import a_sweep, checks_with, findings_of, stretched
 
@@ -398,10 +399,9 @@ def test_every_kind_says_what_was_run_and_how_it_ended() -> None:
     )
     for kind in KINDS:
         facts = {fact.label: fact.text for fact in report(kind, run, findings_of(run), NOTHING_CHECKED).facts}
-        assert facts["Seed"] == "7"
-        assert facts["Python"] == "3.11"
+        assert facts["Run"].endswith("ended: finished; seed 7")
+        assert facts["Machine"] == "Python 3.11, 2 cores"
         assert facts["Started"] == "2026-01-02T03:04:05+00:00"
-        assert facts["Ended"] == "finished"
         assert facts["Workload"] == "chat (a paper)"
         assert facts["Requests"] == "8 measured, 1 to warm up, 1 cold"
 
@@ -424,3 +424,16 @@ def test_the_place_of_a_figure_names_two_checks_at_most() -> None:
     assert {row.refused for row in table(ab(run, Checked(results=refusals)), "work").rows} == {
         "invalid: a, b and 2 more"
     }
+
+
+def test_what_is_no_larger_than_the_instrument_s_noise_is_nothing_to_be_glad_of() -> None:
+    run = a_run(pairs=60)
+    comparison = findings_of(run).cells[0].comparison("fastlane", "time_to_first_token")
+    assert comparison is not None
+    assert [tone_of(comparison, band) for band in (None, 0.01, 0.5)] == ["good", "good", "warning"]
+    assert verdict_sentence(comparison, metric_named("time_to_first_token"), 0.5).endswith("own noise of ±50 %")
+
+
+def test_an_interrupted_run_says_so_at_the_top() -> None:
+    run = replace(a_run(pairs=8), ended="interrupted")
+    assert any(line.text.startswith("Interrupted") for line in ab(run).verdicts)

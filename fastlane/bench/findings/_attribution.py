@@ -39,7 +39,7 @@ def design_of(arms: Sequence[ArmInfo]) -> Design | None:
     """Return how a run's arms tell its plays apart; None where they do not.
 
     That takes an arm with all plays, one with none (`plays=()`, or else the reference if its client has no plays), and
-    for every play an arm with it alone, or one with all but it.
+    for every play an arm with it alone and one with all but it.
     """
     candidates = [arm for arm in arms if arm.role != "again" and arm.plays is not None]
     whole = max(candidates, key=lambda arm: len(set(arm.plays or ())), default=None)
@@ -53,7 +53,8 @@ def design_of(arms: Sequence[ArmInfo]) -> Design | None:
     everything = frozenset(plays)
     alone = {play: alike[frozenset({play})] for play in plays if frozenset({play}) in alike}
     last = {play: alike[everything - {play}] for play in plays if everything - {play} in alike}
-    if none is None or any(play not in alone and play not in last for play in plays):
+    # Half of it would say nothing of what plays do together: the sum of what each does alone is in the interaction.
+    if none is None or any(play not in alone or play not in last for play in plays):
         return None
     return Design(none=none, all=whole.name, plays=plays, alone=alone, last=last)
 
@@ -84,10 +85,8 @@ def attribute(
         shares=tuple(
             Share(
                 play=play,
-                alone=_interval(means[1 + at], drawn[:, 1 + at], enough) if play in design.alone else None,
-                last=_interval(means[1 + plays + at], drawn[:, 1 + plays + at], enough)
-                if play in design.last
-                else None,
+                alone=_interval(means[1 + at], drawn[:, 1 + at], enough),
+                last=_interval(means[1 + plays + at], drawn[:, 1 + plays + at], enough),
                 share=_interval(parts[at], drawn_parts[:, at], enough),
             )
             for at, play in enumerate(design.plays)
@@ -105,19 +104,14 @@ def _blocks(design: Design, readings: Mapping[str, Reading]) -> Floats:
 
 
 def _contrasts(design: Design) -> Floats:
-    """Return what is computed of the arms' means: the whole change, each play's alone, each play's last.
-
-    Where a play has but one of its two arms, what that one says stands for both.
-    """
+    """Return what is computed of the arms' means: the whole change, each play's alone, each play's last."""
 
     def less(left: str, right: str) -> Floats:
         return np.array([(arm == left) - (arm == right) for arm in design.arms], dtype=np.float64)
 
-    alone = {play: less(arm, design.none) for play, arm in design.alone.items()}
-    last = {play: less(design.all, arm) for play, arm in design.last.items()}
     rows = [less(design.all, design.none)]
-    rows += [alone.get(play, last.get(play)) for play in design.plays]  # type: ignore[misc]
-    rows += [last.get(play, alone.get(play)) for play in design.plays]  # type: ignore[misc]
+    rows += [less(design.alone[play], design.none) for play in design.plays]
+    rows += [less(design.all, design.last[play]) for play in design.plays]
     return np.array(rows)
 
 

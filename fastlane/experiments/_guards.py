@@ -8,7 +8,7 @@ from math import isfinite, log
 from .._exceptions import ConfigurationError
 from ._metrics import BY_NAME, METRICS, SLOW
 from ._sums import Sums
-from ._verdicts import LEAST_BUCKETS, limits_of, mean_of
+from ._verdicts import limits_of, mean_of
 
 _P95 = METRICS[SLOW].name
 
@@ -74,7 +74,7 @@ class Guard:
             more = f"at least {100 * least:.2g} {'%' if metric.scale != 'share' else 'percentage points'}"
             return f"{self.metric} is worse than the reference's by {more}"
         mean = mean_of(arm, number)
-        if mean is None or mean.buckets < LEAST_BUCKETS:
+        if mean is None or not mean.is_of_enough:
             return None
         if self.metric == _P95:
             share = mean.low(alpha)

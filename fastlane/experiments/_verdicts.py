@@ -15,6 +15,9 @@ ALPHA = 0.05
 LEAST_BUCKETS = 30
 """Before as many buckets of an arm have calls, nothing is said: a confidence sequence for means is asymptotic."""
 
+# And before as many of equal size would be as much as they are: one user may make half of all calls.
+_LEAST_EFFECTIVE = 5.0
+
 # Units after which intervals are narrowest for their number: a share of 10 % has as many soon.
 _OPTIMISED_FOR = 500
 # Of what is left of the permitted error, the part that each stage may spend: all stages together stay within it.
@@ -39,7 +42,8 @@ class Mean(NamedTuple):
     spread: float
     """Variance of the values of single calls."""
     calls: float
-    buckets: int
+    is_of_enough: bool
+    """Units, for anything to be said."""
 
     def low(self, alpha: float) -> float:
         """What it is at least, at any time."""
@@ -59,13 +63,17 @@ def mean_of(sums: Sums, metric: int) -> Mean | None:
     total = sum(values)
     mean = total / calls
     groups = sum(count > 0 for count in counts)
+    # Where few units make most of the calls, those few are what is known: G. V. Carter, K. T. Schnepel, D. G.
+    # Steigerwald, "Asymptotic behavior of a t-test robust to cluster heterogeneity", Review of Economics and Statistics
+    # 99 (2017), whose effective number of clusters this is where all are alike but for their sizes.
+    effective = calls * calls / sum(count * count for count in counts)
     spread = max(0.0, squares / calls - mean * mean)
     # A mean over all calls is a ratio of two sums over units; its variance by the delta method, each bucket a cluster.
     around = sum((value - mean * count) ** 2 for count, value in zip(counts, values, strict=True))
     variance = around / (calls * calls)
-    if groups > 3:
+    if effective > _LEAST_EFFECTIVE:
         # G / (G - 1) for what the mean took, and the variance of Student's t for that it is estimated of few.
-        variance *= groups / (groups - 1) * (groups - 1) / (groups - 3)
+        variance *= effective / (effective - 3)
     if metric in YES_OR_NO:
         # A share that has not been seen to be other than 0 or 1 is not known without error: A. Agresti, B. A. Coull,
         # "Approximate is better than 'exact'", The American Statistician 52 (1998): two more of each.
@@ -75,7 +83,7 @@ def mean_of(sums: Sums, metric: int) -> Mean | None:
     elif METRICS[metric].scale == "share":
         spread = max(spread, 0.25 / calls)
         variance = max(variance, 0.25 / calls**2)
-    return Mean(mean, variance, spread, calls, groups)
+    return Mean(mean, variance, spread, calls, groups >= LEAST_BUCKETS and effective > _LEAST_EFFECTIVE)
 
 
 def _reach(spread: float, variance: float, alpha: float) -> float:
@@ -141,7 +149,7 @@ def limits_of(number: int, arm: Sums, reference: Sums, alpha: float) -> tuple[fl
     """Change of a metric and the interval around it, as a comparison says them; None before enough units have come."""
     metric = METRICS[number]
     one, other = mean_of(arm, number), mean_of(reference, number)
-    if one is None or other is None or min(one.buckets, other.buckets) < LEAST_BUCKETS:
+    if one is None or other is None or not (one.is_of_enough and other.is_of_enough):
         return None
     found = _difference(metric, one, other, alpha)
     if found is None:

@@ -203,3 +203,19 @@ def test_an_error_is_left_to_any_number_of_stages() -> None:
 
     assert sum(spent) <= 0.05 + 1e-12
     assert all(0 < one / 100 < 1 for one in spent)
+
+
+def test_where_one_unit_makes_most_calls_nothing_is_said_of_the_others() -> None:
+    random, arm, reference = Random(3), Sums(), Sums()
+    number = BY_NAME["end_to_end"]
+    for bucket in range(256):
+        for _ in range(4):
+            arm.add(number, bucket, random.gauss(0.0, 0.1))
+            reference.add(number, bucket, random.gauss(0.0, 0.1))
+    for _ in range(1_000):
+        arm.add(number, 7, random.gauss(1.0, 0.1))
+
+    comparison = compared(number, arm, reference, ALPHA)
+    assert comparison is not None
+    assert comparison.verdict == "too few units"
+    assert Guard("end_to_end").broken(arm, reference, ALPHA) is None

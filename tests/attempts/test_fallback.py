@@ -64,7 +64,8 @@ def test_the_next_model_answers_where_the_first_fails(
     near, far = upstreams
     script, why = FAILURES[failure]
     near.scripts.append(script)
-    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.1)) as asked:
+    # Only where time is what fails is there little of it: a busy machine needs some for any answer.
+    with Asked(kind, near.url, routing(near, far, first_token_timeout=0.1 if why == "timeout" else 20.0)) as asked:
         assert asked.text(stream=stream).strip() == "from far"
         record = asked.record
     routed = record.routing

@@ -159,7 +159,8 @@ def _run(experiment: Experiment, ray: str | None, out: Path | None, errors: Cons
     what = f"{len(experiment.resolved)} arms, {len(experiment.cells)} cells"
     with _members(experiment, ray) as member_of:
         if not errors.is_terminal:
-            errors.print(f"fastlane bench: {experiment.provider.describe()}; {what}", markup=False, highlight=False)
+            said = f"fastlane bench: {experiment.provider.describe()}; {what}"
+            errors.print(said, markup=False, emoji=False, highlight=False)
             return experiment.run(out, resume=resume, member_of=member_of)
         with LiveProgress(errors) as live:
             return experiment.run(out, resume=resume, on_progress=live, member_of=member_of)
@@ -201,4 +202,4 @@ def _self_test(*, as_json: bool) -> int:
 
 
 def _complain(errors: Console, sentence: str) -> None:
-    errors.print(f"fastlane bench: {sentence}", style="red", markup=False, highlight=False)
+    errors.print(f"fastlane bench: {sentence}", style="red", markup=False, emoji=False, highlight=False)

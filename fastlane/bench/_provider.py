@@ -98,7 +98,11 @@ class Real:
     """Name of the body's field that limits the answer's tokens; older servers know only "max_tokens"."""
 
     def __post_init__(self) -> None:
-        if not self.base_url.startswith(("https://", "http://")):
+        try:
+            host = urlsplit(self.base_url).hostname
+        except ValueError:
+            host = None
+        if not self.base_url.startswith(("https://", "http://")) or not host:
             raise ConfigurationError(
                 f"the base URL must begin with https:// or http://, got {self.base_url!r}: "
                 "an example is https://api.openai.com/v1"

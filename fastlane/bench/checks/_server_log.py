@@ -98,7 +98,12 @@ def both_accounts(recorded: Recorded) -> BothAccounts | None:
         requests_by_client=len(samples),
         requests_by_server=len(entries),
         tries_by_server=sum(map(len, entries.values())),
-        unseen=tuple(sample.tag for sample in samples if sample.tag not in known),
+        unseen=tuple(
+            sample.tag
+            for sample in samples
+            # What failed may have failed before it was sent, or was cut off before it was read.
+            if sample.tag not in known and (sample.error is None or sample.response_ns is not None)
+        ),
         unknown=tuple(tag for tag in entries if tag not in sent),
         time_to_first_token_ms=_largest(
             (sample.tag, (sample.token_ns[0] - entry.token_ns[0] - way_ns) / 1e6) for sample, entry in timed

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +60,16 @@ def test_a_request_whose_account_was_lost_with_a_killed_session_is_refused_for_n
     assert all(each.check != "requests on both sides" for each in found.refusals())
     (said,) = about(found, "requests on both sides", None)
     assert "the account of 1 more was lost" in said.sentence
+
+
+def test_a_request_that_failed_before_it_was_sent_is_missing_nowhere() -> None:
+    run = a_run(with_log=True)
+    assert run.log is not None
+    failed = replace(run.samples[0], error="APIConnectionError", response_ns=None, token_ns=array("q"))
+    log = tuple(entry for entry in run.log if entry.tag != failed.tag)
+    found = check(replace(run, samples=(failed, *run.samples[1:]), log=log))
+
+    assert all(each.check != "requests on both sides" for each in found.refusals())
 
 
 def test_a_request_without_a_tag_is_one_that_nobody_knows() -> None:

@@ -13,7 +13,7 @@ from ..checks import Checked
 from ..findings import Findings
 from ..recorded import Metric, Recorded, metric_named
 from ._charts_attribution import attribution
-from ._charts_data import Source, metrics_of
+from ._charts_data import Source, metrics_of, without_refused_cells
 from ._charts_distribution import ecdf, pair_differences
 from ._charts_drift import drift
 from ._charts_forest import forest
@@ -39,6 +39,7 @@ _SWEEPS: Final[Mapping[str, Draw]] = {
     "attribution": attribution,
 }
 _IMAGE_SCALE: Final = 2.0
+_MOST_NAMED: Final = 4
 
 
 def charts(
@@ -56,13 +57,21 @@ def charts(
     MissingExtraError.
     """
     altair()
-    source = Source(recorded=recorded, findings=findings, checked=checked)
+    source = Source(recorded=recorded, findings=without_refused_cells(findings, checked), checked=checked)
+    refused = [cell.name for cell in source.cells() if source.refused(cell.name)]
     size = Size(narrow=narrow)
     found = {}
     for name, draw in _drawings(source).items():
         if (names is None or name in names) and (spec := draw(source, size)) is not None:
+            if refused:
+                spec["usermeta"]["notes"].append(_left_out(refused))
             found[name] = spec
     return found
+
+
+def _left_out(refused: Sequence[str]) -> str:
+    more = f" and {len(refused) - _MOST_NAMED} more" if len(refused) > _MOST_NAMED else ""
+    return f"Invalid, and not drawn, for a check refuses the figures: {', '.join(refused[:_MOST_NAMED])}{more}."
 
 
 def _drawings(source: Source) -> dict[str, Draw]:

@@ -27,8 +27,7 @@ def attribution(source: Source, size: Size) -> dict[str, Any] | None:
     charts = []
     for each in found:
         metric = metric_named(each.metric)
-        refused = source.refused(each.cell)
-        table = list(_bars(each.shares, each.interaction, each.total, metric.unit, refused))
+        table = list(_bars(each.shares, each.interaction, each.total, metric.unit))
         y = alt.Y(
             "name:N",
             title=None,
@@ -51,7 +50,6 @@ def attribution(source: Source, size: Size) -> dict[str, Any] | None:
             alt.Chart(rows([{"value": 0.0}])).mark_rule(color=SOFT[0], strokeWidth=1.2).encode(x=x),
         ]
         name = metric.title + (f" \N{EM DASH} {short(each.cell, 40)}" if many else "")
-        name += f" \N{EM DASH} invalid: {refused}" if refused else ""
         charts.append(layered(layers, size.width - label_px - 34, len(table) * 28, name))
     chart = stacked(charts, 16)
     notes = [
@@ -60,9 +58,7 @@ def attribution(source: Source, size: Size) -> dict[str, Any] | None:
     return configured(chart, title="What each play contributes", description="What each play contributes", notes=notes)
 
 
-def _bars(
-    shares: Any, interaction: Interval, total: Interval, unit: str, refused: str | None
-) -> Iterator[dict[str, Any]]:
+def _bars(shares: Any, interaction: Interval, total: Interval, unit: str) -> Iterator[dict[str, Any]]:
     listed = [(short(each.play), each.share, _PLAY) for each in sorted(shares, key=lambda each: each.share.value)]
     listed += [("interaction", interaction, REFUSED[0]), ("all together", total, INK[0])]
     for name, interval, tint in listed:
@@ -74,7 +70,7 @@ def _bars(
             "value": interval.value,
             "low": interval.low,
             "high": interval.high,
-            "colour": REFUSED[0] if refused else tint,
+            "colour": tint,
             "words": words,
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from ..checks import Checked
@@ -69,6 +69,20 @@ class Pair:
     """Seconds from its machine's first measured request to the earlier of the two."""
     ratio: float
     """The arm's value over the reference's."""
+
+
+def without_refused_cells(findings: Findings, checked: Checked | None) -> Findings:
+    """Return the findings without any figure of a cell that the checks refuse."""
+    if checked is None:
+        return findings
+    refused = {cell.cell for cell in findings.cells if not checked.valid(cell.cell)}
+    return replace(
+        findings,
+        cells=tuple(
+            replace(cell, figures=(), comparisons=()) if cell.cell in refused else cell for cell in findings.cells
+        ),
+        attributions=tuple(each for each in findings.attributions if each.cell not in refused),
+    )
 
 
 def spread(figures: Figures | None) -> Spread | None:

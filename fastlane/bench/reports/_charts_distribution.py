@@ -11,7 +11,7 @@ import numpy as np
 from ..recorded import Cell, Metric
 from ._charts_data import MOST_PANELS, Scale, Source, pairs, scale_of, values
 from ._charts_panels import configured, layered, panels, ratio_axis, rows, stacked
-from ._charts_style import LINE, PAPER, REFUSED, Size, Stroke, altair, change, colour, figure, short, strokes
+from ._charts_style import LINE, PAPER, Size, Stroke, altair, change, colour, figure, short, strokes
 
 _STEPS: Final = 220
 _MARKED: Final = (0.5, 0.95, 0.99)
@@ -23,7 +23,7 @@ def ecdf(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
     recorded = source.recorded
     drawn = strokes(recorded)
     by_cell: list[tuple[Cell, dict[str, tuple[list[float], int]]]] = []
-    for cell in source.cells():
+    for cell in source.valid_cells():
         arms = {}
         for arm in drawn:
             samples = recorded.measured(cell.name, arm)
@@ -80,7 +80,6 @@ def _ecdf_panel(
     limits: tuple[float, float],
 ) -> Any:
     alt = altair()
-    refused = source.refused(cell.name)
     listed = [drawn[arm] for arm in drawn if arm in arms]
     curve, marks = [], []
     for arm, (found, failed) in arms.items():
@@ -103,7 +102,7 @@ def _ecdf_panel(
                 }
             )
     legend = len(listed) > 1
-    hue = alt.value(REFUSED[0]) if refused else colour(drawn.values(), legend=legend, columns=2 if size.narrow else 5)
+    hue = colour(drawn.values(), legend=legend, columns=2 if size.narrow else 5)
     dashes = alt.StrokeDash(
         "series:N",
         scale=alt.Scale(
@@ -137,9 +136,7 @@ def _ecdf_panel(
             .mark_point(size=44, filled=True, opacity=1, stroke=PAPER[0], strokeWidth=1.2)
             .encode(x=x, y=y, color=hue, description="words:N", tooltip="words:N")
         )
-    title = short(cell.name, 44) if count > 1 or refused else ""
-    if refused:
-        title += f" \N{EM DASH} invalid: {refused}"
+    title = short(cell.name, 44) if count > 1 else ""
     return layered(layers, size.panel(count, labels=10), 190 if count > 1 else 240 if size.narrow else 290, title)
 
 

@@ -10,7 +10,7 @@ from ..findings import Comparison, Interval
 from ..recorded import Metric, metric_named
 from ._charts_data import Source
 from ._charts_panels import configured, layered, ratio_axis, rows, stacked
-from ._charts_style import BAND, INK, PAPER, REFUSED, SOFT, Size, Stroke, altair, change, label_width, short, strokes
+from ._charts_style import BAND, INK, PAPER, SOFT, Size, Stroke, altair, change, label_width, short, strokes
 
 _MOST_ROWS: Final = 40
 _SEPARATOR: Final = "\N{INVISIBLE SEPARATOR}"
@@ -24,7 +24,6 @@ class Estimate:
     typical: Interval
     band: Interval | None
     """That of the reference's copy: what the instrument takes for a change where there is none."""
-    refused: str | None
 
 
 def estimates(source: Source, metric: Metric) -> list[Estimate]:
@@ -44,7 +43,6 @@ def estimates(source: Source, metric: Metric) -> list[Estimate]:
                     comparison=comparison,
                     typical=comparison.typical,
                     band=copy.typical if copy is not None else None,
-                    refused=source.refused(cell.name),
                 )
             )
     return found
@@ -80,8 +78,6 @@ def forest(source: Source, size: Size) -> dict[str, Any] | None:
     notes = ["Dot: the typical change of a pair; line: its 95 % interval. A hollow dot: no difference shown."]
     if any(each.band is not None for listed in found.values() for each in listed):
         notes.append("Grey: what the instrument shows for two arms that are the same (A/A).")
-    if any(each.refused for listed in found.values() for each in listed):
-        notes.append("Grey dots are invalid: a check refuses their cell.")
     chart = stacked(charts, 16)
     return configured(chart, title=title, description=title, notes=notes)
 
@@ -184,9 +180,8 @@ def _row(each: Estimate, drawn: dict[str, Stroke], *, many: bool, unique: int) -
         "band": ""
         if band is None or band.low is None or band.high is None
         else f"two arms that are the same: {change(band.value)} [{change(band.low)}, {change(band.high)}]",
-        "colour": REFUSED[0] if each.refused else stroke.colour,
-        "shown": each.refused is None and comparison.verdict.kind in ("better", "worse", "equivalent"),
-        "text": f"invalid: {each.refused}" if each.refused else text,
-        "words": f"{comparison.arm}, {comparison.cell}: {comparison.verdict.sentence} ({comparison.pairs:,} pairs)"
-        + (f"; invalid: {each.refused}" if each.refused else ""),
+        "colour": stroke.colour,
+        "shown": comparison.verdict.kind in ("better", "worse", "equivalent"),
+        "text": text,
+        "words": f"{comparison.arm}, {comparison.cell}: {comparison.verdict.sentence} ({comparison.pairs:,} pairs)",
     }

@@ -21,13 +21,12 @@ class Point:
     """One figure of a line."""
 
     x: float
-    value: float
+    value: float | None
+    """None of a cell that a check refuses: its line breaks there."""
     low: float | None = None
     high: float | None = None
     words: str
     """What it is, for whoever points at it."""
-    refused: str | None = None
-    """Which check refuses the cell; None where the figure may be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,20 +79,17 @@ def draw_lines(
         columns=2 if size.narrow else 4,
     )
     charts = [_panel(panel, frame, band=band, edges=edges) for panel in found]
-    refused = sum(point.refused is not None for panel in found for line in panel.lines for point in line.points)
     return configured(
         panels(charts, size.columns(len(found))),
         title=title,
         description=title,
-        notes=["Hollow grey points are invalid: a check refuses their cell."] if refused else (),
+        notes=(),
     )
 
 
 def _tops(panel: Panel) -> list[float]:
-    # What is invalid must not press together what is valid.
-    used = [point for line in panel.lines for point in line.points if point.refused is None]
-    return [max(point.value, point.high or 0.0) for point in used] or [
-        point.value for line in panel.lines for point in line.points
+    return [
+        max(point.value, point.high or 0.0) for line in panel.lines for point in line.points if point.value is not None
     ]
 
 
@@ -146,11 +142,10 @@ def _panel(panel: Panel, frame: _Frame, *, band: bool, edges: bool) -> Any:
         legend=None,
     )
     base = alt.Chart(table)
-    valid = base.transform_filter("!datum.refused")
     layers = [*_ground(frame, top, y_scale)]
     if band:
         layers.append(
-            valid.mark_area(opacity=0.16, interpolate="monotone" if edges else "linear").encode(
+            base.mark_area(opacity=0.16, interpolate="monotone" if edges else "linear").encode(
                 x=x, y=alt.Y("low:Q", scale=y_scale, title=frame.axes.y), y2="high:Q", color=hue, detail="segment:N"
             )
         )
@@ -158,30 +153,27 @@ def _panel(panel: Panel, frame: _Frame, *, band: bool, edges: bool) -> Any:
         for name in ("low", "high"):
             edge = alt.Y(f"{name}:Q", scale=y_scale, title=frame.axes.y)
             layers += [
-                valid.mark_line(strokeWidth=2, interpolate="monotone").encode(
+                base.mark_line(strokeWidth=2, interpolate="monotone").encode(
                     x=x, y=edge, color=hue, detail="segment:N"
                 ),
-                valid.mark_point(size=36, filled=True, opacity=1).encode(
+                base.mark_point(size=36, filled=True, opacity=1).encode(
                     x=x, y=edge, color=hue, description="words:N", tooltip="words:N"
                 ),
             ]
     else:
         layers += [
-            valid.mark_line(strokeWidth=2.2).encode(x=x, y=y, color=hue, strokeDash=dashes, detail="segment:N"),
-            valid.mark_point(size=48, filled=True, opacity=1, stroke=PAPER[0], strokeWidth=1).encode(
+            base.mark_line(strokeWidth=2.2).encode(x=x, y=y, color=hue, strokeDash=dashes, detail="segment:N"),
+            base.mark_point(size=48, filled=True, opacity=1, stroke=PAPER[0], strokeWidth=1).encode(
                 x=x, y=y, color=hue, shape=marks, description="words:N", tooltip="words:N"
             ),
         ]
-    if any(point.refused for line in panel.lines for point in line.points):
-        bad = base.transform_filter("datum.refused")
-        layers += [
-            bad.mark_point(size=48, filled=False, color=REFUSED[0], strokeWidth=1.5, shape="circle").encode(
-                x=x, y=y, description="words:N", tooltip="words:N"
-            ),
-            bad.transform_aggregate(value="max(value)", groupby=["x"])
-            .mark_text(text="invalid", dy=-11, color=REFUSED[0], fontStyle="italic")
-            .encode(x=x, y=y),
-        ]
+    invalid = {point.x for line in panel.lines for point in line.points if point.value is None}
+    if invalid:
+        layers.append(
+            alt.Chart(rows({"x": load} for load in sorted(invalid)))
+            .mark_text(text="invalid", baseline="bottom", color=REFUSED[0], fontStyle="italic")
+            .encode(x=x, y=alt.value(frame.height - 4))
+        )
     if frame.labels and not edges:
         layers.append(_labels(panel, frame, top, y_scale, hue))
     return layered(layers, frame.width, frame.height, panel.title)
@@ -191,8 +183,10 @@ def _rows(panel: Panel) -> Iterable[dict[str, Any]]:
     for line in panel.lines:
         segment = 0
         for point in line.points:
-            # A refused cell breaks the line: nothing is drawn through it.
-            segment += point.refused is not None
+            if point.value is None:
+                # Nothing is drawn through a cell that a check refuses.
+                segment += 1
+                continue
             yield {
                 "series": line.stroke.label,
                 "segment": f"{line.stroke.name} {segment}",
@@ -201,7 +195,6 @@ def _rows(panel: Panel) -> Iterable[dict[str, Any]]:
                 "low": point.low,
                 "high": point.high,
                 "words": point.words,
-                "refused": point.refused is not None,
             }
 
 
@@ -240,9 +233,11 @@ def _ground(frame: _Frame, top: float, y_scale: Any) -> Iterable[Any]:
 
 def _labels(panel: Panel, frame: _Frame, top: float, y_scale: Any, hue: Any) -> Any:
     alt = altair()
-    ends = [(line.stroke.label, [point for point in line.points if point.refused is None]) for line in panel.lines]
-    ends = [(label, points) for label, points in ends if points]
-    places = apart([points[-1].value for _, points in ends], LABEL_PX * top / frame.height, 0.0, top)
+    ends = [
+        (line.stroke.label, [point.value for point in line.points if point.value is not None]) for line in panel.lines
+    ]
+    ends = [(label, values) for label, values in ends if values]
+    places = apart([values[-1] for _, values in ends], LABEL_PX * top / frame.height, 0.0, top)
     table = rows({"series": label, "value": place} for (label, _), place in zip(ends, places, strict=True))
     return (
         alt.Chart(table)

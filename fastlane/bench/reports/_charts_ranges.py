@@ -8,7 +8,7 @@ from typing import Any
 from ..recorded import Cell, Metric
 from ._charts_data import MOST_PANELS, Scale, Source, scale_of, spread
 from ._charts_panels import configured, layered, rows, stacked
-from ._charts_style import REFUSED, Size, Stroke, altair, figure, label_width, short, strokes
+from ._charts_style import Size, Stroke, altair, figure, label_width, short, strokes
 
 
 def ranges(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
@@ -59,7 +59,6 @@ def _panel(
     named: bool,
 ) -> Any:
     alt = altair()
-    refused = source.refused(cell.name)
     table, names = [], []
     for arm, stroke in drawn.items():
         value = spread(source.found(cell.name).of(arm, metric.name))
@@ -71,7 +70,9 @@ def _panel(
         )
         if value.low is not None and value.high is not None:
             words += f" (p25 {figure(value.low * scale.factor)}, p75 {figure(value.high * scale.factor)})"
-        words += f", {figure(scale.of(value.minimum))} to {figure(scale.of(value.maximum))}, {value.n:,} requests"
+        if value.minimum is not None and value.maximum is not None:
+            words += f", {figure(value.minimum * scale.factor)} to {figure(value.maximum * scale.factor)}"
+        words += f", {value.n:,} requests"
         table.append(
             {
                 "series": stroke.label,
@@ -81,7 +82,7 @@ def _panel(
                 "minimum": scale.of(value.minimum),
                 "maximum": scale.of(value.maximum),
                 "text": figure(value.middle * scale.factor),
-                "words": words + (f"; invalid: {refused}" if refused else ""),
+                "words": words,
             }
         )
     label_px = label_width((stroke.label for stroke in drawn.values()), most=110 if size.narrow else 230)
@@ -97,14 +98,10 @@ def _panel(
         scale=alt.Scale(paddingInner=0.1, paddingOuter=0.1),
         axis=alt.Axis(minExtent=label_px, maxExtent=label_px, labelLimit=label_px - 8, grid=False),
     )
-    hue = (
-        alt.value(REFUSED[0])
-        if refused
-        else alt.Color(
-            "series:N",
-            scale=alt.Scale(domain=names, range=[each.colour for each in drawn.values() if each.label in names]),
-            legend=None,
-        )
+    hue = alt.Color(
+        "series:N",
+        scale=alt.Scale(domain=names, range=[each.colour for each in drawn.values() if each.label in names]),
+        legend=None,
     )
     base = alt.Chart(rows(table))
     x = {
@@ -121,7 +118,5 @@ def _panel(
         ),
         base.mark_text(dy=-13, fontSize=10.5, fontWeight=600).encode(y=y, x=x["middle"], text="text:N", color=hue),
     ]
-    title = short(cell.name, 60) if named or refused else ""
-    if refused:
-        title += f" \N{EM DASH} invalid: {refused}"
+    title = short(cell.name, 60) if named else ""
     return layered(layers, width, max(1, len(names)) * 36, title)

@@ -148,7 +148,11 @@ def _shown_arms(source: Source) -> dict[str, Stroke]:
 
 def _lines(drawn: Iterable[Stroke], points: Callable[[str], tuple[Point, ...]]) -> tuple[Line, ...]:
     found = ((stroke, points(stroke.name)) for stroke in drawn)
-    return tuple(Line(stroke=stroke, points=listed) for stroke, listed in found if listed)
+    return tuple(
+        Line(stroke=stroke, points=listed)
+        for stroke, listed in found
+        if any(point.value is not None for point in listed)
+    )
 
 
 def _scale(source: Source, metric: Metric, cells: Iterable[Cell], *, plain: bool = False) -> Scale:
@@ -165,15 +169,16 @@ def _points(source: Source, cells: Iterable[Cell], arm: str, metric: Metric, sca
     found = []
     for cell in cells:
         value, load = spread(source.found(cell.name).of(arm, metric.name)), load_of(cell)
+        if load is not None and source.refused(cell.name):
+            found.append(Point(x=load, value=None, words=""))
         if value is None or load is None:
             continue
-        refused = source.refused(cell.name)
         words = (
             f"{arm}, {cell.name}: {'mean' if value.mean else 'p50'} {figure(value.middle * scale.factor, scale.unit)}"
         )
         if value.low is not None and value.high is not None:
             words += f" (p25 {figure(value.low * scale.factor)}, p75 {figure(value.high * scale.factor)})"
-        words += f", {value.n:,} requests" + (f"; invalid: {refused}" if refused else "")
+        words += f", {value.n:,} requests"
         found.append(
             Point(
                 x=load,
@@ -181,22 +186,22 @@ def _points(source: Source, cells: Iterable[Cell], arm: str, metric: Metric, sca
                 low=scale.of(value.low),
                 high=scale.of(value.high),
                 words=words,
-                refused=refused,
             )
         )
     return tuple(found)
 
 
 def _shares(points: tuple[Point, ...]) -> tuple[Point, ...]:
-    base = next((point.value for point in points if point.refused is None and point.value > 0), None)
+    base = next((point.value for point in points if point.value), None)
     if base is None:
         return ()
     return tuple(
-        Point(
+        point
+        if point.value is None
+        else Point(
             x=point.x,
             value=point.value / base * 100,
             words=f"{figure(point.value / base * 100)} %: {point.words}",
-            refused=point.refused,
         )
         for point in points
     )

@@ -74,7 +74,9 @@ def _facts(material: Material) -> Iterator[Fact]:
     recorded, header = material.recorded, material.recorded.header
     yield Fact(label="Provider", text=header.provider)
     yield Fact(label="Model", text=header.model, detail=header.embedded)
-    yield Fact(label="Workload", text=_workload(header.workload, header.workload_source))
+    yield Fact(
+        label="Workload", text=_workload("; ".join(material.scenarios) or header.workload, header.workload_source)
+    )
     for note in dict.fromkeys(header.workload_notes):
         yield Fact(label="", text=note, detail=True)
     for number, arm in enumerate(material.arms):

@@ -22,6 +22,8 @@ from .recorded import Recorded, read_run
 from .reports import LiveProgress, compare, print_terminal, report_document
 
 _INTERRUPTED = 130
+# The self-test's table is wide, and a file has no edge.
+_WIDTH_WITHOUT_TERMINAL = 160
 
 
 def bench(
@@ -69,6 +71,7 @@ def bench(
     target: flags.Targets = None,
     fail_if: flags.FailIf = None,
     self_test: flags.SelfTest = False,
+    quick: flags.Quick = False,
 ) -> None:
     """Compare clients, plays and loads on real conversations, honestly: no API key, no network.
 
@@ -93,7 +96,7 @@ def bench(
             fail_if=fail_if or (),
         )
         if self_test:
-            raise typer.Exit(_self_test(as_json=as_json))
+            raise typer.Exit(_self_test(errors, quick=quick, as_json=as_json))
         if from_ is not None:
             outputs.prepare()
             code = _again(from_, against, outputs, complain)
@@ -148,6 +151,12 @@ def bench(
     except FastlaneError as error:
         complain(str(error))
         raise typer.Exit(1) from None
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        kept = "" if out is None else f": what {out} holds already can be gone on with by --resume"
+        complain(f"a file could not be read or written ({error}){kept}")
+        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         complain("interrupted; nothing more is reported or kept")
         raise typer.Exit(_INTERRUPTED) from None
@@ -190,14 +199,16 @@ def _again(folder: Path, against: Path | None, outputs: Outputs, complain: Any) 
     return 0
 
 
-def _self_test(*, as_json: bool) -> int:
+def _self_test(errors: Console, *, quick: bool, as_json: bool) -> int:
+    """Hold the harness against a server that stamps what it sends; its figures are no reason to fail."""
     from .self_test import print_self_test, run
 
-    result = run()
+    result = run(quick=quick, on_progress=lambda what: errors.print(what, style="dim", markup=False, highlight=False))
     if as_json:
         typer.echo(json.dumps(result.to_dict(), indent=2))
     else:
-        print_self_test(result, Console())
+        console = Console()
+        print_self_test(result, console if console.is_terminal else Console(width=_WIDTH_WITHOUT_TERMINAL))
     return 0
 
 

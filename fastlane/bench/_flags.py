@@ -252,3 +252,6 @@ SelfTest = Annotated[
         rich_help_panel=_REPORTS,
     ),
 ]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="With --self-test: half a minute in place of two.", rich_help_panel=_REPORTS)
+]

@@ -111,7 +111,7 @@ def publish(recorded: Recorded, outputs: Outputs, complain: Callable[[str], None
         complain(problem)
     for judgement in judgements:
         if judgement.result != "passed":
-            complain(judgement.sentence)
+            complain(f"--fail-if {judgement.rule.text!r}, {judgement.arm}, {judgement.cell}: {judgement.sentence}")
     return 1 if problems or fails(judgements) else 0
 
 

@@ -40,7 +40,7 @@ def judge(
             sentence=f"{_counted(ENOUGH_PAIRS - pairs)} needed: {pairs} of at least {ENOUGH_PAIRS}",
             more_pairs=ENOUGH_PAIRS - pairs,
         )
-    smallest = smallest_effect(logs, ALPHA / family)
+    smallest = smallest_effect(logs, ALPHA / family, pairs=pairs)
     differs = p_adjusted <= ALPHA and logs.value != 0
     kind: Kind = "better" if (logs.value < 0) == metric.lower_is_better else "worse"
     change = f"{metric.words[kind == 'worse']} by {_size(logs)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -20,7 +21,9 @@ from fastlane.bench.statistics import (
     signed_rank_p,
     smallest_effect,
 )
+from fastlane.bench.statistics._power import student
 
+from_here = 0
 P_VALUES = st.lists(st.floats(0, 1), max_size=12)
 
 
@@ -140,3 +143,31 @@ class TestPower:
         same = Interval(value=0.0, low=0.0, high=0.0)
         assert smallest_effect(same) == 0
         assert pairs_for_equivalence(same, 10, 0.03) == 1
+
+
+@pytest.mark.parametrize("degrees", [5, 7, 20, 200])
+@pytest.mark.parametrize("share", [0.9, 0.975, 0.995])
+def test_student_s_quantiles_are_those_of_scipy(degrees: int, share: float) -> None:
+    expected = stats.t.ppf(share, degrees)
+    assert student(NormalDist().inv_cdf(share), degrees) == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("pairs", [8, 30, 100])
+def test_the_smallest_effect_of_one_run_is_found_by_the_next_in_about_nine_cases_of_ten(pairs: int) -> None:
+    random, alpha, runs = np.random.default_rng(pairs), 0.05 / 3, 600
+    found = 0
+    for _ in range(runs):
+        typical = hodges_lehmann(random.normal(0, 0.28, pairs))
+        assert typical is not None
+        effect = smallest_effect(typical, alpha, pairs=pairs)
+        assert effect is not None
+        found += signed_rank_p(random.normal(0, 0.28, pairs) - math.log1p(effect)) <= alpha
+    # 600 runs at 0.9 have a standard error of 0.012.
+    assert 0.85 < found / runs < 0.95
+
+
+def test_equivalence_is_wrong_in_one_case_of_twenty_at_the_margin_s_edge() -> None:
+    random, runs = np.random.default_rng(4), 2_000
+    wrong = sum(equivalence_p(random.normal(math.log1p(0.03), 0.08, 80), 0.03) <= 0.05 for _ in range(runs))
+    # At exactly 0.05 the standard error of 2,000 is 0.005.
+    assert 0.03 < wrong / runs < 0.066

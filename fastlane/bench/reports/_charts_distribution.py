@@ -172,16 +172,18 @@ def pair_differences(source: Source, metric: Metric, size: Size) -> dict[str, An
         return None
     shown = dict(list(found.items())[:MOST_PANELS])
     pooled = np.concatenate(list(shown.values()))
+    # "No change" is always in the picture, and nothing that has no pairs beyond it.
     low, high = (float(edge) for edge in np.percentile(pooled, [1, 99]))
-    reach = max(abs(low), abs(high), 0.02) * 1.15
-    edges = np.linspace(-reach, reach, _BINS + 1)
+    low, high = min(low, -0.02), max(high, 0.02)
+    low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
+    edges = np.linspace(low, high, _BINS + 1)
     alt = altair()
-    scale, ticks_of = ratio_axis(math.exp(-reach), math.exp(reach), most=5 if size.narrow else 9)
+    scale, ticks_of = ratio_axis(math.exp(low), math.exp(high), most=5 if size.narrow else 9)
     charts = []
     beyond = 0
     for at, (arm, logs) in enumerate(shown.items()):
-        inside = np.clip(logs, -reach, reach)
-        beyond += int(np.sum(np.abs(logs) > reach))
+        inside = np.clip(logs, low, high)
+        beyond += int(np.sum((logs < low) | (logs > high)))
         counts, _ = np.histogram(inside, bins=edges)
         table = [
             {

@@ -27,8 +27,11 @@ def drift(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
         return None
     shown = dict(list(found.items())[:MOST_PANELS])
     logs = np.log([pair.ratio for listed in shown.values() for pair in listed])
-    reach = max(float(np.percentile(np.abs(logs), 98)) * 1.1, 0.03)
-    low, high = math.exp(-reach), math.exp(reach)
+    # "No change" is always in the picture, and nothing that has no pairs beyond it.
+    least, greatest = (float(edge) for edge in np.percentile(logs, [1, 99]))
+    least, greatest = min(least, -0.03), max(greatest, 0.03)
+    room = 0.06 * (greatest - least)
+    low, high = math.exp(least - room), math.exp(greatest + room)
     longest = max(listed[-1].at_s for listed in shown.values())
     minutes = longest > 300
     most = max(100, MOST_MARKS // (2 if size.narrow else 1) // len(shown))
@@ -69,7 +72,7 @@ def drift(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
     largest = max(len(listed) for listed in shown.values())
     if largest > most:
         notes.append(f"Up to {most:,} of {largest:,} pairs are drawn for an arm; the median is over all.")
-    if beyond := int(np.sum(np.abs(logs) > reach)):
+    if beyond := int(np.sum((logs < math.log(low)) | (logs > math.log(high)))):
         notes.append(f"Beyond the axis, and drawn at its edge: {beyond:,} of all pairs.")
     chart = stacked(charts, 12)
     return configured(chart, title=title, description=title, notes=notes)

@@ -86,7 +86,9 @@ def scenario_range(source: Source, metric: Metric, size: Size) -> dict[str, Any]
             here = [
                 (value.middle * scale.factor, group_name(cell))
                 for cell in cells
-                if load_of(cell) == load and (value := spread(source.found(cell.name).of(arm, metric.name)))
+                if load_of(cell) == load
+                and (value := spread(source.found(cell.name).of(arm, metric.name)))
+                and not value.mean
             ]
             if here:
                 (low, of_low), (high, of_high) = min(here), max(here)
@@ -171,11 +173,10 @@ def _points(source: Source, cells: Iterable[Cell], arm: str, metric: Metric, sca
         value, load = spread(source.found(cell.name).of(arm, metric.name)), load_of(cell)
         if load is not None and source.refused(cell.name):
             found.append(Point(x=load, value=None, words=""))
-        if value is None or load is None:
+        # Of too few requests for a p50 a table gives none, and a line that mixed means with medians would mislead.
+        if value is None or value.mean or load is None:
             continue
-        words = (
-            f"{arm}, {cell.name}: {'mean' if value.mean else 'p50'} {figure(value.middle * scale.factor, scale.unit)}"
-        )
+        words = f"{arm}, {cell.name}: p50 {figure(value.middle * scale.factor, scale.unit)}"
         if value.low is not None and value.high is not None:
             words += f" (p25 {figure(value.low * scale.factor)}, p75 {figure(value.high * scale.factor)})"
         words += f", {value.n:,} requests"

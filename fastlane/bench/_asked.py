@@ -50,6 +50,7 @@ def experiment(
     seed: int,
     provider: Provider,
     processes: int,
+    calibration_s: float = 0.0,
 ) -> Experiment:
     """Return the experiment. Raises ConfigurationError, in the words of the command line."""
     if arms is not None and attribute is not None:
@@ -81,6 +82,7 @@ def experiment(
         turns=turns,
         passes=1 if runs is not None else passes,
         processes=processes,
+        calibration_s=calibration_s,
         seed=seed,
     )
 

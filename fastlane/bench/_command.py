@@ -16,6 +16,7 @@ from . import _asked, _flags as flags
 from ._experiment import Experiment
 from ._outputs import Outputs, publish
 from ._provider import Embedded
+from ._spreading import CALIBRATION_S, is_heavy, processes_for
 from .checks import check
 from .findings import find
 from .recorded import Recorded, read_run
@@ -55,7 +56,7 @@ def bench(
     limit_field: flags.LimitField = "max_completion_tokens",
     preset: flags.Preset = None,
     rtt_ms: flags.RttMs = None,
-    processes: flags.Processes = 1,
+    processes: flags.Processes = None,
     ray: flags.Ray = None,
     report: flags.ReportKind = "ab",
     from_: flags.From = None,
@@ -105,7 +106,8 @@ def bench(
                 raise ConfigurationError("--against goes with --from: both name folders of runs that were kept")
             if resume and out is None:
                 raise ConfigurationError("--resume goes with --out: name the folder of the run to go on with")
-            experiment = _asked.experiment(
+            asked = partial(
+                _asked.experiment,
                 arms=arms,
                 attribute=attribute,
                 workload=workload,
@@ -137,9 +139,13 @@ def bench(
                     rtt_ms=rtt_ms,
                     seed=seed,
                 ),
-                processes=processes,
             )
+            experiment = asked(processes=processes or 1)
             outputs.prepare()
+            if processes is None and ray is None and is_heavy(experiment):
+                count, why = processes_for(experiment)
+                errors.print(f"fastlane bench: {why}", markup=False, emoji=False, highlight=False)
+                experiment = asked(processes=count, calibration_s=CALIBRATION_S)
             recorded = _run(experiment, ray, out, errors, resume=resume)
             code = publish(recorded, outputs, complain)
             if recorded.ended == "interrupted":

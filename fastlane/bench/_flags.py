@@ -176,7 +176,14 @@ RttMs = Annotated[
 ]
 
 Processes = Annotated[
-    int, typer.Option(min=1, help="Deal the users out to this many load generators.", rich_help_panel=_MACHINES)
+    int | None,
+    typer.Option(
+        min=1,
+        help="Deal the users out to this many load generators. If not given: 1, and for 26 users or more as many as a "
+        "calibration of the clients asks for.",
+        show_default=False,
+        rich_help_panel=_MACHINES,
+    ),
 ]
 Ray = Annotated[
     str | None,
@@ -234,7 +241,9 @@ AsJson = Annotated[
 Targets = Annotated[
     list[str] | None,
     typer.Option(
-        "--target", help='Such as "time_to_first_token < 500"; may be given several times.', rich_help_panel=_REPORTS
+        "--target",
+        help='Such as "ttft_p50 < 500 ms", with --report lengths; may be given several times.',
+        rich_help_panel=_REPORTS,
     ),
 ]
 FailIf = Annotated[

@@ -37,7 +37,7 @@ def processes_for(experiment: Experiment) -> tuple[int, str]:
             measured[kind] = calibrate(arm, CALIBRATION_S)
     found = sharding(experiment.load, experiment.workloads[0], min(measured.values()))
     assert isinstance(experiment.load, Closed)
-    processes = min(found.shards, min(experiment.load.users))
+    processes = min(found.shards, *experiment.load.users)
     sentence = found.sentence
     if processes < found.shards:
         sentence += f", of which the cell of {processes} user{'s' if processes > 1 else ''} leaves {processes}"

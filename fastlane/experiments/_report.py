@@ -80,7 +80,7 @@ class ExperimentReport:
             lines.append(f"  NOTE: {self.problem}")
         for arm in self.arms:
             role = "reference" if arm.name == self.reference else f"against {self.reference}"
-            lines.append(f"{arm.name} ({role}): {arm.share:.1%} of units, {arm.units} units, {arm.calls} calls")
+            lines.append(f"{arm.name} ({role}): {arm.share:.1%} of units, about {arm.units} units, {arm.calls} calls")
             if arm.ended is not None:
                 ended = datetime.fromtimestamp(arm.ended.wall_ns / 1e9, UTC)
                 told = f"  ENDED {ended:%d %b %Y %H:%M} UTC after {arm.ended.calls} calls, by {arm.ended.by}: "

@@ -94,7 +94,8 @@ class Sums:
         estimate = _ALPHA * _REGISTERS**2 / sum(2.0**-register for register in self.units)
         if estimate <= 2.5 * _REGISTERS and empty:
             estimate = _REGISTERS * log(_REGISTERS / empty)
-        return round(estimate + self.lone)
+        # Units are estimated and calls are counted: there are no more of those than of these.
+        return round(min(estimate + self.lone, max(self.calls, 1.0)))
 
     def of(self, metric: int) -> tuple[array[float], array[float], float]:
         """Counts and sums of a metric's values by bucket, and the sum of their squares."""

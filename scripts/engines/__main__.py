@@ -20,8 +20,8 @@ from scripts.backends._server import BackendError
 from scripts.engines._servers import ENGINES, LlamaCpp, Transformers, model, model_file
 from scripts.environments import ROOT, InstallationError
 
-# 128 tokens in and 64 out, 512 and 128, 1,024 and 256: one request for warm-up, and of each arm eight that count: a median
-# has an interval from six on. The report that the lengths come from has five.
+# 128 tokens in and 64 out, 512 and 128, 1,024 and 256: one request for warm-up, and of each arm eight that count. A
+# median has an interval from six on; the report that the lengths come from has five.
 _WORKLOAD: Final = (
     *("--workload", "cpu-small", "--report", "lengths", "--arms", "baseline,fastlane", "--no-again"),
     *("--conversations", "8", "--passes", "1", "--budget-s", "0"),

@@ -171,7 +171,7 @@ def bench(
 
 
 def _run(experiment: Experiment, ray: str | None, out: Path | None, errors: Console, *, resume: bool) -> Recorded:
-    what = f"{len(experiment.resolved)} arms, {len(experiment.cells)} cells"
+    what = f"{len(experiment.resolved)} arms, {len(experiment.cells)} cell{'s' if len(experiment.cells) > 1 else ''}"
     with _members(experiment, ray) as member_of:
         if not errors.is_terminal:
             said = f"fastlane bench: {experiment.provider.describe()}; {what}"

@@ -424,3 +424,8 @@ def test_samples_without_a_reference_in_their_block_are_no_pairs() -> None:
         lambda sample: dataclasses.replace(sample, error="X") if sample.arm == "baseline" else sample,
     )
     assert "drift" not in charts(run, find(run), names=["drift"])
+
+
+def test_a_sweep_draws_nothing_of_requests_that_are_too_few_for_a_median() -> None:
+    run = sweep((1, 8), pairs=5)
+    assert not {"ttft_by_users", "scaling_efficiency", "decode_speed_range"} & charts(run, findings_of(run)).keys()

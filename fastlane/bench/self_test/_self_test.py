@@ -119,11 +119,12 @@ def run(
 ) -> SelfTest:
     """Hold what the harness records against what a server on loopback really did.
 
-    `rates` are tokens per second of each of `lanes` streams, out of `PACES`; `requests` is how many of each lane count,
-    and by default depends on `quick`. `shards` None spreads the lanes of fastlane's arms over as many processes as
-    their calibrated capacity demands and this machine has cores beside the server's; openai's has the one that an
-    application has. `server` as `truth_server` has it. Takes about two minutes, or half of one if `quick`. Raises RunFailedError where a client
-    fails, ConfigurationError for a rate that is not known, and TruthServerError.
+    `rates` are tokens per second of each of `lanes` streams, out of `PACES`; `requests` is how many of each lane
+    count, and by default depends on `quick`. `shards` None spreads the lanes of fastlane's arms over as many
+    processes as their calibrated capacity demands and this machine has cores beside the server's; openai's has the
+    one that an application has. `server` as `truth_server` has it. Takes about two minutes, or half of one if
+    `quick`. Raises RunFailedError where a client fails, ConfigurationError for a rate that is not known, and
+    TruthServerError.
     """
     wanted, chosen = tuple(arms), tuple(rates)
     unknown = [rate for rate in chosen if rate not in PACES]

@@ -8,12 +8,11 @@ upload, waking up, reading, decoding) and to the time per output token, as its t
 first round, in which connections are opened and modules imported.
 
 `fastlane` is this harness's own worker on `fastlane.AsyncOpenAI`, its lanes shared by as many processes as its
-calibrated capacity demands and the machine has cores beside the server's; `threads` the same on `fastlane.OpenAI`;
-`stock` the same on `openai.AsyncOpenAI` in one process, as an application has it. Their starts are staggered.
-guidellm and aiperf run as their own commands with their own way of starting, where `python -m scripts.peers` has
-installed them; their errors hold the connections that they open for each request. `aiohttp` and `asyncio` are no
-tools but references: the least code that reads a stream and stamps bytes, in one process. `_arrived` is what ours
-would report by its transport's stamps.
+calibrated capacity demands and the machine has cores; `threads` the same on `fastlane.OpenAI`; `stock` the same on
+`openai.AsyncOpenAI` in one process, as an application has it. Their starts are staggered. guidellm and aiperf run as
+their own commands with their own way of starting, where `python -m scripts.peers` has installed them; their errors hold
+the connections that they open for each request. `aiohttp` and `asyncio` are no tools but references: the least code
+that reads a stream and stamps bytes, in one process. `_arrived` is what ours would report by its transport's stamps.
 
 `ahead_of_every_peer` is 1 where ours has the smaller TTFT error than stock, guidellm and aiperf, p50 and p99, at both
 paces. The reach is for p50 of the error of the time per output token; p99 stands beside it. `server_late_p99_ms` says

@@ -58,10 +58,3 @@ def sharding(
     one = f"{what} are up to {offered:,.0f} chunks/s; one process takes {capacity:,.0f}, of which half is trusted"
     several = "process is enough" if shards == 1 else "processes share the lanes"
     return Sharding(shards=shards, offered_chunks_per_s=offered, sentence=f"{one}: {shards} {several}")
-
-
-def shards_needed(
-    load: Load, workload: Workload, capacity: float, *, stream_tokens_per_s: float = STREAM_TOKENS_PER_S
-) -> int:
-    """Return `sharding(...).shards`."""
-    return sharding(load, workload, capacity, stream_tokens_per_s=stream_tokens_per_s).shards

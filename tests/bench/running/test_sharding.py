@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from fastlane.bench.load import Closed, Open
-from fastlane.bench.running._sharding import sharding, shards_needed
+from fastlane.bench.running._sharding import sharding
 from fastlane.bench.workloads import Conversation, Workload
 
 WORKLOAD = Workload(
@@ -35,7 +35,7 @@ def test_fifty_streams_of_two_thousand_tokens_want_many() -> None:
 
 def test_an_open_load_offers_its_rate_times_its_answers() -> None:
     assert sharding(Open(rates=(5.0, 50.0)), WORKLOAD, 11_000.0).offered_chunks_per_s == 5_000
-    assert shards_needed(Open(rates=(200.0,)), WORKLOAD, 11_000.0) == 4
+    assert sharding(Open(rates=(200.0,)), WORKLOAD, 11_000.0).shards == 4
 
 
 @given(

@@ -12,6 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fastlane.emulator import Emulator, preset
+from fastlane.encoding import verdicts
+from fastlane.encoding._shares import shares
+from fastlane.providers import _registry
 from tests.call_peer import PROTOCOLS, CallPeer, trusted
 
 # A shell without job control has its background jobs ignore Ctrl-C, and tests press it.
@@ -33,6 +36,16 @@ for name in [name for name in os.environ if name.startswith(("OPENAI_", "AZURE_O
     del os.environ[name]
 for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
     os.environ.pop(name, None)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_known_of_any_port() -> None:
+    """Forget what was learned of servers by their address: after thousands of them a new one has an old one's port."""
+    _registry._heard.clear()
+    _registry._found.clear()
+    verdicts.clear()
+    shares._known.clear()
+    shares._passed.clear()
 
 
 @pytest.fixture(scope="session")

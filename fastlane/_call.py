@@ -12,6 +12,7 @@ from ._prompt_records import CurationRecord, PromptCacheRecord
 from ._provider_times import ProviderTimes
 from ._route_records import HedgingRecord, RoutingRecord
 from ._timeline import Timeline
+from ._urgency_records import UrgencyRecord
 
 if TYPE_CHECKING:
     from ._savings import Savings
@@ -243,6 +244,8 @@ class CallRecord:
     """Whether a second attempt was made; None without the `Hedging` play."""
     provider_times: ProviderTimes | None = None
     """The provider's own times, where its facts say in which header or field it tells them."""
+    urgency: UrgencyRecord | None = None
+    """How urgent it was, its tier, and how it came to its place; None without the `Urgency` play."""
     user_actions: tuple[str, ...] = ()
     """Names of the user actions around the call, the outermost first."""
     experiment: ExperimentRecord | None = None

@@ -4,6 +4,8 @@ FastlaneError (openai.OpenAIError)
  ├── ConfigurationError (ValueError)   a setting, a play or an argument of fastlane's own that cannot work
  ├── MissingExtraError (ImportError)   a part was used whose optional dependencies are not installed
  ├── CallRefusedError (ValueError)     a play was asked to refuse such calls: nothing was sent
+ │    ├── QueueFullError               too many calls wait for their place already
+ │    └── QueueTimeoutError            (openai.APITimeoutError)  its place would come, or came, too late
  ├── InvalidOutputError (ValueError)   no answer to the call was valid for its schema; it carries all of them
  └── PlayError                         with strict=True only: a play or a hook raised
 
@@ -13,6 +15,7 @@ Errors of a call (time-outs, status codes, broken connections) are always openai
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import openai
@@ -42,6 +45,44 @@ class MissingExtraError(FastlaneError, ImportError):
 
 class CallRefusedError(FastlaneError, ValueError):
     """A call that is not sent, because a play was asked to refuse it: the message says why and what to do."""
+
+
+class QueueFullError(CallRefusedError):
+    """A call that is not sent because as many as are allowed wait for their place already."""
+
+    expected_wait_s: float | None
+    """Seconds after which there should be a place for it; None where nothing is known of that."""
+    queued: int
+    """Calls that wait."""
+
+    def __init__(self, message: str, *, expected_wait_s: float | None = None, queued: int = 0) -> None:
+        super().__init__(message)
+        self.expected_wait_s = expected_wait_s
+        self.queued = queued
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), expected_wait_s=self.expected_wait_s, queued=self.queued), (str(self),)
+
+
+class QueueTimeoutError(CallRefusedError, openai.APITimeoutError):
+    """A call that is not sent because its place would come, or came, after its time-out. Nothing was sent."""
+
+    expected_wait_s: float | None
+    """Seconds after which there should have been a place for it; None where nothing is known of that."""
+    queued: int
+    """Calls that were ahead of it when it came."""
+
+    def __init__(
+        self, message: str, *, request: Any = None, expected_wait_s: float | None = None, queued: int = 0
+    ) -> None:
+        openai.APITimeoutError.__init__(self, request)
+        self.message = message
+        self.args = (message,)
+        self.expected_wait_s = expected_wait_s
+        self.queued = queued
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), expected_wait_s=self.expected_wait_s, queued=self.queued), (str(self),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,47 @@
+"""What the record of a call says of its urgency: the tier asked and served, the wait for a place, and sharing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["interactive", "background", "offline"]
+"""How urgent a call is: somebody waits for it, it is wanted soon, or at some time."""
+
+LEVELS: tuple[Level, ...] = ("interactive", "background", "offline")
+"""The most urgent first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionRecord:
+    """How a call got its place among those that are sent at once. Of its last attempt, the wait of all of them."""
+
+    waited_s: float
+    """Seconds in our own queue, all attempts together."""
+    waited_for: Literal["place", "pace"] | None
+    """What it waited for last: a place among those that are sent at once, or the provider's rate limit; None: nothing."""
+    ahead: int
+    """Calls that were in the queue when it came."""
+    concurrency: int
+    """How many were allowed at once when it was sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrgencyRecord:
+    """How urgent a call was, and what was done about that."""
+
+    urgency: Level
+    asked_tier: str | None = None
+    """The service tier that the last attempt asked for, whoever chose it; None where it asked for none."""
+    served_tier: str | None = None
+    """The tier that served it, by the provider's own word; None where it said none."""
+    downgraded: bool = False
+    """Whether it was served by a slower tier than the one that it asked for."""
+    full_tiers: tuple[str, ...] = ()
+    """Tiers that had no capacity for it, in the order in which they were asked."""
+    admission: AdmissionRecord | None = None
+    """None where no limit was kept to."""
+    shared_with: str | None = None
+    """The `call_id` of the identical call whose answer this one got too; None where it was sent itself."""
+    sharers: int = 0
+    """How many identical calls got this one's answer."""

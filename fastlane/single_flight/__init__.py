@@ -1,0 +1,1 @@
+"""Identical deterministic calls that are under way at the same time, sent once."""

@@ -19,7 +19,7 @@ class AdmissionRecord:
     waited_s: float
     """Seconds in our own queue, all attempts together."""
     waited_for: Literal["place", "pace"] | None
-    """What it waited for last: a place among those that are sent at once, or the provider's rate limit; None: nothing."""
+    """What it waited for last: a place among those sent at once, or the provider's rate limit; None: nothing."""
     ahead: int
     """Calls that were in the queue when it came."""
     concurrency: int

@@ -146,9 +146,22 @@ class Batch(Part):
     """How requests are left with the provider to be answered later."""
 
     path: Fact[Endpoint] | None = None
+    shape: Fact[Literal["openai", "own"]] | None = None
+    """Whether files and batches are made, watched, listed and read as OpenAI's are, or in a way of the provider's own.
+    Absent: there is no batch mode to rely on."""
+    endpoints: Fact[Texts] | None = None
+    """What a batch's requests may be sent to, as a batch names it: "/v1/chat/completions". One of them for a batch."""
+    one_model: Fact[bool] | None = None
+    """Whether all requests of a batch have to name the same model."""
+    metadata: Fact[bool] | None = None
+    """Whether a batch takes `metadata`, and says it again when it is listed."""
+    custom_id_letters: Fact[Count] | None = None
+    """The longest `custom_id`."""
     most_requests: Fact[Count] | None = None
     most_bytes: Fact[Count] | None = None
+    """The largest file, in bytes."""
     window_s: Fact[Seconds] | None = None
+    """Seconds within which a batch is answered, or expires."""
 
 
 class ProviderFacts(Part):

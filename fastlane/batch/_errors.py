@@ -1,0 +1,62 @@
+"""The errors of the offline lane."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from .._exceptions import FastlaneError
+
+
+class QueueError(FastlaneError):
+    """The base of what the queue itself raises."""
+
+
+class StorageError(QueueError):
+    """The queue's storage cannot do what was asked: a full disk, a file that may not be written, a server that is away.
+
+    What was durable before is still there. What was asked when this came was not done, or, where the connection to a
+    server broke at the end of it, may have been: doing it again is safe.
+    """
+
+
+class LeaseLostError(QueueError):
+    """Another worker has taken a batch over, or it is further than was thought: nothing was written."""
+
+
+class JobConflictError(QueueError, ValueError):
+    """A job of this key is in the queue already, with another body or for another endpoint."""
+
+    def __init__(self, message: str, *, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), key=self.key), (str(self),)
+
+
+class UnknownJobError(QueueError, LookupError):
+    """No job of this key is in the queue."""
+
+
+class JobNotFinishedError(QueueError):
+    """A job waits or is on its way: there is no result of it yet."""
+
+
+class JobCancelledError(QueueError):
+    """A job was cancelled: there is no result of it."""
+
+
+class JobFailedError(QueueError):
+    """A job failed for good without an answer of the provider; `code` says why: `batch_expired`, for instance."""
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), code=self.code), (str(self),)
+
+
+class QueueWaitTimeoutError(QueueError, TimeoutError):
+    """Not all of the jobs that were waited for were over in time. They go on."""

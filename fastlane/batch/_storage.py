@@ -29,7 +29,8 @@ class Storage(Protocol):
 
     Times are seconds since the epoch by the storage's own clock (a server's where there is one, so that machines need
     not agree), and what is handed in is a number of seconds from now. A lease that has run out is still its owner's
-    until somebody takes it over: what keeps two workers apart is that every write is compared with (state, owner, turn).
+    until somebody takes it over: what keeps two workers apart is that every write is compared with (state, owner,
+    turn).
     """
 
     @property
@@ -51,7 +52,8 @@ class Storage(Protocol):
     def add(self, jobs: Sequence[NewJob]) -> list[Job]:
         """Add jobs, all or none, and return them in order.
 
-        One whose key is there already with the same digest is that one. Raises JobConflictError for a key that is there with another digest.
+        One whose key is there already with the same digest is that one. Raises JobConflictError for a key that is there
+        with another digest.
         """
         ...
 
@@ -98,6 +100,10 @@ class Storage(Protocol):
         """What waits and may be packed now, by what can go into one batch; the one that waits longest first."""
         ...
 
+    def next_s(self) -> float | None:
+        """Seconds until the first of the jobs that wait may be packed or sent: 0 for at once; None where none waits."""
+        ...
+
     def claim(
         self,
         owner: str,
@@ -112,7 +118,7 @@ class Storage(Protocol):
         """Pack the first waiting jobs of a group into a new batch, `planned`; None where none waits.
 
         As many as fit into both limits (a line's bytes are those of its body and LINE_BYTES). A job that is too large
-        by itself becomes a batch of one, with more `bytes` than asked: the worker has it fail. An attempt is counted for
+        by itself becomes a batch of one, with more `bytes` than asked: the worker has it fail. Counts an attempt of
         each.
         """
         ...
@@ -190,7 +196,7 @@ class Storage(Protocol):
         ...
 
     def record_running(self, owner: str, outcomes: Sequence[Outcome]) -> int:
-        """Write what became of jobs that this worker runs; returns how many. Those that are no more its own are skipped."""
+        """Write what became of jobs that this worker runs, but for those that it no longer does; returns how many."""
         ...
 
     def release_running(self, owner: str, numbers: Sequence[int]) -> int:

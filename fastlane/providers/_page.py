@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
 from ._load import packaged
 from ._registry import UNKNOWN, facts_named, places
 from ._schema import Fact, ProviderFacts
@@ -87,6 +89,8 @@ def _address(source: str | None) -> str:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, BaseModel):
+        value = {name: one for name, one in value if one is not None}
     if isinstance(value, Mapping):
         return "<br>".join(f"{key}: {_value(one)}" for key, one in value.items()) or "none"
     if isinstance(value, tuple):

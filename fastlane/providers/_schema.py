@@ -29,6 +29,7 @@ from ._fact import (
     frozen,
 )
 from ._frozen import FrozenMapping
+from ._limits import RateLimit as RateLimit, RateLimits as RateLimits
 
 
 def _forms(value: tuple[Form, ...]) -> tuple[Form, ...]:
@@ -90,12 +91,6 @@ class Timing(Part):
     phases: Fact[Table[ProviderPhase]] | None = None
     """Which of them say how long the request waited (queue), the prompt was read (prefill), the answer was generated
     (decode), or all of it together took (total). Those that are none of these are not named here."""
-
-
-class RateLimits(Part):
-    """Which headers of an answer say what the limits are, and what is left."""
-
-    headers: Fact[Texts] | None = None
 
 
 class Structured(Part):

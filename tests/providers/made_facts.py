@@ -18,6 +18,10 @@ FORMS = st.lists(st.sampled_from(["json+gzip", "msgpack", "msgpack+gzip"]), uniq
 ENDPOINT = st.sampled_from(["/chat/completions", "/completions", "/responses"])
 MODEL = st.sampled_from(["gpt-5*", "gpt-5.1-2*", "a/b", "*:thinking"])
 PATHS = st.dictionaries(st.sampled_from(["input", "cached", "output"]), TEXT)
+LIMIT = st.fixed_dictionaries(
+    {"counts": st.sampled_from(["requests", "input_tokens"])},
+    optional={"window_s": SECONDS, "limit_header": st.just("x-limit"), "kind": st.sampled_from(["bucket", "window"])},
+)
 ACCEPTED = st.booleans() | st.just("ignored") | st.lists(TEXT | st.booleans() | st.integers(-9, 9), min_size=1)
 
 
@@ -76,6 +80,11 @@ def facts(slug: str) -> st.SearchStrategy[ProviderFacts]:
         "parameters": st.dictionaries(TEXT, fact(ACCEPTED), max_size=3),
         "tiers": part(values=st.lists(TEXT, max_size=2), full_status=COUNT),
         "timing": part(headers=st.dictionaries(TEXT, st.sampled_from(["ms", "s"]), max_size=2)),
+        "rate_limits": st.builds(
+            lambda one, other: {**one, **other},
+            part(headers=st.lists(TEXT, max_size=2), refunded=st.booleans()),
+            st.fixed_dictionaries({}, optional={"limits": st.dictionaries(TEXT, fact(LIMIT), max_size=2)}),
+        ),
         "structured": part(limits=st.dictionaries(TEXT, COUNT, max_size=2), strict=st.booleans()),
         "output": by_model(most_tokens=COUNT),
         "reasoning": st.builds(

@@ -15,6 +15,8 @@ from fastlane.emulator._distribution import Quantiles as Quantiles
 from fastlane.emulator._emulator import Emulator as Emulator
 from fastlane.emulator._faults import Fault as Fault
 from fastlane.emulator._log import RequestLog as RequestLog
-from fastlane.emulator._model import ProviderModel as ProviderModel, ServiceTier as ServiceTier
+from fastlane.emulator._model import ProviderModel as ProviderModel
 from fastlane.emulator._presets import preset as preset, presets as presets
+from fastlane.emulator._rate_limits import RateLimits as RateLimits
 from fastlane.emulator._server import Server as Server
+from fastlane.emulator._tiers import STANDARD_TIERS as STANDARD_TIERS, ServiceTier as ServiceTier

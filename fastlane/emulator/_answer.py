@@ -14,10 +14,13 @@ from fastlane.emulator._errors import ApiError
 from fastlane.emulator._exchange import Exchange
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._generation import Choice, generate
+from fastlane.emulator._intake import Entry
+from fastlane.emulator._limiter import Headers
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import Prompt
 from fastlane.emulator._provider import Luck, Provider
 from fastlane.emulator._reply import KEEP_ALIVE, MALFORMED, Extras, Reply, Usage
+from fastlane.emulator._tiers import ServiceTier
 from fastlane.emulator._timing import timing_fields
 
 ReplyMaker = Callable[..., Reply]
@@ -66,6 +69,8 @@ class Answer:
         overrides: Overrides,
         faults: Sequence[Fault],
         make_reply: ReplyMaker,
+        *,
+        account: bytes | None = None,
     ) -> None:
         self._exchange = exchange
         self._record = exchange.record
@@ -75,6 +80,9 @@ class Answer:
         self._overrides = overrides
         self._faults: Mapping[str, Fault] = {fault.kind: fault for fault in reversed(faults)}
         self._make_reply = make_reply
+        # Whose rate limits hold; None: nobody's.
+        self._account = account
+        self._limit_headers: Headers = ()
         self._started_ns = 0
         self._diagnostics: Mapping[str, object] = {}
         self._headers_sent = False
@@ -88,8 +96,19 @@ class Answer:
         record.model, record.stream = prompt.model, prompt.stream
         record.prompt_tokens = _tokens.count(prompt.text)
         provider.check(prompt, record.prompt_tokens)
-        tier = provider.model.tier(None if prompt.service_tier == "auto" else prompt.service_tier)
-        record.service_tier = tier.name
+        record.asked_tier = prompt.service_tier
+        entry = provider.intake.begin(prompt, record, account=self._account, overrides=self._overrides)
+        try:
+            self._limit_headers = entry.headers
+            await self._admitted(entry)
+        except ApiError as error:
+            error.headers = (*error.headers, *entry.headers)
+            raise
+        finally:
+            provider.intake.leave(entry, record)
+
+    async def _admitted(self, entry: Entry) -> None:
+        record, provider, prompt = self._record, self._provider, self._prompt
         luck = provider.luck(record.sequence_number, prompt, self._overrides)
         record.late = luck.late
         choices = generate(prompt, self._overrides, provider.model, seed=provider.seed)
@@ -100,12 +119,11 @@ class Answer:
             )
             keeping_alive = self._keep_alive()
             try:
-                waited = await provider.admission.enter(tier.rank)
+                waited = await provider.intake.enter(entry, record)
                 try:
-                    record.admitted_ns = now_ns()
-                    await self._generate(luck, choices, tier_name=tier.name, waited=waited, alive=keeping_alive)
+                    await self._generate(luck, choices, tier=entry.tier, waited=waited, alive=keeping_alive)
                 finally:
-                    provider.admission.leave()
+                    provider.intake.give_back(entry)
             finally:
                 if keeping_alive:
                     keeping_alive.cancel()
@@ -127,13 +145,12 @@ class Answer:
         luck: Luck,
         choices: Sequence[Choice],
         *,
-        tier_name: str,
+        tier: ServiceTier,
         waited: bool,
         alive: asyncio.Task[None] | None,
     ) -> None:
         record, provider, overrides = self._record, self._provider, self._overrides
-        tier = provider.model.tier(tier_name)
-        recalled = provider.recall(self._prompt, luck, tier_name)
+        recalled = provider.recall(self._prompt, luck, tier.name)
         record.cached_tokens, record.cache_machine = recalled.cached_tokens, recalled.machine
         uncached = record.prompt_tokens - record.cached_tokens
         # Reading the body is work of the emulator, not of the provider it emulates: it counts as part of prefill.
@@ -149,8 +166,8 @@ class Answer:
             reasoning=sum(len(choice.reasoning) for choice in choices),
             cached_path=self._dialect.cached_tokens_path,
         )
-        self._diagnostics = provider.comparisons.diagnostics(self._prompt, tier_name, record)
-        reply = self._make_reply(self._prompt, choices, usage, number=record.sequence_number, tier=tier_name)
+        self._diagnostics = provider.comparisons.diagnostics(self._prompt, tier.name, record)
+        reply = self._make_reply(self._prompt, choices, usage, number=record.sequence_number, tier=tier.shown)
         gaps = provider.gaps_ns(luck=luck, tier=tier, overrides=overrides)
         if self._prompt.stream:
             await self._stream(reply, first_token_at, gaps.__next__, alive)
@@ -243,6 +260,7 @@ class Answer:
         ]
         if length is not None:
             headers.append(("content-length", str(length)))
+        headers += self._limit_headers
         self._exchange.send_headers(200, self._dialect.spoken(headers))
 
     async def _strike(self, sent: int | None, *, only: tuple[str, ...] | None = None) -> int:

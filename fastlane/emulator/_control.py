@@ -1,4 +1,4 @@
-"""The emulator's own endpoints under /emulator/: read and clear the log, set the faults."""
+"""The emulator's own endpoints under /emulator/: read and clear the log, set the faults, change settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._exchange import Request
 from fastlane.emulator._faults import Fault, FaultRules
+from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._provider import Provider
 
 
@@ -29,4 +30,10 @@ def control(provider: Provider, request: Request) -> object:
             raise ApiError(400, str(error), code="invalid_fault") from error
         provider.faults = FaultRules(rules)
         return {"faults": [str(rule) for rule in rules]}
+    if action == ("PUT", "settings"):
+        try:
+            provider.change(ProviderModel.values_of(json.loads(request.body)))
+        except (ConfigurationError, ValueError, TypeError) as error:
+            raise ApiError(400, str(error), code="invalid_setting") from error
+        return {"settings": provider.model.to_json()}
     raise ApiError(404, f"Invalid URL ({request.method} {request.path})", code="unknown_url")

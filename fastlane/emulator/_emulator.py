@@ -25,6 +25,7 @@ from fastlane.emulator._faults import Fault
 from fastlane.emulator._log import RequestLog
 from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._server import base_url
+from fastlane.emulator._tiers import with_tier
 
 if TYPE_CHECKING:
     from fastlane.emulator.wire import Wire
@@ -173,6 +174,20 @@ class Emulator:
             several = (fault,) if isinstance(fault, Fault | str) else fault
             flat += [str(_checked(each)) for each in several]
         self._control("PUT", "faults", json.dumps(flat))
+
+    def change(self, **settings: Any) -> None:
+        """Change settings of its `ProviderModel` while it serves, e.g. `rate_limits`, `service_tiers` or `concurrency`.
+
+        Limits that differ begin anew. Raises ConfigurationError.
+        """
+        model = self.model.changed(settings)
+        described = model.to_json()
+        self._control("PUT", "settings", json.dumps({name: described[name] for name in settings}))
+        self.model = model
+
+    def change_tier(self, name: str, **settings: Any) -> None:
+        """Change one service tier while it serves, e.g. `change_tier("flex", exhausted=1.0)`; an unknown one is new."""
+        self.change(service_tiers=with_tier(self.model.service_tiers, {"name": name, **settings}))
 
     def _control(self, method: str, action: str, body: str | None = None) -> Any:
         connection: http.client.HTTPConnection

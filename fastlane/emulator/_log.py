@@ -53,6 +53,18 @@ class RequestLog:
     """How the answer misbehaved, e.g. `whitespace`; None where it was exact."""
     late: bool = False
     """Whether its prefill took `ProviderModel.late_factor` times as long."""
+    asked_tier: str | None = None
+    """The service tier as the request asked for it; `service_tier` is the one that served it, None where none did."""
+    refused: str | None = None
+    """Why it was refused for load: `requests/minute`, `tokens/minute`, `requests/day`, `tokens/day`, `too_large` (for
+    any minute), `quota`, `tier` (without capacity) or `overload` (the queue is full); None where it was not."""
+    limited_tokens: int | None = None
+    """Tokens that it was counted as when it came; None where it was not rate limited, or refused."""
+    remaining_requests: float | None = None
+    """Requests that were left of the minute's limit once it was counted."""
+    remaining_tokens: float | None = None
+    queue_wait_ns: int | None = None
+    """How long it waited for its place; None where it never got one."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> RequestLog:
@@ -103,6 +115,12 @@ class OpenRecord:
     reasoning_tokens: int = 0
     manner: str | None = None
     late: bool = False
+    asked_tier: str | None = None
+    refused: str | None = None
+    limited_tokens: int | None = None
+    remaining_requests: float | None = None
+    remaining_tokens: float | None = None
+    queue_wait_ns: int | None = None
 
     def stamp_headers(self, now: int) -> None:
         """Note that the answer's headers were handed to the socket."""

@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._distribution import Quantiles
 from fastlane.emulator._manner import parse_manners
+from fastlane.emulator._rate_limits import RateLimits
+from fastlane.emulator._tiers import STANDARD_TIERS, ServiceTier, check_tiers
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceTier:
-    """A class of service: `time_factor` multiplies prefill and decode times, a higher `rank` leaves the queue first."""
-
-    name: str
-    time_factor: float
-    rank: int
-
-    def __post_init__(self) -> None:
-        if not self.name:
-            raise ConfigurationError("a service tier's name must not be empty, got '': name it as requests ask for it")
-        if not (math.isfinite(self.time_factor) and self.time_factor > 0):
-            raise ConfigurationError(
-                f"time_factor of tier {self.name!r} must be above 0, got {self.time_factor}: 1.0 is the usual speed"
-            )
-
-
-STANDARD_TIERS = (
-    ServiceTier(name="default", time_factor=1.0, rank=1),
-    ServiceTier(name="priority", time_factor=0.6, rank=2),
-    ServiceTier(name="flex", time_factor=1.8, rank=0),
+# What the cache is made with.
+_UNCHANGEABLE = frozenset(
+    {
+        "cache_minimum_tokens",
+        "cache_block_tokens",
+        "cache_expiry_s",
+        "cache_machines",
+        "cache_requests_per_key_per_minute",
+    }
 )
 
 
@@ -55,6 +44,14 @@ class ProviderModel:
     late_share: float = 0.0
     late_factor: float = 20.0
     concurrency: int = 1_024
+    queue_places: int | None = None
+    """How many requests may wait for one of the `concurrency` places; more are refused. None: any number, 0: none."""
+    overload_status: int = 503
+    overload_retry_after_s: float | None = None
+    rate_limits: RateLimits | None = None
+    """What each API key may ask of each model; None: any number."""
+    model_rate_limits: Mapping[str, RateLimits] | Iterable[tuple[str, RateLimits]] = ()
+    """The same for single models, by their names."""
     prompt_cache: bool = True
     # OpenAI documents prefixes from 1,024 tokens in steps of 128, kept for 5 to 10 minutes of inactivity.
     cache_minimum_tokens: int = 1_024
@@ -65,6 +62,10 @@ class ProviderModel:
     """How many requests one machine takes for a prefix and its key before more are spread; 0: any number. OpenAI
     documents about 15."""
     service_tiers: tuple[ServiceTier, ...] = STANDARD_TIERS
+    auto_tier: str = "default"
+    """The tier of a request that asks for `auto`, or for none: OpenAI's project setting."""
+    refuse_unknown_tiers: bool = False
+    """Whether a tier that there is not is a 400; False: it is served as `default`."""
     default_output_tokens: int = 64
     reasoning_tokens: int = 32
     context_window_tokens: int = 1_000_000
@@ -106,9 +107,19 @@ class ProviderModel:
             self._at_least(name, getattr(self, name), 1)
         self._at_least("reasoning_tokens", self.reasoning_tokens, 0)
         parse_manners(self.manner)
-        if "default" not in (tier.name for tier in self.service_tiers):
-            names = ", ".join(tier.name for tier in self.service_tiers)
-            raise ConfigurationError(f"service_tiers must hold one named 'default', got {names or 'none'}: add it")
+        check_tiers(self.service_tiers, self.auto_tier)
+        if self.queue_places is not None:
+            self._at_least("queue_places", self.queue_places, 0)
+        if self.overload_retry_after_s is not None:
+            self._at_least("overload_retry_after_s", self.overload_retry_after_s, 0)
+        if not isinstance(self.overload_status, int) or not 400 <= self.overload_status <= 599:
+            raise ConfigurationError(f"overload_status must be from 400 to 599, got {self.overload_status!r}")
+        pairs = self.model_rate_limits
+        pairs = tuple(pairs.items() if isinstance(pairs, Mapping) else pairs)
+        object.__setattr__(self, "model_rate_limits", pairs)
+        for limits in (self.rate_limits, *(limits for _, limits in pairs)):
+            if limits is not None and not isinstance(limits, RateLimits):
+                raise ConfigurationError(f"rate_limits must be RateLimits, got {type(limits).__name__}")
 
     @staticmethod
     def _at_least(name: str, value: object, least: int) -> None:
@@ -120,10 +131,25 @@ class ProviderModel:
         """The model names that it lists; one that serves every name lists its own."""
         return self.models or (self.name,)
 
+    @property
+    def limits_by_model(self) -> dict[str, RateLimits]:
+        """The rate limits of single models."""
+        return dict(self.model_rate_limits)
+
     def tier(self, asked: str | None) -> ServiceTier:
         """Return the tier that a request gets; one that the provider does not know gets the default tier."""
-        tiers = {tier.name: tier for tier in self.service_tiers}
+        tiers = {name: tier for tier in self.service_tiers for name in (tier.name, *tier.aliases)}
         return tiers.get(asked or "default", tiers["default"])
+
+    def changed(self, settings: Mapping[str, Any]) -> ProviderModel:
+        """Return the model with other settings, of those that can change while it serves. Raises ConfigurationError."""
+        known = {each.name for each in dataclasses.fields(self)} - _UNCHANGEABLE
+        unknown = sorted(settings.keys() - known)
+        if unknown:
+            raise ConfigurationError(
+                f"{unknown[0]} cannot be changed while it serves: what can is {', '.join(sorted(known))}"
+            )
+        return dataclasses.replace(self, **settings)
 
     def prefill_s(self, *, uncached_tokens: int, luck: float, tier: ServiceTier) -> float:
         """Return the seconds from leaving the queue to the first token; `luck` (0 to 1) picks the base's quantile."""
@@ -142,9 +168,26 @@ class ProviderModel:
     @classmethod
     def from_json(cls, settings: Mapping[str, Any]) -> ProviderModel:
         """Rebuild a model that `to_json` made."""
+        return cls(**cls.values_of(settings))
+
+    @staticmethod
+    def values_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Rebuild some settings that `to_json` made. Raises ConfigurationError for what cannot be."""
         values = dict(settings)
-        for name in ("prefill_base_s", "inter_token_s"):
-            values[name] = Quantiles(tuple(tuple(point) for point in values[name]["points"]))
-        values["service_tiers"] = tuple(ServiceTier(**tier) for tier in values["service_tiers"])
-        values["models"] = tuple(values["models"])
-        return cls(**values)
+        try:
+            for name in ("prefill_base_s", "inter_token_s"):
+                if isinstance(values.get(name), Mapping):
+                    values[name] = Quantiles(tuple(tuple(point) for point in values[name]["points"]))
+            if "service_tiers" in values:
+                values["service_tiers"] = tuple(ServiceTier(**tier) for tier in values["service_tiers"])
+            if values.get("rate_limits") is not None:
+                values["rate_limits"] = RateLimits(**values["rate_limits"])
+            if "model_rate_limits" in values:
+                pairs = values["model_rate_limits"]
+                pairs = pairs.items() if isinstance(pairs, Mapping) else pairs
+                values["model_rate_limits"] = tuple((name, RateLimits(**limits)) for name, limits in pairs)
+            if "models" in values:
+                values["models"] = tuple(values["models"])
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise ConfigurationError(f"settings of a provider must be as to_json writes them: {error}") from error
+        return values

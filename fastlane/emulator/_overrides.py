@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ _Value = TypeVar("_Value", int, float)
 
 # A request for more would only fill the memory of the machine that tests with it.
 _MAXIMUM_OUTPUT_TOKENS = 1_000_000
+_LIMITS = ("off", "requests", "tokens", "quota", "tier", "overload")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,10 @@ class Overrides:
     token_ms: float | None = None
     draw: int | None = None
     manners: tuple[Manner, ...] | None = None
+    limits: str | None = None
+    """`off`: not rate limited; or what it is refused for, whatever the limits: see `_LIMITS`."""
+    served_tier: str | None = None
+    """The tier that serves it, whatever was asked."""
 
 
 def read_overrides(headers: Mapping[str, str]) -> Overrides:
@@ -55,7 +60,16 @@ def read_overrides(headers: Mapping[str, str]) -> Overrides:
         token_ms=_number(headers, "x-emulator-token-ms", float, 3_600_000.0),
         draw=_number(headers, "x-emulator-draw", int, 2**63),
         manners=manners,
+        limits=_one_of(headers, "x-emulator-limits", _LIMITS),
+        served_tier=headers.get("x-emulator-served-tier"),
     )
+
+
+def _one_of(headers: Mapping[str, str], name: str, known: Sequence[str]) -> str | None:
+    text = headers.get(name)
+    if text is not None and text not in known:
+        raise ApiError(400, f"{name} must be one of {', '.join(known)}, got {text!r}.", param=name)
+    return text
 
 
 def _number(headers: Mapping[str, str], name: str, convert: Callable[[str], _Value], most: _Value) -> _Value | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._distribution import Quantiles
-from fastlane.emulator._model import ProviderModel, ServiceTier
+from fastlane.emulator._model import ProviderModel
 
 
 @cache
@@ -34,9 +34,7 @@ def preset(name: str) -> ProviderModel:
     for key in ("prefill_base_s", "inter_token_s"):
         if isinstance(settings.get(key), dict):
             settings[key] = _distribution(settings[key])
-    if "service_tiers" in settings:
-        settings["service_tiers"] = tuple(ServiceTier(**tier) for tier in settings["service_tiers"])
-    return ProviderModel(name=name, **settings)
+    return ProviderModel(name=name, **ProviderModel.values_of(settings))
 
 
 def _distribution(table: dict[str, Any]) -> Quantiles:

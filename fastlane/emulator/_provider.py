@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastlane._clock import now_ns
 from fastlane.emulator import _tokens
-from fastlane.emulator._admission import Admission
 from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
 from fastlane.emulator._comparisons import Comparisons
 from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._faults import Fault, FaultRules
+from fastlane.emulator._intake import Intake
 from fastlane.emulator._log import Ledger
-from fastlane.emulator._model import ProviderModel, ServiceTier
+from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prefix_cache import ROUTED_CHARACTERS, PrefixCache
 from fastlane.emulator._prompt import Prompt
+from fastlane.emulator._tiers import ServiceTier
 
 _NS = 1_000_000_000
 # A client may send any number of tags and draws.
@@ -66,7 +67,7 @@ class Provider:
         self.ledger = Ledger()
         self.faults = FaultRules(faults)
         self.fault_random = Random(f"{seed}:faults")
-        self.admission = Admission(model.concurrency)
+        self.intake = Intake(model, seed=seed)
         self.files: dict[str, dict[str, object]] = {}
         self.cache = PrefixCache(
             block_tokens=model.cache_block_tokens,
@@ -77,6 +78,11 @@ class Provider:
         )
         self.comparisons = Comparisons()
         self._asked: dict[tuple[str | None, int], int] = {}
+
+    def change(self, settings: Mapping[str, Any]) -> None:
+        """Serve with other settings from now on. Raises ConfigurationError."""
+        self.model = self.model.changed(settings)
+        self.intake.change(self.model)
 
     def luck(self, number: int, prompt: Prompt, overrides: Overrides) -> Luck:
         """Draw for one request. Requests with equal `x-emulator-draw` draw alike, whatever they ask."""

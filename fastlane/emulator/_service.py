@@ -19,6 +19,7 @@ from fastlane.emulator._control import control
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._exchange import Exchange, Request
 from fastlane.emulator._faults import Fault
+from fastlane.emulator._limiter import account_of
 from fastlane.emulator._log import OpenRecord
 from fastlane.emulator._overrides import Overrides, read_overrides
 from fastlane.emulator._prompt import Prompt
@@ -159,7 +160,9 @@ class ProviderService:
         if deployment is not None:
             body.setdefault("model", deployment)
         read, make_reply = _GENERATING[resource]
-        await Answer(exchange, self.provider, read(body), overrides, faults, make_reply).run()
+        await Answer(
+            exchange, self.provider, read(body), overrides, faults, make_reply, account=account_of(request.headers)
+        ).run()
 
     def decompressed(self, record: OpenRecord, request: Request) -> bytes:
         """Undo a body's compression. Raises ApiError."""

@@ -7,10 +7,10 @@ import dataclasses
 import json
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -21,6 +21,13 @@ from fastlane.emulator._dialect import TIMINGS, Dialect
 from fastlane.emulator._emulator import Emulator, EmulatorError
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._presets import preset, presets
+from fastlane.emulator._rate_limits import RateLimits
+from fastlane.emulator._tiers import ServiceTier, with_tier
+
+_LOAD_SETTINGS = (
+    "concurrency", "queue_places", "overload_status", "rate_limits", "model_rate_limits", "service_tiers", "auto_tier",
+    "refuse_unknown_tiers",
+)  # fmt: skip
 
 
 def emulator(
@@ -76,6 +83,29 @@ def emulator(
     ] = "exact",
     late_share: Annotated[float, typer.Option(help="The share of requests whose first token is late.")] = 0.0,
     late_factor: Annotated[float, typer.Option(help="How many times as long their first token takes.")] = 20.0,
+    concurrency: Annotated[int | None, typer.Option(help="How many requests are worked on at once.", min=1)] = None,
+    queue_places: Annotated[
+        int | None, typer.Option(help="How many more may wait; others are refused. Default: any number.", min=0)
+    ] = None,
+    overload_status: Annotated[int, typer.Option(help="The status of those that are refused so.")] = 503,
+    rate_limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What a key may ask of a model, e.g. 'requests_per_minute=600;tokens_per_minute=60000;window=fixed', "
+            "or 'MODEL:' before it for one model. Repeatable.",
+            metavar="LIMITS",
+        ),
+    ] = None,
+    tier: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A service tier, new or changed, e.g. 'flex;time_factor=2;exhausted=0.2'. Repeatable.", metavar="TIER"
+        ),
+    ] = None,
+    auto_tier: Annotated[str, typer.Option(help="The tier of requests that ask for 'auto', or none.")] = "default",
+    refuse_unknown_tiers: Annotated[
+        bool, typer.Option("--refuse-unknown-tiers", help="A tier that there is not is a 400.")
+    ] = False,
     log: Annotated[Path | None, typer.Option(help="At the end write one JSON line per request here.")] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the presets and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
@@ -90,6 +120,22 @@ def emulator(
         model = dataclasses.replace(model, models=_listed(models), prompt_cache=not no_prompt_cache, manner=manner)
     with _naming("--late-share or --late-factor"):
         model = dataclasses.replace(model, late_share=late_share, late_factor=late_factor)
+    with _naming("--rate-limits"):
+        model = dataclasses.replace(model, **_rate_limits(rate_limits or ()))
+    with _naming("--tier or --auto-tier"):
+        tiers = model.service_tiers
+        for text in tier or ():
+            tiers = with_tier(tiers, ServiceTier.settings(text))
+        model = dataclasses.replace(
+            model, service_tiers=tiers, auto_tier=auto_tier, refuse_unknown_tiers=refuse_unknown_tiers
+        )
+    with _naming("--concurrency, --queue-places or --overload-status"):
+        model = dataclasses.replace(
+            model,
+            concurrency=model.concurrency if concurrency is None else concurrency,
+            queue_places=model.queue_places if queue_places is None else queue_places,
+            overload_status=overload_status,
+        )
     with _naming("--header, --timing or --cached-tokens"):
         dialect = Dialect(
             headers=[_header(line) for line in header or ()],
@@ -144,6 +190,7 @@ def emulator(
         typer.echo(f"fastlane emulator: {error}", err=True)
         raise typer.Exit(1) from None
     with started as running:
+        described = model.to_json()
         differs = {
             "http2": not (http1 or no_tls),
             "accepted_encodings": list(accepted),
@@ -156,6 +203,7 @@ def emulator(
             "manner": model.manner,
             "late_share": model.late_share,
             "late_factor": model.late_factor,
+            **{name: described[name] for name in _LOAD_SETTINGS},
             "dialect": dialect.to_json(),
         }
         _print_running(running, preset_name, differs, as_json=as_json)
@@ -176,6 +224,20 @@ def _naming(option: str) -> Iterator[None]:
         yield
     except ConfigurationError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
+
+
+def _rate_limits(texts: Iterable[str]) -> dict[str, Any]:
+    """Read the limits of all models, and of single ones; without any, what the preset has stays."""
+    settings: dict[str, Any] = {}
+    by_model: dict[str, RateLimits] = {}
+    for text in texts:
+        # A model's name may hold colons, and a setting holds none before its equals sign.
+        name, colon, _ = text.partition("=")[0].rpartition(":")
+        if colon:
+            by_model[name.strip()] = RateLimits.parse(text[len(name) + 1 :])
+        else:
+            settings["rate_limits"] = RateLimits.parse(text)
+    return {**settings, "model_rate_limits": by_model} if by_model else settings
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from fastlane._exceptions import ConfigurationError
 _NS = 1_000_000_000
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
-LIMITS = ("requests/minute", "tokens/minute", "requests/day", "tokens/day")
+LIMITS = tuple(f"{unit}/{period}" for period in ("minute", "hour", "day") for unit in ("requests", "tokens"))
 """What can be limited, as headers are told to say it."""
 
 

@@ -11,13 +11,14 @@ from typing import NamedTuple
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._limit_headers import State, duration, write_headers
 from fastlane.emulator._meters import Meter, meter
-from fastlane.emulator._rate_limits import RateLimits
+from fastlane.emulator._rate_limits import PERIODS_S, UNITS, RateLimits
 
 _NS = 1_000_000_000
-_PERIODS_NS = {"minute": 60 * _NS, "day": 86_400 * _NS}
 _SHORT = {
     "requests/minute": "requests per min (RPM)",
     "tokens/minute": "tokens per min (TPM)",
+    "requests/hour": "requests per hour (RPH)",
+    "tokens/hour": "tokens per hour (TPH)",
     "requests/day": "requests per day (RPD)",
     "tokens/day": "tokens per day (TPD)",
 }
@@ -63,10 +64,10 @@ class Limiter:
         self.limits = limits
         self._specs = limits.header_specs()
         self._amounts = {
-            f"{unit}/{window}": amount
-            for window in _PERIODS_NS
-            for unit in ("requests", "tokens")
-            if (amount := getattr(limits, f"{unit}_per_{window}")) is not None
+            f"{unit}/{period}": amount
+            for period in PERIODS_S
+            for unit in UNITS
+            if (amount := getattr(limits, f"{unit}_per_{period}")) is not None
         }
         self._meters: dict[tuple[bytes, str], dict[str, Meter]] = {}
 
@@ -80,12 +81,12 @@ class Limiter:
         return meters
 
     def _meter(self, name: str, now: int) -> Meter:
-        limits, window = self.limits, name.partition("/")[2]
-        kind = "bucket" if limits.window == "quantized" and window == "day" else limits.window
+        limits, period = self.limits, name.partition("/")[2]
+        kind = "bucket" if limits.window == "quantized" and period != "minute" else limits.window
         return meter(
             kind,
             self._amounts[name],
-            _PERIODS_NS[window],
+            PERIODS_S[period] * _NS,
             burst=limits.burst,
             quantum_ns=round(limits.quantum_s * _NS),
             now=now,

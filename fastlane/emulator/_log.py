@@ -56,8 +56,8 @@ class RequestLog:
     asked_tier: str | None = None
     """The service tier as the request asked for it; `service_tier` is the one that served it, None where none did."""
     refused: str | None = None
-    """Why it was refused for load: `requests/minute`, `tokens/minute`, `requests/day`, `tokens/day`, `too_large` (for
-    any minute), `quota`, `tier` (without capacity) or `overload` (the queue is full); None where it was not."""
+    """Why it was refused for load: `requests/minute`, `tokens/minute` (or `/hour`, `/day`), `too_large` (for any
+    minute), `quota`, `tier` (without capacity) or `overload` (the queue is full); None where it was not."""
     limited_tokens: int | None = None
     """Tokens that it was counted as when it came; None where it was not rate limited, or refused."""
     remaining_requests: float | None = None

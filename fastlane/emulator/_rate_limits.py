@@ -1,4 +1,4 @@
-"""Rate limits as settings: how much in a minute and a day, how it is counted, and how a refusal is told."""
+"""Rate limits as settings: how much in a minute, an hour and a day, how it is counted, and how a refusal is told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from fastlane.emulator._meters import WindowKind
 Counted = Literal["sum", "maximum", "prompt"]
 RetryAfter = Literal["both", "seconds", "milliseconds", "none"]
 
-_AMOUNTS = ("requests_per_minute", "tokens_per_minute", "requests_per_day", "tokens_per_day")
+PERIODS_S = {"minute": 60, "hour": 3_600, "day": 86_400}
+"""For how long a limit can hold."""
+UNITS = ("requests", "tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +30,15 @@ class RateLimits:
 
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
+    requests_per_hour: float | None = None
+    tokens_per_hour: float | None = None
     requests_per_day: float | None = None
     tokens_per_day: float | None = None
     window: WindowKind = "bucket"
     """`bucket` refills evenly; `fixed` windows begin with the first request; `sliding` ones end now; `quantized` is a
     bucket whose limit per minute holds for each `quantum_s` as well, 1 request a second for 60 a minute."""
     burst: float = 1.0
-    """How much a bucket holds: 1.0 is all of a minute's, and of a day's, limit."""
+    """How much a bucket holds: 1.0 is all of a minute's, an hour's or a day's limit."""
     quantum_s: float = 1.0
     counted: Counted = "sum"
     """Tokens of a request when it comes: the prompt's and the most that may be generated (`sum`), the larger of both
@@ -63,7 +67,7 @@ class RateLimits:
     """Whether the account has nothing left to pay with: every request is a 429 `insufficient_quota`."""
 
     def __post_init__(self) -> None:
-        for name in _AMOUNTS:
+        for name in (f"{unit}_per_{period}" for unit in UNITS for period in PERIODS_S):
             value = getattr(self, name)
             if value is not None:
                 _above(name, value, 0)

@@ -1,0 +1,37 @@
+"""What a pacer knows of limits, for reports and tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..providers._limits import Counts
+from ._limit import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownLimit:
+    """One limit, as far as it is known."""
+
+    name: str
+    """What facts call it, or "stated"."""
+    counts: Counts
+    limit: float
+    window_s: float
+    left: float
+    """An estimate of what is left."""
+    kind: Kind | None
+    is_spread: bool
+    """Whether requests are spread evenly, because the provider does not take the limit's share at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownLimits:
+    """What a pacer knows."""
+
+    limits: tuple[KnownLimit, ...]
+    requests_per_s: float | None
+    """A pace learned from refusals that no known limit explains; None where there were none."""
+    rests_until_ns: int | None
+    """Until when nothing is sent, because the provider asked for that; None, or in the past: it did not."""
+    refused: int
+    """Answers of status 429 so far."""

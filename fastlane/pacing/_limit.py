@@ -1,0 +1,282 @@
+"""An estimate of what is left of one limit: put right by what answers say, and carried on between them.
+
+An answer's headers were written when its request was admitted, seconds before they arrive. So each request is stamped
+with what the estimate was when it left, and what an answer says is compared with that: the difference is added to the
+estimate of now, in which everything sent since is counted already. Of answers that overtake each other, the one whose
+request left last counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from ..providers._limits import Counts
+from ._reading import Said
+
+Kind = Literal["bucket", "window"]
+
+_WINDOWS_S = (1.0, 60.0, 3_600.0, 86_400.0)
+# What of a window's budget, evenly spread over what is left of it, is kept back: from requests that somebody waits for,
+# and from others. As the window ends, so does what is kept.
+_KEPT, _KEPT_FROM_BACKGROUND = 0.25, 0.5
+# Windows that nobody waits out: their budget is spent as it comes, and what is kept from background is a little.
+_LONG_S, _KEPT_OF_LONG = 600.0, 0.05
+# Of a bucket: what is kept back because estimates are estimates, at least and at most, and what background leaves.
+_LEAST_MARGIN, _MOST_MARGIN, _LEFT_BY_BACKGROUND = 0.01, 0.1, 0.1
+_MARGIN_GROWS, _MARGIN_FADES_S = 1.5, 120.0
+# How fast what is learned of the refill follows, and over how long it is looked at, in seconds.
+_REFILL_FOLLOWS_S, _REFILL_SPAN_S = 3.0, 0.5
+# A limit that others use up as well still refills for us, if slowly: else nobody would ever ask again.
+_LEAST_REFILL = 0.05
+# How far a request may be ahead of an even spread: timers do not wake as exactly as that.
+_TOLERANCE_S = 0.02
+_GUARD_S, _MOST_JITTER_S = 0.03, 1.0
+
+
+class Mark(NamedTuple):
+    """What was thought of a limit when a request left."""
+
+    level: float
+    """What was left after it."""
+    corrected: float
+    """The sum of all corrections until then."""
+
+
+class Limit:
+    """One limit, as far as it is known. Times are seconds of the monotonic clock."""
+
+    __slots__ = (
+        "_corrected", "_errors", "_faded_s", "_full_at", "_full_was_said", "_jitter_s", "_look", "_newest", "_next_s",
+        "_random", "at", "counts", "given_kind", "given_window_s", "kind", "level", "limit", "margin", "name", "refill",
+        "scale", "smooth", "told_s", "window_s",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        counts: Counts,
+        *,
+        said: Said,
+        sent_s: float,
+        spent_since: float,
+        now_s: float,
+        window_s: float | None,
+        kind: Kind | None,
+        random: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self.counts = counts
+        self.given_window_s = window_s
+        self.given_kind = kind
+        self.window_s = window_s or 60.0
+        self.limit = said.limit if said.limit is not None else max(said.remaining, 1.0)
+        self.scale = 1.0
+        """What a token of ours is in the limit's own counting, where that counts some kinds of tokens alone."""
+        self.margin = _LEAST_MARGIN
+        self._faded_s = now_s
+        self.smooth = 0.0
+        """The share of its rate that requests are spread to, each for itself; 0: they may come at once."""
+        self._next_s = now_s
+        self.told_s = sent_s
+        """When the request left whose answer has told of it last."""
+        self.kind: Kind | None = kind
+        """What its resets look like, or what facts say; None where neither is plain."""
+        self.refill = 0.0 if kind == "window" else self.rate
+        self._random = random
+        self._errors = {self.window_s if kind != "window" else 0.0: 0.0}
+        """By the hypothesis, how far resets were from what it says: seconds as a share of its window.
+
+        A bucket with a window of so many seconds; 0: a window.
+        """
+        self._full_at: float | None = None
+        self._full_was_said = False
+        self._jitter_s = 0.0
+        self._newest = -1
+        self._corrected = 0.0
+        self._look: tuple[float, float, float] | None = None
+        """When the refill was looked at last, what was left then, and what had been spent until then."""
+        self.level = said.remaining
+        self.at = sent_s
+        if said.reset_s is not None:
+            self._take_reset(said, sent_s)
+        self.advance(now_s)
+        self.level -= spent_since * self.scale
+
+    @property
+    def rate(self) -> float:
+        """What it allows each second in the long run."""
+        return self.limit / self.window_s
+
+    def advance(self, now_s: float) -> None:
+        """Let the time pass until now."""
+        if now_s <= self.at:
+            return
+        full_at = self._full_at
+        if full_at is not None and full_at <= now_s:
+            self._flow(full_at)
+            self._look = None
+            self._full_was_said = False
+            if self.kind == "window":
+                self.level = self.limit
+                self._full_at = full_at + self.window_s * max(1.0, (now_s - full_at) // self.window_s + 1)
+                self._jitter_s = self._random()
+            else:
+                self.refill = self.rate  # what was expected by now; what comes will say more
+                self._full_at = None
+        self._flow(now_s)
+
+    def _flow(self, until_s: float) -> None:
+        if until_s > self.at:
+            self.level = min(self.limit, self.level + self._slope * (until_s - self.at))
+            self.at = until_s
+
+    @property
+    def _slope(self) -> float:
+        if self.kind == "window":
+            # Without knowing when it ends, a limit that is never whole again would be none that can be kept.
+            return 0.0 if self._full_at is not None else self.rate
+        return max(self.refill, _LEAST_REFILL * self.rate)
+
+    def cost(self, requests: float, tokens: float) -> float:
+        """What a request is in the limit's own counting."""
+        return requests if self.counts == "requests" else tokens * self.scale
+
+    def ready_s(self, now_s: float, cost: float, *, background: bool) -> float:
+        """When so much may be spent: now or later."""
+        self.advance(now_s)
+        ready_s = self._level_ready_s(now_s, cost, background=background)
+        return ready_s if not self.smooth else max(ready_s, self._next_s)
+
+    def _level_ready_s(self, now_s: float, cost: float, *, background: bool) -> float:
+        if self.kind == "window" and self._full_at is not None:
+            return self._ready_in_window(now_s, cost, self._full_at, background=background)
+        kept = self.margin + (_LEFT_BY_BACKGROUND if background else 0.0)
+        need = min(cost + kept * self.limit, max(self.limit, 1.0))
+        if self.level >= need:
+            return now_s
+        wait_s = (need - self.level) / self._slope
+        if self._full_at is not None and self._full_at < now_s + wait_s and cost <= self.limit:
+            wait_s = self._full_at - now_s + _GUARD_S
+        return now_s + wait_s * (1 + 0.05 * self._jitter_s)
+
+    def _ready_in_window(self, now_s: float, cost: float, full_at: float, *, background: bool) -> float:
+        end_s = full_at + _GUARD_S + self._jitter_s * min(_MOST_JITTER_S, 0.01 * self.window_s)
+        spare = (self.margin - _LEAST_MARGIN) * self.limit
+        if self.level < min(cost + spare, self.limit):
+            return max(now_s, end_s)
+        if self.window_s > _LONG_S:
+            kept = _KEPT_OF_LONG if background else 0.0
+        else:
+            kept = _KEPT_FROM_BACKGROUND if background else _KEPT
+        if kept == 0.0 or cost >= self.limit:
+            return now_s
+        # What is kept shrinks evenly until the window ends: the moment at which it has come down to what would be left.
+        return min(max(now_s, full_at - (self.level - cost) * self.window_s / (kept * self.limit)), end_s)
+
+    def spend(self, now_s: float, cost: float) -> Mark:
+        """Count what leaves now."""
+        self.advance(now_s)
+        self.level -= cost
+        if self.smooth:
+            self._next_s = max(self._next_s, now_s - _TOLERANCE_S) + cost / (self.smooth * self.rate)
+        return Mark(self.level, self._corrected)
+
+    def take_back(self, cost: float) -> None:
+        """What was counted was not used after all, or more was."""
+        self.level = min(self.limit, self.level + cost)
+        self._corrected += cost
+
+    def answered(self, said: Said, *, number: int, sent_s: float, mark: Mark, spent: float, cost: float) -> None:
+        """An answer has come to the request of that number, when `spent` had been spent in all, itself included."""
+        if number <= self._newest:
+            return
+        self._newest, self.told_s = number, sent_s
+        if said.limit is not None and said.limit != self.limit:
+            self._change(said.limit)
+        elif said.limit is None:
+            self.limit = max(self.limit, said.remaining)
+        if said.reset_s is not None:
+            self._take_reset(said, sent_s)
+        self._look_at_refill(said.remaining, sent_s, spent, cost)
+        error = said.remaining - (mark.level + self._corrected - mark.corrected)
+        self.level = min(self.limit, self.level + error)
+        self._corrected += error
+        fading = math.exp(-max(0.0, self.at - self._faded_s) / _MARGIN_FADES_S)
+        self.margin = _LEAST_MARGIN + (self.margin - _LEAST_MARGIN) * fading
+        self._faded_s = self.at
+
+    def _change(self, limit: float) -> None:
+        self.refill *= limit / self.limit
+        self.limit = limit
+        self._look = None
+
+    def refused(self) -> None:
+        """A request was refused for this limit, though it was thought to fit."""
+        self.margin = min(_MOST_MARGIN, self.margin * _MARGIN_GROWS)
+
+    def _take_reset(self, said: Said, sent_s: float) -> None:
+        """See which kind of limit has such a reset, and when it is whole again."""
+        assert said.reset_s is not None
+        full_at = sent_s + said.reset_s + (said.step_s if said.step_s == 1.0 else 0.0)
+        used = self.limit - said.remaining
+        if used >= max(1.0, 0.001 * self.limit):
+            for window in {*_WINDOWS_S, self.given_window_s or 60.0}:
+                off = abs(said.reset_s - used / self.limit * window)
+                self._learn(window, max(0.0, off - said.step_s) / max(said.reset_s, used / self.limit * window, 0.01))
+        if self._full_at is not None and self._full_was_said and sent_s < self._full_at:
+            off = abs(full_at - self._full_at)
+            # Two answers at nearly the same time have nearly the same reset, whatever kind it is.
+            self._learn(0.0, max(0.0, off - said.step_s - 0.25) / max(1.0, 0.02 * self.window_s))
+        self.kind = self._likely_kind()
+        if self.kind == "bucket":
+            self._full_at = None  # it fills as it does
+            windows = [(error, window != self.window_s, window) for window, error in self._errors.items() if window]
+            window_s = min(windows)[2]
+            if window_s != self.window_s:
+                self.window_s = window_s
+                self.refill = self.rate
+            return
+        if said.reset_s > self.window_s or (self.kind == "window" and self.given_window_s is None):
+            self.window_s = next((window for window in _WINDOWS_S if window >= said.reset_s), said.reset_s)
+        if self._full_at is not None and self._full_was_said and abs(full_at - self._full_at) < 1.5:
+            # Between when a request left and when it was admitted there is a way: the latest is nearest to the truth.
+            self._full_at = max(self._full_at, full_at)
+        else:
+            self._full_at, self._full_was_said = full_at, True
+            self._jitter_s = self._random()
+
+    def _likely_kind(self) -> Kind | None:
+        best = min(self._errors, key=lambda window: (self._errors[window], window != self.window_s))
+        if self._errors[best] > 0.2:
+            return None
+        return "window" if best == 0.0 else "bucket"
+
+    def _learn(self, hypothesis: float, off: float) -> None:
+        before = self._errors.get(hypothesis)
+        off = min(1.0, off)
+        self._errors[hypothesis] = off if before is None else before + 0.3 * (off - before)
+
+    def _look_at_refill(self, remaining: float, sent_s: float, spent: float, cost: float) -> None:
+        """See what has come back since the last look: less than the limit's rate where others spend as well."""
+        spent *= self.scale
+        if self._look is None:
+            self._look = (sent_s, remaining, spent)
+            return
+        since_s, before, spent_before = self._look
+        span_s = sent_s - since_s
+        if span_s < _REFILL_SPAN_S:
+            return
+        self._look = (sent_s, remaining, spent)
+        came = (remaining - before + spent - spent_before) / span_s
+        if remaining + cost >= 0.99 * self.limit and came < self.rate:
+            return  # it is full: what would have come had no room
+        follows = 1 - math.exp(-span_s / _REFILL_FOLLOWS_S)
+        self.refill += follows * (min(max(came, 0.0), self.rate) - self.refill)
+        if self.counts in ("input_tokens", "output_tokens") and spent > spent_before:
+            share = (before - remaining + self.rate * span_s) / (spent - spent_before)
+            self.scale *= 1 + follows * (min(max(share, 0.5), 2.0) - 1)
+            self.scale = min(2.0, max(0.001, self.scale))
+            self.refill = self.rate
+            self._look = None

@@ -1,0 +1,290 @@
+"""One batch on its way: what is done next in each of its states, and what is recorded before.
+
+No step is taken before its state is recorded, and every record is compared with the lease, so that of two workers that
+hold a batch for their own, only one goes on. Where a worker died, the provider is asked what it has seen:
+
+- `uploading`: a file of the batch's name and size is taken; else it is uploaded (again: a file does nothing by itself).
+- `creating`: a batch of that name, or of that file, is taken. Where none is listed, the creation may still be on its
+  way: its input file is deleted, so that what comes late finds nothing to work on, and after a while the batches are
+  listed once more. Only then the jobs are packed anew, under another name.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from tempfile import SpooledTemporaryFile
+from typing import IO, TYPE_CHECKING
+
+from ._collecting import TOO_MUCH, Collecting, delete_quietly, record_all
+from ._errors import LeaseLostError
+from ._jobs import LINE_BYTES, BatchRow, Outcome
+from ._packing import lines
+from ._provider_batches import InDoubtError, ProviderBatches, RefusedError
+from ._settings import WorkerSettings
+from ._storage import Storage
+
+if TYPE_CHECKING:
+    from openai.types import Batch
+
+_log = logging.getLogger("fastlane.batch")
+
+_ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+_KEPT_IN_MEMORY_BYTES = 8 << 20
+# A batch of which the provider knows nothing any more is asked after for so long: its lists may lag.
+_LOST_AFTER_S = 3_600.0
+
+
+class DeniedError(Exception):
+    """The provider refuses the key: nothing goes on before somebody has put that right."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the provider answers {status}")
+        self.status = status
+
+
+@dataclass(slots=True)
+class Held:
+    """A batch under this worker's lease, and what is known of it beside its record."""
+
+    row: BatchRow
+    due: float = 0.0
+    """When it is looked at next: seconds, by the worker's own clock."""
+    failures: int = 0
+    """How often in a row its step has failed, or the provider was asked in vain."""
+    not_created: bool = False
+    """In `creating`: whether the provider is known to have made no batch."""
+    is_own: bool = False
+    """In `uploading`: whether it was this worker that recorded that, and has not tried yet."""
+    deleted_at: float | None = None
+    """In `creating`: when its input file was deleted: seconds, by the worker's own clock."""
+    cancelled: bool = False
+    """Whether the provider was asked to end it."""
+    too_much: bool = False
+    """Whether the provider refused it for its size, or for all that waits there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What comes after a step."""
+
+    wait_s: float = 0.0
+    over: bool = False
+
+
+class Steps:
+    """Takes the steps of batches. Belongs to one thread."""
+
+    def __init__(self, storage: Storage, provider: ProviderBatches, settings: WorkerSettings) -> None:
+        self._storage = storage
+        self._provider = provider
+        self._settings = settings
+        self._collecting = Collecting(storage, provider, settings)
+
+    def take(self, held: Held, now: float) -> Next:
+        """Take the next step of a batch. `now`: seconds, by the worker's own clock.
+
+        Raises LeaseLostError, StorageError, StoppedError, DeniedError; any error of openai's: the step is to be taken
+        again later.
+        """
+        try:
+            match held.row.state:
+                case "planned":
+                    return self._plan(held)
+                case "uploading":
+                    return self._upload(held)
+                case "uploaded":
+                    return self._create(held)
+                case "creating":
+                    return self._create(held) if held.not_created else self._look_for(held, now)
+                case "created":
+                    return self._ask(held)
+                case "ended":
+                    held.too_much = self._collecting.collect(held.row)
+                    return Next(over=True)
+                case _:
+                    return Next(over=True)
+        except RefusedError as refused:
+            if refused.denied:
+                raise DeniedError(refused.status) from None
+            return self._refused(held, refused)
+
+    def _plan(self, held: Held) -> Next:
+        row = held.row
+        if row.wanted <= 0:
+            return self._abandon(held, None)
+        if row.bytes > self._provider.mode.most_bytes:
+            heads = self._storage.heads(row)
+            if len(heads) == 1 and heads[0].size + LINE_BYTES > self._provider.mode.most_bytes:
+                _log.warning("job %d is larger than a batch's file may be, and has failed", heads[0].number)
+                self._storage.record(row, [Outcome(number=heads[0].number, state="failed", error="too_large")])
+                return self._abandon(held, "too_large")
+        held.row = self._storage.advance(row, "uploading")
+        held.is_own = True
+        return Next()
+
+    def _upload(self, held: Held) -> Next:
+        row, known = held.row, None
+        with SpooledTemporaryFile(_KEPT_IN_MEMORY_BYTES) as content:
+            size = self._write(row, content)
+            if size == 0:
+                return self._abandon(held, None)
+            if not held.is_own:
+                named = self._provider.files_named(_file_name(row), since_s=row.planned_at)
+                known = next((file.id for file in named if file.bytes == size), None)
+            held.is_own = False
+            if known is None:
+                known = self._uploaded(row, content)
+        held.row = self._storage.advance(row, "uploaded", file_id=known)
+        return Next()
+
+    def _uploaded(self, row: BatchRow, content: IO[bytes]) -> str:
+        try:
+            return self._provider.upload(_file_name(row), content).id
+        except RefusedError as refused:
+            if refused.status in (404, 405, 501):  # Not this file is refused: there is no place for files.
+                raise DeniedError(refused.status) from None
+            raise
+
+    def _write(self, row: BatchRow, content: IO[bytes]) -> int:
+        for line in lines(self._storage.bodies(row)):
+            content.write(line)
+        return content.tell()
+
+    def _create(self, held: Held) -> Next:
+        # Before, not after: whatever happens from here on, nobody knows until the answer has come.
+        held.not_created = False
+        held.row = row = self._storage.advance(held.row, "creating")
+        assert row.file_id is not None
+        try:
+            made = self._provider.create(row.name, row.endpoint, row.file_id, idempotency_key=row.name)
+        except RefusedError:
+            held.not_created = True
+            raise
+        except InDoubtError:
+            _log.info("batch %s: nobody knows whether it was made; its provider is asked", row.name)
+            held.failures += 1
+            return Next(wait_s=min(self._settings.listing_lag_s, self._settings.poll_s))
+        return self._made(held, made)
+
+    def _made(self, held: Held, made: Batch) -> Next:
+        held.row = self._storage.advance(held.row, "created", batch_id=made.id, provider_state=made.status)
+        held.failures = 0
+        _log.info("batch %s: made, with %d requests", held.row.name, held.row.requests)
+        return Next(wait_s=self._settings.poll_s)
+
+    def _look_for(self, held: Held, now: float) -> Next:
+        """Find out whether a creation has come about; give it up where it has not, and can no more."""
+        row = held.row
+        found = self._provider.batch_named(row.name, row.file_id, since_s=row.planned_at)
+        if found is not None:
+            return self._made(held, found)
+        if held.deleted_at is None:
+            if row.file_id is not None and not self._fenced(row.file_id):
+                held.failures += 1
+                return Next(wait_s=patience(self._settings, held.failures))
+            held.deleted_at = now
+            return Next(wait_s=self._settings.listing_lag_s)
+        waited = now - held.deleted_at
+        if waited < self._settings.listing_lag_s:
+            return Next(wait_s=self._settings.listing_lag_s - waited)
+        return self._abandon(held, "creation_unknown")
+
+    def _as_it_is(self, row: BatchRow) -> BatchRow:
+        """The record, with what others have written into it: how many of its jobs were cancelled."""
+        now = self._storage.batch(row.name)
+        if now is None or (now.state, now.owner, now.turn) != (row.state, row.owner, row.turn):
+            raise LeaseLostError(f"batch {row.name} is another worker's now")
+        return now
+
+    def _fenced(self, file_id: str) -> bool:
+        """Whether the input file is gone, so that a creation that comes late finds none."""
+        try:
+            self._provider.delete(file_id)
+        except RefusedError as refused:
+            if refused.denied:
+                raise
+            return False
+        return True
+
+    def _ask(self, held: Held) -> Next:
+        row = held.row = self._as_it_is(held.row)
+        assert row.batch_id is not None
+        try:
+            if row.wanted <= 0 and not held.cancelled:
+                self._provider.cancel(row.batch_id)
+                held.cancelled = True
+            batch = self._provider.batch(row.batch_id)
+        except RefusedError as refused:
+            if refused.status != 404 or self._storage.now() - row.changed_at < _LOST_AFTER_S:
+                raise
+            _log.warning("batch %s: its provider knows nothing of it any more; its jobs have failed", row.name)
+            record_all(self._storage, row, _failed(self._storage, row, "batch_lost"))
+            self._storage.settle(row, "collected", error="batch_lost")
+            return Next(over=True)
+        counts = batch.request_counts
+        done, failed = (counts.completed, counts.failed) if counts is not None else (0, 0)
+        if batch.status in _ENDED:
+            held.row = self._storage.advance(
+                row,
+                "ended",
+                output_file_id=batch.output_file_id,
+                error_file_id=batch.error_file_id,
+                provider_state=batch.status,
+                provider_done=done,
+                provider_failed=failed,
+                error=_code_of(batch),
+            )
+            held.failures = 0
+            _log.info("batch %s: %s", row.name, batch.status)
+            return Next()
+        if (batch.status, done, failed) != (row.provider_state, row.provider_done, row.provider_failed):
+            held.row = self._storage.advance(
+                row, "created", provider_state=batch.status, provider_done=done, provider_failed=failed
+            )
+        held.failures += 1
+        return Next(wait_s=patience(self._settings, held.failures))
+
+    def _refused(self, held: Held, refused: RefusedError) -> Next:
+        """The provider has said no to a file or to a batch."""
+        held.failures += 1
+        wait_s = max(refused.retry_after_s or 0.0, patience(self._settings, held.failures))
+        row = held.row
+        if refused.code in TOO_MUCH and row.state == "creating":
+            held.too_much = True
+        elif refused.passes or row.state in ("created", "ended", "uploaded", "planned"):
+            return Next(wait_s=wait_s)
+        elif refused.status == 404 and row.state == "creating" and held.failures <= self._settings.max_attempts:
+            return Next(wait_s=wait_s)  # A file that was just uploaded may not be seen everywhere yet.
+        else:
+            _log.warning("batch %s: refused with %d; its jobs have failed", row.name, refused.status)
+            error = refused.code or f"batch_refused_{refused.status}"
+            record_all(self._storage, row, _failed(self._storage, row, error))
+        delete_quietly(self._provider, row.file_id)
+        return self._abandon(held, refused.code or f"batch_refused_{refused.status}", not_before_s=wait_s)
+
+    def _abandon(self, held: Held, error: str | None, *, not_before_s: float = 0.0) -> Next:
+        self._storage.settle(held.row, "abandoned", error=error, not_before_s=not_before_s, sent=False)
+        return Next(over=True)
+
+
+def _failed(storage: Storage, row: BatchRow, error: str) -> list[Outcome]:
+    return [Outcome(number=job.number, state="failed", error=error) for job in storage.heads(row)]
+
+
+def _file_name(row: BatchRow) -> str:
+    return f"{row.name}.jsonl"
+
+
+def _code_of(batch: Batch) -> str | None:
+    errors = batch.errors.data if batch.errors is not None and batch.errors.data is not None else []
+    code = next((error.code for error in errors if error.code), None)
+    return code or (f"batch_{batch.status}" if batch.status in ("failed", "expired", "cancelled") else None)
+
+
+def patience(settings: WorkerSettings, failures: int) -> float:
+    """Seconds until a batch is looked at again: longer from time to time, and spread by chance."""
+    from random import uniform
+
+    longest = min(settings.longest_poll_s, settings.poll_s * 1.5 ** min(40, max(0, failures - 1)))
+    return uniform(0.75, 1.0) * longest

@@ -1,0 +1,233 @@
+"""Work a queue off: pack what waits, take every batch its next step, and sleep until something is due."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+from uuid import uuid4
+
+import openai
+
+from .._clock import now_ns
+from ..providers import facts_of
+from ._errors import LeaseLostError, QueueError, StorageError
+from ._jobs import SETTLED, BatchRow, Group
+from ._local_lane import LocalLane, as_offline, with_urgency
+from ._packing import BatchMode, Room, goes_at, mode_of
+from ._provider_batches import ProviderBatches, StoppedError
+from ._settings import WorkerSettings
+from ._steps import DeniedError, Held, Steps, patience
+from ._storage import Storage
+from ._sync_client import synchronous
+
+_log = logging.getLogger("fastlane.batch")
+
+# How often a worker looks for new jobs, which come from other processes too, while it waits for something else.
+_LOOK_S = 1.0
+
+
+class WorkerDeniedError(QueueError):
+    """The provider refuses the worker's key: the jobs wait, and what was under way goes on at the provider."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(
+            f"the provider refuses this key, or has no batches for it: it answers {status}. Nothing is lost: put the "
+            'key right, or take lane="live", and run the worker again'
+        )
+        self.status = status
+
+    def __reduce__(self) -> tuple[Any, tuple[int]]:
+        return type(self), (self.status,)
+
+
+class Worker:
+    """Works one queue off with one client. `run` belongs to one thread; `stop` may come from any."""
+
+    def __init__(self, storage: Storage, client: Any, settings: WorkerSettings | None = None) -> None:
+        self.settings = settings or WorkerSettings()
+        self.owner = f"worker-{uuid4().hex}"
+        self._storage = storage
+        self._client = with_urgency(synchronous(client))
+        self.origin = str(self._client.base_url)
+        self._mode = self._mode_of(self.origin)
+        self._stop = threading.Event()
+        self._woken = threading.Event()
+        self._provider = ProviderBatches(self._client, self._mode or BatchMode(), self._stop)
+        self._steps = Steps(storage, self._provider, self.settings)
+        self._held: dict[str, Held] = {}
+        self._rooms: dict[tuple[str, str], Room] = {}
+        self._looked: int | None = None
+        self._lane = LocalLane(storage, self._client, self.owner, self.settings, self._woken.set)
+
+    def _mode_of(self, origin: str) -> BatchMode | None:
+        lane = self.settings.lane
+        return None if lane == "live" else mode_of(facts_of(origin), forced=lane == "batch")
+
+    def stop(self) -> None:
+        """End `run` soon: after what is under way. Batches go on at the provider, and any worker goes on with them."""
+        self._stop.set()
+        self._woken.set()
+
+    def run(self, *, until_empty: bool = False) -> None:
+        """Work until `stop()`, or until every job is over.
+
+        Raises WorkerDeniedError where the provider refuses the key, and StorageError where the storage has failed for
+        longer than `patience_s`. Whatever ends it: what it has begun is recorded, and the next worker goes on with it.
+        """
+        beat = threading.Thread(target=self._beat, name="fastlane-batch-lease", daemon=True)
+        beat.start()
+        failing_since: int | None = None
+        failures = 0
+        try:
+            with as_offline():
+                while not self._stop.is_set():
+                    try:
+                        if failing_since is not None:
+                            self._synchronise()
+                        wait_s = self._round()
+                        failing_since, failures = None, 0
+                        if until_empty and self._storage.unfinished() == 0:
+                            return
+                    except StorageError as error:
+                        failures += 1
+                        failing_since = failing_since or now_ns()
+                        if (now_ns() - failing_since) / 1e9 >= self.settings.patience_s:
+                            raise
+                        _log.error("the queue cannot be written, and is tried again: %s", error)
+                        wait_s = min(patience(self.settings, failures), 60.0)
+                    self._sleep(wait_s)
+        except StoppedError:
+            pass
+        except DeniedError as denied:
+            raise WorkerDeniedError(denied.status) from None
+        finally:
+            self._stop.set()
+            self._lane.close()
+            beat.join()
+            self._held.clear()
+            self._let_go()
+
+    def _round(self) -> float:
+        """Do all that is due. Returns the seconds until something will be."""
+        if self._lane.denied is not None:
+            raise DeniedError(self._lane.denied)
+        if self._looked is None or now_ns() - self._looked >= self.settings.lease_s / 4 * 1e9:
+            self._looked = now_ns()
+            for row in self._storage.take_over(self.owner, origin=self.origin, lease_s=self.settings.lease_s):
+                _log.info("batch %s: gone on with, at %r", row.name, row.state)
+                self._held[row.name] = Held(row)
+        self._pack()
+        for held in list(self._held.values()):
+            self._go_on(held)
+        now = _now()
+        return min([_LOOK_S, *(held.due - now for held in self._held.values())])
+
+    def _pack(self) -> None:
+        for group in self._storage.groups():
+            if self._mode is None or not self._mode.takes(group.endpoint):
+                self._lane.work(group)
+                continue
+            self._pack_group(group, self._mode)
+
+    def _pack_group(self, group: Group, mode: BatchMode) -> None:
+        room = self._rooms.get((group.endpoint, group.model)) or self._room(mode)
+        if self._storage.now() < goes_at(group, room, self.settings.linger_s):
+            return
+        left, size = group.requests, group.bytes
+        while left > 0 and self._may_begin() and not self._stop.is_set():
+            row = self._storage.claim(
+                self.owner,
+                origin=self.origin,
+                endpoint=group.endpoint,
+                model=group.model,
+                most_requests=room.requests,
+                most_bytes=room.bytes,
+                lease_s=self.settings.lease_s,
+            )
+            if row is None:
+                return
+            held = self._held[row.name] = Held(row)
+            left, size = left - row.requests, size - row.bytes
+            # To the provider before the next one is packed: jobs that come meanwhile fill it.
+            self._go_on(held)
+            if left < room.requests and size < room.bytes:
+                return  # The rest is fewer than a batch: others may join it.
+
+    def _may_begin(self) -> bool:
+        return self.settings.most_batches is None or len(self._held) < self.settings.most_batches
+
+    def _room(self, mode: BatchMode) -> Room:
+        requests, size = self.settings.most_requests, self.settings.most_bytes
+        return Room(
+            min(mode.most_requests, requests or mode.most_requests), min(mode.most_bytes, size or mode.most_bytes)
+        )
+
+    def _go_on(self, held: Held) -> None:
+        """Take a batch's steps until it has to wait for something."""
+        while not self._stop.is_set() and held.due <= _now():
+            try:
+                following = self._steps.take(held, _now())
+            except LeaseLostError:
+                _log.warning("batch %s: another worker has gone on with it", held.row.name)
+                self._held.pop(held.row.name, None)
+                return
+            except (StorageError, StoppedError, DeniedError):
+                raise
+            except Exception as error:  # noqa: BLE001 - a provider that is away, or an answer that is none
+                held.failures += 1
+                kind = error.status_code if isinstance(error, openai.APIStatusError) else type(error).__name__
+                _log.warning("batch %s: the step %r failed: %s", held.row.name, held.row.state, kind)
+                held.due = _now() + patience(self.settings, held.failures)
+                return
+            if following.over:
+                self._held.pop(held.row.name, None)
+                self._learn(held)
+                return
+            held.due = _now() + following.wait_s if following.wait_s > 0 else held.due
+
+    def _learn(self, held: Held) -> None:
+        """Make batches of a group smaller where one was too much for the provider, and larger again where not."""
+        row, mode = held.row, self._mode or BatchMode()
+        most, kind = self._room(mode), (row.endpoint, row.model)
+        if held.too_much:
+            self._rooms[kind] = Room(row.requests, row.bytes).halved()
+        elif row.state == "ended" and kind in self._rooms:
+            self._rooms[kind] = self._rooms[kind].doubled(most)
+
+    def _synchronise(self) -> None:
+        """After the storage failed: nobody knows which of the last changes came through, so it is asked."""
+        known = {row.name: row for row in self._extend()}
+        for name in [name for name in self._held if name not in known]:
+            del self._held[name]
+        for name, row in known.items():
+            held = self._held.get(name)
+            if held is None or (held.row.state, held.row.turn) != (row.state, row.turn):
+                # As after a crash: what this worker believed of the step is no more than what a dead one did.
+                self._held[name] = Held(row)
+
+    def _extend(self) -> list[BatchRow]:
+        rows = self._storage.extend(self.owner, lease_s=self.settings.lease_s, running=self._lane.running)
+        return [row for row in rows if row.state not in SETTLED]
+
+    def _beat(self) -> None:
+        """Keep the leases while the other thread is busy with something that takes its time."""
+        while not self._stop.wait(self.settings.lease_s / 4):
+            try:
+                self._extend()
+            except (StorageError, LeaseLostError):
+                continue  # The other thread meets it too, and says so.
+
+    def _sleep(self, wait_s: float) -> None:
+        self._woken.wait(max(0.0, wait_s))
+        self._woken.clear()
+
+    def _let_go(self) -> None:
+        try:
+            self._storage.let_go(self.owner)
+        except StorageError:
+            _log.info("the leases could not be ended, and run out in %g s", self.settings.lease_s)
+
+
+def _now() -> float:
+    return now_ns() / 1e9

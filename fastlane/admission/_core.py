@@ -1,0 +1,277 @@
+"""Who of those that wait is sent next: a state machine without I/O, to which the time is handed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal
+
+from fastlane._urgency_records import LEVELS
+
+from ._evidence import Sample
+from ._guard import Guard
+from ._limit import ConcurrencyLimit, Mark
+from ._pace import Pace
+from ._rates import Rate
+from ._settings import AdmissionSettings
+
+# While a level is passed over, every so many-th place is that of a call which has waited long enough.
+_EVERY = 8
+_S = 1_000_000_000
+# Before so many calls are over, and with fewer ahead, nothing is known of a wait that would be worth a refusal.
+_KNOWN, _AHEAD = 32, 8
+# Calls may get their places twice as fast as they did lately, and a wait is still certain.
+_FASTER = 2.0
+
+_QUEUED, _GRANTED, _GONE = range(3)
+Reason = Literal["place", "pace"]
+
+
+class Ticket:
+    """A place that a call has."""
+
+    __slots__ = (
+        "ahead",
+        "concurrency",
+        "in_flight",
+        "level",
+        "mark",
+        "number",
+        "sent_ns",
+        "spent",
+        "tokens",
+        "waited_for",
+    )
+
+    def __init__(self, level: int, tokens: int) -> None:
+        self.level = level
+        self.tokens = tokens
+        self.ahead = 0
+        self.waited_for: Reason | None = None
+        self.sent_ns = self.in_flight = self.number = self.concurrency = 0
+        self.mark: Mark = None
+        self.spent: Any = None
+
+
+class Waiter:
+    """A call that waits; `wake` tells it so when it need not any more, and says whether it is still there."""
+
+    __slots__ = ("ahead", "arrived_ns", "level", "number", "settings", "state", "ticket", "tokens", "wake")
+
+    def __init__(self, level: int, settings: AdmissionSettings, tokens: int, wake: Callable[[], bool]) -> None:
+        self.level = level
+        self.settings = settings
+        self.tokens = tokens
+        self.wake = wake
+        self.state = _QUEUED
+        self.ticket: Ticket | None = None
+        self.arrived_ns = self.number = self.ahead = 0
+
+
+class Core:
+    """Places, and the calls that wait for one, of one origin, account and model."""
+
+    __slots__ = (
+        "_arrivals", "_blocked", "_dead", "_granted", "_granted_ns", "_guard", "_left", "_lines", "_since", "asked",
+        "in_flight", "limit", "pacer", "queued", "refused", "wake_ns",
+    )  # fmt: skip
+
+    def __init__(self, pacer: Pace | None = None, most: int | None = None) -> None:
+        self.limit = ConcurrencyLimit(most)
+        self.pacer = pacer
+        self.in_flight = [0, 0, 0]
+        self.queued = [0, 0, 0]
+        self.refused = 0
+        """Calls that were not let in."""
+        self.wake_ns: int | None = None
+        """When to ask for the next again, though nothing happens until then."""
+        self._lines: tuple[deque[Waiter], ...] = (deque(), deque(), deque())
+        self._dead = 0
+        self._blocked: Reason = "place"
+        self._arrivals = 0
+        self._granted_ns: list[int | None] = [None, None, None]
+        self._since = [0, 0, 0]
+        self._guard = Guard()
+        self.asked = Rate()
+        self._left = Rate()
+
+    # What a driver does under its lock.
+
+    def try_enter(self, level: int, settings: AdmissionSettings, tokens: int, now_ns: int) -> Ticket | None:
+        """A place at once, or None: never past those that wait and are as urgent, or more so."""
+        if any(self.queued[: level + 1]) or not self._has_place(level, settings, now_ns):
+            return None
+        if self._ready_ns(level, settings, tokens, now_ns) > now_ns:
+            return None
+        if level == 0:
+            self.asked.add(now_ns)
+        return self._grant(level, tokens, settings, now_ns)
+
+    def join(self, waiter: Waiter, now_ns: int) -> None:
+        """Have it wait."""
+        waiter.arrived_ns, waiter.number = now_ns, self._arrivals
+        waiter.ahead = self.ahead(waiter.level)
+        self._arrivals += 1
+        self._lines[waiter.level].append(waiter)
+        self.queued[waiter.level] += 1
+        if waiter.level == 0:
+            self.asked.add(now_ns)
+
+    def withdraw(self, waiter: Waiter) -> bool:
+        """It waits no longer; False where it has a ticket already, which is to be given back or used."""
+        if waiter.state != _QUEUED:
+            return waiter.state == _GONE
+        waiter.state = _GONE
+        self.queued[waiter.level] -= 1
+        self._dead += 1
+        # A storm of cancellations behind one that stays must not fill the memory.
+        if self._dead > 64 and self._dead > sum(self.queued):
+            self._lines = tuple(deque(one for one in line if one.state == _QUEUED) for line in self._lines)
+            self._dead = 0
+        return True
+
+    def next(self, now_ns: int) -> Waiter | None:
+        """One that got its ticket now; None where nobody can be sent, until something happens or `wake_ns`."""
+        self.wake_ns = None
+        heads = self._heads()
+        if not heads:
+            return None
+        best = heads[0] if len(heads) == 1 else min(heads, key=lambda head: self._order(head, now_ns))
+        found = self._sendable(best, now_ns)
+        if found is None and best.level and heads[0].level == 0:
+            # Whatever holds back one that has waited long does not hold back an interactive one.
+            best, found = heads[0], self._sendable(heads[0], now_ns)
+        if found is None:
+            return None
+        self._lines[best.level].popleft()
+        self.queued[best.level] -= 1
+        best.state = _GRANTED
+        best.ticket = ticket = self._grant(best.level, best.tokens, best.settings, now_ns)
+        ticket.ahead, ticket.waited_for = best.ahead, self._blocked
+        return best
+
+    def leave(self, ticket: Ticket, now_ns: int, sample: Sample | None, tokens: int | None) -> None:
+        """A call is over, and gives its place back."""
+        self.in_flight[ticket.level] -= 1
+        self._left.add(now_ns)
+        if ticket.spent is not None and self.pacer is not None:
+            self.pacer.settled(now_ns, ticket.spent, tokens)
+        self.limit.over(ticket.mark, sample)
+
+    def unused(self, ticket: Ticket, now_ns: int) -> None:
+        """A ticket that nobody took: nothing was sent."""
+        self.in_flight[ticket.level] -= 1
+        if ticket.spent is not None and self.pacer is not None:
+            self.pacer.settled(now_ns, ticket.spent, 0)
+        self.limit.over(ticket.mark, None)
+
+    def refuse(self, ticket: Ticket) -> None:
+        """The provider has refused a call for want of capacity."""
+        self.limit.refused(ticket.mark, ticket.number, ticket.in_flight)
+
+    # What is known.
+
+    def ahead(self, level: int) -> int:
+        """Calls that would be sent before one of this level that comes now."""
+        return sum(self.queued[: level + 1])
+
+    def expected_wait_s(self, ahead: int, now_ns: int) -> float | None:
+        """Seconds until one with so many ahead of it should have its place; None where too few are over to say so."""
+        rate = self._left.per_s(now_ns)
+        return (ahead + 1) / rate if rate > 0 and self._left.total >= _KNOWN else None
+
+    def certain_wait_s(self, level: int, settings: AdmissionSettings, tokens: int, now_ns: int) -> float:
+        """Seconds that one which comes now waits at least, as far as that is certain."""
+        ahead = self.ahead(level)
+        expected = self.expected_wait_s(ahead, now_ns)
+        place_s = 0.0
+        if expected is not None and ahead >= _AHEAD and not self.limit.learning:
+            place_s = (ahead + 1 - _AHEAD) * expected / (ahead + 1) / _FASTER
+        return max(place_s, (self._ready_ns(level, settings, tokens, now_ns) - now_ns) / _S)
+
+    def oldest_ns(self) -> int | None:
+        """When the one that has waited longest came."""
+        return min((head.arrived_ns for head in self._heads()), default=None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is under way, and nobody waits."""
+        return not any(self.in_flight) and not any(self.queued)
+
+    # How the next is found.
+
+    def _heads(self) -> list[Waiter]:
+        heads = []
+        for line in self._lines:
+            while line and line[0].state != _QUEUED:
+                line.popleft()
+                self._dead -= 1
+            if line:
+                heads.append(line[0])
+        return heads
+
+    def _order(self, head: Waiter, now_ns: int) -> tuple[int, int]:
+        return self._rank(head, now_ns), head.number
+
+    def _rank(self, head: Waiter, now_ns: int) -> int:
+        """Its level, or a more urgent one for its age, while its own is passed over."""
+        level = head.level
+        ageing_ns = int(head.settings.ageing_s * _S)
+        if not level or now_ns - head.arrived_ns < ageing_ns:
+            return level
+        if self._since[level] < _EVERY - 1 and now_ns - self._last_ns(head) < ageing_ns:
+            return level
+        return max(0, level - (now_ns - head.arrived_ns) // ageing_ns)
+
+    def _last_ns(self, head: Waiter) -> int:
+        return max(head.arrived_ns, self._granted_ns[head.level] or head.arrived_ns)
+
+    def _sendable(self, head: Waiter, now_ns: int) -> Waiter | None:
+        urgent = self._rank(head, now_ns) == 0
+        if not self._has_place(0 if urgent else head.level, head.settings, now_ns):
+            self._blocked = "place"
+            if not urgent and sum(self.in_flight) < self.limit.ceiling(interactive=True):
+                # A place is kept free, but not for ever.
+                ageing_ns = int(head.settings.ageing_s * _S)
+                self._wake_at(max(head.arrived_ns + head.level * ageing_ns, self._last_ns(head) + ageing_ns))
+            return None
+        ready_ns = self._ready_ns(head.level, head.settings, head.tokens, now_ns)
+        if ready_ns > now_ns:
+            self._blocked = "pace"
+            self._wake_at(ready_ns)
+            return None
+        return head
+
+    def _wake_at(self, at_ns: int) -> None:
+        self.wake_ns = at_ns if self.wake_ns is None else min(self.wake_ns, at_ns)
+
+    def _has_place(self, level: int, settings: AdmissionSettings, now_ns: int) -> bool:
+        under_way = sum(self.in_flight)
+        ceiling = self.limit.ceiling(interactive=level == 0)
+        kept = self._guard.free(ceiling, settings.reserved) if level and self.limit.guarded else 0
+        if under_way + kept < ceiling:
+            return True
+        self.limit.wanted()
+        return False
+
+    def _ready_ns(self, level: int, settings: AdmissionSettings, tokens: int, now_ns: int) -> int:
+        if self.pacer is None or not settings.pacing:
+            return now_ns
+        return self.pacer.ready_ns(now_ns, tokens=tokens, level=LEVELS[level])
+
+    def _grant(self, level: int, tokens: int, settings: AdmissionSettings, now_ns: int) -> Ticket:
+        ticket = Ticket(level, tokens)
+        self.in_flight[level] += 1
+        ticket.in_flight = sum(self.in_flight)
+        ticket.sent_ns = now_ns
+        ticket.concurrency = self.limit.ceiling(interactive=level == 0)
+        ticket.mark = self.limit.sent(now_ns, ticket.in_flight)
+        ticket.number = self.limit.number
+        if self.pacer is not None and settings.pacing:
+            ticket.spent = self.pacer.spend(now_ns, tokens=tokens)
+        if level:
+            self._guard.draw(self.asked.per_s(now_ns), self._left.per_s(now_ns))
+        self._granted_ns[level] = now_ns
+        for other in (1, 2):
+            self._since[other] = 0 if other == level else self._since[other] + 1
+        return ticket

@@ -1,0 +1,367 @@
+"""The gate before one origin, account and model: one for threads and all event loops of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from fastlane._clock import now_ns
+from fastlane._exceptions import QueueFullError, QueueTimeoutError
+from fastlane._urgency_records import LEVELS, AdmissionRecord, Level
+from fastlane.pacing import Pacer
+
+from ._alarm import alarms
+from ._core import Core, Ticket, Waiter
+from ._evidence import Sample
+from ._permit import Permit
+from ._settings import AdmissionSettings
+
+_RANKS: dict[str, int] = {level: rank for rank, level in enumerate(LEVELS)}
+_REFUSALS = frozenset({429, 503, 529})
+_S = 1e9
+# A bound that one client has set holds for all of its gate so long after that client's last call.
+_LATELY_NS = 600_000_000_000
+# So often it is noted that they are still given: not for every call.
+_AGAIN_NS = 10_000_000_000
+
+Bounds = tuple[int | None, float | None, float | None]
+"""The most at once, requests per minute and tokens per minute that somebody has set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateState:
+    """What is going on at a gate."""
+
+    origin: str
+    model: str | None
+    limit: int
+    """Calls at once that the provider is believed to serve, or that the application allows."""
+    learning: bool
+    """Whether no bound of the provider's was met yet."""
+    in_flight: Mapping[Level, int]
+    queued: Mapping[Level, int]
+    oldest_wait_s: float | None
+    """Seconds for which the one that came first has waited; None where nobody waits."""
+    refused: int
+    """Calls that were not let in, since the beginning."""
+
+
+class Gate:
+    """Lets calls in, in the order of their urgency. Thread-safe; tasks of any event loop may wait at it too."""
+
+    def __init__(self, origin: str, model: str | None, pacer: Pacer, *, clock: Callable[[], int] = now_ns) -> None:
+        self.origin = origin
+        self.model = model
+        self.pacer = pacer
+        self.used_ns = clock()
+        self._clock = clock
+        self._bounds: dict[Bounds, int] = {}
+        self._core = Core(pacer)
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._alarm_ns: int | None = None
+        # What is given back without waiting for the lock: whoever has it takes them from here.
+        self._left: deque[tuple[Permit, Sample | None, int | None]] = deque()
+        self._gone: deque[Waiter] = deque()
+
+    def enter(self, level: Level, settings: AdmissionSettings, *, tokens: int, most_wait_s: float | None) -> Permit:
+        """Wait for a place, and take it.
+
+        `tokens` are those that the call may take, input and output. Raises QueueFullError where too many wait already,
+        and QueueTimeoutError where its place would certainly come after `most_wait_s` seconds, or has not come in them.
+        """
+        came_ns = self._clock()
+        permit = self._at_once(level, settings, tokens, came_ns)
+        if permit is not None:
+            return permit
+        turn = threading.Lock()
+        turn.acquire()
+
+        def wake() -> bool:
+            turn.release()
+            return True
+
+        waiter = self._join(level, settings, tokens, most_wait_s, came_ns, wake)
+        try:
+            turn.acquire(timeout=-1 if most_wait_s is None else min(most_wait_s, threading.TIMEOUT_MAX))
+        except BaseException:
+            self._give_up(waiter)
+            raise
+        return self._arrived(waiter, came_ns, most_wait_s)
+
+    async def async_enter(
+        self, level: Level, settings: AdmissionSettings, *, tokens: int, most_wait_s: float | None
+    ) -> Permit:
+        """Do as `enter` does, for a task."""
+        came_ns = self._clock()
+        permit = self._at_once(level, settings, tokens, came_ns)
+        if permit is not None:
+            return permit
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> bool:
+            try:
+                loop.call_soon_threadsafe(_set, turn)
+            except RuntimeError:  # The loop is closed, and nobody is there any more.
+                return False
+            return True
+
+        waiter = self._join(level, settings, tokens, most_wait_s, came_ns, wake)
+        timer = None if most_wait_s is None else loop.call_later(most_wait_s, _set, turn)
+        try:
+            await turn
+        except GeneratorExit:
+            # Somebody collects a task that never went on: a lock must not be waited for.
+            self._gone.append(waiter)
+            self._if_free()
+            raise
+        except BaseException:
+            self._give_up(waiter)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return self._arrived(waiter, came_ns, most_wait_s)
+
+    def try_enter(self, level: Level, settings: AdmissionSettings, *, tokens: int) -> Permit | None:
+        """Take a place if nobody has to be waited for, else None."""
+        return self._at_once(level, settings, tokens, self._clock())
+
+    def state(self) -> GateState:
+        """What is going on: for reports, and for telemetry."""
+        now = self._clock()
+        with self._lock:
+            core = self._core
+            oldest_ns = core.oldest_ns()
+            return GateState(
+                origin=self.origin,
+                model=self.model,
+                limit=core.limit.places,
+                learning=core.limit.learning,
+                in_flight=dict(zip(LEVELS, core.in_flight, strict=True)),
+                queued=dict(zip(LEVELS, core.queued, strict=True)),
+                oldest_wait_s=None if oldest_ns is None else (now - oldest_ns) / _S,
+                refused=core.refused,
+            )
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is under way, and nobody waits."""
+        return self._core.idle and not self._left and not self._gone
+
+    # What enters.
+
+    def _at_once(self, level: Level, settings: AdmissionSettings, tokens: int, now: int) -> Permit | None:
+        self.used_ns = now
+        with self._lock:
+            self._bound(settings, now)
+            ticket = self._core.try_enter(_RANKS[level], settings, tokens, now)
+            generation = self._generation
+        if self._left or self._gone:
+            self._if_free()
+        return None if ticket is None else self._permit(ticket, generation, 0.0)
+
+    def _join(
+        self,
+        level: Level,
+        settings: AdmissionSettings,
+        tokens: int,
+        most_wait_s: float | None,
+        now: int,
+        wake: Callable[[], bool],
+    ) -> Waiter:
+        alarms.start()
+        rank = _RANKS[level]
+        waiter = Waiter(rank, settings, tokens, wake)
+        self._lock.acquire()
+        try:
+            core = self._core
+            ahead = core.ahead(rank)
+            if ahead >= settings.max_queued:
+                self._refuse_full(ahead, settings, core.expected_wait_s(ahead, now))
+            if most_wait_s is not None and core.certain_wait_s(rank, settings, tokens, now) > most_wait_s:
+                core.refused += 1
+                certain_s = core.certain_wait_s(rank, settings, tokens, now)
+                expected_s = max(certain_s, core.expected_wait_s(ahead, now) or 0.0)
+                self._too_late("its place would come too late", expected_s, most_wait_s, ahead)
+            core.join(waiter, now)
+        finally:
+            # Something may have been given back since it was asked whether there is a place.
+            self._go_on()
+        return waiter
+
+    def _arrived(self, waiter: Waiter, came_ns: int, most_wait_s: float | None) -> Permit:
+        now = self._clock()
+        self._lock.acquire()
+        try:
+            generation, ticket = self._generation, waiter.ticket
+            if ticket is None:
+                core = self._core
+                core.withdraw(waiter)
+                core.refused += 1
+                ahead = sum(core.queued[: waiter.level + 1])
+                expected_s = core.expected_wait_s(ahead, now)
+                self._too_late("its place did not come in time", expected_s, most_wait_s or 0.0, waiter.ahead)
+            ticket.sent_ns = now
+        finally:
+            self._go_on()
+        return self._permit(ticket, generation, max(0.0, (now - came_ns) / _S))
+
+    def _give_up(self, waiter: Waiter) -> None:
+        self._lock.acquire()
+        try:
+            self._withdraw(waiter)
+        finally:
+            self._go_on()
+
+    def _withdraw(self, waiter: Waiter) -> None:
+        if not self._core.withdraw(waiter) and waiter.ticket is not None:
+            self._core.unused(waiter.ticket, self._clock())
+            waiter.ticket = None
+
+    def _permit(self, ticket: Ticket, generation: int, waited_s: float) -> Permit:
+        return Permit(
+            self,
+            ticket,
+            generation,
+            AdmissionRecord(
+                waited_s=waited_s, waited_for=ticket.waited_for, ahead=ticket.ahead, concurrency=ticket.concurrency
+            ),
+        )
+
+    def _refuse_full(self, ahead: int, settings: AdmissionSettings, expected_s: float | None) -> NoReturn:
+        self._core.refused += 1
+        raise QueueFullError(
+            f"not sent: {ahead:,} calls wait for their place, and max_queued is {settings.max_queued:,}; its own would "
+            f"come {_after(expected_s)}: send fewer at once, or let more wait",
+            expected_wait_s=expected_s,
+            queued=ahead,
+        )
+
+    @staticmethod
+    def _too_late(what: str, expected_s: float | None, most_wait_s: float, ahead: int) -> NoReturn:
+        raise QueueTimeoutError(
+            f"not sent: {what}: {_after(expected_s)}, with {ahead:,} calls ahead, and it may wait {most_wait_s:.3g} s: "
+            "send fewer at once, or give it more time",
+            expected_wait_s=expected_s,
+            queued=ahead,
+        )
+
+    # What comes back.
+
+    def _answered(self, permit: Permit, status: int, headers: Mapping[str, str]) -> None:
+        now = self._clock()
+        self._lock.acquire()
+        try:
+            if permit._over or permit._generation != self._generation:
+                return
+            if permit._ticket.spent is not None:
+                self.pacer.answered(now, permit._ticket.spent, status, headers)
+            if status in _REFUSALS:
+                permit._refused = True
+                self._core.refuse(permit._ticket)
+        finally:
+            self._go_on()
+
+    def _leave(
+        self, permit: Permit, first_token_s: float | None, tokens: int | None, failed: bool, quietly: bool
+    ) -> None:
+        self._left.append((permit, permit._sample(first_token_s, failed, self._clock()), tokens))
+        if quietly:
+            self._if_free()
+        else:
+            self._lock.acquire()
+            self._go_on()
+
+    def _if_free(self) -> None:
+        """Go on, unless somebody has the lock, who then does."""
+        if self._lock.acquire(blocking=False):
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Have the lock: send whoever can be sent, let go of it, and wake them."""
+        while True:
+            woken: list[Waiter] = []
+            alarm_ns = None
+            try:
+                now = self._clock()
+                self._take_back(now)
+                while (waiter := self._core.next(now)) is not None:
+                    woken.append(waiter)
+                wake_ns = self._core.wake_ns
+                if wake_ns is not None and (self._alarm_ns is None or wake_ns < self._alarm_ns):
+                    self._alarm_ns = alarm_ns = wake_ns
+            finally:
+                self._lock.release()
+            if alarm_ns is not None:
+                alarms.at(alarm_ns, self._again)
+            # One that is gone gives its place on.
+            self._gone.extend(waiter for waiter in woken if not waiter.wake())
+            # Whoever gave something back meanwhile found the lock taken, and left it to us.
+            if not (self._left or self._gone) or not self._lock.acquire(blocking=False):
+                return
+
+    def _take_back(self, now: int) -> None:
+        while self._left:
+            permit, sample, tokens = self._left.popleft()
+            if not permit._over and permit._generation == self._generation:
+                permit._over = True
+                self._core.leave(permit._ticket, now, sample, tokens)
+        while self._gone:
+            self._withdraw(self._gone.popleft())
+
+    def _again(self) -> None:
+        """The time has come at which somebody may be sent."""
+        self._lock.acquire()
+        self._alarm_ns = None
+        self._go_on()
+
+    # What several clients have set.
+
+    def bound(self, settings: AdmissionSettings) -> None:
+        """A client comes that keeps to these."""
+        with self._lock:
+            self._bound(settings, self._clock())
+
+    def _bound(self, settings: AdmissionSettings, now: int) -> None:
+        """The strictest that clients have set lately holds for all of them."""
+        given = settings.max_concurrency, settings.requests_per_minute, settings.tokens_per_minute
+        bounds = self._bounds
+        if now - bounds.get(given, -_AGAIN_NS) < _AGAIN_NS:
+            return
+        bounds[given] = now
+        for one, given_ns in list(bounds.items()):
+            if now - given_ns > _LATELY_NS:
+                del bounds[one]
+        self._core.limit.most = min((most for most, _, _ in bounds if most is not None), default=None)
+        requests = min((of for _, of, _ in bounds if of is not None), default=None)
+        tokens = min((of for _, _, of in bounds if of is not None), default=None)
+        self.pacer.state(requests_per_minute=requests, tokens_per_minute=tokens)
+
+    def _begin_in_child(self) -> None:
+        """After a fork: nobody of the parent's is here."""
+        self._lock = threading.Lock()
+        self._generation += 1
+        self._alarm_ns = None
+        self._left.clear()
+        self._gone.clear()
+        learned, pacer = self._core.limit, self._core.pacer
+        self._core = Core(pacer)
+        self._core.limit = learned
+
+
+def _set(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
+
+
+def _after(expected_s: float | None) -> str:
+    if expected_s is None or not math.isfinite(expected_s):
+        return "after an unknown time"
+    return f"after about {expected_s:.3g} s"

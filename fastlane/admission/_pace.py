@@ -1,0 +1,20 @@
+"""What a gate asks of whoever keeps to the provider's rate limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from fastlane._urgency_records import Level
+
+
+class Pace(Protocol):
+    """`fastlane.pacing.Pacer`, as far as a gate needs it: called under the gate's lock, in monotonic nanoseconds."""
+
+    def ready_ns(self, now_ns: int, *, tokens: int, level: Level) -> int: ...
+
+    def spend(self, now_ns: int, *, tokens: int) -> Any: ...
+
+    def answered(self, now_ns: int, spent: Any, status: int, headers: Mapping[str, str]) -> None: ...
+
+    def settled(self, now_ns: int, spent: Any, tokens: int | None) -> None: ...

@@ -1,0 +1,61 @@
+"""The place of one call among those that are sent at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fastlane._urgency_records import AdmissionRecord
+
+from ._core import Ticket
+from ._evidence import Sample
+
+if TYPE_CHECKING:
+    from ._gate import Gate
+
+_S = 1e9
+
+
+class Permit:
+    """A call's place, from just before it is sent until it is over. One that is never given back counts for ever."""
+
+    __slots__ = ("_gate", "_generation", "_over", "_refused", "_ticket", "record")
+
+    record: AdmissionRecord
+    """How the call got it."""
+
+    def __init__(self, gate: Gate, ticket: Ticket, generation: int, record: AdmissionRecord) -> None:
+        self._gate = gate
+        self._ticket = ticket
+        self._generation = generation
+        self._over = self._refused = False
+        self.record = record
+
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        """The head of an answer has come: it may tell of rate limits, and 429, 503 and 529 of too many at once."""
+        self._gate._answered(self, status, headers)
+
+    def leave(
+        self,
+        *,
+        first_token_s: float | None = None,
+        tokens: int | None = None,
+        failed: bool = False,
+        quietly: bool = False,
+    ) -> None:
+        """Give the place back; once, whatever is called again.
+
+        `first_token_s` is counted in seconds from sending; where the call did not stream, None, and its duration is
+        taken in its place. `tokens` are those that the provider counted, input and output. What has `failed` says
+        nothing of the provider's places; a refusal is told to `answered`. A finaliser gives it back `quietly`: no lock
+        is waited for.
+        """
+        self._gate._leave(self, first_token_s, tokens, failed, quietly)
+
+    def _sample(self, first_token_s: float | None, failed: bool, now_ns: int) -> Sample | None:
+        if failed or self._refused:
+            return None
+        ticket = self._ticket
+        duration_s = max((now_ns - ticket.sent_ns) / _S, 1e-9)
+        kind = (first_token_s is None, ticket.level == 0, ticket.tokens.bit_length() // 2)
+        return Sample(kind, duration_s if first_token_s is None else first_token_s, duration_s, ticket.in_flight)

@@ -10,6 +10,14 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("bench", error.name or "h2") from error
 
+from fastlane.emulator._batch_log import (
+    BatchLog as BatchLog,
+    FileLog as FileLog,
+    LineLog as LineLog,
+    Offline as Offline,
+    prompt_digest as prompt_digest,
+)
+from fastlane.emulator._batch_settings import BatchSettings as BatchSettings
 from fastlane.emulator._dialect import Dialect as Dialect
 from fastlane.emulator._distribution import Quantiles as Quantiles
 from fastlane.emulator._emulator import Emulator as Emulator

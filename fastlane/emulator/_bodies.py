@@ -19,8 +19,15 @@ MESSAGEPACK_TYPES = frozenset({"application/vnd.msgpack", "application/msgpack",
 _SHOWN = {"json": "JSON", "msgpack": "MessagePack"}
 MAXIMUM_BYTES = 64 * 1_048_576
 """Of a body as received."""
+MAXIMUM_UPLOAD_BYTES = 513 * 1_048_576
+"""Of the body of an upload: OpenAI's largest file, and room for what frames it."""
 MAXIMUM_DECODED_BYTES = 256 * 1_048_576
 """Of a body after decompression: a small bomb must not fill the memory."""
+
+
+def is_upload(method: str, path: str) -> bool:
+    """Return whether a request uploads a file."""
+    return method == "POST" and path.partition("?")[0].rstrip("/").endswith("/files")
 
 
 def checked_refusal(status: int) -> int:

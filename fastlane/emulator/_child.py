@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._server import Server
@@ -48,6 +49,7 @@ async def _serve(settings: Mapping[str, Any]) -> None:
     # The port that was asked for is the one that clients use: with a wire, that is the wire's.
     wire_port = 0 if wire is None else values.pop("port")
     values["dialect"] = Dialect.from_json(values["dialect"])
+    values["batches"] = BatchSettings.from_json(values["batches"])
     async with Server(model=model, **values) as server, contextlib.AsyncExitStack() as stack:
         ready: dict[str, Any] = {"port": server.port, "wire_port": None, "authority": None}
         if server.authority_pem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from fastlane._exceptions import ConfigurationError
+from fastlane.emulator._batches import Batches
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._exchange import Request
 from fastlane.emulator._faults import Fault, FaultRules
@@ -12,13 +13,14 @@ from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._provider import Provider
 
 
-def control(provider: Provider, request: Request) -> object:
+def control(provider: Provider, batches: Batches, request: Request) -> object:
     """Do what a control request asks and return its answer. Raises ApiError."""
     action = (request.method, request.path.removeprefix("/emulator/"))
     if action == ("GET", "log"):
         return [record.to_json() for record in provider.ledger.read()]
     if action == ("POST", "clear"):
         provider.ledger.clear()
+        batches.clear_lines()
         return {"cleared": True}
     if action == ("POST", "forget"):
         provider.cache.clear()
@@ -36,4 +38,15 @@ def control(provider: Provider, request: Request) -> object:
         except (ConfigurationError, ValueError, TypeError) as error:
             raise ApiError(400, str(error), code="invalid_setting") from error
         return {"settings": provider.model.to_json()}
+    if action == ("GET", "offline"):
+        return batches.log().to_json()
+    if action == ("DELETE", "offline"):
+        batches.clear()
+        return {"cleared": True}
+    if action == ("PUT", "batches"):
+        try:
+            batches.change(batches.settings.changed(json.loads(request.body)))
+        except (ConfigurationError, ValueError, TypeError) as error:
+            raise ApiError(400, str(error), code="invalid_setting") from error
+        return {"batches": batches.settings.to_json()}
     raise ApiError(404, f"Invalid URL ({request.method} {request.path})", code="unknown_url")

@@ -17,6 +17,8 @@ from types import MappingProxyType, TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from fastlane._exceptions import FastlaneError
+from fastlane.emulator._batch_log import Offline
+from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
 from fastlane.emulator._child import describe
 from fastlane.emulator._connection import WINDOW_BYTES, ConnectionSettings
@@ -61,6 +63,7 @@ class Emulator:
         accepted_encodings: Iterable[str] = ALL_ENCODINGS,
         encoding_refusal_status: int = 415,
         dialect: Dialect | None = None,
+        batches: BatchSettings | None = None,
     ) -> None:
         warn_if_exposed(host)
         # Checked here, so that settings that cannot work start no process.
@@ -88,6 +91,7 @@ class Emulator:
             accepted_encodings=list(checked_encodings(accepted_encodings)),
             encoding_refusal_status=checked_refusal(encoding_refusal_status),
             dialect=(dialect or Dialect()).to_json(),
+            batches=(batches or BatchSettings()).to_json(),
         )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fastlane.emulator"],
@@ -162,6 +166,19 @@ class Emulator:
     def clear(self) -> None:
         """Forget the records so far."""
         self._control("POST", "clear")
+
+    def offline(self) -> Offline:
+        """Return what was done with files and batches: every file, batch and line that was carried out."""
+        return Offline.from_json(self._control("GET", "offline"))
+
+    def forget_offline(self) -> None:
+        """Stop and forget all batches and files."""
+        self._control("DELETE", "offline")
+
+    def change_batches(self, **settings: Any) -> None:
+        """Change some `BatchSettings` while the provider runs. Raises ConfigurationError."""
+        BatchSettings().changed(settings)
+        self._control("PUT", "batches", json.dumps(settings))
 
     def forget_prompts(self) -> None:
         """Empty the prompt cache."""

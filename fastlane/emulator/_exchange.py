@@ -21,6 +21,8 @@ class Request:
     query: str
     headers: Mapping[str, str]
     body: bytes
+    upload: Sequence[bytes] = ()
+    """An upload's body in the pieces in which it came, instead of `body`: to join them would hold all others up."""
 
 
 class Exchange(Protocol):

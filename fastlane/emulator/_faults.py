@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from random import Random
 from types import MappingProxyType
 from typing import Any
@@ -30,15 +31,18 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "refuse": "refuse the stream (REFUSED_STREAM); on HTTP/1.1 close the connection without an answer",
         "disconnect": "before any work break the connection off (TCP reset), over HTTP/2 too",
         "hang": "send nothing at all, not even headers, for this many seconds; without a number, for good",
+        "delayed": "begin the work this many seconds later, even if the client leaves (not where it generates)",
+        "lost_answer": "do the work, then break the connection off without an answer (not where it generates)",
         "misparse": "read the prompt (messages, input) as empty and answer that; misparse=all: lose the whole body",
     }
 )
-_VALUE_NEEDED = frozenset({"status", "slow_headers", "idle_close", "idle_fin", "keepalive"})
+_VALUE_NEEDED = frozenset({"status", "slow_headers", "idle_close", "idle_fin", "keepalive", "delayed"})
 _BEFORE_THE_BODY_IS_READ = frozenset({"disconnect", "hang"})
 _ONLY = ("encoded",)
 _INTEGERS = frozenset({"after", "code", "last", "times", "every"})
 _NUMBERS = frozenset({"retry_after", "probability"})
-_SETTINGS = _INTEGERS | _NUMBERS | {"only"}
+_WORDS = frozenset({"only", "on"})
+_SETTINGS = _INTEGERS | _NUMBERS | _WORDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +52,8 @@ class Fault:
     `after` counts tokens already sent. `times` ends it after so many strikes, counted by the request's
     `x-emulator-tag` if it has one. `every` and `probability` pick requests when the fault is a rule of the server.
     `only="encoded"` spares requests whose body is plain JSON: such a fault knows the others by their headers alone,
-    and `status` and `refuse` then strike before the body is read.
+    and `status` and `refuse` then strike before the body is read. `on="POST batches"` spares all other endpoints: a
+    pattern as of file names (`files/*/content`) for the path without `/v1/`, with the method before it or without one.
     """
 
     kind: str
@@ -61,6 +66,7 @@ class Fault:
     every: int | None = None
     probability: float | None = None
     only: str | None = None
+    on: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -92,6 +98,14 @@ class Fault:
         """Whether it strikes before the body is read, and so also where the body is not a valid request."""
         return self.kind in _BEFORE_THE_BODY_IS_READ or self.only is not None
 
+    def concerns(self, target: str, *, encoded: bool) -> bool:
+        """Whether it can strike a request to `target`, e.g. `POST batches`."""
+        if self.only is not None and not encoded:
+            return False
+        if self.on is None:
+            return True
+        return fnmatchcase(target if " " in self.on else target.partition(" ")[2], self.on)
+
     @classmethod
     def parse(cls, text: str) -> Fault:
         """Read `kind[=value][;setting=value…]`, e.g. `status=429;retry_after=0.2;times=2`."""
@@ -103,7 +117,7 @@ class Fault:
             if name not in _SETTINGS:
                 known = ", ".join(sorted(_SETTINGS))
                 raise ConfigurationError(f"unknown setting {name!r} of fault {kind!r}: the known ones are {known}")
-            if name == "only":
+            if name in _WORDS:
                 settings[name] = given
                 continue
             try:
@@ -145,20 +159,20 @@ class FaultRules:
         self._strikes: dict[tuple[str, Fault], int] = {}
 
     def striking(
-        self, asked: tuple[Fault, ...], *, tag: str | None, random: Random, encoded: bool = False
+        self, asked: tuple[Fault, ...], *, tag: str | None, random: Random, encoded: bool = False, target: str = ""
     ) -> tuple[Fault, ...]:
         """Return the faults that strike one request: those it asked for, then those of the rules."""
-        concerned = (fault for fault in asked if encoded or fault.only is None)
+        concerned = (fault for fault in asked if fault.concerns(target, encoded=encoded))
         return tuple(
             fault
-            for fault in (*concerned, *self._due(random, encoded=encoded))
+            for fault in (*concerned, *self._due(random, target, encoded=encoded))
             if fault.times is None or self._strike(tag or "", fault) <= fault.times
         )
 
-    def _due(self, random: Random, *, encoded: bool) -> Iterable[Fault]:
+    def _due(self, random: Random, target: str, *, encoded: bool) -> Iterable[Fault]:
         for index, rule in enumerate(self.rules):
             drawn = random.random()
-            if rule.only is not None and not encoded:
+            if not rule.concerns(target, encoded=encoded):
                 continue
             self._seen[index] += 1
             if rule.every is not None and self._seen[index] % rule.every:

@@ -8,7 +8,7 @@ from typing import Literal
 import h11
 
 from fastlane._clock import now_ns
-from fastlane.emulator._bodies import MAXIMUM_BYTES
+from fastlane.emulator._bodies import MAXIMUM_BYTES, MAXIMUM_UPLOAD_BYTES, is_upload
 from fastlane.emulator._connection import Connection
 from fastlane.emulator._exchange import Headers, Request, Stamp
 from fastlane.emulator._log import OpenRecord
@@ -129,13 +129,15 @@ class _Turn:
         self._connection = http1.connection
         self._headers = headers
         self._body: list[bytes] = []
+        self._uploads = is_upload(record.method, record.path)
+        self._most_bytes = MAXIMUM_UPLOAD_BYTES if self._uploads else MAXIMUM_BYTES
         self._task: asyncio.Task[None] | None = None
         self._gone = False
 
     def receive(self, data: bytes) -> None:
         """Take some of the body."""
         self.record.bytes_in += len(data)
-        if self.record.bytes_in <= MAXIMUM_BYTES:
+        if self.record.bytes_in <= self._most_bytes:
             self._body.append(data)
         else:
             self._body.clear()
@@ -144,8 +146,11 @@ class _Turn:
         """Answer: the body is whole."""
         self.record.body_complete_ns = now_ns()
         path, _, query = self.record.path.partition("?")
-        body, self._body = b"".join(self._body), []
-        request = Request(method=self.record.method, path=path, query=query, headers=self._headers, body=body)
+        pieces, self._body = self._body, []
+        upload, body = (pieces, b"") if self._uploads else ((), b"".join(pieces))
+        request = Request(
+            method=self.record.method, path=path, query=query, headers=self._headers, body=body, upload=upload
+        )
         self._task = self._connection.run(self, request)
 
     def client_left(self) -> None:

@@ -24,7 +24,7 @@ from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
 from fastlane._clock import now_ns
-from fastlane.emulator._bodies import MAXIMUM_BYTES
+from fastlane.emulator._bodies import MAXIMUM_BYTES, MAXIMUM_UPLOAD_BYTES, is_upload
 from fastlane.emulator._connection import DEFAULT_WINDOW_BYTES, Connection
 from fastlane.emulator._exchange import Headers, Request, Stamp
 from fastlane.emulator._log import OpenRecord
@@ -191,6 +191,8 @@ class _Stream:
         self._stream_id = stream_id
         self._headers = headers
         self._body: list[bytes] = []
+        self._uploads = is_upload(record.method, record.path)
+        self._most_bytes = MAXIMUM_UPLOAD_BYTES if self._uploads else MAXIMUM_BYTES
         self._task: asyncio.Task[None] | None = None
         self._unsent: deque[tuple[memoryview, Stamp | None]] = deque()
         self._ending = False
@@ -200,7 +202,7 @@ class _Stream:
     def receive(self, data: bytes) -> None:
         """Take some of the body."""
         self.record.bytes_in += len(data)
-        if self.record.bytes_in <= MAXIMUM_BYTES:
+        if self.record.bytes_in <= self._most_bytes:
             self._body.append(data)
         else:
             self._body.clear()
@@ -209,8 +211,11 @@ class _Stream:
         """Answer: the body is whole."""
         self.record.body_complete_ns = now_ns()
         path, _, query = self.record.path.partition("?")
-        body, self._body = b"".join(self._body), []
-        request = Request(method=self.record.method, path=path, query=query, headers=self._headers, body=body)
+        pieces, self._body = self._body, []
+        upload, body = (pieces, b"") if self._uploads else ((), b"".join(pieces))
+        request = Request(
+            method=self.record.method, path=path, query=query, headers=self._headers, body=body, upload=upload
+        )
         self._task = self._connection.run(self, request)
 
     def client_left(self, code: int | None) -> None:

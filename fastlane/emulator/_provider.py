@@ -68,7 +68,6 @@ class Provider:
         self.faults = FaultRules(faults)
         self.fault_random = Random(f"{seed}:faults")
         self.intake = Intake(model, seed=seed)
-        self.files: dict[str, dict[str, object]] = {}
         self.cache = PrefixCache(
             block_tokens=model.cache_block_tokens,
             minimum_tokens=model.cache_minimum_tokens,

@@ -1,13 +1,10 @@
-"""The endpoints that generate nothing: embeddings, models and files."""
+"""The endpoints that generate nothing and keep nothing: embeddings and models."""
 
 from __future__ import annotations
 
 import base64
 import struct
 from collections.abc import Mapping
-from email.parser import BytesParser
-from email.policy import HTTP
-from hashlib import blake2b
 from random import Random
 from typing import Any
 
@@ -20,7 +17,6 @@ from fastlane.emulator._reply import CREATED
 _DEFAULT_DIMENSIONS = 1_536
 _MAXIMUM_DIMENSIONS = 8_192
 _MAXIMUM_INPUTS = 2_048
-_MAXIMUM_FILES = 10_000
 
 
 def embeddings(body: Mapping[str, Any], provider: Provider) -> tuple[dict[str, Any], int]:
@@ -80,43 +76,3 @@ def one_model(provider: Provider, name: str) -> dict[str, Any]:
 
 def _model(provider: Provider, name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": CREATED, "owned_by": provider.dialect.owned_by}
-
-
-def add_file(provider: Provider, body: bytes, content_type: str | None) -> dict[str, Any]:
-    """Take a multipart upload; of the file only its name, size and digest are kept. Raises ApiError (400)."""
-    parsed = BytesParser(policy=HTTP).parsebytes(f"content-type: {content_type}\r\n\r\n".encode() + body)
-    parts = list(parsed.iter_parts()) if parsed.is_multipart() else []
-    fields = {part.get_param("name", header="content-disposition"): part for part in parts}
-    file, purpose = fields.get("file"), fields.get("purpose")
-    if file is None or purpose is None:
-        missing = "file" if file is None else "purpose"
-        raise ApiError(
-            400, f"Missing required parameter: '{missing}'.", param=missing, code="missing_required_parameter"
-        )
-    content = file.get_payload(decode=True)
-    payload = content if isinstance(content, bytes) else b""
-    record: dict[str, Any] = {
-        "id": f"file-{blake2b(payload, digest_size=8).hexdigest()}{len(provider.files):06d}",
-        "object": "file",
-        "bytes": len(payload),
-        "created_at": CREATED,
-        "filename": file.get_filename() or "upload",
-        "purpose": str(purpose.get_content()).strip(),
-        "status": "processed",
-    }
-    if len(provider.files) >= _MAXIMUM_FILES:
-        del provider.files[next(iter(provider.files))]
-    provider.files[record["id"]] = record
-    return record
-
-
-def list_files(provider: Provider) -> dict[str, Any]:
-    """Return the files uploaded so far."""
-    return {"object": "list", "data": list(provider.files.values()), "has_more": False}
-
-
-def one_file(provider: Provider, name: str) -> dict[str, Any]:
-    """Return one file's record. Raises ApiError (404)."""
-    if name not in provider.files:
-        raise ApiError(404, f"No such File object: {name}", param="id", code="not_found")
-    return provider.files[name]

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
+from fastlane.emulator._batch_log import Offline
+from fastlane.emulator._batch_settings import BatchSettings
+from fastlane.emulator._batches import Batches
 from fastlane.emulator._bodies import ALL_ENCODINGS
 from fastlane.emulator._certificates import ServerTls, make_tls
 from fastlane.emulator._connection import WINDOW_BYTES, Connection, ConnectionSettings, Engine
@@ -42,6 +45,7 @@ class Server:
         accepted_encodings: Iterable[str] = ALL_ENCODINGS,
         encoding_refusal_status: int = 415,
         dialect: Dialect | None = None,
+        batches: BatchSettings | None = None,
     ) -> None:
         self.provider = Provider(
             model,
@@ -61,7 +65,7 @@ class Server:
             window_bytes=initial_window_bytes,
             connection_window_bytes=connection_window_bytes,
         )
-        self._service = ProviderService(self.provider)
+        self._service = ProviderService(self.provider, Batches(self.provider, batches))
         self._open: set[Connection] = set()
         self._listener: asyncio.Server | None = None
 
@@ -79,6 +83,11 @@ class Server:
     def log(self) -> tuple[RequestLog, ...]:
         """The records of all requests so far."""
         return self.provider.ledger.read()
+
+    @property
+    def offline(self) -> Offline:
+        """What was done with files and batches so far."""
+        return self._service.batches.log()
 
     def client_context(self) -> ssl.SSLContext:
         """Return a TLS context that trusts the server."""
@@ -98,6 +107,7 @@ class Server:
             self._listener.close()
         for connection in tuple(self._open):
             connection.abort()
+        self._service.close()
         # One turn for the connections to learn that they are gone, one for their answers to stop.
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from fastlane._clock import now_ns
-from fastlane.emulator import _bodies, _prompt
-from fastlane.emulator._answer import Answer, AnswerEnded, ReplyMaker, strike_before_answer
-from fastlane.emulator._chat import ChatReply, CompletionReply
+from fastlane.emulator import _bodies, _offline_routes, _prompt
+from fastlane.emulator._answer import Answer, AnswerEnded, strike_before_answer
+from fastlane.emulator._batches import Batches
 from fastlane.emulator._connection import Connection
 from fastlane.emulator._control import control
+from fastlane.emulator._endpoints import GENERATING
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._exchange import Exchange, Request
 from fastlane.emulator._faults import Fault
+from fastlane.emulator._files import StoredFile
 from fastlane.emulator._limiter import account_of
 from fastlane.emulator._log import OpenRecord
 from fastlane.emulator._overrides import Overrides, read_overrides
-from fastlane.emulator._prompt import Prompt
 from fastlane.emulator._provider import Provider
-from fastlane.emulator._resources import add_file, embeddings, list_files, list_models, one_file, one_model
-from fastlane.emulator._responses import ResponsesReply
+from fastlane.emulator._resources import embeddings, list_models, one_model
 
 CONTROL_PREFIX = "/emulator/"
 
-Reader = Callable[[Mapping[str, Any]], Prompt]
-
-_GENERATING: Mapping[str, tuple[Reader, ReplyMaker]] = {
-    "chat/completions": (_prompt.read_chat, ChatReply),
-    "completions": (_prompt.read_completion, CompletionReply),
-    "responses": (_prompt.read_responses, ResponsesReply),
-}
 _MEDIA_TYPES = (("json", "application/json"), ("msgpack", "application/vnd.msgpack"))
 # OpenAI's own base, Azure's two, and a deployment's name in the path.
 _API_PATH = re.compile(r"^/(?:openai/v1|openai|v1)/(?:deployments/(?P<deployment>[^/]+)/)?(?P<resource>.+?)/?$")
@@ -44,8 +38,10 @@ _API_PATH = re.compile(r"^/(?:openai/v1|openai|v1)/(?:deployments/(?P<deployment
 class ProviderService:
     """Answers requests for one provider."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: Provider, batches: Batches | None = None) -> None:
         self.provider = provider
+        self.batches = batches or Batches(provider)
+        self._delayed: set[asyncio.Task[object]] = set()
 
     def open_record(
         self, connection: Connection, *, method: str, path: str, headers: Mapping[str, str], stream_id: int
@@ -95,7 +91,7 @@ class ProviderService:
 
     async def _route(self, exchange: Exchange, request: Request) -> None:
         if request.path.startswith(CONTROL_PREFIX):
-            self._send_json(exchange, control(self.provider, request))
+            self._send_json(exchange, control(self.provider, self.batches, request))
             return
         if not (request.headers.get("authorization") or request.headers.get("api-key")):
             raise ApiError(
@@ -105,14 +101,57 @@ class ProviderService:
             )
         matched = _API_PATH.match(request.path)
         overrides = read_overrides(request.headers)
-        if matched and request.method == "POST" and matched["resource"] in _GENERATING:
+        target = f"{request.method} {matched['resource'] if matched else request.path}"
+        if matched and request.method == "POST" and matched["resource"] in GENERATING:
             await self._generate(exchange, request, overrides, matched["resource"], matched["deployment"])
             return
-        faults = self._faults(exchange.record, overrides)
+        faults = self._faults(exchange.record, overrides, target)
         await strike_before_answer(exchange, faults)
-        self._send_json(exchange, self._resource(exchange.record, request, matched["resource"] if matched else ""))
+        struck = {fault.kind: fault for fault in reversed(faults)}
+        answer: object
+        try:
+            answer = await self._work(exchange.record, request, matched["resource"] if matched else "", struck)
+        except ApiError as error:
+            answer = error
+        if "lost_answer" in struck:
+            exchange.abort()
+            return
+        if "slow_headers" in struck:
+            await asyncio.sleep(float(struck["slow_headers"].value or 0))
+        if isinstance(answer, ApiError):
+            raise answer
+        if isinstance(answer, StoredFile):
+            await _offline_routes.send_content(exchange, answer, self.provider.dialect)
+        else:
+            self._send_json(exchange, answer)
 
-    def _resource(self, record: OpenRecord, request: Request, resource: str) -> object:
+    async def _work(self, record: OpenRecord, request: Request, resource: str, struck: Mapping[str, Fault]) -> object:
+        """Do what a request asks of an endpoint that generates nothing. Raises ApiError."""
+        if "delayed" not in struck:
+            return await self._resource(record, request, resource)
+
+        async def later() -> object:
+            await asyncio.sleep(float(struck["delayed"].value or 0))
+            return await self._resource(record, request, resource)
+
+        # It goes on when its client has left, and then nobody asks what came of it.
+        task = asyncio.get_running_loop().create_task(later())
+        self._delayed.add(task)
+        task.add_done_callback(self._delayed_is_over)
+        return await asyncio.shield(task)
+
+    def _delayed_is_over(self, task: asyncio.Task[object]) -> None:
+        self._delayed.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def close(self) -> None:
+        """Stop what goes on beside requests."""
+        self.batches.close()
+        for task in self._delayed:
+            task.cancel()
+
+    async def _resource(self, record: OpenRecord, request: Request, resource: str) -> object:
         """Return what an endpoint that generates nothing answers. Raises ApiError."""
         provider = self.provider
         collection, _, name = resource.partition("/")
@@ -126,17 +165,18 @@ class ProviderService:
             case "GET", "models", _:
                 return one_model(provider, unquote(name))
             case "POST", "files", "":
-                return add_file(provider, self.decompressed(record, request), record.content_type)
-            case "GET", "files", "":
-                return list_files(provider)
-            case "GET", "files", _:
-                return one_file(provider, name)
+                return await _offline_routes.upload(
+                    self.batches, request, record.content_type, lambda given: self.decompressed(record, given)
+                )
+        answered = _offline_routes.answer(self.batches, request, resource, lambda: self.read_body(record, request))
+        if answered is not None:
+            return answered
         raise ApiError(404, f"Invalid URL ({request.method} {request.path})", code="unknown_url")
 
-    def _faults(self, record: OpenRecord, overrides: Overrides) -> tuple[Fault, ...]:
+    def _faults(self, record: OpenRecord, overrides: Overrides, target: str) -> tuple[Fault, ...]:
         rules, random = self.provider.faults, self.provider.fault_random
         encoded = _bodies.is_encoded(record.content_type, record.content_encoding)
-        faults = rules.striking(overrides.faults, tag=overrides.tag, random=random, encoded=encoded)
+        faults = rules.striking(overrides.faults, tag=overrides.tag, random=random, encoded=encoded, target=target)
         record.fault = ",".join(map(str, faults)) or None
         return faults
 
@@ -144,7 +184,7 @@ class ProviderService:
         self, exchange: Exchange, request: Request, overrides: Overrides, resource: str, deployment: str | None
     ) -> None:
         record = exchange.record
-        faults = self._faults(record, overrides)
+        faults = self._faults(record, overrides, f"POST {resource}")
         # What breaks on the mere sight of an encoded body does so too where the body is no valid request.
         await strike_before_answer(exchange, [fault for fault in faults if fault.strikes_unread])
         misparse = next((fault for fault in faults if fault.kind == "misparse"), None)
@@ -159,17 +199,18 @@ class ProviderService:
             body.update(_prompt.EMPTY[resource])
         if deployment is not None:
             body.setdefault("model", deployment)
-        read, make_reply = _GENERATING[resource]
+        read, make_reply = GENERATING[resource]
         await Answer(
             exchange, self.provider, read(body), overrides, faults, make_reply, account=account_of(request.headers)
         ).run()
 
     def decompressed(self, record: OpenRecord, request: Request) -> bytes:
         """Undo a body's compression. Raises ApiError."""
-        if record.bytes_in > _bodies.MAXIMUM_BYTES:
+        if not request.upload and record.bytes_in > _bodies.MAXIMUM_BYTES:
             raise ApiError(413, f"The body exceeds {_bodies.MAXIMUM_BYTES} bytes.", code="body_too_large")
+        given = b"".join(request.upload) if request.upload else request.body
         accepted, refusal = self.provider.accepted_encodings, self.provider.encoding_refusal_status
-        body = _bodies.decompress(request.body, record.content_encoding, accepted=accepted, refusal_status=refusal)
+        body = _bodies.decompress(given, record.content_encoding, accepted=accepted, refusal_status=refusal)
         record.bytes_in_decoded = len(body)
         return body
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fastlane.admission import _registry as gates
 from fastlane.emulator import Emulator, preset
 from fastlane.encoding import verdicts
 from fastlane.encoding._shares import shares
@@ -46,6 +47,7 @@ def nothing_is_known_of_any_port() -> None:
     verdicts.clear()
     shares._known.clear()
     shares._passed.clear()
+    gates.clear()
 
 
 @pytest.fixture(scope="session")

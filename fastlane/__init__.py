@@ -29,6 +29,8 @@ from ._exceptions import (
     MissingExtraError as MissingExtraError,
     OutputAttempt as OutputAttempt,
     PlayError as PlayError,
+    QueueFullError as QueueFullError,
+    QueueTimeoutError as QueueTimeoutError,
 )
 from ._install import install as install, uninstall as uninstall
 from ._output_records import BoundedOutputRecord as BoundedOutputRecord, RejectedAnswer as RejectedAnswer
@@ -46,6 +48,8 @@ from ._route_records import (
     RoutingRecord as RoutingRecord,
 )
 from ._timeline import Timeline as Timeline, WireStamps as WireStamps
+from ._urgency import urgency as urgency
+from ._urgency_records import AdmissionRecord as AdmissionRecord, UrgencyRecord as UrgencyRecord
 from ._user_action import user_action as user_action
 from .plays import (
     BoundedOutput as BoundedOutput,
@@ -57,6 +61,7 @@ from .plays import (
     PromptCache as PromptCache,
     Routing as Routing,
     Stage as Stage,
+    Urgency as Urgency,
     Watcher as Watcher,
 )
 
@@ -169,6 +174,7 @@ if not TYPE_CHECKING:
 
 
 __all__ = [
+    "AdmissionRecord",
     "AsyncAzureOpenAI",
     "AsyncClient",
     "AsyncOpenAI",
@@ -212,6 +218,8 @@ __all__ = [
     "PromptCache",
     "PromptCacheRecord",
     "ProviderTimes",
+    "QueueFullError",
+    "QueueTimeoutError",
     "RejectedAnswer",
     "Report",
     "Route",
@@ -223,6 +231,8 @@ __all__ = [
     "Stage",
     "Task",
     "Timeline",
+    "Urgency",
+    "UrgencyRecord",
     "Usage",
     "Watcher",
     "WireStamps",
@@ -236,6 +246,7 @@ __all__ = [
     "stable",
     "telemetry",
     "uninstall",
+    "urgency",
     "user_action",
     "volatile",
 ]

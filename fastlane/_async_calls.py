@@ -13,6 +13,7 @@ from ._call_options import post_options
 from ._calls import ASYNC_AROUND, THE_LONG_WAY, CommonCalls, is_plain_post
 from ._context import current_observation, restore
 from ._own_methods import OwnMethods
+from ._refused_fields import without_refused
 from ._send import async_send, layers_to_pass
 from ._shell import Shell
 from ._stream import observing
@@ -87,7 +88,19 @@ class AsyncCalls(CommonCalls):
         return await async_guarded(observation, options, run, observation.guard)
 
     async def _run(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:
-        """The result of a planned call: by a first attempt that succeeds, or by openai's own loop."""
+        """The result of a planned call, sent when there is a place for it."""
+        urgent = observation.urgent
+        if urgent is None:
+            return await self._looped(observation, cast_to, stream, stream_cls, options)
+        await urgent.async_enter(self, observation, options)
+        try:
+            return await self._looped(observation, cast_to, stream, stream_cls, options)
+        except BaseException:
+            urgent.step_back(observation, failed=True)
+            raise
+
+    async def _looped(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:
+        """By a first attempt that succeeds, or by openai's own loop."""
         result = await self._first_attempt(observation, cast_to, options, stream=stream, stream_cls=stream_cls)
         # Each time round, the provider has refused a field that a play had added.
         while result is THE_LONG_WAY:
@@ -97,7 +110,7 @@ class AsyncCalls(CommonCalls):
                         cast_to, options, stream=stream, stream_cls=stream_cls
                     )
             except openai.APIStatusError as error:
-                options = Shell.without_refused(observation, options, error)
+                options = without_refused(observation, options, error)
                 if options is None:
                     raise
         return result
@@ -167,9 +180,17 @@ class AsyncCalls(CommonCalls):
 
     async def _sleep_for_retry(self, **kwargs: Any) -> Any:
         observation = current_observation.get()
-        if observation is not None:
-            self._before_retry(observation, **kwargs)
-        return await super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
+        if observation is None:
+            return await super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
+        self._before_retry(observation, **kwargs)
+        urgent = observation.urgent
+        if urgent is None:
+            return await super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
+        urgent.step_back(observation, failed=True)
+        await super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
+        with self._unless_refused(kwargs["response"]):
+            await urgent.async_enter(self, observation, kwargs["options"])
+        return None
 
     async def _attempt(
         self,

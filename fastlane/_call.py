@@ -12,7 +12,7 @@ from ._prompt_records import CurationRecord, PromptCacheRecord
 from ._provider_times import ProviderTimes
 from ._route_records import HedgingRecord, RoutingRecord
 from ._timeline import Timeline
-from ._urgency_records import UrgencyRecord
+from ._urgency_records import Level, UrgencyRecord
 
 if TYPE_CHECKING:
     from ._savings import Savings
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .prefixes._account import PromptAccount
     from .providers import ProviderFacts
     from .routing._plan import RoutePlan
+    from .tiers._plan import UrgencyPlan
 
 Outcome = Literal["completed", "truncated", "stopped", "closed", "abandoned", "cancelled", "failed"]
 """How a call ended.
@@ -120,6 +121,10 @@ class Call:
     """Which upstreams are to be tried, in which order; None for a call that names its model itself."""
     hedge: HedgePlan | None = None
     """When a second attempt is to be made, if the first is late."""
+    urgency: Level | None = None
+    """How urgent the application says that it is; None where it has not said."""
+    urgency_plan: UrgencyPlan | None = None
+    """How it comes to its place, and which tier it asks for."""
 
     @property
     def model(self) -> str | None:

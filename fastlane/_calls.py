@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +14,9 @@ from ._answers import UNDECODED, decode, open_stream
 from ._body import watch_body
 from ._call_options import post_options
 from ._context import current_observation, restore
+from ._exceptions import CallRefusedError
 from ._own_methods import OwnMethods
+from ._refused_fields import without_refused
 from ._request import may_be_a_form
 from ._send import layers_to_pass, send
 from ._shell import Shell
@@ -42,6 +47,15 @@ def is_plain_post(arguments: dict[str, Any]) -> bool:
     return _POST_NEEDS <= names <= _POST_ARGUMENTS and type(arguments["body"]) is dict
 
 
+def error_of_attempt(client: Any, response: Any, failed: BaseException | None) -> openai.OpenAIError:
+    """What openai's loop raises for an attempt that is not made again; `response`: None where none came."""
+    if response is not None:
+        return client._make_status_error_from_response(response)  # type: ignore[no-any-return]
+    request: Any = getattr(failed, "_request", None)
+    is_late = any(kind.__name__ == "TimeoutException" for kind in type(failed).__mro__)
+    return openai.APITimeoutError(request) if is_late else openai.APIConnectionError(request=request)
+
+
 class CommonCalls:
     """What the synchronous and the asynchronous form have in common."""
 
@@ -62,6 +76,17 @@ class CommonCalls:
         headers = None if response is None else response.headers
         wait_s = self._calculate_retry_timeout(max_retries - retries_taken, options, headers)  # type: ignore[attr-defined]
         leg.before_retry(response, wait_s)
+
+    @contextmanager
+    def _unless_refused(self, response: Any) -> Iterator[None]:
+        """A retry for which there is no place in time is not made: the attempt's own error is the application's."""
+        failed = sys.exception()
+        try:
+            yield
+        except CallRefusedError as refused:
+            raise error_of_attempt(self, response, failed) from refused
+        finally:
+            del failed  # whose traceback leads here
 
     def _build_request(self, options: Any, *, retries_taken: int = 0) -> Any:
         stock = super()._build_request  # type: ignore[misc]
@@ -145,7 +170,19 @@ class Calls(CommonCalls):
         return guarded(observation, options, run, observation.guard)
 
     def _run(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:
-        """The result of a planned call: by a first attempt that succeeds, or by openai's own loop."""
+        """The result of a planned call, sent when there is a place for it."""
+        urgent = observation.urgent
+        if urgent is None:
+            return self._looped(observation, cast_to, stream, stream_cls, options)
+        urgent.enter(self, observation, options)
+        try:
+            return self._looped(observation, cast_to, stream, stream_cls, options)
+        except BaseException:
+            urgent.step_back(observation, failed=True)
+            raise
+
+    def _looped(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:
+        """By a first attempt that succeeds, or by openai's own loop."""
         result = self._first_attempt(observation, cast_to, options, stream=stream, stream_cls=stream_cls)
         # Each time round, the provider has refused a field that a play had added.
         while result is THE_LONG_WAY:
@@ -155,7 +192,7 @@ class Calls(CommonCalls):
                         cast_to, options, stream=stream, stream_cls=stream_cls
                     )
             except openai.APIStatusError as error:
-                options = Shell.without_refused(observation, options, error)
+                options = without_refused(observation, options, error)
                 if options is None:
                     raise
         return result
@@ -229,9 +266,17 @@ class Calls(CommonCalls):
 
     def _sleep_for_retry(self, **kwargs: Any) -> Any:
         observation = current_observation.get()
-        if observation is not None:
-            self._before_retry(observation, **kwargs)
-        return super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
+        if observation is None:
+            return super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
+        self._before_retry(observation, **kwargs)
+        urgent = observation.urgent
+        if urgent is None:
+            return super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
+        urgent.step_back(observation, failed=True)
+        super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
+        with self._unless_refused(kwargs["response"]):
+            urgent.enter(self, observation, kwargs["options"])
+        return None
 
     def _attempt(
         self,

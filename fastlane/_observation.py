@@ -101,6 +101,8 @@ class Observation(ObservedAttempts):
     def done(self) -> None:
         """The stream said that it is done (`data: [DONE]`)."""
         self.is_done = True
+        if self.urgent is not None:
+            self.urgent.over(self)
 
     def body_closed(self) -> None:
         """The answer's body was closed, by whoever reads it."""
@@ -153,7 +155,7 @@ class Observation(ObservedAttempts):
             self.guard.settle(is_stream=self.stream, finish_reason=self.answer.finish_reason)
             if self.stream:
                 self.validate_started_ns, self.validate_ended_ns = checking_ns, now_ns()
-        self._close_account()
+        self._close_account(quietly=abandoned)
         if not abandoned:
             if self.sending is not None and self.answer.usage is not None and not self.usage.estimated:
                 self.sending.ended(self.usage.input_tokens)
@@ -198,7 +200,7 @@ class Observation(ObservedAttempts):
         """What the caller declared of each message of the prompt."""
         return self._issued.placements if self._issued is not None else None
 
-    def _close_account(self) -> None:
+    def _close_account(self, *, quietly: bool = False) -> None:
         """Take down what is known only now, and let go of what need not be kept."""
         self.ended_ns = now_ns()
         self.outcome = outcome_of(self)
@@ -220,6 +222,8 @@ class Observation(ObservedAttempts):
             self.output = self.guard.record()
             self.guard = None
         self.answer.freeze(self.model)
+        if self.urgent is not None:
+            self.urgent.over(self, quietly=quietly)
 
     def _read_times(self) -> None:
         """Take down what the provider says of its own time, of an answer and not of an error."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .outputs._guard import Guard
     from .prefixes._account import PromptAccount
     from .telemetry._call_trace import CallTrace
+    from .tiers._urgent import Urgent
 
 
 class ObservedAttempts:
@@ -43,7 +44,7 @@ class ObservedAttempts:
         "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted", "experiment", "first_attempt", "guard",
         "is_done", "leg", "method", "model", "next_kind", "optional", "origin", "outcome", "output", "pipeline",
         "prompt", "prompt_cache", "provider_times", "pulling", "received_bytes", "refused", "sending", "started_ns",
-        "started_wall_ns", "stream", "streaming", "times_said", "trace", "transport", "validate_ended_ns",
+        "started_wall_ns", "stream", "streaming", "times_said", "trace", "transport", "urgent", "validate_ended_ns",
         "validate_started_ns", "watchers",
     )  # fmt: skip
 
@@ -95,6 +96,8 @@ class ObservedAttempts:
         """Settles what was to be expected of the provider's prompt cache; None where no play keeps track of that."""
         self.prompt_cache: PromptCacheRecord | None = None
         self.curation: CurationRecord | None = None
+        self.urgent: Urgent | None = None
+        """Brings the call to its place, and gives that back; None where no play asks for that."""
         self.optional: tuple[str, ...] = ()
         """Fields of the body that a play added, and that the call goes without where the provider refuses them."""
         self.refused: tuple[str, ...] = ()
@@ -153,6 +156,11 @@ class ObservedAttempts:
     def issued(self) -> Issued | None:
         """What is known of the call from the resource that it was made with; None without one."""
         return self._issued
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call is over, or goes on another way."""
+        return self._over
 
     # The attempts
 
@@ -237,6 +245,8 @@ class ObservedAttempts:
         if response.is_closed:
             attempt.response_body_bytes = response.num_bytes_downloaded
         self._headers = response.headers
+        if self.urgent is not None:
+            self.urgent.answered(response.status_code, response.headers)
         if self.pipeline.needs_facts and response.status_code < 300:
             from .providers import hear  # which a pipeline that needs facts has loaded
 

@@ -105,6 +105,7 @@ def record_of(call: Observation, outcome: Outcome | None = None) -> CallRecord:
         routing=account.routing(call) if account is not None else None,
         hedging=account.hedging(call) if account is not None else None,
         provider_times=call.provider_times,
+        urgency=call.urgent.record(call.answer.service_tier) if call.urgent is not None else None,
         user_actions=call.action_path,
         experiment=call.experiment.record if call.experiment is not None else None,
         transport=_carrier(call, last),

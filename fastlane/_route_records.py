@@ -36,8 +36,8 @@ class Fallback:
     """As the catalog names it."""
     origin: str
     why: str
-    """"connection", "rate_limit", "server", "timeout", "empty", "denied", "too_long" or "unfit": see
-    docs/plays/routing.md."""
+    """"connection", "rate_limit", "server", "timeout", "empty", "denied", "too_long", "unfit" or
+    "queue" (our own had no place for it): see docs/plays/routing.md."""
     after_s: float
     """Seconds that the call had taken by then."""
 

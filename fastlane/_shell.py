@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -23,6 +22,8 @@ from ._observation import EXTENSION, Observation
 from ._pipeline import Pipeline
 from ._request import Requests
 from ._route_asked import PLANNED_ENDPOINTS, asks_for_a_route, not_routed
+from ._urgency import current_urgency
+from ._urgency_records import Level
 from .plays._base import Stage
 from .telemetry._gate import active, follow, prepare
 from .transport._patience import PATIENCE
@@ -31,6 +32,7 @@ from .transport._phases import FALLBACK_TRACE, PHASES
 if TYPE_CHECKING:
     from .outputs._plan import OutputPlan
     from .providers import ProviderFacts
+    from .tiers._account import Accounts
     from .upstreams._siblings import Siblings
 
 # What `with_raw_response` and `with_streaming_response` give.
@@ -49,13 +51,15 @@ _PORTS = {"http": 80, "https": 443}
 class Shell:
     """The state that fastlane adds to one openai client."""
 
-    __slots__ = ("_origin", "_origin_url", "arms", "pipeline", "requests", "transport")
+    __slots__ = ("_accounts", "_origin", "_origin_url", "arms", "pipeline", "requests", "transport", "urgency")
 
     def __init__(self, pipeline: Pipeline, transport: str, requests: Requests) -> None:
         self.pipeline = pipeline
         self.transport = transport
         self.requests = requests
         self.arms: Any = None  # those of the client's experiment, where it takes part in one
+        self.urgency: Level | None = None  # that of the client's calls, where it was made for one
+        self._accounts: Any = None
         self._origin_url: Any = None
         self._origin = ""
         if pipeline.needs_facts:
@@ -124,6 +128,8 @@ class Shell:
             observation.answer.reason_of = planned.prompt.reason_of
         if planned.encoding is not None:
             observation.sending = _sending(observation, planned.encoding, planned.model)
+        if planned.urgency_plan is not None:
+            observation.urgent = _urgent(planned)
         observation.optional = planned.optional
         changed: dict[str, Any] = {}
         if planned.body is not call.body:
@@ -147,6 +153,16 @@ class Shell:
 
             siblings = self.pipeline.siblings = Siblings()
         return siblings
+
+    @property
+    def accounts(self) -> Accounts:
+        """Who calls with this client, without its key."""
+        accounts: Accounts | None = self._accounts
+        if accounts is None:
+            from .tiers._account import Accounts
+
+            accounts = self._accounts = Accounts()
+        return accounts
 
     @staticmethod
     def facts_of(origin: str) -> ProviderFacts:
@@ -187,6 +203,7 @@ class Shell:
             placements=observation.placements,
             written=issued.written if issued is not None and issued.body is options.json_data else None,
             unread=isinstance(options.headers, Mapping) and options.headers.get(RAW_RESPONSE_HEADER) == "stream",
+            urgency=self.urgency or current_urgency(),
         )
 
     @staticmethod
@@ -205,33 +222,6 @@ class Shell:
         observation.guard = Guard(plan, observation.pipeline.went_wrong, parses=parses, reader=reader)
         if observation.stream:
             observation.watchers = (*observation.watchers, StreamWatch(observation.guard))
-
-    @staticmethod
-    def without_refused(
-        observation: Observation, options: FinalRequestOptions, error: openai.APIStatusError
-    ) -> FinalRequestOptions | None:
-        """The options of a call without what plays added to it, if the provider refused that; None for any other error.
-
-        The answer to a request with a field that it does not know is an error that names the field, and no work was
-        done for it. Of one that names nothing at all it may be anything: the call goes out as its caller wrote it.
-        """
-        optional = observation.optional
-        if not optional or error.status_code not in (400, 422) or not isinstance(options.json_data, dict):
-            return None
-        said = f"{error.message} {error.body}"
-        named = tuple([name for name in optional if _names(said, name, options.json_data.get(name))])
-        if not named and _says_nothing(error, said, options.json_data):
-            ours = () if observation.guard is None else observation.guard.plan.optional
-            streamed = () if observation.collector is None else ("stream", "stream_options")
-            named = tuple([name for name in optional if name in (*ours, *streamed)])
-        if not named:
-            return None
-        if "stream" in named:
-            named = tuple([name for name in optional if name in {*named, "stream_options"}])
-        observation.optional = tuple([name for name in optional if name not in named])
-        observation.take_back(named)
-        kept = {name: value for name, value in options.json_data.items() if name not in named}
-        return changed_options(options, {"json_data": kept})
 
     @staticmethod
     def attach(
@@ -289,17 +279,6 @@ class Shell:
         observation.finish()
 
 
-def _says_nothing(error: openai.APIStatusError, said: str, body: Mapping[str, Any]) -> bool:
-    """Whether an error gives no reason: neither a code, nor a parameter, nor any word of the request."""
-    return error.param is None and not isinstance(error.code, str) and not any(_names(said, name) for name in body)
-
-
-def _names(said: str, name: str, value: Any = None) -> bool:
-    """Whether an error speaks of a field, or of the number in it: some say how many tokens are too many, no more."""
-    words = [name, str(value)] if type(value) is int and value > 99 else [name]
-    return any(re.search(rf"(?<![A-Za-z0-9_]){re.escape(word)}(?![A-Za-z0-9_])", said) for word in words)
-
-
 def _facts_of(origin: str) -> Any:
     from .providers import facts_of
 
@@ -324,6 +303,13 @@ def _sending(observation: Observation, encode: Encode, model: str | None) -> Any
 
     origin, endpoint, went_wrong = observation.origin, observation.endpoint, observation.pipeline.went_wrong
     return Sending(encode, origin=origin, endpoint=endpoint, model=model, went_wrong=went_wrong)
+
+
+def _urgent(call: Call) -> Any:
+    from .tiers._urgent import Urgent
+
+    assert call.urgency_plan is not None
+    return Urgent(call.urgency_plan, None if call.facts is None else call.facts.rate_limits)
 
 
 @lru_cache(maxsize=256)

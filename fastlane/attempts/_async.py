@@ -74,8 +74,8 @@ async def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
         return await run(leg), leg
     loop = asyncio.get_running_loop()
     second = _Second(journey, leg, run)
-    # (Planning and sending have taken some time already.)
-    alarm = loop.call_at(loop.time() + hedge.delay_s - (now_ns() - leg.started_ns) / 1e9, second.start)
+    alarms: list[asyncio.TimerHandle] = []
+    leg.when_placed(partial(_set_alarm, loop, leg, hedge.delay_s, second.start, alarms))
     try:
         return await run(leg), leg
     except (Exception, Left) as error:
@@ -86,8 +86,20 @@ async def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
         second.give_up()
         raise
     finally:
-        alarm.cancel()
+        for alarm in alarms:
+            alarm.cancel()
         second.close()
+
+
+def _set_alarm(
+    loop: asyncio.AbstractEventLoop,
+    leg: Leg,
+    delay_s: float,
+    act: Callable[[], None],
+    alarms: list[asyncio.TimerHandle],
+) -> None:
+    # (Planning and sending have taken some time already.)
+    alarms.append(loop.call_at(loop.time() + delay_s - (now_ns() - leg.started_ns) / 1e9, act))
 
 
 class _Second:

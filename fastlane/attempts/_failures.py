@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from email.utils import mktime_tz, parsedate_tz
-from typing import Any
+from typing import Any, Literal
 
 import openai
 
 from .._clock import wall_ns
+from .._exceptions import QueueFullError, QueueTimeoutError
 from ..prediction._sighting import Failure
+from ._left import Left
 
 # No permission, no such model, no credit: for this key, there.
 _DENIED = frozenset({401, 402, 403, 404})
@@ -76,3 +78,33 @@ def _seconds_until(date: str) -> float:
         return -1.0 if parsed is None else mktime_tz(parsed) - wall_ns() / 1e9
     except (ArithmeticError, ValueError):
         return -1.0
+
+
+def why_of(error: BaseException) -> Failure | Literal["queue"] | None:
+    """What an error says of its upstream; None where it says nothing, and "queue" where our own had no place for it."""
+    if isinstance(error, QueueFullError | QueueTimeoutError):
+        return "queue"
+    why = error.why if isinstance(error, Left) else failure_of(error)
+    return None if why == "lost" or why == "deadline" else why  # noqa: PLR1714 - which types understand
+
+
+def rest_after(why: Failure, error: BaseException) -> float | None:
+    """Seconds for which an upstream is left alone that has failed so; None where nobody says."""
+    cause = error.error if isinstance(error, Left) and error.error is not None else error
+    return DENIED_REST_S if why == "denied" else rest_of(cause)
+
+
+def as_openai_error(left: Left) -> Exception:
+    """What the application gets for a way that was left, where no other could be taken."""
+    if isinstance(left.error, openai.APIStatusError):
+        return left.error
+    request = left.request
+    if request is None:
+        return openai.OpenAIError(f"the answer could not be had: {left.why}")
+    if left.why in ("timeout", "deadline"):
+        return openai.APITimeoutError(request=request)
+    if left.why == "empty":
+        return openai.APIConnectionError(
+            message="The answer had no content, and no other model is left.", request=request
+        )
+    return openai.APIConnectionError(request=request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import openai
@@ -13,8 +14,7 @@ from .._observation import Observation
 from .._route_asked import asks_for_a_route
 from .._route_records import Fallback
 from ._account import WayAccount
-from ._failures import DENIED_REST_S, failure_of, rest_of
-from ._left import Left
+from ._failures import rest_after, why_of
 from ._leg import Kind, Leg
 from ._legs_made import client_for, options_at, upstreams_of
 from ._told import answered, failed, watched
@@ -22,7 +22,6 @@ from ._told import answered, failed, watched
 if TYPE_CHECKING:
     from .._call import Call
     from ..catalog._models import CatalogModel
-    from ..prediction._sighting import Failure
     from ..routing._plan import RoutePlan
 
 # A second attempt goes elsewhere only where that is about as fast.
@@ -179,7 +178,10 @@ class Journey:
         return leg
 
     def begin(self, leg: Leg) -> None:
-        """A way is begun now."""
+        """A way is begun: as soon as it has its place."""
+        leg.when_placed(partial(self._begin, leg))
+
+    def _begin(self, leg: Leg) -> None:
         timeout_s = None
         plan, model = self._plan, leg.model
         if plan is not None and model is not None:
@@ -195,8 +197,16 @@ class Journey:
         if other is not None:
             model, avoid = other, None
         leg = self._leg(model, "hedge", avoid=avoid)
-        if leg is not None:
-            leg.hedge = None  # it has no second chance of its own
+        if leg is None:
+            return None
+        leg.hedge = None  # it has no second chance of its own
+        urgent = leg.observation.urgent
+        if urgent is not None and not urgent.try_enter(leg.client, leg.observation, leg.options):
+            # A second attempt that had to wait would be the later one.
+            self.account.why_not = "no place was free"
+            leg.observation.set_aside()
+            leg.let_go()
+            return None
         return leg
 
     def hedge_begins(self, first: Leg, leg: Leg) -> None:
@@ -245,19 +255,21 @@ class Journey:
     def failed_beside(self, leg: Leg, error: BaseException) -> None:
         """The second attempt has failed while the first one went on."""
         leg.ended()
-        why = _why(error)
-        if self._plan is not None and leg.model is not None and why is not None:
-            failed(self._plan, leg, why, _rest_of(why, error), now_ns())
+        why = why_of(error)
+        if self._plan is not None and leg.model is not None and why is not None and why != "queue":
+            failed(self._plan, leg, why, rest_after(why, error), now_ns())
 
     def _after(self, leg: Leg, error: BaseException) -> Leg | None:
         leg.ended()
         plan = self._plan
-        why = _why(error)
+        why = why_of(error)
         if plan is None or leg.model is None or why is None:
             return None
         time_ns = now_ns()
-        rest_s = _rest_of(why, error)
-        failed(plan, leg, why, rest_s, time_ns)
+        rest_s = None
+        if why != "queue":
+            rest_s = rest_after(why, error)
+            failed(plan, leg, why, rest_s, time_ns)
         if (leg.was_claimed and leg.observation.stream) or self._is_over(time_ns):
             return None
         following = None
@@ -314,30 +326,3 @@ class Journey:
         for leg in legs:
             leg.let_go()
         return observation
-
-
-def _why(error: BaseException) -> Failure | None:
-    """What an error says of its upstream; None where it says nothing."""
-    why = error.why if isinstance(error, Left) else failure_of(error)
-    return None if why == "lost" or why == "deadline" else why  # noqa: PLR1714 - which types understand
-
-
-def _rest_of(why: Failure, error: BaseException) -> float | None:
-    cause = error.error if isinstance(error, Left) and error.error is not None else error
-    return DENIED_REST_S if why == "denied" else rest_of(cause)
-
-
-def as_openai_error(left: Left) -> Exception:
-    """What the application gets for a way that was left, where no other could be taken."""
-    if isinstance(left.error, openai.APIStatusError):
-        return left.error
-    request = left.request
-    if request is None:
-        return openai.OpenAIError(f"the answer could not be had: {left.why}")
-    if left.why in ("timeout", "deadline"):
-        return openai.APITimeoutError(request=request)
-    if left.why == "empty":
-        return openai.APIConnectionError(
-            message="The answer had no content, and no other model is left.", request=request
-        )
-    return openai.APIConnectionError(request=request)

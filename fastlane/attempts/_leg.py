@@ -31,9 +31,9 @@ class Leg:
     """One way of a call. Sans-IO."""
 
     __slots__ = (
-        "client", "deadline_ns", "doubtful", "facts", "hedge", "instead", "is_late", "is_lost", "is_unread", "kind",
-        "may_leave", "model", "observation", "options", "over", "patience", "race", "request", "started_ns", "streams",
-        "wait_s", "was_claimed",
+        "_to_begin", "client", "deadline_ns", "doubtful", "facts", "hedge", "instead", "is_late", "is_lost",
+        "is_unread", "kind", "may_leave", "model", "observation", "options", "over", "patience", "race", "request",
+        "started_ns", "streams", "wait_s", "was_claimed",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +82,8 @@ class Leg:
         self.wait_s = 0.0
         """Seconds to wait before it begins."""
         self.started_ns = 0
+        self._to_begin: list[Callable[[], None]] = []
+        """What is to be done once it has its place."""
         observation.leg = self
         if kind != "first":
             observation.next_kind = kind
@@ -122,6 +124,23 @@ class Leg:
         if first_token_timeout_s is not None and self.shows_first_token:
             until_ns = self.started_ns + int(first_token_timeout_s * 1e9)
             self.patience.until_ns = until_ns if self.deadline_ns is None else min(until_ns, self.deadline_ns)
+
+    def when_placed(self, act: Callable[[], None]) -> None:
+        """Do something once it has its place: at once, where it needs none or has it."""
+        if self.observation.urgent is None or self.started_ns:
+            act()
+        else:
+            self._to_begin.append(act)
+
+    def has_place(self, waited_ns: int) -> None:
+        """It has its place, after a wait in our own queue, which makes no upstream late."""
+        acts, self._to_begin = self._to_begin, []
+        for act in acts:
+            act()
+        patience = self.patience
+        if not acts and patience.until_ns is not None and patience.until_ns != self.deadline_ns:
+            until_ns = patience.until_ns + waited_ns
+            patience.until_ns = until_ns if self.deadline_ns is None else min(until_ns, self.deadline_ns)
 
     # What the driver of an attempt asks
 
@@ -218,4 +237,5 @@ class Leg:
         self.over = None
         self.options = self.request = None
         self.race = self.instead = None
+        self._to_begin = []
         self.hedge = None

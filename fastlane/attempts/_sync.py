@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._clock import now_ns
 from .._context import current_observation, restore
 from ._begun import begun
-from ._journey import Journey, as_openai_error
+from ._failures import as_openai_error
+from ._journey import Journey
 from ._judged import judged, received, whole_answer
-from ._late_calls import late_calls
+from ._late_calls import Alarm, late_calls
 from ._left import Left
 from ._leg import Leg
 from ._race import Race
@@ -122,10 +124,8 @@ def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
     if hedge is None or hedge.delay_s is None or not can_hedge(journey, leg):
         return run(leg), leg
     second = _Second(journey, leg, run)
-    try:
-        alarm = late_calls.set(leg.started_ns + int(hedge.delay_s * 1e9), second.start)
-    except RuntimeError:  # no thread to be had
-        return run(leg), leg
+    alarms: list[Alarm] = []
+    leg.when_placed(partial(_set_alarm, leg, hedge.delay_s, second.start, alarms))
     try:
         return run(leg), leg
     except (Exception, Left) as error:
@@ -136,8 +136,14 @@ def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
         second.give_up()
         raise
     finally:
-        alarm.call_off()
+        for alarm in alarms:
+            alarm.call_off()
         second.close()
+
+
+def _set_alarm(leg: Leg, delay_s: float, act: Callable[[], None], alarms: list[Alarm]) -> None:
+    with suppress(RuntimeError):  # no thread to be had
+        alarms.append(late_calls.set(leg.started_ns + int(delay_s * 1e9), act))
 
 
 class _Second:

@@ -8,6 +8,7 @@ from .encoding import Encoding as Encoding
 from .hedging import Hedging as Hedging
 from .prompt_cache import PromptCache as PromptCache
 from .routing import Routing as Routing
+from .urgency import Urgency as Urgency
 
 __all__ = [
     "BoundedOutput",
@@ -19,5 +20,6 @@ __all__ = [
     "PromptCache",
     "Routing",
     "Stage",
+    "Urgency",
     "Watcher",
 ]

@@ -15,7 +15,7 @@ import fastlane
 from fastlane import Connection, Prices, PromptCache, plan_keep_alive
 from fastlane._call import Call, Usage
 from fastlane._exceptions import ConfigurationError
-from fastlane._shell import Shell
+from fastlane._refused_fields import without_refused
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.providers import Fact, ProviderFacts, facts_of, registered
 from fastlane.providers._schema import Cache
@@ -367,7 +367,7 @@ def test_only_an_answer_for_which_no_work_was_done_is_asked_for_again(status: in
     options = FinalRequestOptions(method="post", url=CHAT, json_data=body)
     observation: Any = SimpleNamespace(optional=("prompt_cache_key",), take_back=lambda fields: None)
 
-    changed = Shell.without_refused(observation, options, error)
+    changed = without_refused(observation, options, error)
 
     assert (None if changed is None else changed.json_data) == ({"model": "m"} if is_sent_again else None)
     assert observation.optional == (() if is_sent_again else ("prompt_cache_key",))

@@ -1,0 +1,199 @@
+"""How one call, or one of its ways, comes to its place and gives it back, and which tier it got."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import openai
+
+from .._clock import now_ns
+from .._urgency_records import AdmissionRecord, UrgencyRecord
+
+if TYPE_CHECKING:
+    from .._observation import Observation
+    from ..admission import Gate, Permit
+    from ._plan import UrgencyPlan
+
+
+class Urgent:
+    """The driver of one call's urgency. The clients and the observation tell it what happens.
+
+    A place is taken before the first attempt, given back while a retry waits, and when the call is over.
+    """
+
+    __slots__ = ("_gate", "_is_ready", "_permit", "_rate_limits", "_waited_s", "admission", "plan", "tokens")
+
+    def __init__(self, plan: UrgencyPlan, rate_limits: Any) -> None:
+        self.plan = plan
+        self.tokens = 0
+        """What the call takes of the provider's limit of tokens, estimated."""
+        self.admission: AdmissionRecord | None = None
+        self._gate: Gate | None = None
+        self._rate_limits = rate_limits
+        self._permit: Permit | None = None
+        self._is_ready = False
+        self._waited_s = 0.0
+
+    # Its place
+
+    def enter(self, client: Any, observation: Observation, options: Any) -> None:
+        """Wait for a place. Raises QueueFullError and QueueTimeoutError."""
+        gate = self._gate_for(client, observation, options)
+        if gate is not None:
+            plan, most_wait_s = self.plan, self._most_wait_s(client, observation, options)
+            permit = gate.enter(plan.urgency, plan.admission, tokens=self.tokens, most_wait_s=most_wait_s)
+            self._entered(permit, observation)
+
+    async def async_enter(self, client: Any, observation: Observation, options: Any) -> None:
+        """See `enter`."""
+        gate = self._gate_for(client, observation, options)
+        if gate is not None:
+            from ._waiting import async_enter
+
+            plan, most_wait_s = self.plan, self._most_wait_s(client, observation, options)
+            permit = await async_enter(gate, plan, tokens=self.tokens, most_wait_s=most_wait_s)
+            self._entered(permit, observation)
+
+    def try_enter(self, client: Any, observation: Observation, options: Any) -> bool:
+        """Whether there was a place without waiting: the call begins with it."""
+        gate = self._gate_for(client, observation, options)
+        if gate is None:
+            return True
+        permit = gate.try_enter(self.plan.urgency, self.plan.admission, tokens=self.tokens)
+        if permit is None:
+            return False
+        self._entered(permit, observation)
+        self._is_ready = True
+        return True
+
+    def _gate_for(self, client: Any, observation: Observation, options: Any) -> Gate | None:
+        """The gate to be passed; None where there is none, or it has been passed already."""
+        if self._is_ready:
+            self._is_ready = False
+            self._begins(observation, 0)
+            return None
+        plan = self.plan
+        if plan.admission is None:
+            self._begins(observation, 0)
+            return None
+        self.step_back(observation)
+        if self._gate is None:
+            from ..admission import gate_of
+
+            account = client._fastlane.accounts.of(client, options)
+            origin, model = observation.origin, observation.model
+            self._gate = gate_of(origin, account.here, model, plan.admission, self._rate_limits)
+        self.tokens = self._tokens_of(observation, options)
+        return self._gate
+
+    def _tokens_of(self, observation: Observation, options: Any) -> int:
+        """What the provider will count for the call, as far as can be said before it is sent."""
+        memory, body = self.plan.memory, options.json_data
+        if memory is None or not isinstance(body, Mapping):
+            return 0
+        from ..outputs._ceiling import limit_in
+
+        sizes = memory.sizes(observation.origin, observation.model)
+        limit = limit_in(body, observation.endpoint)
+        written = observation.body(options)
+        output = sizes.output_tokens(None) if limit is None else float(limit)
+        return round(sizes.input_tokens(0 if written is None else len(written)) + output)
+
+    def _most_wait_s(self, client: Any, observation: Observation, options: Any) -> float | None:
+        """Seconds that it may wait: what the play allows, else the call's own time-out; no longer than its deadline."""
+        most_s: Any = self.plan.max_wait_s
+        if most_s is None:
+            most_s = options.timeout
+            if isinstance(most_s, openai.NotGiven):
+                most_s = client.timeout
+            most_s = getattr(most_s, "read", most_s)
+        if not isinstance(most_s, int | float):
+            most_s = None
+        left_s = None if most_s is None else max(0.0, most_s - self._waited_s)
+        leg = observation.leg
+        if leg is not None and leg.deadline_ns is not None:
+            deadline_s = max(0.0, (leg.deadline_ns - now_ns()) / 1e9)
+            left_s = deadline_s if left_s is None else min(left_s, deadline_s)
+        return left_s
+
+    def _entered(self, permit: Permit, observation: Observation) -> None:
+        self._permit = permit
+        record = permit.record
+        self._waited_s += record.waited_s
+        self.admission = record if record.waited_s == self._waited_s else _together(record, self._waited_s)
+        if observation.is_over:
+            # Somebody has ended the call meanwhile: nobody else will give this place back.
+            self.over(observation)
+        if not self._is_ready:
+            self._begins(observation, int(record.waited_s * 1e9))
+
+    @staticmethod
+    def _begins(observation: Observation, waited_ns: int) -> None:
+        leg = observation.leg
+        if leg is not None:
+            leg.has_place(waited_ns)
+
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        """The head of an answer has come, whatever it says."""
+        permit = self._permit
+        if permit is not None:
+            permit.answered(status, headers)
+
+    def step_back(self, observation: Observation, *, failed: bool = False) -> None:
+        """The attempt is over, and another one may follow: give the place back until then."""
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            self._leave(permit, observation, failed=failed, quietly=False)
+
+    def over(self, observation: Observation, *, quietly: bool = False) -> None:
+        """The call is over; `quietly`: told by a finaliser."""
+        permit, self._permit = self._permit, None
+        if permit is not None:
+            failed = observation.outcome in ("failed", "cancelled")
+            self._leave(permit, observation, failed=failed, quietly=quietly)
+        self._gate = None
+
+    def _leave(self, permit: Permit, observation: Observation, *, failed: bool, quietly: bool) -> None:
+        first_token_s, tokens = None, None
+        attempts, usage = observation.attempts, observation.answer.usage
+        if attempts and not failed:
+            last = attempts[-1]
+            if observation.answer.first_token_ns is not None:
+                sent_ns = last.phases.send_started_ns or last.started_ns
+                first_token_s = max(0.0, (observation.answer.first_token_ns - sent_ns) / 1e9)
+            if usage is not None:
+                counted = observation.usage
+                if counted.input_tokens is not None and counted.output_tokens is not None and not counted.estimated:
+                    tokens = counted.input_tokens + counted.output_tokens
+                    self._learn(observation, last.request_body_bytes, counted)
+        permit.leave(first_token_s=first_token_s, tokens=tokens, failed=failed, quietly=quietly)
+
+    def _learn(self, observation: Observation, body_bytes: int | None, usage: Any) -> None:
+        memory = self.plan.memory
+        if memory is not None:
+            memory.sizes(observation.origin, observation.model).learn(
+                body_bytes=body_bytes or 0,
+                input_tokens=usage.input_tokens,
+                cached_tokens=usage.cached_tokens,
+                output_tokens=usage.output_tokens,
+            )
+
+    # What the record says
+
+    def record(self, served_tier: str | None) -> UrgencyRecord:
+        """The part of the record on the call's urgency."""
+        tier = self.plan.tier
+        return UrgencyRecord(
+            urgency=self.plan.urgency,
+            asked_tier=None if tier is None else tier.asked,
+            served_tier=served_tier,
+            admission=self.admission,
+        )
+
+
+def _together(record: AdmissionRecord, waited_s: float) -> AdmissionRecord:
+    """The record of the last attempt's place, with the wait of all of them."""
+    return AdmissionRecord(
+        waited_s=waited_s, waited_for=record.waited_for, ahead=record.ahead, concurrency=record.concurrency
+    )

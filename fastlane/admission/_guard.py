@@ -30,11 +30,7 @@ class Guard:
 
     def draw(self, arrivals_per_s: float, departures_per_s: float) -> None:
         """A less urgent call was sent: say how many places have to be free beside the next one's."""
-        ratio = arrivals_per_s / departures_per_s if departures_per_s > 0 else 1.0
-        if ratio >= 1:
-            self._wanted = math.inf
-        else:
-            self._wanted = max(1.0, _WAIT_LOG / math.log(ratio)) if ratio > 0 else 1.0
+        self._wanted = guard_places(arrivals_per_s / departures_per_s if departures_per_s > 0 else 1.0)
         if math.isfinite(self._wanted):
             self._left_over += self._wanted % 1
             extra = int(self._left_over)
@@ -47,3 +43,15 @@ class Guard:
             return 0
         most = max(1, int(reserved * places))
         return most if self._wanted >= most else min(most, self._now)
+
+
+def guard_places(ratio: float) -> float:
+    """Places to keep free, with fractions: `ratio` is how many interactive calls come for each call that is over."""
+    if ratio >= 1:
+        return math.inf
+    if ratio <= _MAY_WAIT:
+        return 1.0
+    whole = int(_WAIT_LOG / math.log(ratio))
+    # With a fraction f of a place more, (1 - f) * ratio**whole + f * ratio**(whole + 1) is the share that waits.
+    more = (ratio**whole - _MAY_WAIT) / (ratio**whole * (1 - ratio))
+    return whole + max(0.0, min(1.0, more))

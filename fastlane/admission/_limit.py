@@ -68,7 +68,7 @@ class ConcurrencyLimit:
     """
 
     __slots__ = (
-        "_busy", "_confirmed", "_cut_at", "_hold", "_last_ns", "_learning", "_limit", "_need_times", "_recent", "_sent",
+        "_binding", "_busy", "_confirmed", "_cut_at", "_hold", "_last_ns", "_learning", "_limit", "_need_times", "_recent", "_sent",
         "_step", "_trial", "_trials", "_usual", "_wanted", "_windows", "_worried", "most",
     )  # fmt: skip
 
@@ -85,6 +85,7 @@ class ConcurrencyLimit:
         self._need_times = 1
         self._trials = 0
         self._trial: _Trial | None = None
+        self._binding = False
         self._busy = False
         self._sent = 0
         self._cut_at = 0
@@ -114,8 +115,8 @@ class ConcurrencyLimit:
         if self._trial is not None and not self._busy:
             if self._trial.direction == "up":
                 return max(self._trial.level, self._unproven()) if interactive else self._trial.level
-            # A step down is no reason to have anybody wait who is waited for.
-            return self.places if interactive else self._trial.level
+            # A step down is no reason to have anybody wait who is waited for, unless there is nobody else.
+            return self.places if interactive and not self._binding else self._trial.level
         return max(self.places, self._unproven()) if interactive else self.places
 
     def wanted(self) -> None:
@@ -136,6 +137,7 @@ class ConcurrencyLimit:
         trial.age += 1
         if trial.age > _PATIENCE * trial.need:
             # Some of its calls are held open, or no call comes to its level.
+            self._binding = trial.direction == "down" and not self._busy
             self._conclude(trial)
             return None
         if self._busy or (in_flight <= self.places if trial.direction == "up" else in_flight > trial.level):
@@ -177,7 +179,7 @@ class ConcurrencyLimit:
         # One cut for all that were sent before it was known, as for all losses of one window.
         self._cut_at = self._sent
         tried = isinstance(mark, _Trial) and mark.direction == "up"
-        base = max(self._limit, float(in_flight)) if self._learning else self._limit
+        base = max(self._limit, float(in_flight)) if self._learning or tried else self._limit
         served = 0.0 if tried or self._learning or not self._usual else mean_in_flight(self._usual)
         told = in_flight - 1 if in_flight > served else _REFUSED * self._limit
         self._limit = max(1.0, _LEAST_KEPT * base, min(base, told))
@@ -215,11 +217,11 @@ class ConcurrencyLimit:
             if level >= mean_in_flight(self._usual) - 0.5:
                 self._worried, self._confirmed = False, True
                 return
-            self._trial = _Trial("down", level, self._need(), self._limit - level)
+            self._trial = _Trial("down", level, self._size(self._limit - level), self._limit - level)
         else:
             step = self._limit if self._learning else max(1.0, self._step, _STEP * self._limit)
             level = min(self._most(), round(self._limit + step))
-            self._trial = _Trial("up", level, self._need(), level - self._limit)
+            self._trial = _Trial("up", level, self._size(level - self._limit), level - self._limit)
         self._busy = False
 
     def _conclude(self, trial: _Trial) -> None:
@@ -228,7 +230,7 @@ class ConcurrencyLimit:
         found = shift(high, low)
         if found is None:
             # Nobody of them can be compared: as if it had not been tried.
-            self._worried, self._confirmed = False, True
+            self._worried, self._confirmed = self._worried and self._binding, True
             return
         if trial.direction == "up":
             self._concluded_up(trial, found)
@@ -256,7 +258,7 @@ class ConcurrencyLimit:
     def _concluded_down(self, trial: _Trial, found: Shift) -> None:
         high = list(self._usual)
         queued = self._queued(found, high)
-        self._worried, self._confirmed = False, True
+        self._worried, self._confirmed, self._binding = False, True, False
         self._usual.clear()
         self._usual.extend(trial.results)
         if found.later_s <= _SURE * found.error_s or queued < min(0.5, trial.step / 2):
@@ -282,7 +284,11 @@ class ConcurrencyLimit:
         return mean_in_flight(high) * found.error_s / mean_duration_s(high)
 
     def _need(self) -> int:
-        return min(_LARGEST, max(_FEWEST, round(self._limit))) * self._need_times
+        return min(_LARGEST, max(_FEWEST, round(self._limit)))
+
+    def _size(self, step: float) -> int:
+        """Of a trial: no more than tells, because they are those that may be late."""
+        return min(_LARGEST, max(_FEWEST, round(min(self._limit, 2 * step)))) * self._need_times
 
     def _unproven(self) -> int:
         return min(UNPROVEN, self._most()) if self._learning else 0

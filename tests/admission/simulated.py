@@ -1,0 +1,208 @@
+"""A provider and its callers in simulated time, around the state machine of a gate."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from fastlane.admission import AdmissionSettings
+from fastlane.admission._core import Core, Ticket, Waiter
+from fastlane.admission._evidence import Sample
+
+S = 1_000_000_000
+
+
+@dataclass(kw_only=True)
+class Load:
+    """What a provider is asked, and how it answers."""
+
+    places: Callable[[float], int]
+    """By the time in seconds."""
+    refuses: bool = False
+    """Whether it refuses what it has no place for, or has it wait."""
+    first_token_s: float = 0.3
+    jitter: float = 0.6
+    """Sigma of the log-normal distribution of first tokens."""
+    long_share: float = 0.0
+    """Of prompts whose first token takes five times as long."""
+    long_from_s: float = math.inf
+    """From when on all prompts are."""
+    decode_s: float = 1.7
+    decode_jitter: float = 0.5
+    streamed: bool = True
+    interactive_per_s: float = 2 / 3
+    background: int = 300
+    """So many background calls are wanted at any time: each that is over is followed by another."""
+    settings: AdmissionSettings = field(default_factory=AdmissionSettings)
+    seed: int = 0
+
+
+@dataclass
+class Outcome:
+    limits: list[tuple[float, int]] = field(default_factory=list)
+    interactive: list[tuple[float, float]] = field(default_factory=list)
+    """When it came, and seconds until its first token."""
+    waited: list[tuple[float, float]] = field(default_factory=list)
+    """Of them in our queue."""
+    idle: list[float] = field(default_factory=list)
+    """What the first token of each would have taken alone."""
+    background_done: list[float] = field(default_factory=list)
+    refused: int = 0
+    most_under_way: int = 0
+
+    def limit(self, since_s: float, until_s: float = math.inf) -> float:
+        """The mean limit, by time."""
+        total = weight = 0.0
+        ends = [at for at, _ in self.limits[1:]] + [min(until_s, self.limits[-1][0])]
+        for (at, limit), end in zip(self.limits, ends, strict=True):
+            length = min(end, until_s) - max(at, since_s)
+            if length > 0:
+                total, weight = total + limit * length, weight + length
+        return total / weight
+
+    def background_per_s(self, since_s: float, until_s: float) -> float:
+        return sum(since_s <= at < until_s for at in self.background_done) / (until_s - since_s)
+
+
+class _Provider:
+    def __init__(self, load: Load, simulation: Simulation) -> None:
+        self.load = load
+        self.simulation = simulation
+        self.serving = 0
+        self.waiting: deque[Callable[[], None]] = deque()
+
+    def take(self, begin: Callable[[], None], refuse: Callable[[], None]) -> None:
+        if self.serving < self.load.places(self.simulation.now_ns / S):
+            self.serving += 1
+            begin()
+        elif self.load.refuses:
+            refuse()
+        else:
+            self.waiting.append(begin)
+
+    def end(self) -> None:
+        self.serving -= 1
+        while self.waiting and self.serving < self.load.places(self.simulation.now_ns / S):
+            self.serving += 1
+            self.waiting.popleft()()
+
+
+class Simulation:
+    """Runs a load against a gate's state machine. `gate=False`: every call is sent as it comes."""
+
+    def __init__(self, load: Load, *, gate: bool = True) -> None:
+        self.load = load
+        self.core = Core()
+        self.core.limit.most = load.settings.max_concurrency if gate else None
+        self.gate = gate
+        self.now_ns = 0
+        self.random = Random(load.seed)
+        self.outcome = Outcome()
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._provider = _Provider(load, self)
+        self._alarm_ns: int | None = None
+        self._calls: dict[int, Callable[[Ticket], None]] = {}
+
+    def run(self, seconds: float) -> Outcome:
+        for _ in range(self.load.background):
+            self._at(self.random.random(), lambda: self._call(1))
+        self._next_interactive()
+        end_ns = int(seconds * S)
+        while self._events and self._events[0][0] <= end_ns:
+            self.now_ns, _, do = heapq.heappop(self._events)
+            do()
+            places = self.core.limit.places
+            if not self.outcome.limits or self.outcome.limits[-1][1] != places:
+                self.outcome.limits.append((self.now_ns / S, places))
+        self.outcome.limits.append((seconds, self.core.limit.places))
+        return self.outcome
+
+    def _at(self, in_s: float, do: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self.now_ns + int(in_s * S), next(self._numbers), do))
+
+    def _next_interactive(self) -> None:
+        if self.load.interactive_per_s:
+
+            def come() -> None:
+                self._call(0)
+                self._next_interactive()
+
+            self._at(self.random.expovariate(self.load.interactive_per_s), come)
+
+    def _call(self, level: int) -> None:
+        load, random = self.load, self.random
+        came_ns = self.now_ns
+        long = random.random() < load.long_share or came_ns / S >= load.long_from_s
+        prefill_s = load.first_token_s * math.exp(random.gauss(0, load.jitter)) * (5 if long else 1)
+        decode_s = load.decode_s * math.exp(random.gauss(0, load.decode_jitter))
+        tokens = 4_000 if long else 400
+        entered = 0
+
+        def send(ticket: Ticket | None) -> None:
+            nonlocal entered
+            entered = self.now_ns
+            self.outcome.most_under_way = max(self.outcome.most_under_way, sum(self.core.in_flight))
+            self._provider.take(lambda: begin(ticket), lambda: refuse(ticket))
+
+        def begin(ticket: Ticket | None) -> None:
+            begun = self.now_ns
+
+            def finish() -> None:
+                first_s = (begun - entered) / S + prefill_s
+                duration_s = (self.now_ns - entered) / S
+                self._provider.end()
+                if level == 0:
+                    self.outcome.interactive.append((came_ns / S, (begun - came_ns) / S + prefill_s))
+                    self.outcome.waited.append((came_ns / S, (entered - came_ns) / S))
+                    self.outcome.idle.append(prefill_s)
+                else:
+                    self.outcome.background_done.append(self.now_ns / S)
+                    self._at(0.001, lambda: self._call(1))
+                if ticket is not None:
+                    kind = (not load.streamed, level == 0, tokens.bit_length() // 2)
+                    sample = Sample(kind, first_s if load.streamed else duration_s, duration_s, ticket.in_flight)
+                    self.core.leave(ticket, self.now_ns, sample, None)
+                    self._go_on()
+
+            self._at(prefill_s + decode_s, finish)
+
+        def refuse(ticket: Ticket | None) -> None:
+            self.outcome.refused += 1
+            if ticket is not None:
+                self.core.refuse(ticket)
+                self.core.leave(ticket, self.now_ns, None, None)
+                self._go_on()
+            self._at(random.uniform(0.3, 0.8), lambda: self._call(level))
+
+        if not self.gate:
+            send(None)
+            return
+        ticket = self.core.try_enter(level, load.settings, tokens, self.now_ns)
+        if ticket is not None:
+            send(ticket)
+            return
+        waiter = Waiter(level, load.settings, tokens, lambda: True)
+        self.core.join(waiter, self.now_ns)
+        self._calls[id(waiter)] = send
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while (waiter := self.core.next(self.now_ns)) is not None:
+            assert waiter.ticket is not None
+            ticket: Any = waiter.ticket
+            self._at(0.0005, lambda send=self._calls.pop(id(waiter)), ticket=ticket: send(ticket))  # type: ignore[misc]
+        wake_ns = self.core.wake_ns
+        if wake_ns is not None and (self._alarm_ns is None or wake_ns < self._alarm_ns):
+            self._alarm_ns = wake_ns
+            self._at((wake_ns - self.now_ns) / S, self._alarmed)
+
+    def _alarmed(self) -> None:
+        self._alarm_ns = None
+        self._go_on()

@@ -15,6 +15,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from fastlane._exceptions import ConfigurationError
+from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
 from fastlane.emulator._connection import WINDOW_BYTES, ConnectionSettings
 from fastlane.emulator._dialect import TIMINGS, Dialect
@@ -106,6 +107,9 @@ def emulator(
     refuse_unknown_tiers: Annotated[
         bool, typer.Option("--refuse-unknown-tiers", help="A tier that there is not is a 400.")
     ] = False,
+    batches: Annotated[
+        str, typer.Option(help="How batches are worked off, e.g. 'lines_per_s=500;server_error_share=0.1'.")
+    ] = "",
     log: Annotated[Path | None, typer.Option(help="At the end write one JSON line per request here.")] = None,
     list_presets: Annotated[bool, typer.Option("--list-presets", help="List the presets and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
@@ -146,6 +150,8 @@ def emulator(
             structured_outputs=not no_structured_outputs,
             refused_fields=_listed(refuse_fields),
         )
+    with _naming("--batches"):
+        batch_settings = BatchSettings.parse(batches)
     with _naming("--fault"):
         faults = [Fault.parse(text) for text in fault or ()]
     with _naming("--accept-encodings or --refuse-with"):
@@ -183,6 +189,7 @@ def emulator(
             accepted_encodings=accepted,
             encoding_refusal_status=refuse_with,
             dialect=dialect,
+            batches=batch_settings,
         )
     except EmulatorError as error:
         for number, handler in before.items():
@@ -205,6 +212,7 @@ def emulator(
             "late_factor": model.late_factor,
             **{name: described[name] for name in _LOAD_SETTINGS},
             "dialect": dialect.to_json(),
+            "batches": batch_settings.to_json(),
         }
         _print_running(running, preset_name, differs, as_json=as_json)
         # In steps: on Windows an unlimited wait would not let the signal through.

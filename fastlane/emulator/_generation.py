@@ -101,6 +101,9 @@ def _natural(
     elif prompt.schema is not None:
         schema = _object_at_least(prompt.schema)
     if schema is None:
+        echoed = habits.echoed(prompt.body)
+        if echoed is not None:
+            return Written(echoed, False)
         wanted = model.default_output_tokens if overrides.output_tokens is None else overrides.output_tokens
         return habits.write(_text.review(random, tokens=wanted), str, bound=False, tokens=tokens)
     text = _filled(_drawn(habits.drawn_for(schema), random), overrides.output_tokens)

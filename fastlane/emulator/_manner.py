@@ -25,6 +25,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "wrong_enum": "gives a value that the schema's enum does not hold",
         "overlong": "gives a string or an array that is longer than the schema allows",
         "truncated": "ends in the middle, as at a limit",
+        "echo": "says the last message again, where no schema and no tool binds the answer",
     }
 )
 _RUNNING_ON = ("whitespace_inside", "whitespace", "prose", "second")
@@ -114,11 +115,14 @@ class Habits:
     def __init__(self, manners: Collection[Manner], random: Random, *, asked_again: bool) -> None:
         self._random = random
         # Drawn for every kind, so that a habit does not depend on which others the model has.
-        luck = {kind: random.random() for kind in KINDS}
+        luck = {kind: random.random() for kind in KINDS if kind != "echo"}
+        # Drawn last and only where there is one, so that without it all is as it was.
+        luck["echo"] = random.random() if any(manner.kind == "echo" for manner in manners) else 1.0
         self._of = {
             manner.kind: manner
             for manner in manners
-            if manner.kind != "exact" and luck[manner.kind] < (manner.repairs if asked_again else manner.share)
+            if manner.kind != "exact"
+            and luck[manner.kind] < (manner.repairs if asked_again and manner.kind != "echo" else manner.share)
         }
         self._shown: dict[str, None] = {}
 
@@ -142,6 +146,10 @@ class Habits:
                     self._shown[kind] = None
                 schema = misunderstood
         return schema
+
+    def echoed(self, body: Mapping[str, Any]) -> str | None:
+        """Return the text of the request's last message, if it is what the answer says."""
+        return (_last_text(body) or None) if self._has("echo") else None
 
     def write(self, text: str, again: Callable[[], str], *, bound: bool, tokens: int) -> Written:
         """Return the answer in its manner, of at most `tokens` tokens where it runs on.
@@ -190,6 +198,15 @@ class Habits:
             tokens = -(-characters // _tokens.CHARACTERS_PER_TOKEN)
             return f"\n\n{_text.review(self._random, tokens=tokens)}"[:characters]
         return ("\n" * characters)[:characters]
+
+
+def _last_text(body: Mapping[str, Any]) -> str:
+    given = next((body[name] for name in ("messages", "input", "prompt") if name in body), "")
+    last = given[-1] if isinstance(given, list) and given else given
+    content = last.get("content") if isinstance(last, Mapping) else last
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    return content if isinstance(content, str) else ""
 
 
 def asks_again(body: Mapping[str, Any]) -> bool:

@@ -1,1 +1,22 @@
 """The offline lane: a durable queue of calls, which a worker hands to the provider's batch mode."""
+
+from ._errors import (
+    JobCancelledError as JobCancelledError,
+    JobConflictError as JobConflictError,
+    JobFailedError as JobFailedError,
+    JobNotFinishedError as JobNotFinishedError,
+    LeaseLostError as LeaseLostError,
+    QueueError as QueueError,
+    QueueWaitTimeoutError as QueueWaitTimeoutError,
+    StorageError as StorageError,
+    UnknownJobError as UnknownJobError,
+)
+from ._jobs import (
+    BatchRow as BatchRow,
+    BatchState as BatchState,
+    Job as Job,
+    JobState as JobState,
+    Status as Status,
+)
+from ._queue import Finished as Finished, Queue as Queue
+from ._settings import WorkerSettings as WorkerSettings

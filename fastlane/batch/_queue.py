@@ -1,0 +1,318 @@
+"""The queue that applications use: calls go in under a key, and come out as openai's own types."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
+
+from .._clock import now_ns
+from .._exceptions import ConfigurationError
+from ._bodies import check_key, new_job
+from ._errors import (
+    JobNotFinishedError,
+    QueueError,
+    QueueWaitTimeoutError,
+    UnknownJobError,
+)
+from ._jobs import OVER, Answer, Job, JobState, Status
+from ._open import open_storage
+from ._typed import result_of
+
+if TYPE_CHECKING:
+    from ._background import Background
+    from ._settings import Lane, WorkerSettings
+    from ._storage import Storage
+    from ._worker import Worker
+
+CHAT = "/v1/chat/completions"
+# Where a queue has no client whose base URL could be named in an error.
+_NOWHERE = "https://api.openai.com/v1/"
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A job that is over."""
+
+    job: Job
+    sequence: int
+    """Its place in the order in which jobs were over: what `results(after=...)` goes on behind."""
+    _answer: Answer = field(repr=False)
+    _base_url: str = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        """The application's name for it."""
+        return self.job.key
+
+    def result(self, *, response_format: type | None = None) -> Any:
+        """The same as `queue.result(key)`, without asking the storage again."""
+        return result_of(self._answer, base_url=self._base_url, response_format=response_format)
+
+
+class Queue:
+    """A durable queue of calls. Of use to several threads, processes and machines at once, and across a fork.
+
+    `where` is a path (`jobs.sqlite`, a file of its own) or the address of a PostgreSQL database (`postgresql://...`,
+    extra `postgres`), in which `schema` names the queue. `client` is the client by which a worker here sends the jobs,
+    ours or openai's own, sync or async; a queue that only submits and reads needs none. `lane` and `worker` are a
+    worker's settings. Raises ConfigurationError, MissingExtraError and StorageError.
+    """
+
+    def __init__(
+        self,
+        where: str | os.PathLike[str],
+        client: Any = None,
+        *,
+        lane: Lane | None = None,
+        worker: WorkerSettings | None = None,
+        schema: str = "fastlane_batch",
+    ) -> None:
+        if lane is not None and worker is not None:
+            raise ConfigurationError("give either lane or worker, got both: WorkerSettings has a `lane` too")
+        self._client = client
+        self._lane = lane
+        self._settings = worker
+        self._background: Background | None = None
+        self._closed = threading.Event()
+        self._storage: Storage = open_storage(where, schema=schema)
+
+    def __repr__(self) -> str:
+        return f"<fastlane.batch.Queue {self._storage.name}>"
+
+    @property
+    def storage(self) -> Storage:
+        """Where it is kept: for workers."""
+        return self._storage
+
+    # In.
+
+    def submit(self, body: Mapping[str, Any], *, key: str | None = None, endpoint: str = CHAT) -> Job:
+        """Put a call into the queue. It is durable when this returns, and nothing was sent yet.
+
+        `body` is what `client.chat.completions.create(**body)` takes, or the method of another `endpoint`. Submitted
+        again with the same `key` it is the same job, whatever became of that; another body under that key is refused
+        (JobConflictError). Without a key it is a job of its own each time, under a random key. Raises
+        ConfigurationError for a body that cannot be sent, and StorageError.
+        """
+        return self._storage.add([new_job(body, key=uuid4().hex if key is None else key, endpoint=endpoint)])[0]
+
+    def submit_many(
+        self,
+        bodies: Mapping[str, Mapping[str, Any]] | Iterable[tuple[str | None, Mapping[str, Any]]],
+        *,
+        endpoint: str = CHAT,
+    ) -> list[Job]:
+        """Put calls into the queue, all or none, in order: bodies by key, or pairs of a key (or None) and a body.
+
+        Thousands per second: they share one commit. Raises what `submit` raises.
+        """
+        pairs = bodies.items() if isinstance(bodies, Mapping) else bodies
+        jobs = [new_job(body, key=uuid4().hex if key is None else key, endpoint=endpoint) for key, body in pairs]
+        return self._storage.add(jobs)
+
+    # Out.
+
+    def job(self, key: str) -> Job:
+        """How a job is at the moment. Raises UnknownJobError."""
+        check_key(key)
+        return self._known([key])[0]
+
+    def result(self, key: str, *, response_format: type | None = None) -> Any:
+        """What the live call would have returned: a ChatCompletion, a Response, a Completion, a CreateEmbeddingResponse.
+
+        With `response_format`, a class, what openai's `parse()` would have. Raises what the live call would have raised
+        (openai.APIStatusError and its kinds) for a job that failed; JobFailedError where there was no answer at all,
+        JobNotFinishedError, JobCancelledError and UnknownJobError.
+        """
+        check_key(key)
+        answer = self._storage.answers([key]).get(key)
+        if answer is None:
+            job = self.job(key)
+            raise JobNotFinishedError(f"the job {key!r} is {job.state}: queue.wait([...]) returns when it is over")
+        return self._finished(answer).result(response_format=response_format)
+
+    def results(self, *, after: int = 0, wait: bool = False, timeout_s: float | None = None) -> Iterator[Finished]:
+        """The jobs that are over, in the order in which they were; with `wait`, until all are, as they are.
+
+        `after` is the `sequence` of the last one that was seen. A job that failed, was retried and is over again comes
+        again. Raises QueueWaitTimeoutError where `timeout_s` passes without a job.
+        """
+        pauses = _Pauses(timeout_s)
+        while True:
+            # Asked before: a job that is over after this is in the next page.
+            left = self._storage.unfinished() if wait else 0
+            while page := self._storage.answers_after(after, _PAGE):
+                for answer in page:
+                    after = answer.sequence
+                    yield self._finished(answer)
+                pauses = _Pauses(timeout_s)
+            if not left:
+                return
+            self._pause(pauses)
+
+    async def async_results(self, *, after: int = 0, timeout_s: float | None = None) -> AsyncIterator[Finished]:
+        """The same with `wait`, for an event loop."""
+        pauses = _Pauses(timeout_s)
+        while True:
+            left = await asyncio.to_thread(self._storage.unfinished)
+            while page := await asyncio.to_thread(self._storage.answers_after, after, _PAGE):
+                for answer in page:
+                    after = answer.sequence
+                    yield self._finished(answer)
+                pauses = _Pauses(timeout_s)
+            if not left:
+                return
+            await self._async_pause(pauses)
+
+    def wait(self, keys: Iterable[str] | str | None = None, timeout_s: float | None = None) -> None:
+        """Return when these jobs, or all, are over. Raises QueueWaitTimeoutError, and UnknownJobError.
+
+        Works none of them off: a worker does, here (`start`, `run`) or elsewhere.
+        """
+        asked = None if keys is None else [job.key for job in self._known(_listed(keys))]
+        pauses = _Pauses(timeout_s)
+        while self._storage.unfinished(asked):
+            self._pause(pauses)
+
+    async def async_wait(self, keys: Iterable[str] | str | None = None, timeout_s: float | None = None) -> None:
+        """The same, for an event loop. The other methods wait for a disk: `await asyncio.to_thread(queue.submit, ...)`."""
+        asked = None if keys is None else [job.key for job in await asyncio.to_thread(self._known, _listed(keys))]
+        pauses = _Pauses(timeout_s)
+        while await asyncio.to_thread(self._storage.unfinished, asked):
+            await self._async_pause(pauses)
+
+    def status(self) -> Status:
+        """The whole at this moment: jobs and batches by state, how fast it goes, and when it will be through."""
+        return self._storage.status()
+
+    # Otherwise.
+
+    def cancel(self, keys: Iterable[str] | str) -> list[Job]:
+        """Cancel jobs, and return them as they are now, in order. Raises UnknownJobError.
+
+        What has not been sent is `cancelled` at once. What has been sent is marked (`cancel_asked`): if its answer
+        comes it is kept, for it is paid for, and if none comes it is not sent again. A batch of which no job is wanted
+        any more is cancelled at the provider.
+        """
+        asked = _listed(keys)
+        self._known(asked)
+        found = {job.key: job for job in self._storage.cancel(asked)}
+        return [found[key] for key in asked if key in found]
+
+    def retry_failed(self, keys: Iterable[str] | str | None = None) -> int:
+        """Let failed jobs, or those with these keys, wait again; returns how many. What they failed with is forgotten."""
+        return self._storage.retry_failed(None if keys is None else _listed(keys))
+
+    def forget(
+        self,
+        keys: Iterable[str] | str | None = None,
+        *,
+        states: Sequence[JobState] = ("done", "failed", "cancelled"),
+        older_than_s: float = 0.0,
+    ) -> int:
+        """Delete jobs that are over, with their bodies and answers; returns how many.
+
+        All of them, or those with these keys, in these states, and over for at least so many seconds. Nothing else ever
+        deletes any. A key that is forgotten is free for another job.
+        """
+        if unknown := [state for state in states if state not in OVER]:
+            raise ConfigurationError(f"states expects some of {', '.join(sorted(OVER))}, got {unknown[0]!r:.40}")
+        return self._storage.forget(
+            keys=None if keys is None else _listed(keys), states=states, older_than_s=older_than_s
+        )
+
+    # A worker in this process.
+
+    def run(self, *, until_empty: bool = True) -> None:
+        """Work the queue off in this thread: until every job is over, or for ever. Raises what ends a worker."""
+        self._worker().run(until_empty=until_empty)
+
+    def start(self) -> None:
+        """Work the queue off in a thread of its own, until `stop()` or `close()`."""
+        from ._background import Background
+
+        self._background = self._background or Background(self._worker)
+        self._background.start()
+
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """End that thread; returns whether it has ended in time. What is at the provider goes on there."""
+        return self._background is None or self._background.stop(timeout_s)
+
+    def close(self) -> None:
+        """End the worker of `start()` and let go of the storage. Jobs and batches stay as they are. Idempotent."""
+        self.stop()
+        self._closed.set()
+        self._storage.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _worker(self) -> Worker:
+        from ._settings import WorkerSettings
+        from ._worker import Worker
+
+        if self._client is None:
+            raise ConfigurationError("a worker sends jobs by a client, and this queue has none: Queue(where, client)")
+        settings = self._settings or (WorkerSettings() if self._lane is None else WorkerSettings(lane=self._lane))
+        return Worker(self._storage, self._client, settings)
+
+    def _finished(self, answer: Answer) -> Finished:
+        return Finished(answer.job, answer.sequence, answer, str(getattr(self._client, "base_url", _NOWHERE)))
+
+    def _known(self, keys: Sequence[str]) -> list[Job]:
+        found = self._storage.find(keys)
+        missing = [key for key in keys if key not in found]
+        if missing:
+            more = f", nor of {len(missing) - 1} others" if len(missing) > 1 else ""
+            raise UnknownJobError(f"no job of the key {missing[0]!r} is in the queue {self._storage.name}{more}")
+        return [found[key] for key in keys]
+
+    def _pause(self, pauses: _Pauses) -> None:
+        if self._closed.wait(pauses.next_s()):
+            raise QueueError(f"the queue {self._storage.name} was closed while something waited for its jobs")
+        self._raise_what_ended_the_worker()
+
+    async def _async_pause(self, pauses: _Pauses) -> None:
+        await asyncio.sleep(pauses.next_s())
+        self._raise_what_ended_the_worker()
+
+    def _raise_what_ended_the_worker(self) -> None:
+        error = None if self._background is None else self._background.error
+        if error is not None:
+            raise error
+
+
+class _Pauses:
+    """How long to wait before the next look: ever longer, and not past a time."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._until = None if timeout_s is None else now_ns() + int(timeout_s * 1e9)
+        self._timeout_s = timeout_s
+        self._pause = _FIRST_PAUSE_S
+
+    def next_s(self) -> float:
+        pause = self._pause
+        self._pause = min(_LONGEST_PAUSE_S, pause * 1.5)
+        if self._until is None:
+            return pause
+        left = (self._until - now_ns()) / 1e9
+        if left <= 0.0:
+            raise QueueWaitTimeoutError(f"not all jobs were over within {self._timeout_s:g} s: they go on")
+        return min(pause, left)
+
+
+def _listed(keys: Iterable[str] | str) -> list[str]:
+    listed = [keys] if isinstance(keys, str) else list(dict.fromkeys(keys))
+    for key in listed:
+        check_key(key)
+    return listed

@@ -1,0 +1,83 @@
+"""The answer of a job as the live call would have returned it, or the error that the live call would have raised."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import openai
+
+from .._exceptions import ConfigurationError
+from ._errors import JobCancelledError, JobFailedError
+from ._jobs import Answer
+
+
+def result_of(answer: Answer, *, base_url: str, response_format: type | None = None) -> Any:
+    """What openai makes of such an answer. Raises what openai raises for such an error, and this package's errors."""
+    job = answer.job
+    if job.state == "cancelled":
+        raise JobCancelledError(f"the job {job.key!r} was cancelled")
+    if job.state == "done":
+        return _built(answer, response_format)
+    if job.status_code is not None and job.status_code >= 400:
+        raise _error_of(answer, base_url)
+    raise JobFailedError(
+        f"the job {job.key!r} failed after {job.attempts} attempts without an answer"
+        f"{f': {job.error}' if job.error else ''}; queue.retry_failed() lets it be sent again",
+        code=job.error,
+    )
+
+
+@cache
+def _types() -> dict[str, Any]:
+    from openai.types import Completion, CreateEmbeddingResponse
+    from openai.types.chat import ChatCompletion
+    from openai.types.responses import Response
+
+    return {
+        "/v1/chat/completions": ChatCompletion,
+        "/v1/responses": Response,
+        "/v1/completions": Completion,
+        "/v1/embeddings": CreateEmbeddingResponse,
+    }
+
+
+def _built(answer: Answer, response_format: type | None) -> Any:
+    from openai._models import add_request_id, construct_type
+
+    endpoint = answer.job.endpoint
+    built: Any = construct_type(type_=_types()[endpoint], value=json.loads(answer.body))
+    add_request_id(built, answer.request_id)
+    return built if response_format is None else _parsed(built, endpoint, response_format)
+
+
+def _parsed(built: Any, endpoint: str, response_format: type) -> Any:
+    if endpoint == "/v1/chat/completions":
+        from openai.lib._parsing import parse_chat_completion
+
+        parsed: Any = parse_chat_completion(
+            response_format=response_format, input_tools=openai.omit, chat_completion=built
+        )
+    elif endpoint == "/v1/responses":
+        from openai.lib._parsing._responses import parse_response
+
+        parsed = parse_response(text_format=response_format, input_tools=openai.omit, response=built)
+    else:
+        raise ConfigurationError(f"response_format is for chat completions and responses, and not for {endpoint}")
+    parsed._request_id = built._request_id
+    return parsed
+
+
+def _error_of(answer: Answer, base_url: str) -> openai.APIStatusError:
+    import httpx2
+
+    job = answer.job
+    headers = {"content-type": "application/json", **({"x-request-id": answer.request_id} if answer.request_id else {})}
+    path = job.endpoint.removeprefix("/v1") if base_url.rstrip("/").endswith("/v1") else job.endpoint
+    # Without its body: an error keeps no prompt.
+    request = httpx2.Request("POST", f"{base_url.rstrip('/')}{path}")
+    response = httpx2.Response(job.status_code or 0, headers=headers, content=answer.body, request=request)
+    # A client decides by the status alone which class it is; none has to be at hand for that.
+    nobody = object.__new__(openai.OpenAI)
+    return nobody._make_status_error_from_response(response)

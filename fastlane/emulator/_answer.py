@@ -85,6 +85,7 @@ class Answer:
         self._limit_headers: Headers = ()
         self._started_ns = 0
         self._diagnostics: Mapping[str, object] = {}
+        self._served_tier = ""
         self._headers_sent = False
         self._malformed = False
         self._stalled = False
@@ -167,7 +168,9 @@ class Answer:
             cached_path=self._dialect.cached_tokens_path,
         )
         self._diagnostics = provider.comparisons.diagnostics(self._prompt, tier.name, record)
-        reply = self._make_reply(self._prompt, choices, usage, number=record.sequence_number, tier=tier.shown)
+        told = tier.shown if self._dialect.service_tier_path == "standard" else None
+        self._served_tier = tier.shown
+        reply = self._make_reply(self._prompt, choices, usage, number=record.sequence_number, tier=told)
         gaps = provider.gaps_ns(luck=luck, tier=tier, overrides=overrides)
         if self._prompt.stream:
             await self._stream(reply, first_token_at, gaps.__next__, alive)
@@ -243,9 +246,12 @@ class Answer:
             first_token_ns=first_token_ns,
             ended_ns=now_ns(),
         )
-        return (
-            dataclasses.replace(extras, answer={**extras.answer, **self._diagnostics}) if self._diagnostics else extras
-        )
+        above, _, field = self._dialect.service_tier_path.rpartition(".")
+        told = {} if field in ("standard", "none") else {field: self._served_tier}
+        if not (told or self._diagnostics):
+            return extras
+        in_answer, in_usage = ({}, told) if above else (told, {})
+        return Extras(answer={**extras.answer, **self._diagnostics, **in_answer}, usage={**extras.usage, **in_usage})
 
     def _send_headers(self, *, length: int | None = None) -> None:
         if self._headers_sent:

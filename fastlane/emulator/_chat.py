@@ -21,7 +21,9 @@ def compact(value: object) -> str:
 class ChatReply:
     """A chat completion; a `Reply`."""
 
-    def __init__(self, prompt: Prompt, choices: Sequence[Choice], usage: Usage, *, number: int, tier: str) -> None:
+    def __init__(
+        self, prompt: Prompt, choices: Sequence[Choice], usage: Usage, *, number: int, tier: str | None
+    ) -> None:
         self._prompt = prompt
         self._choices = choices
         self._usage = usage
@@ -31,7 +33,7 @@ class ChatReply:
             "object": "chat.completion.chunk",
             "created": CREATED,
             "model": prompt.model,
-            "service_tier": tier,
+            **({} if tier is None else {"service_tier": tier}),
             "system_fingerprint": _FINGERPRINT,
         }
         # OpenAI shows a null usage in every chunk of a stream that will end with one.
@@ -133,7 +135,9 @@ class ChatReply:
 class CompletionReply:
     """A legacy completion; a `Reply`."""
 
-    def __init__(self, prompt: Prompt, choices: Sequence[Choice], usage: Usage, *, number: int, tier: str) -> None:
+    def __init__(
+        self, prompt: Prompt, choices: Sequence[Choice], usage: Usage, *, number: int, tier: str | None
+    ) -> None:
         self._prompt = prompt
         self._choices = choices
         self._usage = usage

@@ -18,6 +18,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?|")
 # What frames an answer, and what the log is found again by.
 _RESERVED = frozenset({"connection", "content-length", "content-type", "transfer-encoding", "x-request-id"})
+_TIER_PATH = re.compile(r"(usage\.)?[A-Za-z_]\w*")
 _USAGE_PATH = re.compile(r"usage(\.[A-Za-z_]\w*)+")
 
 
@@ -38,6 +39,9 @@ class Dialect:
     """Where the server tells its own times, in seconds; see `TIMINGS`. None of them by default."""
     cached_tokens_path: str = "standard"
     """Where the usage counts cached tokens: `standard` as OpenAI has it, `none`, or a path that begins with `usage.`"""
+    service_tier_path: str = "standard"
+    """Where an answer names the tier that served it: `standard` as OpenAI has it, `none`, a field, or `usage.` and one.
+    Of streams, in another place than the standard one, the last chunk."""
     structured_outputs: bool = True
     """False: `response_format` and `text.format` are taken and ignored, and the answer is prose."""
     refused_fields: tuple[str, ...] = ()
@@ -63,6 +67,11 @@ class Dialect:
             raise ConfigurationError(
                 f"cached_tokens_path must be 'standard', 'none' or a path like 'usage.prompt_cache_hit_tokens', "
                 f"got {path!r}"
+            )
+        if not _TIER_PATH.fullmatch(self.service_tier_path):
+            raise ConfigurationError(
+                "service_tier_path must be 'standard', 'none', a field such as 'service_tier_used', or 'usage.' and a "
+                f"field, got {self.service_tier_path!r}"
             )
 
     @property

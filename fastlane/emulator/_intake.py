@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import NamedTuple
 
 from fastlane._clock import now_ns
 from fastlane.emulator._admission import Admission
 from fastlane.emulator._errors import ApiError
-from fastlane.emulator._limiter import NOTHING_SPENT, Headers, Limiter, Refused, Spending
+from fastlane.emulator._limiter import NOTHING_SPENT, Headers, Limiter, Refused, Spending, account_of
 from fastlane.emulator._log import OpenRecord
 from fastlane.emulator._meters import SlidingWindow
 from fastlane.emulator._model import ProviderModel
@@ -96,6 +97,10 @@ class Intake:
         states["auto"] = states[model.auto_tier]
         self._tiers = states
 
+    def account_of(self, headers: Mapping[str, str]) -> bytes | None:
+        """Return whose limits hold for a request with these headers; None where there are no limits."""
+        return account_of(headers) if self._limiters else None
+
     def begin(self, prompt: Prompt, record: OpenRecord, *, account: bytes | None, overrides: Overrides) -> Entry:
         """Take a request in, or refuse it. Raises ApiError, with the headers of the rate limits where there are any.
 
@@ -106,7 +111,7 @@ class Intake:
         limiter, spent, now = None, NOTHING_SPENT, now_ns()
         if account is not None and self._limiters and as_if != "off":
             limiter = self._limiters.get(prompt.model) or self._limiters.get(None)
-        tokens = self._tokens(limiter, prompt, record)
+        tokens = self._tokens(limiter, prompt, record) if limiter is not None or asked.ramps else 0
         try:
             if limiter is not None:
                 wanted = as_if if as_if in ("requests", "tokens", "quota") else None
@@ -114,9 +119,10 @@ class Intake:
                 record.limited_tokens = spent.tokens
                 record.remaining_requests, record.remaining_tokens = spent.remaining_requests, spent.remaining_tokens
             state = self._served(asked, record, tokens, now, overrides)
-            model = self._model
-            overloaded = model.queue_places is not None and self.admission.full
-            if (overloaded and self.admission.waiting >= (model.queue_places or 0)) or as_if == "overload":
+            places = self._model.queue_places
+            if places is not None and self.admission.full and self.admission.waiting >= places:
+                raise self._overload()
+            if as_if == "overload":
                 raise self._overload()
         except Refused as refused:
             record.refused = refused.why

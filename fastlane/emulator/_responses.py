@@ -33,7 +33,9 @@ _ECHOED: tuple[tuple[str, Any], ...] = (
 class ResponsesReply:
     """A response; a `Reply`. It has no [DONE]: its last event says how it ended."""
 
-    def __init__(self, prompt: Prompt, choices: Sequence[Choice], usage: Usage, *, number: int, tier: str) -> None:
+    def __init__(
+        self, prompt: Prompt, choices: Sequence[Choice], usage: Usage, *, number: int, tier: str | None
+    ) -> None:
         self._choice = choices[0]
         self._usage = usage
         self._sequence = 0
@@ -49,7 +51,7 @@ class ResponsesReply:
             "background": False,
             "error": None,
             "model": prompt.model,
-            "service_tier": tier,
+            **({} if tier is None else {"service_tier": tier}),
             **echoed,
         }
 

@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         omit as omit,
     )
 
+    from . import batch as batch
     from ._savings import Savings as Savings
     from .catalog._models import Catalog as Catalog, CatalogModel as CatalogModel, Price as Price, Task as Task
     from .catalog._route import Route as Route
@@ -162,6 +163,8 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """What else `from openai import …` gives, so that an app changes the name of the module and nothing else."""
+        if name == "batch":
+            return import_module(".batch", __name__)
         if name in _LATER:
             found = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
             return found
@@ -236,6 +239,7 @@ __all__ = [
     "Usage",
     "Watcher",
     "WireStamps",
+    "batch",
     "bound",
     "curate",
     "install",

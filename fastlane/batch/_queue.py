@@ -125,7 +125,7 @@ class Queue:
         return self._known([key])[0]
 
     def result(self, key: str, *, response_format: type | None = None) -> Any:
-        """What the live call would have returned: a ChatCompletion, a Response, a Completion, a CreateEmbeddingResponse.
+        """What the live call would have returned: ChatCompletion, Response, Completion or CreateEmbeddingResponse.
 
         With `response_format`, a class, what openai's `parse()` would have. Raises what the live call would have raised
         (openai.APIStatusError and its kinds) for a job that failed; JobFailedError where there was no answer at all,
@@ -182,7 +182,7 @@ class Queue:
             self._pause(pauses)
 
     async def async_wait(self, keys: Iterable[str] | str | None = None, timeout_s: float | None = None) -> None:
-        """The same, for an event loop. The other methods wait for a disk: `await asyncio.to_thread(queue.submit, ...)`."""
+        """The same, for an event loop. Other methods wait for a disk: `await asyncio.to_thread(queue.submit, ...)`."""
         asked = None if keys is None else [job.key for job in await asyncio.to_thread(self._known, _listed(keys))]
         pauses = _Pauses(timeout_s)
         while await asyncio.to_thread(self._storage.unfinished, asked):
@@ -207,7 +207,7 @@ class Queue:
         return [found[key] for key in asked if key in found]
 
     def retry_failed(self, keys: Iterable[str] | str | None = None) -> int:
-        """Let failed jobs, or those with these keys, wait again; returns how many. What they failed with is forgotten."""
+        """Let failed jobs, or those with these keys, wait again; returns how many. Their errors are forgotten."""
         return self._storage.retry_failed(None if keys is None else _listed(keys))
 
     def forget(

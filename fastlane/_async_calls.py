@@ -92,11 +92,13 @@ class AsyncCalls(CommonCalls):
         urgent = observation.urgent
         if urgent is None:
             return await self._looped(observation, cast_to, stream, stream_cls, options)
-        await urgent.async_enter(self, observation, options)
         try:
+            await urgent.async_enter(self, observation, options)
             return await self._looped(observation, cast_to, stream, stream_cls, options)
-        except BaseException:
+        except BaseException as error:
             urgent.step_back(observation, failed=True)
+            if urgent.sharing is not None:
+                urgent.sharing.left_by(error)
             raise
 
     async def _looped(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:
@@ -113,6 +115,9 @@ class AsyncCalls(CommonCalls):
                 options = without_refused(observation, options, error)
                 if options is None:
                     raise
+                if observation.urgent is not None and observation.urgent.sharing is not None:
+                    # Another request: it may have other company.
+                    await observation.urgent.async_enter(self, observation, options)
         return result
 
     async def _first_attempt(
@@ -145,10 +150,14 @@ class AsyncCalls(CommonCalls):
         guard = None if stream else observation.guard or observation.collector
         unread = stream or (guard is not None and guard.collects)
         send = partial(self._sent, observation, request, unread, **kwargs)
-        leg = observation.leg
+        leg, urgent = observation.leg, observation.urgent
         if leg is None:
             observation.check()
-            response = await send()
+            if urgent is not None and urgent.sharing is not None and urgent.sharing.is_ready:
+                carry = partial(self._sent, observation, unread=True, **kwargs)
+                response = await urgent.sharing.async_answer(urgent, request, carry, unread=unread)
+            else:
+                response = await send()
         else:
             from .attempts._async import async_begun_by
 
@@ -187,6 +196,8 @@ class AsyncCalls(CommonCalls):
         if urgent is None:
             return await super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
         urgent.step_back(observation, failed=True)
+        if urgent.sharing is not None and urgent.sharing.goes_along():
+            return None
         await super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
         with self._unless_refused(kwargs["response"]):
             await urgent.async_enter(self, observation, kwargs["options"])

@@ -11,7 +11,7 @@ from .transport._phases import Loser
 Form = Literal["json", "json+gzip", "msgpack", "msgpack+gzip"]
 """How a request's body is written: JSON or MessagePack, as it is or gzipped."""
 
-AttemptKind = Literal["first", "plain", "retry", "repair", "fallback", "hedge"]
+AttemptKind = Literal["first", "plain", "retry", "repair", "fallback", "hedge", "shared"]
 """Why an attempt was made.
 
 - first: the call's first one
@@ -21,6 +21,7 @@ AttemptKind = Literal["first", "plain", "retry", "repair", "fallback", "hedge"]
 - repair: the answer before was not valid
 - fallback: another upstream, because the one before had failed
 - hedge: the one before was late, and may still have won
+- shared: none was: an identical call's request was under way, and its answer is this one's too
 """
 
 

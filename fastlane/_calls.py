@@ -174,11 +174,13 @@ class Calls(CommonCalls):
         urgent = observation.urgent
         if urgent is None:
             return self._looped(observation, cast_to, stream, stream_cls, options)
-        urgent.enter(self, observation, options)
         try:
+            urgent.enter(self, observation, options)
             return self._looped(observation, cast_to, stream, stream_cls, options)
-        except BaseException:
+        except BaseException as error:
             urgent.step_back(observation, failed=True)
+            if urgent.sharing is not None:
+                urgent.sharing.left_by(error)
             raise
 
     def _looped(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:
@@ -195,6 +197,9 @@ class Calls(CommonCalls):
                 options = without_refused(observation, options, error)
                 if options is None:
                     raise
+                if observation.urgent is not None and observation.urgent.sharing is not None:
+                    # Another request: it may have other company.
+                    observation.urgent.enter(self, observation, options)
         return result
 
     def _first_attempt(
@@ -231,10 +236,14 @@ class Calls(CommonCalls):
         guard = None if stream else observation.guard or observation.collector
         unread = stream or (guard is not None and guard.collects)
         send = partial(self._sent, observation, request, unread, **kwargs)
-        leg = observation.leg
+        leg, urgent = observation.leg, observation.urgent
         if leg is None:
             observation.check()
-            response = send()
+            if urgent is not None and urgent.sharing is not None and urgent.sharing.is_ready:
+                carry = partial(self._sent, observation, unread=True, **kwargs)
+                response = urgent.sharing.answer(urgent, request, carry, unread=unread)
+            else:
+                response = send()
         else:
             from .attempts._sync import begun_by
 
@@ -273,6 +282,8 @@ class Calls(CommonCalls):
         if urgent is None:
             return super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
         urgent.step_back(observation, failed=True)
+        if urgent.sharing is not None and urgent.sharing.goes_along():
+            return None
         super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
         with self._unless_refused(kwargs["response"]):
             urgent.enter(self, observation, kwargs["options"])

@@ -102,7 +102,7 @@ class ObservedAttempts:
         """Fields of the body that a play added, and that the call goes without where the provider refuses them."""
         self.refused: tuple[str, ...] = ()
         """Those that were."""
-        self.next_kind: Literal["plain", "repair", "fallback", "hedge"] | None = None
+        self.next_kind: Literal["plain", "repair", "fallback", "hedge", "shared"] | None = None
         """Why the next attempt is made, if not because the one before it failed."""
         self.times_said: TimesSaid | None = None
         """Where the provider says its own times; None where nothing is known of that."""

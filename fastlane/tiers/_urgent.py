@@ -13,6 +13,7 @@ from .._urgency_records import AdmissionRecord, UrgencyRecord
 if TYPE_CHECKING:
     from .._observation import Observation
     from ..admission import Gate, Permit
+    from ..single_flight import Sharing
     from ._plan import UrgencyPlan
 
 
@@ -22,7 +23,9 @@ class Urgent:
     A place is taken before the first attempt, given back while a retry waits, and when the call is over.
     """
 
-    __slots__ = ("_gate", "_is_ready", "_permit", "_rate_limits", "_waited_s", "admission", "plan", "tokens")
+    __slots__ = (
+        "_gate", "_is_ready", "_permit", "_rate_limits", "_waited_s", "admission", "plan", "sharing", "tokens",
+    )  # fmt: skip
 
     def __init__(self, plan: UrgencyPlan, rate_limits: Any) -> None:
         self.plan = plan
@@ -34,6 +37,12 @@ class Urgent:
         self._permit: Permit | None = None
         self._is_ready = False
         self._waited_s = 0.0
+        self.sharing: Sharing | None = None
+        """Its part in single flight; None without that."""
+        if plan.single_flight:
+            from ..single_flight import Sharing
+
+            self.sharing = Sharing()
 
     # Its place
 
@@ -73,7 +82,9 @@ class Urgent:
             self._is_ready = False
             self._begins(observation, 0)
             return None
-        plan = self.plan
+        plan, sharing = self.plan, self.sharing
+        if sharing is not None and not sharing.needs_place(client, observation, options, plan.urgency):
+            return None
         if plan.admission is None:
             self._begins(observation, 0)
             return None
@@ -143,13 +154,13 @@ class Urgent:
     def step_back(self, observation: Observation, *, failed: bool = False) -> None:
         """The attempt is over, and another one may follow: give the place back until then."""
         permit, self._permit = self._permit, None
-        if permit is not None:
+        if permit is not None and not (self.sharing is not None and self.sharing.hands_over(permit)):
             self._leave(permit, observation, failed=failed, quietly=False)
 
     def over(self, observation: Observation, *, quietly: bool = False) -> None:
         """The call is over; `quietly`: told by a finaliser."""
         permit, self._permit = self._permit, None
-        if permit is not None:
+        if permit is not None and not (self.sharing is not None and not quietly and self.sharing.hands_over(permit)):
             failed = observation.outcome in ("failed", "cancelled")
             self._leave(permit, observation, failed=failed, quietly=quietly)
         self._gate = None
@@ -189,6 +200,8 @@ class Urgent:
             asked_tier=None if tier is None else tier.asked,
             served_tier=served_tier,
             admission=self.admission,
+            shared_with=None if self.sharing is None else self.sharing.shared_with,
+            sharers=0 if self.sharing is None else self.sharing.sharers,
         )
 
 

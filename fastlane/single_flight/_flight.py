@@ -1,0 +1,410 @@
+"""One request that several calls wait for, who they are, and what has come of it so far."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Protocol
+
+from .._clock import now_ns
+from ..transport._patience import Patience
+from ..transport._phases import PHASES
+
+Key = tuple[Any, ...]
+"""Where calls can share (the threads, or one event loop), over which connections, and what they ask for."""
+
+
+class Waiter(Protocol):
+    """Somebody who waits for what happens to a flight."""
+
+    def wake(self) -> None:
+        """Something has happened. Under the lock; waits for nothing."""
+
+
+class Place(Protocol):
+    """A place among the calls that are sent."""
+
+    def leave(self, *, quietly: bool) -> None:
+        """Give it back; `quietly`: without a lock that the very thread may hold."""
+
+
+class Head(NamedTuple):
+    """The head of an answer, out of which each call makes an answer of its own."""
+
+    response: Any
+    """The HTTP library's; its body is read by the flight alone."""
+    came_ns: int
+
+
+class Flight:
+    """One request. Everything is changed under the lock of all flights, apart from `pieces`, which only grows."""
+
+    __slots__ = (
+        "attempts", "body", "candidates", "error", "following", "has_begun", "head", "is_deserted", "is_read_at_once",
+        "is_reading", "is_whole", "joined", "key", "last_ns", "leader", "members", "most_urgent", "patience", "pieces",
+        "place", "source", "task", "waiters",
+    )  # fmt: skip
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.members = 0
+        """Calls that are in it now."""
+        self.joined = 0
+        """Calls that have ever been."""
+        self.candidates = 0
+        """Members that have or wait for a place among the calls that are sent: whoever is first, sends."""
+        self.most_urgent = 0
+        """The level of the most urgent candidate: 0 is the most urgent of all."""
+        self.has_begun = False
+        self.leader: Seat | None = None
+        """Of the call that sent the request."""
+        self.attempts: Any = ()
+        """The attempts of whoever sent it."""
+        self.patience = Patience()
+        """By which the request is waited for, and given up when nobody is left."""
+        self.head: Head | None = None
+        self.error: Exception | None = None
+        """What broke it off, before its answer or in the middle of it; never raised itself: see `again`."""
+        self.pieces: list[tuple[bytes, int]] = []
+        """The body so far, each piece with its arrival."""
+        self.last_ns = 0
+        """When anything of it arrived last, as far as somebody has looked."""
+        self.is_whole = False
+        self.is_deserted = False
+        """Nobody is left, and nobody may join any more."""
+        self.is_read_at_once = False
+        """Whoever sent it reads all of its answer; the body of any other is read by whoever needs more of it."""
+        self.is_reading = False
+        """A member waits for the next piece of the body, on behalf of all."""
+        self.source: Any = None
+        """Gives the next piece."""
+        self.body: Any = None
+        """What `source` was made of."""
+        self.task: Any = None
+        """The task that sends it, of an asynchronous one."""
+        self.place: Place | None = None
+        """That of a call which sent the request and left: it is given back when the answer ends."""
+        self.following: Flight | None = None
+        """In which those who were in this one try again."""
+        self.waiters: list[Waiter] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call may join: the answer is still on its way, for all that is known, and is no error."""
+        if self.is_deserted or self.is_whole or self.error is not None:
+            return False
+        if self.head is None:
+            return True
+        # (The end may have come already, and wait to be read by somebody who is slow.)
+        phases = self._phases
+        return self.head.response.status_code < 400 and (phases is None or phases.answer_ended_ns is None)
+
+    @property
+    def sent_ns(self) -> int | None:
+        """When the whole request had been sent; None before, and where its transport does not say."""
+        phases = self._phases
+        return None if phases is None else phases.send_ended_ns
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether a transport of ours carries it, which says when what happens."""
+        phases = self._phases
+        return phases is not None and phases.started_ns is not None
+
+    @property
+    def _phases(self) -> Any:
+        own = [attempt for attempt in tuple(self.attempts) if attempt.kind != "shared"]
+        return own[-1].phases if own else None
+
+    # Under the lock
+
+    def wake(self) -> None:
+        """Something has happened."""
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter.wake()
+
+    def fails(self, error: Exception) -> None:
+        """The request, or its answer, was broken off."""
+        told: BaseException | None = error
+        while told is not None:
+            told.__traceback__ = told.__context__ = None  # which lead to the request, and with that to the prompt
+            told = told.__cause__
+        self.error = error
+        self.is_reading = False
+        self._is_over()
+
+    def came(self, piece: bytes | None) -> None:
+        """The next piece was read by a member, or the end."""
+        assert self.head is not None
+        phases = self.head.response.extensions.get(PHASES)
+        if piece is None:
+            self.last_ns = getattr(phases, "answer_ended_ns", None) or now_ns()
+            self.ends()
+            return
+        self.last_ns = getattr(phases, "chunk_ns", 0) or now_ns()
+        self.pieces.append((piece, self.last_ns))
+        self.is_reading = False
+        self.wake()
+
+    def ends(self) -> None:
+        """The last of the answer has come."""
+        self.is_whole = True
+        self.is_reading = False
+        self._is_over()
+
+    def _is_over(self) -> None:
+        if _flights.get(self.key) is self:
+            del _flights[self.key]
+        place, self.place = self.place, None
+        if place is not None:
+            _places.append(place)
+        self.wake()
+
+
+class Seat:
+    """One call's place in a flight."""
+
+    __slots__ = ("call_id", "flight", "has_left", "is_candidate", "level")
+
+    def __init__(self, flight: Flight, call_id: str, level: int, *, is_candidate: bool) -> None:
+        self.flight = flight
+        self.call_id = call_id
+        self.level = level
+        self.has_left = False
+        self.is_candidate = is_candidate
+        """Whether it needs a place among the calls that are sent, because it may be the one that sends."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is the one that sent the request."""
+        return self.flight.leader is self
+
+    @property
+    def shared_with(self) -> str | None:
+        """The call whose answer it gets; None where that is its own."""
+        leader = self.flight.leader
+        return None if leader is None or leader.call_id == self.call_id else leader.call_id
+
+    @property
+    def sharers(self) -> int:
+        """How many others got its answer so far."""
+        return self.flight.joined - 1 if self.leads else 0
+
+
+_lock = threading.Lock()
+_flights: dict[Key, Flight] = {}
+_departed: deque[Seat] = deque()
+"""Whose calls were garbage-collected: a finaliser takes no lock, and whoever lets go of the lock looks here."""
+_places: deque[Place] = deque()
+"""To be given back once the lock is let go of."""
+
+
+class _Locked:
+    """The lock of all flights: held for microseconds, and never while anything is waited for."""
+
+    def __enter__(self) -> None:
+        _lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _lock.release()
+        if _departed or _places:
+            sweep()
+
+
+locked = _Locked()
+
+
+def join(key: Key, call_id: str, level: int) -> Seat:
+    """A seat in the flight of those who ask for the same, which is a new one where there is none.
+
+    A call that is more urgent than all that may send it is one more that may, lest it wait behind them.
+    """
+    with locked:
+        flight = _flights.get(key)
+        if flight is None or not flight.is_open:
+            flight = _flights[key] = Flight(key)
+        return _seat(flight, call_id, level)
+
+
+def follow(seat: Seat) -> Seat:
+    """A seat for the next attempt of a call whose last one failed for all in its flight: one of them sends it."""
+    with locked:
+        failed = seat.flight
+        # (Where a call has only waited for too long, the request is still under way.)
+        following = failed if failed.is_open else failed.following
+        if following is None or following.is_deserted:
+            following = _flights.get(failed.key)
+            if following is None or not following.is_open:
+                following = _flights[failed.key] = Flight(failed.key)
+            failed.following = following
+        new = _seat(following, seat.call_id, seat.level)
+        _leave(seat)  # now, lest the flight be deserted before
+        return new
+
+
+def _seat(flight: Flight, call_id: str, level: int) -> Seat:
+    is_candidate = not flight.has_begun and (not flight.candidates or level < flight.most_urgent)
+    seat = Seat(flight, call_id, level, is_candidate=is_candidate)
+    flight.members += 1
+    flight.joined += 1
+    if is_candidate:
+        _may_send(seat)
+    return seat
+
+
+def _may_send(seat: Seat) -> None:
+    flight = seat.flight
+    seat.is_candidate = True
+    flight.most_urgent = min(flight.most_urgent, seat.level) if flight.candidates else seat.level
+    flight.candidates += 1
+
+
+def stand_for(seat: Seat) -> bool:
+    """Under the lock: whether the call is to get a place and send, because those who would have are gone."""
+    if seat.flight.candidates or seat.flight.has_begun:
+        return False
+    _may_send(seat)
+    return True
+
+
+def leave(seat: Seat) -> bool:
+    """The call needs no more of the answer; True where it was the last one, and nothing more is to come."""
+    if seat.has_left:
+        return False
+    with locked:
+        return _leave(seat)
+
+
+def depart(seat: Seat) -> None:
+    """`leave`, called by a finaliser; the request is given up where nobody is left."""
+    if not seat.has_left:
+        _departed.append(seat)
+        sweep()
+
+
+def sweep() -> None:
+    """Have those leave whose calls were garbage-collected, unless somebody holds the lock, who does so afterwards."""
+    while _departed and _lock.acquire(blocking=False):
+        deserted = []
+        try:
+            while _departed:
+                seat = _departed.popleft()
+                if _leave(seat):
+                    deserted.append(seat.flight)
+        finally:
+            _lock.release()
+        for flight in deserted:
+            flight.patience.give_up()
+    while _places:
+        try:
+            place = _places.popleft()
+        except IndexError:  # another thread was faster
+            return
+        place.leave(quietly=True)
+
+
+def _leave(seat: Seat) -> bool:
+    if seat.has_left:
+        return False
+    seat.has_left = True
+    flight = seat.flight
+    flight.members -= 1
+    if seat.is_candidate:
+        flight.candidates -= 1
+    if flight.members:
+        if not flight.has_begun and not flight.candidates:
+            flight.wake()  # one of the others is to send it
+        return False
+    is_over = flight.is_whole or flight.error is not None
+    flight.is_deserted = True
+    flight._is_over()
+    return not is_over
+
+
+def step(seat: Seat, attempts: Any, *, is_read_at_once: bool) -> Step:
+    """Under the lock: what a call that wants the head of the answer is to do next."""
+    flight = seat.flight
+    if flight.head is not None or flight.error is not None:
+        return "look"
+    if flight.has_begun:
+        return "wait" if seat.leads or not seat.is_candidate else "give back"
+    if seat.is_candidate:
+        _begin(seat, attempts, is_read_at_once=is_read_at_once)
+        return "send"
+    return "stand" if stand_for(seat) else "wait"
+
+
+def stand_down(seat: Seat) -> None:
+    """Another one was the first: this call needs no place."""
+    with locked:
+        if seat.is_candidate and not seat.has_left:
+            seat.flight.candidates -= 1
+        seat.is_candidate = False
+
+
+def hand_over(seat: Seat, place: Place) -> bool:
+    """Whether the request goes on that this call has sent: its place is given back when the answer ends."""
+    flight = seat.flight
+    if not seat.leads:
+        return False
+    with locked:
+        others = flight.members - (not seat.has_left)
+        is_failed = flight.head is not None and flight.head.response.status_code >= 400
+        if not others or is_failed or flight.is_whole or flight.error is not None:
+            return False
+        flight.place = place
+    return True
+
+
+def _begin(seat: Seat, attempts: Any, *, is_read_at_once: bool) -> None:
+    """Under the lock: this call is the one that sends the request."""
+    flight = seat.flight
+    flight.has_begun = True
+    flight.leader = seat
+    flight.attempts = attempts
+    flight.is_read_at_once = is_read_at_once
+    flight.wake()
+
+
+def again(error: Exception, request: Any) -> Exception:
+    """The same failure for one more call: an exception that is raised twice mixes up two tracebacks."""
+    kind: Any = type(error)
+    # (Those of the HTTP library name their request.)
+    made: Exception = kind(*error.args, request=request) if hasattr(error, "_request") else kind(*error.args)
+    made.__cause__ = error.__cause__
+    return made
+
+
+def left_s(until_ns: int | None) -> float | None:
+    """Seconds until then, not below 0; None for ever."""
+    return None if until_ns is None else max(0.0, (until_ns - now_ns()) / 1e9)
+
+
+Step = Literal["look", "wait", "send", "stand", "give back"]
+
+Send = Callable[[Any], Any]
+"""Sends a request, with its answer's body unread."""
+
+
+def forget() -> None:
+    """Know of no flight any more: in a child process the requests are its parent's, and in tests they are over."""
+    global _lock  # noqa: PLW0603 - the parent's may be held by a thread that the child has not
+    _lock = threading.Lock()
+    _flights.clear()
+    _departed.clear()
+    _places.clear()
+
+
+def flights() -> tuple[Flight, ...]:
+    """Those that a call could join now, and some whose end nobody has seen."""
+    return tuple(_flights.values())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget)

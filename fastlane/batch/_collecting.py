@@ -22,6 +22,8 @@ _log = logging.getLogger("fastlane.batch")
 # More than the account may have in batches at once, by the codes of a batch that failed for it
 # (https://learn.microsoft.com/en-us/answers/questions/2285577, looked up on 2026-11-22).
 TOO_MUCH = frozenset({"token_limit_exceeded", "enqueued_token_limit_exceeded", "rate_limit_exceeded"})
+FENCED = "creation_unknown"
+"""Recorded of a batch before its input file is deleted: where it comes about all the same, it fails for that."""
 _RECORDED_AT_ONCE = 1_000
 
 
@@ -33,8 +35,11 @@ class Collecting:
         self._provider = provider
         self._settings = settings
 
-    def collect(self, row: BatchRow) -> bool:
-        """Record every job of an ended batch. Returns whether the provider found it, or all that it has, too large."""
+    def collect(self, row: BatchRow, *, sweep: bool) -> bool:
+        """Record every job of an ended batch. Returns whether the provider found it, or all that it has, too large.
+
+        `sweep`: its file may have been uploaded more than once.
+        """
         left = {job.number: job for job in self._storage.heads(row)}
         in_order = list(left.values())
         unmatched = 0
@@ -48,6 +53,8 @@ class Collecting:
         if self._settings.delete_files:
             for file_id in (row.file_id, row.output_file_id, row.error_file_id):
                 delete_quietly(self._provider, file_id)
+            if sweep:
+                delete_all_named(self._provider, row)
         self._storage.settle(row, "collected", error=row.error)
         return row.provider_state == "failed" and row.error in TOO_MUCH
 
@@ -78,14 +85,16 @@ class Collecting:
             code = {"expired": "batch_expired", "cancelled": "batch_cancelled"}.get(row.provider_state or "")
             return [again(job, code or "no_answer", self._settings) for job in jobs]
         error = row.error or "batch_failed"
-        if row.error in TOO_MUCH:
-            wait_s = self._settings.retry_after_s(min(job.attempts for job in jobs))
+        if error == FENCED or error in TOO_MUCH:
+            # No fault of the jobs: however often it happens, they are sent.
+            wait_s = 0.0 if error == FENCED else self._settings.retry_after_s(min(job.attempts for job in jobs))
             return [Outcome(number=job.number, state="waiting", error=error, not_before_s=wait_s) for job in jobs]
+        # None of its lines has been done: those that it was refused for are at fault, and who is where it says nothing?
         blamed = self._blamed(row, in_order)
         return [
-            Outcome(number=job.number, state="failed", error=blamed.get(job.number, error))
-            if job.number in blamed or not blamed
-            else again(job, "batch_failed", self._settings)
+            Outcome(number=job.number, state="failed", error=blamed[job.number])
+            if job.number in blamed
+            else again(job, error, self._settings)
             for job in jobs
         ]
 
@@ -106,6 +115,21 @@ def record_all(storage: Storage, row: BatchRow, outcomes: Sequence[Outcome]) -> 
     """Record outcomes, a thousand at a time: meanwhile others that write wait."""
     for start in range(0, len(outcomes), _RECORDED_AT_ONCE):
         storage.record(row, outcomes[start : start + _RECORDED_AT_ONCE])
+
+
+def file_name(row: BatchRow) -> str:
+    """Under which name a batch's file is uploaded."""
+    return f"{row.name}.jsonl"
+
+
+def delete_all_named(provider: ProviderBatches, row: BatchRow) -> None:
+    """Delete whatever uploads of a batch's file the provider lists, if it lets us."""
+    try:
+        found = provider.files_named(file_name(row), since_s=row.planned_at)
+    except (RefusedError, openai.OpenAIError):
+        return
+    for file in found:
+        delete_quietly(provider, file.id)
 
 
 def delete_quietly(provider: ProviderBatches, file_id: str | None) -> None:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING
 
-from ._collecting import TOO_MUCH, Collecting, delete_quietly, record_all
+from ._collecting import FENCED, TOO_MUCH, Collecting, delete_all_named, delete_quietly, file_name, record_all
 from ._errors import LeaseLostError
 from ._jobs import LINE_BYTES, BatchRow, Outcome
+from ._outcomes import again
 from ._packing import lines
 from ._provider_batches import InDoubtError, ProviderBatches, RefusedError
 from ._settings import WorkerSettings
@@ -56,12 +57,19 @@ class Held:
     """In `creating`: whether the provider is known to have made no batch."""
     is_own: bool = False
     """In `uploading`: whether it was this worker that recorded that, and has not tried yet."""
+    uploads: int = 0
+    """How often this worker has begun to upload its file."""
     deleted_at: float | None = None
     """In `creating`: when its input file was deleted: seconds, by the worker's own clock."""
     cancelled: bool = False
     """Whether the provider was asked to end it."""
     too_much: bool = False
     """Whether the provider refused it for its size, or for all that waits there."""
+
+    @property
+    def may_be_twice(self) -> bool:
+        """Whether its file may have been uploaded more than once."""
+        return self.uploads > 1 or self.row.turn > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,7 @@ class Steps:
                 case "created":
                     return self._ask(held)
                 case "ended":
-                    held.too_much = self._collecting.collect(held.row)
+                    held.too_much = self._collecting.collect(held.row, sweep=held.may_be_twice)
                     return Next(over=True)
                 case _:
                     return Next(over=True)
@@ -130,17 +138,18 @@ class Steps:
             if size == 0:
                 return self._abandon(held, None)
             if not held.is_own:
-                named = self._provider.files_named(_file_name(row), since_s=row.planned_at)
+                named = self._provider.files_named(file_name(row), since_s=row.planned_at)
                 known = next((file.id for file in named if file.bytes == size), None)
             held.is_own = False
             if known is None:
+                held.uploads += 1
                 known = self._uploaded(row, content)
         held.row = self._storage.advance(row, "uploaded", file_id=known)
         return Next()
 
     def _uploaded(self, row: BatchRow, content: IO[bytes]) -> str:
         try:
-            return self._provider.upload(_file_name(row), content).id
+            return self._provider.upload(file_name(row), content).id
         except RefusedError as refused:
             if refused.status in (404, 405, 501):  # Not this file is refused: there is no place for files.
                 raise DeniedError(refused.status) from None
@@ -180,6 +189,7 @@ class Steps:
         if found is not None:
             return self._made(held, found)
         if held.deleted_at is None:
+            held.row = row = self._storage.advance(row, "creating", error=FENCED)
             if row.file_id is not None and not self._fenced(row.file_id):
                 held.failures += 1
                 return Next(wait_s=patience(self._settings, held.failures))
@@ -188,7 +198,7 @@ class Steps:
         waited = now - held.deleted_at
         if waited < self._settings.listing_lag_s:
             return Next(wait_s=self._settings.listing_lag_s - waited)
-        return self._abandon(held, "creation_unknown")
+        return self._abandon(held, FENCED)
 
     def _as_it_is(self, row: BatchRow) -> BatchRow:
         """The record, with what others have written into it: how many of its jobs were cancelled."""
@@ -233,7 +243,7 @@ class Steps:
                 provider_state=batch.status,
                 provider_done=done,
                 provider_failed=failed,
-                error=_code_of(batch),
+                error=row.error if row.error == FENCED and batch.status == "failed" else _code_of(batch),
             )
             held.failures = 0
             _log.info("batch %s: %s", row.name, batch.status)
@@ -257,23 +267,22 @@ class Steps:
         elif refused.status == 404 and row.state == "creating" and held.failures <= self._settings.max_attempts:
             return Next(wait_s=wait_s)  # A file that was just uploaded may not be seen everywhere yet.
         else:
-            _log.warning("batch %s: refused with %d; its jobs have failed", row.name, refused.status)
+            _log.warning("batch %s: refused with %d", row.name, refused.status)
             error = refused.code or f"batch_refused_{refused.status}"
-            record_all(self._storage, row, _failed(self._storage, row, error))
+            # It may be the account's fault as well as the jobs': as often as any other failure, and not for ever.
+            record_all(self._storage, row, [again(job, error, self._settings) for job in self._storage.heads(row)])
         delete_quietly(self._provider, row.file_id)
         return self._abandon(held, refused.code or f"batch_refused_{refused.status}", not_before_s=wait_s)
 
     def _abandon(self, held: Held, error: str | None, *, not_before_s: float = 0.0) -> Next:
+        if held.may_be_twice and held.row.state != "planned":
+            delete_all_named(self._provider, held.row)
         self._storage.settle(held.row, "abandoned", error=error, not_before_s=not_before_s, sent=False)
         return Next(over=True)
 
 
 def _failed(storage: Storage, row: BatchRow, error: str) -> list[Outcome]:
     return [Outcome(number=job.number, state="failed", error=error) for job in storage.heads(row)]
-
-
-def _file_name(row: BatchRow) -> str:
-    return f"{row.name}.jsonl"
 
 
 def _code_of(batch: Batch) -> str | None:

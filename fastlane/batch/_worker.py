@@ -44,9 +44,11 @@ class WorkerDeniedError(QueueError):
 class Worker:
     """Works one queue off with one client. `run` belongs to one thread; `stop` may come from any."""
 
-    def __init__(self, storage: Storage, client: Any, settings: WorkerSettings | None = None) -> None:
+    def __init__(
+        self, storage: Storage, client: Any, settings: WorkerSettings | None = None, *, owner: str | None = None
+    ) -> None:
         self.settings = settings or WorkerSettings()
-        self.owner = f"worker-{uuid4().hex}"
+        self.owner = owner or f"worker-{uuid4().hex}"
         self._storage = storage
         self._client = with_urgency(synchronous(client))
         self.origin = str(self._client.base_url)

@@ -1,0 +1,136 @@
+"""Workers of a queue that are born quickly, one after the other, and may be killed at any moment.
+
+`python -m benchmarks._batch_lives` is what bears them: a process that has everything imported, and forks a worker as
+often as it is told to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import IO, Any, Self, cast
+
+_KEY = "sk-benchmark"
+
+
+class Lives:
+    """Workers on one queue. Ends with the `with` block, and whoever lives then with it."""
+
+    def __init__(
+        self, where: str, base_url: str, settings: Mapping[str, Any], *, schema: str = "fastlane_batch"
+    ) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks._batch_lives"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        told = {"where": where, "base_url": base_url, "settings": dict(settings), "schema": schema}
+        self._ask(json.dumps(told))
+        self._pid: int | None = None
+
+    def _ask(self, line: str) -> dict[str, Any]:
+        stdin, stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
+        stdin.write(line + "\n")
+        stdin.flush()
+        return cast(dict[str, Any], json.loads(stdout.readline()))
+
+    def begin(self, owner: str, *, most_file_bytes: int | None = None) -> None:
+        """Begin a life. With `most_file_bytes` no file may grow beyond that: a disk that is full for it."""
+        self._pid = self._ask(json.dumps({"owner": owner, "most_file_bytes": most_file_bytes}))["pid"]
+
+    def kill(self) -> None:
+        """End it on the spot: kill -9."""
+        if self._pid is not None:
+            os.kill(self._pid, signal.SIGKILL)
+            self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end; returns its exit code, below 0 for a signal."""
+        self._pid = None
+        return int(self._ask("null")["code"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pid is not None:
+            os.kill(self._pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            cast(IO[str], stream).close()
+
+
+def _live(told: Mapping[str, Any], owner: str, most_file_bytes: int | None) -> None:
+    import logging
+
+    import fastlane
+    from fastlane.batch._open import open_storage
+    from fastlane.batch._settings import WorkerSettings
+    from fastlane.batch._worker import Worker
+
+    if most_file_bytes is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_file_bytes, most_file_bytes))
+    logging.getLogger("fastlane.batch").setLevel(logging.CRITICAL)
+    storage = open_storage(told["where"], schema=told["schema"])
+    client = fastlane.OpenAI(base_url=told["base_url"], api_key=_KEY)
+    Worker(storage, client, WorkerSettings(**told["settings"]), owner=owner).run(until_empty=True)
+
+
+def _import(base_url: str) -> None:
+    """Have everything in memory before the first fork: a life is to be spent with work."""
+    import tenacity  # noqa: F401
+
+    import fastlane
+    import fastlane.batch._open
+    import fastlane.batch._worker
+
+    with fastlane.OpenAI(base_url=base_url, api_key=_KEY) as client:
+        client.batches.list(limit=1)
+        client.files.list(purpose="batch", limit=1)
+
+
+def _main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    told = json.loads(sys.stdin.readline())
+    _import(told["base_url"])
+    _say(ready=True)
+    process = 0
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if asked is None:
+            _, status = os.waitpid(process, 0)
+            _say(code=os.waitstatus_to_exitcode(status))
+            continue
+        process = os.fork()
+        if process == 0:
+            code = 1
+            try:
+                _live(told, asked["owner"], asked["most_file_bytes"])
+                code = 0
+            except BaseException as error:  # noqa: BLE001 - a life that ends by itself says why, and is over
+                sys.stderr.write(f"a worker ended: {type(error).__name__}: {error}\n")
+                sys.stderr.flush()
+            finally:
+                os._exit(code)
+        _say(pid=process)
+
+
+def _say(**told: Any) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _main()

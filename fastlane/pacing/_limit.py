@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ..providers._limits import Counts
 from ._reading import Said
+from ._spending import Around, Mark
 
 Kind = Literal["bucket", "window"]
 
@@ -25,32 +26,32 @@ _KEPT, _KEPT_FROM_BACKGROUND = 0.25, 0.5
 _LONG_S, _KEPT_OF_LONG = 600.0, 0.05
 # Of a bucket: what is kept back because estimates are estimates, at least and at most, and what background leaves.
 _LEAST_MARGIN, _MOST_MARGIN, _LEFT_BY_BACKGROUND = 0.01, 0.1, 0.1
+_MOST_MARGIN_OF_SMALL = 0.5
 _MARGIN_GROWS, _MARGIN_FADES_S = 1.5, 120.0
 # How fast what is learned of the refill follows, and over how long it is looked at, in seconds.
-_REFILL_FOLLOWS_S, _REFILL_SPAN_S = 3.0, 0.5
+_REFILL_FOLLOWS_S, _REFILL_SPAN_S, _MOST_DOUBT = 3.0, 1.0, 0.05
 # A limit that others use up as well still refills for us, if slowly: else nobody would ever ask again.
 _LEAST_REFILL = 0.05
+_EXPECTED_S = 2.0
+# A window that gives so much of its rate back before its end is none.
+_NO_WINDOW = 0.25
 # How far a request may be ahead of an even spread: timers do not wake as exactly as that.
 _TOLERANCE_S = 0.02
+# Where requests had to wait up to so many seconds ago, others do as well: they are sent at this multiple of the rate at
+# most, so that answers can tell in time what others have sent, and so much of a second at once.
+_HELD_S, _BRISK, _BRISK_TOLERANCE_S = 5.0, 2.0, 0.25
+# How far resets may be from what a kind of limit would say, on average, as a share.
+_MOST_ERROR = 0.25
 _GUARD_S, _MOST_JITTER_S = 0.03, 1.0
-
-
-class Mark(NamedTuple):
-    """What was thought of a limit when a request left."""
-
-    level: float
-    """What was left after it."""
-    corrected: float
-    """The sum of all corrections until then."""
 
 
 class Limit:
     """One limit, as far as it is known. Times are seconds of the monotonic clock."""
 
     __slots__ = (
-        "_corrected", "_errors", "_faded_s", "_full_at", "_full_was_said", "_jitter_s", "_look", "_newest", "_next_s",
-        "_random", "at", "counts", "given_kind", "given_window_s", "kind", "level", "limit", "margin", "name", "refill",
-        "scale", "smooth", "told_s", "window_s",
+        "_brisk_s", "_corrected", "_errors", "_faded_s", "_full_at", "_full_was_said", "_held_s", "_jitter_s", "_look",
+        "_newest", "_next_s", "_random", "at", "counts", "given_window_s", "holds", "kind", "level", "limit", "margin",
+        "name", "refill", "scale", "smooth", "told_s", "window_s",
     )  # fmt: skip
 
     def __init__(
@@ -69,16 +70,18 @@ class Limit:
         self.name = name
         self.counts = counts
         self.given_window_s = window_s
-        self.given_kind = kind
         self.window_s = window_s or 60.0
         self.limit = said.limit if said.limit is not None else max(said.remaining, 1.0)
+        self.holds = self.limit
+        """How much there is at most at one time: less than the limit where a bucket is smaller than that."""
         self.scale = 1.0
         """What a token of ours is in the limit's own counting, where that counts some kinds of tokens alone."""
         self.margin = _LEAST_MARGIN
         self._faded_s = now_s
         self.smooth = 0.0
         """The share of its rate that requests are spread to, each for itself; 0: they may come at once."""
-        self._next_s = now_s
+        self._next_s = self._brisk_s = now_s
+        self._held_s = -math.inf
         self.told_s = sent_s
         """When the request left whose answer has told of it last."""
         self.kind: Kind | None = kind
@@ -119,7 +122,8 @@ class Limit:
             self._look = None
             self._full_was_said = False
             if self.kind == "window":
-                self.level = self.limit
+                # By our clock. Until an answer says so as well, what a moment brings may be spent, and not all of it.
+                self.level = max(self.level, self.margin * self.limit)
                 self._full_at = full_at + self.window_s * max(1.0, (now_s - full_at) // self.window_s + 1)
                 self._jitter_s = self._random()
             else:
@@ -129,15 +133,26 @@ class Limit:
 
     def _flow(self, until_s: float) -> None:
         if until_s > self.at:
-            self.level = min(self.limit, self.level + self._slope * (until_s - self.at))
+            self.level = min(self.holds, self.level + self._slope * (until_s - self.at))
             self.at = until_s
 
     @property
     def _slope(self) -> float:
+        """What it gains in a second."""
         if self.kind == "window":
             # Without knowing when it ends, a limit that is never whole again would be none that can be kept.
-            return 0.0 if self._full_at is not None else self.rate
+            if not self._full_was_said:
+                return self.rate
+            # What others take is expected for as long as answers have told of it just now.
+            return min(0.0, self.refill) if self.at - self._faded_s < _EXPECTED_S else 0.0
         return max(self.refill, _LEAST_REFILL * self.rate)
+
+    @property
+    def _others(self) -> float:
+        """The share of the limit that goes to others, as far as it shows."""
+        if self.kind == "window":
+            return min(1.0, max(0.0, -self.refill / self.rate))
+        return min(1.0, max(0.0, 1 - self.refill / self.rate))
 
     def cost(self, requests: float, tokens: float) -> float:
         """What a request is in the limit's own counting."""
@@ -147,13 +162,23 @@ class Limit:
         """When so much may be spent: now or later."""
         self.advance(now_s)
         ready_s = self._level_ready_s(now_s, cost, background=background)
+        if ready_s > now_s:
+            self._held_s = now_s
+        elif now_s - self._held_s < _HELD_S:
+            ready_s = max(now_s, self._brisk_s)
+            if ready_s > now_s:
+                self._held_s = now_s
         return ready_s if not self.smooth else max(ready_s, self._next_s)
+
+    def hold(self, now_s: float) -> None:
+        """Whatever has waited meanwhile is not sent all at once."""
+        self._held_s = now_s
 
     def _level_ready_s(self, now_s: float, cost: float, *, background: bool) -> float:
         if self.kind == "window" and self._full_at is not None:
             return self._ready_in_window(now_s, cost, self._full_at, background=background)
         kept = self.margin + (_LEFT_BY_BACKGROUND if background else 0.0)
-        need = min(cost + kept * self.limit, max(self.limit, 1.0))
+        need = min(cost * (1 + self._others) + kept * self.holds, max(self.holds, 1.0))
         if self.level >= need:
             return now_s
         wait_s = (need - self.level) / self._slope
@@ -163,8 +188,11 @@ class Limit:
 
     def _ready_in_window(self, now_s: float, cost: float, full_at: float, *, background: bool) -> float:
         end_s = full_at + _GUARD_S + self._jitter_s * min(_MOST_JITTER_S, 0.01 * self.window_s)
-        spare = (self.margin - _LEAST_MARGIN) * self.limit
-        if self.level < min(cost + spare, self.limit):
+        spare = (self.margin - _LEAST_MARGIN) * self.limit + cost * self._others
+        need = min(cost + spare, self.limit)
+        if not self._full_was_said:
+            return now_s if self.level >= need else now_s + (need - self.level) / self._slope
+        if self.level < need:
             return max(now_s, end_s)
         if self.window_s > _LONG_S:
             kept = _KEPT_OF_LONG if background else 0.0
@@ -179,29 +207,32 @@ class Limit:
         """Count what leaves now."""
         self.advance(now_s)
         self.level -= cost
+        self._brisk_s = max(self._brisk_s, now_s - _BRISK_TOLERANCE_S) + cost / (_BRISK * self.rate)
         if self.smooth:
             self._next_s = max(self._next_s, now_s - _TOLERANCE_S) + cost / (self.smooth * self.rate)
         return Mark(self.level, self._corrected)
 
     def take_back(self, cost: float) -> None:
         """What was counted was not used after all, or more was."""
-        self.level = min(self.limit, self.level + cost)
+        self.level = min(self.holds, self.level + cost)
         self._corrected += cost
 
-    def answered(self, said: Said, *, number: int, sent_s: float, mark: Mark, spent: float, cost: float) -> None:
-        """An answer has come to the request of that number, when `spent` had been spent in all, itself included."""
+    def answered(self, said: Said, *, number: int, sent_s: float, mark: Mark, around: Around) -> None:
+        """An answer has come to the request of that number."""
         if number <= self._newest:
             return
         self._newest, self.told_s = number, sent_s
         if said.limit is not None and said.limit != self.limit:
             self._change(said.limit)
         elif said.limit is None:
-            self.limit = max(self.limit, said.remaining)
+            self.limit = self.holds = max(self.limit, said.remaining)
         if said.reset_s is not None:
             self._take_reset(said, sent_s)
-        self._look_at_refill(said.remaining, sent_s, spent, cost)
-        error = said.remaining - (mark.level + self._corrected - mark.corrected)
-        self.level = min(self.limit, self.level + error)
+        self._look_at_refill(said.remaining, sent_s, around)
+        expected = mark.level + self._corrected - mark.corrected
+        least, most = expected - around.after * self.scale, expected + around.before * self.scale
+        error = min(0.0, said.remaining - least) + max(0.0, said.remaining - most)
+        self.level = min(max(self.holds, said.remaining), self.level + error)
         self._corrected += error
         fading = math.exp(-max(0.0, self.at - self._faded_s) / _MARGIN_FADES_S)
         self.margin = _LEAST_MARGIN + (self.margin - _LEAST_MARGIN) * fading
@@ -209,22 +240,40 @@ class Limit:
 
     def _change(self, limit: float) -> None:
         self.refill *= limit / self.limit
-        self.limit = limit
+        self.limit = self.holds = limit
         self._look = None
 
-    def refused(self) -> None:
-        """A request was refused for this limit, though it was thought to fit."""
-        self.margin = min(_MOST_MARGIN, self.margin * _MARGIN_GROWS)
+    def refused(self, cost: float) -> None:
+        """A request of so much was refused for this limit, though it was thought to fit."""
+        own = cost / self.holds
+        most = max(_MOST_MARGIN, min(_MOST_MARGIN_OF_SMALL, 2 * own))
+        self.margin = min(most, max(self.margin * _MARGIN_GROWS, self.margin + own / 2))
+
+    def others_spent(self, now_s: float, cost: float, at_s: float) -> None:
+        """Another replica has told what it spent."""
+        if self.smooth:
+            self._next_s = max(self._next_s, now_s - _TOLERANCE_S) + cost / (self.smooth * self.rate)
+        # Where answers have just told what is left, they have told of that too.
+        if now_s - self._faded_s > _EXPECTED_S and at_s > self.told_s:
+            self.advance(now_s)
+            self.take_back(-cost)
 
     def _take_reset(self, said: Said, sent_s: float) -> None:
         """See which kind of limit has such a reset, and when it is whole again."""
         assert said.reset_s is not None
         full_at = sent_s + said.reset_s + (said.step_s if said.step_s == 1.0 else 0.0)
-        used = self.limit - said.remaining
-        if used >= max(1.0, 0.001 * self.limit):
-            for window in {*_WINDOWS_S, self.given_window_s or 60.0}:
-                off = abs(said.reset_s - used / self.limit * window)
-                self._learn(window, max(0.0, off - said.step_s) / max(said.reset_s, used / self.limit * window, 0.01))
+        usual_s = self.given_window_s or 60.0
+        holds = said.remaining + said.reset_s * self.limit / usual_s
+        if holds < 0.9 * self.limit and self.kind != "window":
+            self.holds = max(self.holds if self.holds < self.limit else 0.0, holds)
+        elif holds <= 1.05 * self.limit:
+            self.holds = self.limit
+        if self.limit - said.remaining >= max(1.0, 0.001 * self.limit):
+            for window in {*_WINDOWS_S, usual_s}:
+                used = (self.holds if window == usual_s else self.limit) - said.remaining
+                expected_s = max(0.0, used) / self.limit * window
+                off = max(0.0, abs(said.reset_s - expected_s) - said.step_s)
+                self._learn(window, off / max(said.reset_s, expected_s, 0.01))
         if self._full_at is not None and self._full_was_said and sent_s < self._full_at:
             off = abs(full_at - self._full_at)
             # Two answers at nearly the same time have nearly the same reset, whatever kind it is.
@@ -238,8 +287,12 @@ class Limit:
                 self.window_s = window_s
                 self.refill = self.rate
             return
-        if said.reset_s > self.window_s or (self.kind == "window" and self.given_window_s is None):
-            self.window_s = next((window for window in _WINDOWS_S if window >= said.reset_s), said.reset_s)
+        if self.given_window_s is not None and said.reset_s <= 1.05 * self.given_window_s:
+            self.window_s = self.given_window_s
+        elif said.reset_s > 1.05 * self.window_s:
+            self.window_s = next((window for window in _WINDOWS_S if 1.05 * window >= said.reset_s), said.reset_s)
+        if full_at <= self.at:
+            return  # of a window that is over meanwhile
         if self._full_at is not None and self._full_was_said and abs(full_at - self._full_at) < 1.5:
             # Between when a request left and when it was admitted there is a way: the latest is nearest to the truth.
             self._full_at = max(self._full_at, full_at)
@@ -249,18 +302,19 @@ class Limit:
 
     def _likely_kind(self) -> Kind | None:
         best = min(self._errors, key=lambda window: (self._errors[window], window != self.window_s))
-        if self._errors[best] > 0.2:
+        if self._errors[best] > _MOST_ERROR:
             return None
         return "window" if best == 0.0 else "bucket"
 
     def _learn(self, hypothesis: float, off: float) -> None:
-        before = self._errors.get(hypothesis)
-        off = min(1.0, off)
-        self._errors[hypothesis] = off if before is None else before + 0.3 * (off - before)
+        before = self._errors.get(hypothesis, 0.5)
+        self._errors[hypothesis] = before + 0.2 * (min(1.0, off) - before)
 
-    def _look_at_refill(self, remaining: float, sent_s: float, spent: float, cost: float) -> None:
+    def _look_at_refill(self, remaining: float, sent_s: float, around: Around) -> None:
         """See what has come back since the last look: less than the limit's rate where others spend as well."""
-        spent *= self.scale
+        spent, in_doubt = around.spent * self.scale, (around.before + around.after) * self.scale
+        if in_doubt > _MOST_DOUBT * self.limit:
+            return
         if self._look is None:
             self._look = (sent_s, remaining, spent)
             return
@@ -270,10 +324,13 @@ class Limit:
             return
         self._look = (sent_s, remaining, spent)
         came = (remaining - before + spent - spent_before) / span_s
-        if remaining + cost >= 0.99 * self.limit and came < self.rate:
+        if remaining + in_doubt >= 0.98 * self.holds and came < self.rate:
             return  # it is full: what would have come had no room
         follows = 1 - math.exp(-span_s / _REFILL_FOLLOWS_S)
-        self.refill += follows * (min(max(came, 0.0), self.rate) - self.refill)
+        if self.kind == "window" and came > _NO_WINDOW * self.rate:
+            self._learn(0.0, 1.0)
+        least, most = (-self.rate, 0.0) if self.kind == "window" else (0.0, self.rate)
+        self.refill += follows * (min(max(came, least), most) - self.refill)
         if self.counts in ("input_tokens", "output_tokens") and spent > spent_before:
             share = (before - remaining + self.rate * span_s) / (spent - spent_before)
             self.scale *= 1 + follows * (min(max(share, 0.5), 2.0) - 1)

@@ -13,9 +13,10 @@ from .._exceptions import ConfigurationError
 from .._urgency_records import Level
 from ..providers._limits import Counts, RateLimit, RateLimits
 from ._known import KnownLimit, KnownLimits
-from ._limit import Limit, Mark
+from ._limit import Limit
 from ._reading import Said, limits_in, retry_after_s, retry_headers_in, said, wall_of
 from ._replicas import Replicas, Tell
+from ._spending import Mark, Spending
 from ._stated import LearnedPace, Stated
 
 _REFUSED = 429
@@ -74,7 +75,7 @@ class Pacer:
         self.heard: deque[tuple[Mapping[str, Any], int]] = deque(maxlen=256)
         """What other replicas have told, and when: any thread may append to it."""
         self._number = 0
-        self._requests = self._tokens = 0.0
+        self._spending = Spending()
         self._rest_until_s = 0.0
         self._in_vain = 0
         self._smooth_cut = -1
@@ -123,7 +124,7 @@ class Pacer:
         now_s = now_ns / _NS
         if self.heard:
             self._hear(now_s)
-        before = self._requests, self._tokens
+        before = self._spending.requests, self._spending.tokens
         marks = {name: limit.spend(now_s, limit.cost(1.0, tokens)) for name, limit in self._limits.items()}
         self._count(now_s, 1.0, tokens)
         self._number += 1
@@ -208,8 +209,13 @@ class Pacer:
             refused=self._refused,
         )
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is one replica of several."""
+        return self._replicas is not None
+
     def share(self, name: str, tell: Tell) -> None:
-        """Be one replica of several, by a name that no other has or had: `tell` takes what is for the others."""
+        """Be one replica of several, by a name that no other has or had; `tell` takes what is for them."""
         self._replicas = Replicas(name, tell)
 
     def _is_told(self, stated: Stated) -> bool:
@@ -219,28 +225,29 @@ class Pacer:
         )
 
     def _count(self, now_s: float, requests: float, tokens: float) -> None:
-        self._requests += requests
-        self._tokens += tokens
+        self._spending.count(now_s, requests, tokens)
         self._learned.spend(now_s, requests)
         for stated in self._stated.values():
             stated.spend(now_s, requests if stated.counts == "requests" else tokens)
 
     def _limit_told(self, name: str, read: RateLimit, heard: Said, spent: Spent, now_s: float) -> Limit | None:
         limit, mark = self._limits.get(name), spent.marks.get(name)
-        if limit is None:
-            if len(self._limits) >= _MOST_LIMITS:
-                return None
-            is_requests = read.counts == "requests"
-            own = 1.0 if is_requests else spent.tokens
-            since = (
-                self._requests - spent.requests_before if is_requests else self._tokens - spent.tokens_before
-            ) - own
+        if read.counts == "requests":
+            spent_before, own, total = spent.requests_before, 1.0, self._spending.requests
+        else:
+            spent_before, own, total = spent.tokens_before, float(spent.tokens), self._spending.tokens
+        if limit is not None:
+            if mark is not None:
+                limit.advance(now_s)
+                around = self._spending.around(spent.at_s, read.counts, spent_before, own)
+                limit.answered(heard, number=spent.number, sent_s=spent.at_s, mark=mark, around=around)
+        elif len(self._limits) < _MOST_LIMITS:
             self._limits[name] = limit = Limit(
                 name,
                 read.counts,
                 said=heard,
                 sent_s=spent.at_s,
-                spent_since=since,
+                spent_since=total - spent_before - own,
                 now_s=now_s,
                 window_s=read.window_s,
                 kind=read.kind,
@@ -248,12 +255,6 @@ class Pacer:
             )
             if read.enforced_s is not None:
                 limit.smooth = _SMOOTH
-        elif mark is not None:
-            limit.advance(now_s)
-            is_requests = limit.counts == "requests"
-            total = spent.requests_before + 1 if is_requests else spent.tokens_before + spent.tokens
-            cost = limit.cost(1.0, spent.tokens)
-            limit.answered(heard, number=spent.number, sent_s=spent.at_s, mark=mark, spent=total, cost=cost)
         return limit
 
     def _turned_away(
@@ -288,21 +289,25 @@ class Pacer:
         spent.is_settled = True
 
     def _rest(self, until_s: float) -> None:
+        if until_s > self._rest_until_s:
+            for limit in self._limits.values():
+                limit.hold(until_s)
         self._rest_until_s = max(self._rest_until_s, until_s)
 
     def _explain(self, spent: Spent, told: list[tuple[Limit, Said]]) -> bool:
         """Find the limit that a request was refused for."""
         is_explained = False
         for limit, heard in told:
-            if heard.remaining < limit.cost(1.0, spent.tokens):
-                limit.refused()
+            cost = limit.cost(1.0, spent.tokens)
+            if heard.remaining < cost:
+                limit.refused(cost)
                 is_explained = True
         if told:
             return is_explained
         for limit in self._limits.values():
             mark = spent.marks.get(limit.name)
             if mark is not None and mark.level < _SURPRISE * limit.limit:
-                limit.refused()
+                limit.refused(limit.cost(1.0, spent.tokens))
                 limit.take_back(-max(0.0, mark.level))
                 is_explained = True
         return is_explained
@@ -330,14 +335,15 @@ class Pacer:
             self._rest(news.rest_until_s)
             if news.requests or news.tokens:
                 self._count(now_s, news.requests, news.tokens)
-                self._replicas.others_spent(news, self._limits, now_s)
-            for name, limit, window_s, level in news.limits:
+                for limit in self._limits.values():
+                    limit.others_spent(now_s, limit.cost(news.requests, news.tokens), news.at_s)
+            for name, whole, window_s, level in news.limits:
                 read = self._read.get(name)
                 if read is not None and name not in self._limits:
                     self._limits[name] = Limit(
                         name,
                         read.counts,
-                        said=Said(limit, max(0.0, level), None, 1.0),
+                        said=Said(whole, max(0.0, level), None, 1.0),
                         sent_s=news.at_s,
                         spent_since=0.0,
                         now_s=now_s,

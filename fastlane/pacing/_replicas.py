@@ -17,8 +17,6 @@ _EVERY_S = 0.1
 _LIMITS_EVERY_S = 5.0
 # What is older has come back to its limit; the store tells those who come late of what was.
 _MOST_AGE_S = 60.0
-# An answer that left less than so long ago has seen what others spent, as far as we could have heard of it.
-_FRESH_S = 2.0
 _MOST_AMOUNT = 1e9
 _MOST_REST_S = 86_400.0
 
@@ -95,13 +93,6 @@ class Replicas:
             if not is_old
             else (),
         )
-
-    def others_spent(self, news: News, limits: Mapping[str, Limit], now_s: float) -> None:
-        """Count what others have spent towards limits that answers have not told us of lately."""
-        for limit in limits.values():
-            if now_s - limit.told_s > _FRESH_S and news.at_s > limit.told_s:
-                limit.advance(now_s)
-                limit.take_back(-limit.cost(news.requests, news.tokens))
 
 
 def _amount(value: Any, most: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Literal
 
 from fastlane._urgency_records import LEVELS
@@ -22,6 +21,9 @@ _S = 1_000_000_000
 _KNOWN, _AHEAD = 32, 8
 # Calls may get their places twice as fast as they did lately, and a wait is still certain.
 _FASTER = 2.0
+
+# How often it is looked how many places are to be kept free.
+_WEIGHED_NS = 100_000_000
 
 _QUEUED, _GRANTED, _GONE = range(3)
 Reason = Literal["place", "pace"]
@@ -54,32 +56,33 @@ class Ticket:
 
 
 class Waiter:
-    """A call that waits; `wake` tells it so when it need not any more, and says whether it is still there."""
+    """A call that waits."""
 
-    __slots__ = ("ahead", "arrived_ns", "level", "number", "settings", "state", "ticket", "tokens", "wake")
+    __slots__ = ("ahead", "arrived_ns", "generation", "level", "number", "settings", "state", "ticket", "tokens")
 
-    def __init__(self, level: int, settings: AdmissionSettings, tokens: int, wake: Callable[[], bool]) -> None:
+    def __init__(self, level: int, settings: AdmissionSettings, tokens: int) -> None:
         self.level = level
         self.settings = settings
         self.tokens = tokens
-        self.wake = wake
         self.state = _QUEUED
         self.ticket: Ticket | None = None
-        self.arrived_ns = self.number = self.ahead = 0
+        self.arrived_ns = self.number = self.ahead = self.generation = 0
 
 
 class Core:
     """Places, and the calls that wait for one, of one origin, account and model."""
 
     __slots__ = (
-        "_arrivals", "_blocked", "_dead", "_granted", "_granted_ns", "_guard", "_left", "_lines", "_since", "asked",
-        "in_flight", "limit", "pacer", "queued", "refused", "wake_ns",
+        "_arrivals", "_blocked", "_dead", "_granted", "_granted_ns", "_guard", "_left", "_lines", "_since",
+        "_weighed_ns", "asked", "in_flight", "limit", "pacer", "queued", "refused", "under_way",
+        "wake_ns",
     )  # fmt: skip
 
     def __init__(self, pacer: Pace | None = None, most: int | None = None) -> None:
         self.limit = ConcurrencyLimit(most)
         self.pacer = pacer
         self.in_flight = [0, 0, 0]
+        self.under_way = 0
         self.queued = [0, 0, 0]
         self.refused = 0
         """Calls that were not let in."""
@@ -92,6 +95,7 @@ class Core:
         self._granted_ns: list[int | None] = [None, None, None]
         self._since = [0, 0, 0]
         self._guard = Guard()
+        self._weighed_ns = -_WEIGHED_NS
         self.asked = Rate()
         self._left = Rate()
 
@@ -99,7 +103,7 @@ class Core:
 
     def try_enter(self, level: int, settings: AdmissionSettings, tokens: int, now_ns: int) -> Ticket | None:
         """A place at once, or None: never past those that wait and are as urgent, or more so."""
-        if any(self.queued[: level + 1]) or not self._has_place(level, settings, now_ns):
+        if any(self.queued[: level + 1]) or not self._has_place(level, settings):
             return None
         if self._ready_ns(level, settings, tokens, now_ns) > now_ns:
             return None
@@ -153,6 +157,7 @@ class Core:
     def leave(self, ticket: Ticket, now_ns: int, sample: Sample | None, tokens: int | None) -> None:
         """A call is over, and gives its place back."""
         self.in_flight[ticket.level] -= 1
+        self.under_way -= 1
         self._left.add(now_ns)
         if ticket.spent is not None and self.pacer is not None:
             self.pacer.settled(now_ns, ticket.spent, tokens)
@@ -161,6 +166,7 @@ class Core:
     def unused(self, ticket: Ticket, now_ns: int) -> None:
         """A ticket that nobody took: nothing was sent."""
         self.in_flight[ticket.level] -= 1
+        self.under_way -= 1
         if ticket.spent is not None and self.pacer is not None:
             self.pacer.settled(now_ns, ticket.spent, 0)
         self.limit.over(ticket.mark, None)
@@ -183,10 +189,10 @@ class Core:
     def certain_wait_s(self, level: int, settings: AdmissionSettings, tokens: int, now_ns: int) -> float:
         """Seconds that one which comes now waits at least, as far as that is certain."""
         ahead = self.ahead(level)
-        expected = self.expected_wait_s(ahead, now_ns)
         place_s = 0.0
-        if expected is not None and ahead >= _AHEAD and not self.limit.learning:
-            place_s = (ahead + 1 - _AHEAD) * expected / (ahead + 1) / _FASTER
+        if ahead >= _AHEAD and not self.limit.learning:
+            expected_s = self.expected_wait_s(ahead - _AHEAD, now_ns)
+            place_s = 0.0 if expected_s is None else expected_s / _FASTER
         return max(place_s, (self._ready_ns(level, settings, tokens, now_ns) - now_ns) / _S)
 
     def oldest_ns(self) -> int | None:
@@ -228,9 +234,9 @@ class Core:
 
     def _sendable(self, head: Waiter, now_ns: int) -> Waiter | None:
         urgent = self._rank(head, now_ns) == 0
-        if not self._has_place(0 if urgent else head.level, head.settings, now_ns):
+        if not self._has_place(0 if urgent else head.level, head.settings):
             self._blocked = "place"
-            if not urgent and sum(self.in_flight) < self.limit.ceiling(interactive=True):
+            if not urgent and self.under_way < self.limit.for_interactive:
                 # A place is kept free, but not for ever.
                 ageing_ns = int(head.settings.ageing_s * _S)
                 self._wake_at(max(head.arrived_ns + head.level * ageing_ns, self._last_ns(head) + ageing_ns))
@@ -245,13 +251,16 @@ class Core:
     def _wake_at(self, at_ns: int) -> None:
         self.wake_ns = at_ns if self.wake_ns is None else min(self.wake_ns, at_ns)
 
-    def _has_place(self, level: int, settings: AdmissionSettings, now_ns: int) -> bool:
-        under_way = sum(self.in_flight)
-        ceiling = self.limit.ceiling(interactive=level == 0)
-        kept = self._guard.free(ceiling, settings.reserved) if level and self.limit.guarded else 0
-        if under_way + kept < ceiling:
-            return True
-        self.limit.wanted()
+    def _has_place(self, level: int, settings: AdmissionSettings) -> bool:
+        limit = self.limit
+        if not level:
+            if self.under_way < limit.for_interactive:
+                return True
+        elif self.under_way < limit.for_others:
+            ceiling = limit.for_others
+            if not limit.guarded or self.under_way + self._guard.free(ceiling, settings.reserved) < ceiling:
+                return True
+        limit.wanted()
         return False
 
     def _ready_ns(self, level: int, settings: AdmissionSettings, tokens: int, now_ns: int) -> int:
@@ -262,15 +271,19 @@ class Core:
     def _grant(self, level: int, tokens: int, settings: AdmissionSettings, now_ns: int) -> Ticket:
         ticket = Ticket(level, tokens)
         self.in_flight[level] += 1
-        ticket.in_flight = sum(self.in_flight)
+        self.under_way += 1
+        ticket.in_flight = self.under_way
         ticket.sent_ns = now_ns
-        ticket.concurrency = self.limit.ceiling(interactive=level == 0)
+        ticket.concurrency = self.limit.for_others if level else self.limit.for_interactive
         ticket.mark = self.limit.sent(now_ns, ticket.in_flight)
         ticket.number = self.limit.number
         if self.pacer is not None and settings.pacing:
             ticket.spent = self.pacer.spend(now_ns, tokens=tokens)
         if level:
-            self._guard.draw(self.asked.per_s(now_ns), self._left.per_s(now_ns))
+            if now_ns - self._weighed_ns > _WEIGHED_NS:
+                self._weighed_ns = now_ns
+                self._guard.weigh(self.asked.per_s(now_ns), self._left.per_s(now_ns))
+            self._guard.draw()
         self._granted_ns[level] = now_ns
         for other in (1, 2):
             self._since[other] = 0 if other == level else self._since[other] + 1

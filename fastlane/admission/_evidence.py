@@ -42,8 +42,10 @@ class Shift(NamedTuple):
     """How many of the smaller side it rests on."""
 
 
-def shift(high: Sequence[Sample], low: Sequence[Sample]) -> Shift | None:
+def shift(high: Sequence[Sample], low: Sequence[Sample], *, most: int = _MOST) -> Shift | None:
     """Compare calls of one kind with each other, kind by kind; None where too few are alike.
+
+    Of each kind the `most` latest count.
 
     The shift of each kind is the Hodges-Lehmann estimate, the median of all differences of pairs (Hodges and Lehmann,
     "Estimates of Location Based on Rank Tests", 1963): first tokens that are five times as late for some prompts move
@@ -56,7 +58,7 @@ def shift(high: Sequence[Sample], low: Sequence[Sample]) -> Shift | None:
         lows = sides[1].get(kind, [])
         if min(len(highs), len(lows)) < _FEWEST:
             continue
-        highs, lows = highs[-_MOST:], lows[-_MOST:]
+        highs, lows = highs[-most:], lows[-most:]
         weight = len(highs) * len(lows) / (len(highs) + len(lows))
         weighed += weight * median(one - other for one, other in product(highs, lows))
         variance += weight * max(_spread(highs), _spread(lows)) ** 2

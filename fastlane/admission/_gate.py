@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, TypeVar
 
 from fastlane._clock import now_ns
-from fastlane._exceptions import QueueFullError, QueueTimeoutError
 from fastlane._urgency_records import LEVELS, AdmissionRecord, Level
 from fastlane.pacing import Pacer
 
@@ -19,7 +16,11 @@ from ._alarm import alarms
 from ._core import Core, Ticket, Waiter
 from ._evidence import Sample
 from ._permit import Permit
+from ._refusals import full, too_late
 from ._settings import AdmissionSettings
+from ._waiters import TaskWaiter, ThreadWaiter
+
+W = TypeVar("W", ThreadWaiter, TaskWaiter)
 
 _RANKS: dict[str, int] = {level: rank for rank, level in enumerate(LEVELS)}
 _REFUSALS = frozenset({429, 503, 529})
@@ -76,62 +77,50 @@ class Gate:
         and QueueTimeoutError where its place would certainly come after `most_wait_s` seconds, or has not come in them.
         """
         came_ns = self._clock()
-        permit = self._at_once(level, settings, tokens, came_ns)
-        if permit is not None:
-            return permit
-        turn = threading.Lock()
-        turn.acquire()
-
-        def wake() -> bool:
-            turn.release()
-            return True
-
-        waiter = self._join(level, settings, tokens, most_wait_s, came_ns, wake)
+        entered = self._come(ThreadWaiter, level, settings, tokens, most_wait_s, came_ns)
+        if not isinstance(entered, ThreadWaiter):
+            return entered
         try:
-            turn.acquire(timeout=-1 if most_wait_s is None else min(most_wait_s, threading.TIMEOUT_MAX))
+            entered.turn.acquire(timeout=-1 if most_wait_s is None else min(most_wait_s, threading.TIMEOUT_MAX))
         except BaseException:
-            self._give_up(waiter)
+            self._give_up(entered)
             raise
-        return self._arrived(waiter, came_ns, most_wait_s)
+        return self._arrived(entered, came_ns, most_wait_s)
 
     async def async_enter(
         self, level: Level, settings: AdmissionSettings, *, tokens: int, most_wait_s: float | None
     ) -> Permit:
         """Do as `enter` does, for a task."""
         came_ns = self._clock()
-        permit = self._at_once(level, settings, tokens, came_ns)
-        if permit is not None:
-            return permit
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-
-        def wake() -> bool:
-            try:
-                loop.call_soon_threadsafe(_set, turn)
-            except RuntimeError:  # The loop is closed, and nobody is there any more.
-                return False
-            return True
-
-        waiter = self._join(level, settings, tokens, most_wait_s, came_ns, wake)
-        timer = None if most_wait_s is None else loop.call_later(most_wait_s, _set, turn)
+        entered = self._come(TaskWaiter, level, settings, tokens, most_wait_s, came_ns)
+        if not isinstance(entered, TaskWaiter):
+            return entered
+        timer = None if most_wait_s is None else entered.after(most_wait_s)
         try:
-            await turn
+            await entered.turn
         except GeneratorExit:
             # Somebody collects a task that never went on: a lock must not be waited for.
-            self._gone.append(waiter)
+            self._gone.append(entered)
             self._if_free()
             raise
         except BaseException:
-            self._give_up(waiter)
+            self._give_up(entered)
             raise
         finally:
             if timer is not None:
                 timer.cancel()
-        return self._arrived(waiter, came_ns, most_wait_s)
+        return self._arrived(entered, came_ns, most_wait_s)
 
     def try_enter(self, level: Level, settings: AdmissionSettings, *, tokens: int) -> Permit | None:
         """Take a place if nobody has to be waited for, else None."""
-        return self._at_once(level, settings, tokens, self._clock())
+        now = self.used_ns = self._clock()
+        with self._lock:
+            self._bound(settings, now)
+            ticket = self._core.try_enter(_RANKS[level], settings, tokens, now)
+            generation = self._generation
+        if self._left or self._gone:
+            self._if_free()
+        return None if ticket is None else self._permit(ticket, generation, 0.0)
 
     def state(self) -> GateState:
         """What is going on: for reports, and for telemetry."""
@@ -157,61 +146,61 @@ class Gate:
 
     # What enters.
 
-    def _at_once(self, level: Level, settings: AdmissionSettings, tokens: int, now: int) -> Permit | None:
-        self.used_ns = now
-        with self._lock:
-            self._bound(settings, now)
-            ticket = self._core.try_enter(_RANKS[level], settings, tokens, now)
-            generation = self._generation
-        if self._left or self._gone:
-            self._if_free()
-        return None if ticket is None else self._permit(ticket, generation, 0.0)
-
-    def _join(
+    def _come(
         self,
+        kind: type[W],
         level: Level,
         settings: AdmissionSettings,
         tokens: int,
         most_wait_s: float | None,
         now: int,
-        wake: Callable[[], bool],
-    ) -> Waiter:
-        alarms.start()
+    ) -> Permit | W:
+        """A place at once, or one more that waits."""
         rank = _RANKS[level]
-        waiter = Waiter(rank, settings, tokens, wake)
+        self.used_ns = now
+        core = self._core
+        alone = False
         self._lock.acquire()
         try:
-            core = self._core
+            self._bound(settings, now)
+            ticket = core.try_enter(rank, settings, tokens, now)
+            if ticket is not None:
+                return self._permit(ticket, self._generation, 0.0)
             ahead = core.ahead(rank)
             if ahead >= settings.max_queued:
-                self._refuse_full(ahead, settings, core.expected_wait_s(ahead, now))
-            if most_wait_s is not None and core.certain_wait_s(rank, settings, tokens, now) > most_wait_s:
                 core.refused += 1
+                raise full(ahead, settings.max_queued, core.expected_wait_s(ahead, now))
+            if most_wait_s is not None:
                 certain_s = core.certain_wait_s(rank, settings, tokens, now)
-                expected_s = max(certain_s, core.expected_wait_s(ahead, now) or 0.0)
-                self._too_late("its place would come too late", expected_s, most_wait_s, ahead)
+                if certain_s > most_wait_s:
+                    core.refused += 1
+                    expected_s = max(certain_s, core.expected_wait_s(ahead, now) or 0.0)
+                    raise too_late("its place would come too late", expected_s, most_wait_s, ahead)
+            waiter = kind(rank, settings, tokens)
             core.join(waiter, now)
+            # The first one of a level may have to be sent at a time of its own.
+            alone = core.queued[rank] == 1
         finally:
-            # Something may have been given back since it was asked whether there is a place.
-            self._go_on()
+            self._go_on() if alone else self._let_go()
         return waiter
 
     def _arrived(self, waiter: Waiter, came_ns: int, most_wait_s: float | None) -> Permit:
         now = self._clock()
-        self._lock.acquire()
-        try:
-            generation, ticket = self._generation, waiter.ticket
-            if ticket is None:
-                core = self._core
-                core.withdraw(waiter)
-                core.refused += 1
-                ahead = sum(core.queued[: waiter.level + 1])
-                expected_s = core.expected_wait_s(ahead, now)
-                self._too_late("its place did not come in time", expected_s, most_wait_s or 0.0, waiter.ahead)
-            ticket.sent_ns = now
-        finally:
-            self._go_on()
-        return self._permit(ticket, generation, max(0.0, (now - came_ns) / _S))
+        ticket = waiter.ticket
+        if ticket is None:
+            self._lock.acquire()
+            try:
+                ticket = waiter.ticket
+                if ticket is None:
+                    core = self._core
+                    expected_s = core.expected_wait_s(core.ahead(waiter.level), now)
+                    core.withdraw(waiter)
+                    core.refused += 1
+                    raise too_late("its place did not come in time", expected_s, most_wait_s or 0.0, waiter.ahead)
+            finally:
+                self._go_on()
+        ticket.sent_ns = now
+        return self._permit(ticket, waiter.generation, max(0.0, (now - came_ns) / _S))
 
     def _give_up(self, waiter: Waiter) -> None:
         self._lock.acquire()
@@ -233,24 +222,6 @@ class Gate:
             AdmissionRecord(
                 waited_s=waited_s, waited_for=ticket.waited_for, ahead=ticket.ahead, concurrency=ticket.concurrency
             ),
-        )
-
-    def _refuse_full(self, ahead: int, settings: AdmissionSettings, expected_s: float | None) -> NoReturn:
-        self._core.refused += 1
-        raise QueueFullError(
-            f"not sent: {ahead:,} calls wait for their place, and max_queued is {settings.max_queued:,}; its own would "
-            f"come {_after(expected_s)}: send fewer at once, or let more wait",
-            expected_wait_s=expected_s,
-            queued=ahead,
-        )
-
-    @staticmethod
-    def _too_late(what: str, expected_s: float | None, most_wait_s: float, ahead: int) -> NoReturn:
-        raise QueueTimeoutError(
-            f"not sent: {what}: {_after(expected_s)}, with {ahead:,} calls ahead, and it may wait {most_wait_s:.3g} s: "
-            "send fewer at once, or give it more time",
-            expected_wait_s=expected_s,
-            queued=ahead,
         )
 
     # What comes back.
@@ -284,15 +255,22 @@ class Gate:
         if self._lock.acquire(blocking=False):
             self._go_on()
 
+    def _let_go(self) -> None:
+        """Have the lock, and let go of it: nobody can be sent who could not before."""
+        self._lock.release()
+        if self._left or self._gone:
+            self._if_free()
+
     def _go_on(self) -> None:
         """Have the lock: send whoever can be sent, let go of it, and wake them."""
         while True:
-            woken: list[Waiter] = []
+            woken: list[Any] = []
             alarm_ns = None
             try:
                 now = self._clock()
                 self._take_back(now)
                 while (waiter := self._core.next(now)) is not None:
+                    waiter.generation = self._generation
                     woken.append(waiter)
                 wake_ns = self._core.wake_ns
                 if wake_ns is not None and (self._alarm_ns is None or wake_ns < self._alarm_ns):
@@ -302,7 +280,9 @@ class Gate:
             if alarm_ns is not None:
                 alarms.at(alarm_ns, self._again)
             # One that is gone gives its place on.
-            self._gone.extend(waiter for waiter in woken if not waiter.wake())
+            for one in woken:
+                if not one.wake():
+                    self._gone.append(one)
             # Whoever gave something back meanwhile found the lock taken, and left it to us.
             if not (self._left or self._gone) or not self._lock.acquire(blocking=False):
                 return
@@ -354,14 +334,3 @@ class Gate:
         learned, pacer = self._core.limit, self._core.pacer
         self._core = Core(pacer)
         self._core.limit = learned
-
-
-def _set(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
-
-
-def _after(expected_s: float | None) -> str:
-    if expected_s is None or not math.isfinite(expected_s):
-        return "after an unknown time"
-    return f"after about {expected_s:.3g} s"

@@ -28,9 +28,12 @@ class Guard:
         self._left_over = 0.0
         self._now = 1
 
-    def draw(self, arrivals_per_s: float, departures_per_s: float) -> None:
-        """A less urgent call was sent: say how many places have to be free beside the next one's."""
+    def weigh(self, arrivals_per_s: float, departures_per_s: float) -> None:
+        """So many interactive calls come, and so many calls are over."""
         self._wanted = guard_places(arrivals_per_s / departures_per_s if departures_per_s > 0 else 1.0)
+
+    def draw(self) -> None:
+        """A less urgent call was sent: say how many places have to be free beside the next one's."""
         if math.isfinite(self._wanted):
             self._left_over += self._wanted % 1
             extra = int(self._left_over)

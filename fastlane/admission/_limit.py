@@ -19,6 +19,8 @@ _STEP = 1 / 8
 # As TCP does after a loss, at most half is taken away at once; and a tenth where nothing is known of the place, as
 # Netflix' AIMD limit and Vector's do.
 _LEAST_KEPT, _REFUSED = 0.5, 0.9
+# Windows are compared when so many calls are over: three or four differences for each.
+_COMPARED = 24
 # How much of the estimate is left in a step down: to confirm what is believed, and where the calls have become late.
 _CONFIRMING, _DOUBTING = 0.75, 0.5
 # Two standard errors, and three where a look is taken again and again.
@@ -68,12 +70,24 @@ class ConcurrencyLimit:
     """
 
     __slots__ = (
-        "_binding", "_busy", "_confirmed", "_cut_at", "_hold", "_last_ns", "_learning", "_limit", "_need_times", "_recent", "_sent",
-        "_step", "_trial", "_trials", "_usual", "_wanted", "_windows", "_worried", "most",
+        "_allowed", "_binding", "_busy", "_confirmed", "_cut_at", "_hold", "_last_ns", "_learning", "_limit",
+        "_need_times", "_recent", "_seen", "_sent", "_step", "_trial", "_trials", "_usual", "_wanted", "_windows",
+        "_worried", "for_interactive", "for_others", "guarded", "learning", "places",
     )  # fmt: skip
 
+    places: int
+    """How many calls at once the provider is believed to serve."""
+    for_others: int
+    """The most calls at once, now, of which the next is not interactive."""
+    for_interactive: int
+    """The same where it is."""
+    guarded: bool
+    """Whether places are kept free for interactive calls: not for the moment in which more are tried."""
+    learning: bool
+    """Whether no bound was met yet."""
+
     def __init__(self, most: int | None = None) -> None:
-        self.most = most
+        self._allowed = most
         self._limit = float(FIRST)
         self._learning = True
         self._step = 1.0
@@ -87,37 +101,42 @@ class ConcurrencyLimit:
         self._trial: _Trial | None = None
         self._binding = False
         self._busy = False
+        self._seen = 0
         self._sent = 0
         self._cut_at = 0
         self._last_ns = 0
         self._usual: deque[Sample] = deque(maxlen=_LARGEST)
         """Calls at the usual level, those before the last window's."""
         self._recent: list[Sample] = []
-        """And those of the last one."""
+        """And those since, which are compared with them when there are enough."""
+        self._say()
 
     @property
-    def places(self) -> int:
-        """How many calls at once the provider is believed to serve."""
-        return self._bounded(self._limit + 0.5)
+    def most(self) -> int | None:
+        """The most that the application allows; None: no bound of its."""
+        return self._allowed
 
-    @property
-    def learning(self) -> bool:
-        """Whether no bound was met yet."""
-        return self._learning
+    @most.setter
+    def most(self, most: int | None) -> None:
+        if most != self._allowed:
+            self._allowed = most
+            self._say()
 
-    @property
-    def guarded(self) -> bool:
-        """Whether places are kept free for interactive calls: not for the moment in which more are tried."""
-        return self._trial is None or self._busy or self._trial.direction == "down"
-
-    def ceiling(self, *, interactive: bool) -> int:
-        """The most calls at once, now."""
-        if self._trial is not None and not self._busy:
-            if self._trial.direction == "up":
-                return max(self._trial.level, self._unproven()) if interactive else self._trial.level
+    def _say(self) -> None:
+        """Work out what every call asks for, after every change."""
+        self.learning = self._learning
+        self.places = places = self._bounded(self._limit + 0.5)
+        urgent = max(places, min(UNPROVEN, self._most())) if self._learning else places
+        trial = None if self._busy else self._trial
+        if trial is None:
+            self.for_others, self.for_interactive, self.guarded = places, urgent, True
+        elif trial.direction == "up":
+            level = self._bounded(trial.level)
+            self.for_others, self.for_interactive, self.guarded = level, max(level, urgent), False
+        else:
             # A step down is no reason to have anybody wait who is waited for, unless there is nobody else.
-            return self.places if interactive and not self._binding else self._trial.level
-        return max(self.places, self._unproven()) if interactive else self.places
+            self.for_others = self._bounded(trial.level)
+            self.for_interactive, self.guarded = self.for_others if self._binding else urgent, True
 
     def wanted(self) -> None:
         """A call waits for a place: more would be used."""
@@ -145,6 +164,7 @@ class ConcurrencyLimit:
         trial.sent += 1
         if trial.sent >= trial.need:
             self._busy = True
+            self._say()
         return trial
 
     @property
@@ -166,10 +186,10 @@ class ConcurrencyLimit:
             # While a trial is under way, others stand behind its calls.
             return
         self._recent.append(sample)
-        need = self._need()
-        if len(self._recent) < need:
-            return
-        self._look(need)
+        self._seen += 1
+        if self._seen >= self._need():
+            self._seen = 0
+            self._look()
 
     def refused(self, mark: Mark, number: int, in_flight: int) -> None:
         """A call was refused: the `number`-th that was sent, with so many under way, itself included."""
@@ -185,20 +205,13 @@ class ConcurrencyLimit:
         self._limit = max(1.0, _LEAST_KEPT * base, min(base, told))
         self._found_the_bound()
         self._trial, self._busy = None, False
+        self._say()
 
-    def _look(self, need: int) -> None:
+    def _look(self) -> None:
         """A window of calls at the usual level is over."""
-        now, before = self._recent, list(self._usual)
-        found = shift(now, before)
-        if found is not None and not self._learning:
-            queued = self._queued(found, now)
-            if found.later_s > _ALARMING * found.error_s and queued >= max(1.0, self._limit * _STEP):
-                self._worried = True
-        if self._worried or not self._confirmed:
-            self._usual.clear()
-        self._usual.extend(now)
-        self._recent = []
         self._windows += 1
+        if len(self._recent) >= _COMPARED or not self._confirmed:
+            self._compare()
         if self._worried or not self._confirmed:
             self._try("down", _DOUBTING if self._worried else _CONFIRMING)
         elif self._windows >= self._hold and self._wanted:
@@ -209,9 +222,22 @@ class ConcurrencyLimit:
                 self._try("up")
             else:
                 self._windows, self._wanted = 0, False
+        self._say()
+
+    def _compare(self) -> None:
+        """Whether the latest calls are later than those before them; they are what others are compared with next."""
+        now, self._recent = self._recent, []
+        found = None if self._learning else shift(now, list(self._usual), most=_COMPARED)
+        if found is not None and found.later_s > _ALARMING * found.error_s:
+            self._worried = self._queued(found, now) >= max(1.0, self._limit * _STEP)
+        if self._worried or not self._confirmed:
+            self._usual.clear()
+        self._usual.extend(now)
 
     def _try(self, direction: Direction, kept: float = 1.0) -> None:
         self._windows, self._wanted = 0, False
+        self._usual.extend(self._recent)
+        self._recent = []
         if direction == "down":
             level = max(1, int(kept * mean_in_flight(self._usual)))
             if level >= mean_in_flight(self._usual) - 0.5:
@@ -231,11 +257,13 @@ class ConcurrencyLimit:
         if found is None:
             # Nobody of them can be compared: as if it had not been tried.
             self._worried, self._confirmed = self._worried and self._binding, True
+            self._say()
             return
         if trial.direction == "up":
             self._concluded_up(trial, found)
         else:
             self._concluded_down(trial, found)
+        self._say()
 
     def _concluded_up(self, trial: _Trial, found: Shift) -> None:
         high, step = trial.results, trial.step
@@ -290,11 +318,8 @@ class ConcurrencyLimit:
         """Of a trial: no more than tells, because they are those that may be late."""
         return min(_LARGEST, max(_FEWEST, round(min(self._limit, 2 * step)))) * self._need_times
 
-    def _unproven(self) -> int:
-        return min(UNPROVEN, self._most()) if self._learning else 0
-
     def _most(self) -> int:
-        return MOST if self.most is None else self.most
+        return MOST if self._allowed is None else self._allowed
 
     def _bounded(self, value: float) -> int:
         return max(1, min(self._most(), int(value)))

@@ -8,8 +8,8 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
-from typing import Any
 
 from fastlane.admission import AdmissionSettings
 from fastlane.admission._core import Core, Ticket, Waiter
@@ -188,7 +188,7 @@ class Simulation:
         if ticket is not None:
             send(ticket)
             return
-        waiter = Waiter(level, load.settings, tokens, lambda: True)
+        waiter = Waiter(level, load.settings, tokens)
         self.core.join(waiter, self.now_ns)
         self._calls[id(waiter)] = send
         self._go_on()
@@ -196,8 +196,8 @@ class Simulation:
     def _go_on(self) -> None:
         while (waiter := self.core.next(self.now_ns)) is not None:
             assert waiter.ticket is not None
-            ticket: Any = waiter.ticket
-            self._at(0.0005, lambda send=self._calls.pop(id(waiter)), ticket=ticket: send(ticket))  # type: ignore[misc]
+            ticket = waiter.ticket
+            self._at(0.0005, partial(self._calls.pop(id(waiter)), ticket))
         wake_ns = self.core.wake_ns
         if wake_ns is not None and (self._alarm_ns is None or wake_ns < self._alarm_ns):
             self._alarm_ns = wake_ns

@@ -1,0 +1,58 @@
+"""Threads and tasks that wait, and how each is woken."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from ._core import Waiter
+from ._settings import AdmissionSettings
+
+
+class ThreadWaiter(Waiter):
+    """A thread that waits."""
+
+    __slots__ = ("turn",)
+
+    def __init__(self, level: int, settings: AdmissionSettings, tokens: int) -> None:
+        super().__init__(level, settings, tokens)
+        self.turn = threading.Lock()
+        self.turn.acquire()
+
+    def wake(self) -> bool:
+        """Tell it that it has its place; False where nobody is there any more. Takes no lock that is waited for."""
+        self.turn.release()
+        return True
+
+
+class TaskWaiter(Waiter):
+    """A task that waits."""
+
+    __slots__ = ("_loop", "_thread", "turn")
+
+    def __init__(self, level: int, settings: AdmissionSettings, tokens: int) -> None:
+        super().__init__(level, settings, tokens)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self.turn: asyncio.Future[None] = self._loop.create_future()
+
+    def wake(self) -> bool:
+        """Tell it that it has its place; False where its loop is closed."""
+        try:
+            if threading.get_ident() == self._thread:
+                # What wakes a loop from another thread costs several times as much.
+                self.expire()
+            else:
+                self._loop.call_soon_threadsafe(self.expire)
+        except RuntimeError:  # The loop is closed.
+            return False
+        return not self._loop.is_closed()
+
+    def expire(self) -> None:
+        """Have it look: it has its place, or its time is over."""
+        if not self.turn.done():
+            self.turn.set_result(None)
+
+    def after(self, seconds: float) -> asyncio.TimerHandle:
+        """Have it look after so many seconds."""
+        return self._loop.call_later(seconds, self.expire)

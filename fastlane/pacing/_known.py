@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..providers._limits import Counts
-from ._limit import Kind
+from ._limit import Kind, Limit
+from ._stated import Stated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +36,29 @@ class KnownLimits:
     """Until when nothing is sent, because the provider asked for that; None, or in the past: it did not."""
     refused: int
     """Answers of status 429 so far."""
+
+
+def known(limit: Limit) -> KnownLimit:
+    """What is known of a limit that answers tell of."""
+    return KnownLimit(
+        name=limit.name,
+        counts=limit.counts,
+        limit=limit.limit,
+        window_s=limit.window_s,
+        left=limit.level,
+        kind=limit.kind,
+        is_spread=bool(limit.smooth),
+    )
+
+
+def known_stated(stated: Stated) -> KnownLimit:
+    """What is known of a limit that the application states."""
+    return KnownLimit(
+        name="stated",
+        counts=stated.counts,
+        limit=stated.limit,
+        window_s=60.0,
+        left=stated.level,
+        kind="bucket",
+        is_spread=True,
+    )

@@ -12,7 +12,7 @@ from typing import Any
 from .._exceptions import ConfigurationError
 from .._urgency_records import Level
 from ..providers._limits import Counts, RateLimit, RateLimits
-from ._known import KnownLimit, KnownLimits
+from ._known import KnownLimits, known, known_stated
 from ._limit import Limit
 from ._reading import Said, limits_in, retry_after_s, retry_headers_in, said, wall_of
 from ._replicas import Replicas, Tell
@@ -177,33 +177,11 @@ class Pacer:
 
     def limits(self) -> KnownLimits:
         """Return what is known, as of the last request or answer."""
-        known = [
-            KnownLimit(
-                name=one.name,
-                counts=one.counts,
-                limit=one.limit,
-                window_s=one.window_s,
-                left=one.level,
-                kind=one.kind,
-                is_spread=bool(one.smooth),
-            )
-            for one in self._limits.values()
-        ]
-        known += [
-            KnownLimit(
-                name="stated",
-                counts=one.counts,
-                limit=one.limit,
-                window_s=60.0,
-                left=one.level,
-                kind="bucket",
-                is_spread=True,
-            )
-            for one in self._stated.values()
-            if not self._is_told(one)
-        ]
         return KnownLimits(
-            limits=tuple(known),
+            limits=(
+                *(known(limit) for limit in self._limits.values()),
+                *(known_stated(stated) for stated in self._stated.values() if not self._is_told(stated)),
+            ),
             requests_per_s=self._learned.per_s,
             rests_until_ns=math.ceil(self._rest_until_s * _NS) if self._rest_until_s else None,
             refused=self._refused,

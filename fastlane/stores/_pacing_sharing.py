@@ -21,7 +21,7 @@ _MOST_AGE_S = 86_400.0
 
 # One store for each address, however many models are paced: each has a thread and a connection.
 _stores: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
-_hubs: weakref.WeakKeyDictionary[Store, "_Hub"] = weakref.WeakKeyDictionary()
+_hubs: weakref.WeakKeyDictionary[Store, _Hub] = weakref.WeakKeyDictionary()
 
 
 class _Hub:

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .._clock import now_ns
 from ..transport._patience import Patience
@@ -157,8 +157,8 @@ class Flight:
         self._is_over()
 
     def _is_over(self) -> None:
-        if _flights.get(self.key) is self:
-            del _flights[self.key]
+        if under_way.get(self.key) is self:
+            del under_way[self.key]
         place, self.place = self.place, None
         if place is not None:
             _places.append(place)
@@ -196,7 +196,8 @@ class Seat:
 
 
 _lock = threading.Lock()
-_flights: dict[Key, Flight] = {}
+under_way: dict[Key, Flight] = {}
+"""Those that a call could join, and some whose end nobody has seen."""
 _departed: deque[Seat] = deque()
 """Whose calls were garbage-collected: a finaliser takes no lock, and whoever lets go of the lock looks here."""
 _places: deque[Place] = deque()
@@ -220,65 +221,12 @@ class _Locked:
 locked = _Locked()
 
 
-def join(key: Key, call_id: str, level: int) -> Seat:
-    """A seat in the flight of those who ask for the same, which is a new one where there is none.
-
-    A call that is more urgent than all that may send it is one more that may, lest it wait behind them.
-    """
-    with locked:
-        flight = _flights.get(key)
-        if flight is None or not flight.is_open:
-            flight = _flights[key] = Flight(key)
-        return _seat(flight, call_id, level)
-
-
-def follow(seat: Seat) -> Seat:
-    """A seat for the next attempt of a call whose last one failed for all in its flight: one of them sends it."""
-    with locked:
-        failed = seat.flight
-        # (Where a call has only waited for too long, the request is still under way.)
-        following = failed if failed.is_open else failed.following
-        if following is None or following.is_deserted:
-            following = _flights.get(failed.key)
-            if following is None or not following.is_open:
-                following = _flights[failed.key] = Flight(failed.key)
-            failed.following = following
-        new = _seat(following, seat.call_id, seat.level)
-        _leave(seat)  # now, lest the flight be deserted before
-        return new
-
-
-def _seat(flight: Flight, call_id: str, level: int) -> Seat:
-    is_candidate = not flight.has_begun and (not flight.candidates or level < flight.most_urgent)
-    seat = Seat(flight, call_id, level, is_candidate=is_candidate)
-    flight.members += 1
-    flight.joined += 1
-    if is_candidate:
-        _may_send(seat)
-    return seat
-
-
-def _may_send(seat: Seat) -> None:
-    flight = seat.flight
-    seat.is_candidate = True
-    flight.most_urgent = min(flight.most_urgent, seat.level) if flight.candidates else seat.level
-    flight.candidates += 1
-
-
-def stand_for(seat: Seat) -> bool:
-    """Under the lock: whether the call is to get a place and send, because those who would have are gone."""
-    if seat.flight.candidates or seat.flight.has_begun:
-        return False
-    _may_send(seat)
-    return True
-
-
 def leave(seat: Seat) -> bool:
     """The call needs no more of the answer; True where it was the last one, and nothing more is to come."""
     if seat.has_left:
         return False
     with locked:
-        return _leave(seat)
+        return seat_left(seat)
 
 
 def depart(seat: Seat) -> None:
@@ -295,7 +243,7 @@ def sweep() -> None:
         try:
             while _departed:
                 seat = _departed.popleft()
-                if _leave(seat):
+                if seat_left(seat):
                     deserted.append(seat.flight)
         finally:
             _lock.release()
@@ -309,7 +257,8 @@ def sweep() -> None:
         place.leave(quietly=True)
 
 
-def _leave(seat: Seat) -> bool:
+def seat_left(seat: Seat) -> bool:
+    """Under the lock: see `leave`."""
     if seat.has_left:
         return False
     seat.has_left = True
@@ -327,67 +276,6 @@ def _leave(seat: Seat) -> bool:
     return not is_over
 
 
-def step(seat: Seat, attempts: Any, *, is_read_at_once: bool) -> Step:
-    """Under the lock: what a call that wants the head of the answer is to do next."""
-    flight = seat.flight
-    if flight.head is not None or flight.error is not None:
-        return "look"
-    if flight.has_begun:
-        return "wait" if seat.leads or not seat.is_candidate else "give back"
-    if seat.is_candidate:
-        _begin(seat, attempts, is_read_at_once=is_read_at_once)
-        return "send"
-    return "stand" if stand_for(seat) else "wait"
-
-
-def stand_down(seat: Seat) -> None:
-    """Another one was the first: this call needs no place."""
-    with locked:
-        if seat.is_candidate and not seat.has_left:
-            seat.flight.candidates -= 1
-        seat.is_candidate = False
-
-
-def hand_over(seat: Seat, place: Place) -> bool:
-    """Whether the request goes on that this call has sent: its place is given back when the answer ends."""
-    flight = seat.flight
-    if not seat.leads:
-        return False
-    with locked:
-        others = flight.members - (not seat.has_left)
-        is_failed = flight.head is not None and flight.head.response.status_code >= 400
-        if not others or is_failed or flight.is_whole or flight.error is not None:
-            return False
-        flight.place = place
-    return True
-
-
-def _begin(seat: Seat, attempts: Any, *, is_read_at_once: bool) -> None:
-    """Under the lock: this call is the one that sends the request."""
-    flight = seat.flight
-    flight.has_begun = True
-    flight.leader = seat
-    flight.attempts = attempts
-    flight.is_read_at_once = is_read_at_once
-    flight.wake()
-
-
-def again(error: Exception, request: Any) -> Exception:
-    """The same failure for one more call: an exception that is raised twice mixes up two tracebacks."""
-    kind: Any = type(error)
-    # (Those of the HTTP library name their request.)
-    made: Exception = kind(*error.args, request=request) if hasattr(error, "_request") else kind(*error.args)
-    made.__cause__ = error.__cause__
-    return made
-
-
-def left_s(until_ns: int | None) -> float | None:
-    """Seconds until then, not below 0; None for ever."""
-    return None if until_ns is None else max(0.0, (until_ns - now_ns()) / 1e9)
-
-
-Step = Literal["look", "wait", "send", "stand", "give back"]
-
 Send = Callable[[Any], Any]
 """Sends a request, with its answer's body unread."""
 
@@ -396,14 +284,14 @@ def forget() -> None:
     """Know of no flight any more: in a child process the requests are its parent's, and in tests they are over."""
     global _lock  # noqa: PLW0603 - the parent's may be held by a thread that the child has not
     _lock = threading.Lock()
-    _flights.clear()
+    under_way.clear()
     _departed.clear()
     _places.clear()
 
 
 def flights() -> tuple[Flight, ...]:
-    """Those that a call could join now, and some whose end nobody has seen."""
-    return tuple(_flights.values())
+    """Those that are under way."""
+    return tuple(under_way.values())
 
 
 if hasattr(os, "register_at_fork"):

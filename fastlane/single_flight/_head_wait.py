@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._clock import now_ns
-from ._flight import Seat, Step, Waiter, again, left_s, locked, step
+from ._flight import Seat, Waiter, locked
+from ._joining import Step, again, left_s, step
 from ._responses import answer_for, read_timeout_s, shared_failure, timed_out
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from .._exceptions import CallRefusedError
 from .._request import may_be_a_form
 from .._send import layers_to_pass
 from .._urgency_records import LEVELS, Level
-from ._flight import Key, Place, Seat, Send, follow, hand_over, join, leave
+from ._flight import Key, Place, Seat, Send, leave
+from ._joining import follow, hand_over, join
 from ._key import key_of, why_not
 from ._tasks import async_shared
 from ._threads import shared

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from .._clock import now_ns
 from ..transport._phases import PHASES
 from ..transport._thread_exchange import lock_timeout
-from ._flight import Flight, Head, Seat, Send, again, leave, left_s, locked, stand_down
+from ._flight import Flight, Head, Seat, Send, leave, locked
 from ._head_wait import Entrance, HeadWait
+from ._joining import again, left_s, stand_down
 from ._responses import SharedBody, closed, is_timeout, own_body, read_timeout_s, timed_out, upstream_of
 
 if TYPE_CHECKING:

@@ -151,8 +151,8 @@ def write_headers(
         if what == "reset":
             value = write(state.reset_ns)
         else:
-            number = {"limit": state.limit, "remaining": max(0.0, state.remaining), "cost": costs.get(limit, 0)}[what]
+            number = costs.get(limit, 0) if what == "cost" else getattr(state, what)
             # What is a whole number but for the last bit of a sum is that number.
-            value = str(math.floor(number + 1e-6))
+            value = str(int(number + 1e-6) if number > 0 else 0)
         written.append((name, value))
     return tuple(written)

@@ -69,6 +69,7 @@ class Limiter:
             for unit in UNITS
             if (amount := getattr(limits, f"{unit}_per_{period}")) is not None
         }
+        self._no_waits = dict.fromkeys(self._amounts, 0)
         self._meters: dict[tuple[bytes, str], dict[str, Meter]] = {}
 
     def _of(self, account: bytes, model: str, now: int) -> dict[str, Meter]:
@@ -110,15 +111,16 @@ class Limiter:
         waits = {name: each.wait_ns(now, costs[name]) for name, each in meters.items()}
         if as_if is not None:
             waits = {name: 1 for name in meters if name.startswith(as_if)} or {f"{as_if}/minute": 1}
-        if any(waits.values()) or None in waits.values():
+        if waits != self._no_waits:
             raise self._refusal(now, model, meters, costs, waits)
         for name, each in meters.items():
             each.take(now, costs[name])
-        headers: Headers = ()
-        if self._specs and not self.limits.only_when_refused:
-            headers = write_headers(self._specs, self._states(now, meters), costs)
+        states = self._states(now, meters)
+        told = not self.limits.only_when_refused
+        headers = write_headers(self._specs, states, costs) if told else ()
+        requests, of_tokens = states.get("requests/minute"), states.get("tokens/minute")
         return Spending(
-            tokens, headers, _room(meters.get("requests/minute"), now), _room(meters.get("tokens/minute"), now)
+            tokens, headers, requests.remaining if requests else None, of_tokens.remaining if of_tokens else None
         )
 
     def settle(self, now: int, account: bytes, model: str, spent: Spending, tokens: int) -> None:
@@ -181,7 +183,3 @@ class Limiter:
     @staticmethod
     def _states(now: int, meters: Mapping[str, Meter]) -> dict[str, State]:
         return {name: State(each.limit, each.room(now), each.reset_ns(now)) for name, each in meters.items()}
-
-
-def _room(of: Meter | None, now: int) -> float | None:
-    return None if of is None else of.room(now)

@@ -54,6 +54,9 @@ class Batch:
     model: str | None = None
     tokens: int = 0
     total: int = 0
+    begun_ns: int = 0
+    done: int = 0
+    """Lines that were carried out, whatever came of them."""
     completed: int = 0
     failed: int = 0
     usage: list[int] = field(default_factory=lambda: [0, 0, 0])

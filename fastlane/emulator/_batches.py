@@ -99,7 +99,7 @@ class Batches:
         return {**shown, "data": [self._batches[each["id"]].shown() for each in shown["data"]]}
 
     def change(self, settings: BatchSettings) -> None:
-        """Go on by other settings; those of time hold for what has not begun yet."""
+        """Go on by other settings at once; a batch keeps its window, and listing delays hold for what is new."""
         self.settings = settings
         self._announce()
 
@@ -151,10 +151,10 @@ class Batches:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _until(self, condition: Callable[[], bool], deadline_ns: int) -> None:
-        """Wait until it is so, or until a moment."""
+    async def _until(self, condition: Callable[[], bool], deadline_ns: Callable[[], int]) -> None:
+        """Wait until it is so, or until a moment; a change of settings may bring either."""
         while not condition():
-            left = deadline_ns - now_ns()
+            left = deadline_ns() - now_ns()
             if left <= 0:
                 return
             with contextlib.suppress(TimeoutError):
@@ -172,15 +172,15 @@ class Batches:
 
     async def _work(self, batch: Batch) -> None:
         """Take a batch through all of its life."""
-        settings = self.settings
-        await self._until(lambda: batch.ending, now_ns() + round(settings.validation_s * NS))
+        await self._until(lambda: batch.ending, lambda: batch.created_ns + round(self.settings.validation_s * NS))
         given = None if batch.ending else await self._validated(batch)
         if given is None and not batch.ending:
             self._enter(batch, "failed")
         left: list[Line] = []
         if batch.status not in FINAL:
             await self._until(
-                lambda: batch.ending or self._running < self.settings.maximum_in_progress, batch.expires_ns
+                lambda: batch.ending or self._running < self.settings.maximum_in_progress,
+                lambda: batch.expires_ns,
             )
             if given is not None:
                 left = await self._carried_out(batch, given)
@@ -230,53 +230,63 @@ class Batches:
             return order
         self._enter(batch, "in_progress")
         self._running += 1
+        batch.begun_ns = now_ns()
         try:
-            done = await self._paced(batch, given, order)
+            await self._paced(batch, given, order)
         finally:
             self._running -= 1
             self._announce()
-        return order[done:]
+        return order[batch.done :]
 
-    async def _paced(self, batch: Batch, given: Input, order: list[Line]) -> int:
-        begun, done = now_ns(), 0
-        while done < len(order):
-            due = self.settings.due((now_ns() - begun) / NS, len(order))
-            since = now_ns()
-            while done < due and not batch.ending and (now := now_ns()) < batch.expires_ns:
-                if now - since > _SLICE_NS:
-                    break
-                line = order[done]
-                self._answers += 1
-                self._lines.append(
-                    batch.carry_out(
-                        self._provider, self.settings, line, given.body(line), number=self._answers, now=now
-                    )
-                )
-                done += 1
-            if batch.ending or now_ns() >= batch.expires_ns:
-                break
-            if done < due:
+    async def _paced(self, batch: Batch, given: Input, order: list[Line]) -> None:
+        while batch.done < batch.total and not self._cut(batch):
+            self._slice(batch, given, order)
+            if self._due(batch) > batch.done:
                 await asyncio.sleep(0)
-            elif done < len(order):
-                settings = self.settings
-                due_ns = begun + round(settings.next_due_s(done, len(order)) * NS)
+            elif batch.done < batch.total:
                 await self._until(
-                    lambda paced_by=settings: batch.ending or self.settings is not paced_by,  # type: ignore[misc]
-                    min(batch.expires_ns, max(due_ns, now_ns() + _SLICE_NS)),
+                    lambda: batch.ending or self._due(batch) > batch.done,
+                    lambda: min(batch.expires_ns, self._next_due_ns(batch)),
                 )
-        if self.settings.duration_s and done == len(order):
-            end = begun + round(self.settings.duration_s * NS)
-            await self._until(lambda: batch.ending, min(batch.expires_ns, end))
-        return done
+        if batch.done == batch.total:
+            await self._until(
+                lambda: batch.ending,
+                lambda: min(batch.expires_ns, batch.begun_ns + round((self.settings.duration_s or 0) * NS)),
+            )
+
+    def _slice(self, batch: Batch, given: Input, order: list[Line]) -> None:
+        """Do what is due, for as long as others can wait."""
+        due, since = self._due(batch), now_ns()
+        while batch.done < due and not self._cut(batch):
+            now = now_ns()
+            if now - since > _SLICE_NS:
+                return
+            line = order[batch.done]
+            batch.done += 1
+            self._answers += 1
+            body = given.body(line)
+            done = batch.carry_out(self._provider, self.settings, line, body, number=self._answers, now=now)
+            self._lines.append(done)
+
+    def _cut(self, batch: Batch) -> bool:
+        return batch.ending or now_ns() >= batch.expires_ns
+
+    def _due(self, batch: Batch) -> int:
+        return self.settings.due((now_ns() - batch.begun_ns) / NS, batch.total)
+
+    def _next_due_ns(self, batch: Batch) -> int:
+        # A little later, so that a rounded moment is not met too early again and again.
+        return batch.begun_ns + round(self.settings.next_due_s(batch.done, batch.total) * NS) + _SLICE_NS
 
     async def _finish(self, batch: Batch, left: list[Line]) -> None:
         """Write the files, and end."""
         cancelled = batch.ending
         if cancelled:
-            await self._until(lambda: False, now_ns() + round(self.settings.cancelling_s * NS))
+            begun, name = now_ns(), "cancelling_s"
         else:
             self._enter(batch, "finalizing")
-            await self._until(lambda: False, now_ns() + round(self.settings.finalizing_s * NS))
+            begun, name = now_ns(), "finalizing_s"
+        await self._until(lambda: False, lambda: begun + round(getattr(self.settings, name) * NS))
         code = "batch_cancelled" if cancelled else "batch_expired"
         for line in left:
             self._answers += 1

@@ -1,0 +1,462 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import ssl
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from hypothesis import given, strategies
+from openai.types import CreateEmbeddingResponse
+from openai.types.chat import ChatCompletion
+from openai.types.responses import Response
+
+from fastlane._exceptions import ConfigurationError
+from fastlane.emulator import BatchSettings, Emulator, Server, preset, prompt_digest
+from tests.emulator.offline import FINAL, create, ended, jsonl, line, read, until, upload
+
+SLOW = {"lines_per_s": 0.001}
+
+
+@pytest.fixture
+def client(emulator: Emulator, trust: ssl.SSLContext) -> Iterator[openai.OpenAI]:
+    emulator.forget_offline()
+    with openai.OpenAI(
+        base_url=emulator.base_url,
+        api_key="any",
+        max_retries=0,
+        http_client=httpx2.Client(http2=True, verify=trust, timeout=60),
+    ) as client:
+        yield client
+    emulator.change_batches(**BatchSettings().to_json())
+
+
+def lines(count: int) -> list[dict[str, Any]]:
+    return [line(f"line-{number}", f"Number {number}") for number in range(count)]
+
+
+def test_a_batch_is_answered_line_by_line_as_live_calls_are(client: openai.OpenAI) -> None:
+    given = lines(40)
+    made = create(client, given, metadata={"name": "nightly"})
+    batch = ended(client, made)
+    answers = read(client, batch.output_file_id)
+    live = client.chat.completions.create(**given[7]["body"])
+    offline = ChatCompletion.model_validate(answers["line-7"]["response"]["body"], strict=True)
+
+    assert (made.status, made.metadata, made.endpoint) == ("validating", {"name": "nightly"}, "/v1/chat/completions")
+    assert (batch.status, batch.error_file_id, batch.errors, batch.model) == ("completed", None, None, "some-model")
+    assert batch.request_counts is not None
+    assert batch.request_counts.to_dict() == {"total": 40, "completed": 40, "failed": 0}
+    assert answers.keys() == {each["custom_id"] for each in given}
+    assert list(answers) != [each["custom_id"] for each in given]
+    assert all(each["error"] is None and each["response"]["status_code"] == 200 for each in answers.values())
+    assert len({each["response"]["body"]["id"] for each in answers.values()}) == 40
+    assert offline.choices == live.choices
+    assert offline.usage == live.usage
+
+
+def test_a_batch_tells_its_moments_and_what_it_cost(client: openai.OpenAI) -> None:
+    batch = ended(client, create(client, lines(3)))
+    usages = [each["response"]["body"]["usage"] for each in read(client, batch.output_file_id).values()]
+
+    assert batch.usage is not None
+    assert batch.usage.input_tokens == sum(usage["prompt_tokens"] for usage in usages)
+    assert batch.usage.output_tokens == sum(usage["completion_tokens"] for usage in usages)
+    moments = (batch.created_at, batch.in_progress_at, batch.finalizing_at, batch.completed_at, batch.expires_at)
+    assert None not in moments
+    assert list(moments) == sorted(moments)  # type: ignore[type-var]
+    assert batch.failed_at is batch.cancelled_at is batch.expired_at is None
+    output = client.files.retrieve(batch.output_file_id or "")
+    assert (output.purpose, output.filename) == ("batch_output", f"{batch.id}_output.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "kind"),
+    [
+        ("/v1/responses", {"input": "Say it."}, Response),
+        ("/v1/completions", {"prompt": "Say it."}, openai.types.Completion),
+        ("/v1/embeddings", {"input": ["a", "b"]}, CreateEmbeddingResponse),
+    ],
+)
+def test_other_endpoints_are_answered_in_their_own_types(
+    client: openai.OpenAI, endpoint: str, body: dict[str, Any], kind: type[openai.BaseModel]
+) -> None:
+    given = line("one", url=endpoint) | {"body": {"model": "some-model", **body}}
+    batch = ended(client, create(client, [given], endpoint=endpoint))
+    answer = read(client, batch.output_file_id)["one"]["response"]["body"]
+
+    assert kind.model_validate(answer, strict=True).to_dict()["model"] == "some-model"
+
+
+@pytest.mark.parametrize(
+    ("broken", "code", "at", "param"),
+    [
+        (b"{no json\n", "invalid_json_line", 2, None),
+        (b"[]\n", "invalid_json_line", 2, None),
+        (line("first"), "duplicate_custom_id", 2, "custom_id"),
+        (line("other", url="/v1/responses"), "url_mismatch", 2, "url"),
+        (line("other", method="GET"), "invalid_method", 2, "method"),
+        (line("other", body={"model": "another", "messages": []}), "model_mismatch", 2, "body.model"),
+        (line("other", body={"messages": []}), "missing_required_parameter", 2, "body.model"),
+        ({"method": "POST", "url": "/v1/chat/completions", "body": {}}, "missing_required_parameter", 2, "custom_id"),
+        (line("other", body="text"), "invalid_type", 2, "body"),
+        (line(""), "invalid_type", 2, "custom_id"),
+    ],
+)
+def test_a_batch_with_a_wrong_line_fails_and_says_where(
+    client: openai.OpenAI, emulator: Emulator, broken: Any, code: str, at: int, param: str | None
+) -> None:
+    batch = ended(client, create(client, [line("first"), broken, line("third")]))
+
+    assert batch.status == "failed"
+    assert batch.failed_at is not None
+    assert batch.errors is not None
+    assert [(each.code, each.line, each.param) for each in batch.errors.data or ()] == [(code, at, param)]
+    assert batch.output_file_id is batch.error_file_id is None
+    assert emulator.offline().lines == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "count", "code"),
+    [
+        ({}, 0, "empty_file"),
+        ({"maximum_requests": 2}, 3, "too_many_tasks"),
+        ({"maximum_bytes": 100}, 1, "file_too_large"),
+        ({"enqueued_tokens": 5}, 3, "token_limit_exceeded"),
+    ],
+)
+def test_a_batch_past_a_limit_fails(
+    client: openai.OpenAI, emulator: Emulator, settings: dict[str, Any], count: int, code: str
+) -> None:
+    emulator.change_batches(**settings)
+    batch = ended(client, create(client, lines(count)))
+
+    assert batch.status == "failed"
+    assert batch.errors is not None
+    assert [each.code for each in batch.errors.data or ()] == [code]
+
+
+def test_enqueued_tokens_are_free_again_when_a_batch_is_over(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.change_batches(enqueued_tokens=8, **SLOW)
+    first = until(client, create(client, [line("a")]), lambda batch: batch.status == "in_progress")
+    second = ended(client, create(client, [line("b")]))
+    client.batches.cancel(first.id)
+    ended(client, first)
+    emulator.change_batches(lines_per_s=None)
+
+    assert second.status == "failed"
+    assert ended(client, create(client, [line("c")])).status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param"),
+    [
+        ({"endpoint": "/v1/nothing"}, "endpoint"),
+        ({"completion_window": "1h"}, "completion_window"),
+        ({"metadata": {str(number): "x" for number in range(17)}}, "metadata"),
+        ({"metadata": {"x": 1}}, "metadata"),
+        ({"metadata": {"x": "y" * 513}}, "metadata"),
+        ({"output_expires_after": {"anchor": "created_at", "seconds": 60}}, "output_expires_after.seconds"),
+    ],
+)
+def test_a_request_for_a_batch_that_cannot_be_is_refused(
+    client: openai.OpenAI, wrong: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        create(client, [line("one")], **wrong)
+
+    assert refused.value.param == param
+    assert client.batches.list().data == []
+
+
+def test_a_batch_needs_a_file_that_is_there_and_for_it(client: openai.OpenAI, emulator: Emulator) -> None:
+    file = client.files.create(file=("a.jsonl", jsonl([line("one")])), purpose="user_data")
+    for file_id, code in ((file.id, "invalid_file_purpose"), ("file-none", "invalid_file")):
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.batches.create(input_file_id=file_id, endpoint="/v1/chat/completions", completion_window="24h")
+        assert refused.value.code == code
+    emulator.change_batches(missing_file_fails_late=True)
+    late = client.batches.create(input_file_id="file-none", endpoint="/v1/chat/completions", completion_window="24h")
+
+    assert ended(client, late).status == "failed"
+    with pytest.raises(openai.NotFoundError, match="No batch found"):
+        client.batches.retrieve("batch_none")
+
+
+def test_a_batch_whose_file_is_deleted_before_it_begins_fails(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.change_batches(validation_s=3_600)
+    batch = create(client, [line("one")])
+    client.files.delete(batch.input_file_id)
+    emulator.change_batches(validation_s=0)
+
+    assert ended(client, batch).status == "failed"
+    assert emulator.offline().lines == ()
+
+
+def test_what_goes_wrong_stands_in_the_error_file(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.change_batches(server_error_share=0.25, rate_limited_share=0.25, timeout_share=0.25)
+    broken = line("broken", body={"model": "some-model"})
+    batch = ended(client, create(client, [*lines(80), broken]))
+    good, bad = read(client, batch.output_file_id), read(client, batch.error_file_id)
+    kinds = Counter(
+        each["error"]["code"] if each["response"] is None else each["response"]["status_code"] for each in bad.values()
+    )
+
+    assert batch.status == "completed"
+    assert batch.request_counts is not None
+    assert (batch.request_counts.completed, batch.request_counts.failed) == (len(good), len(bad))
+    assert good.keys() | bad.keys() == {each["custom_id"] for each in [*lines(80), broken]}
+    assert not good.keys() & bad.keys()
+    assert kinds.keys() >= {500, 429, "request_timeout"}
+    assert min(len(good), *(kinds[kind] for kind in (500, 429, "request_timeout"))) >= 8
+    assert all("message" in each["response"]["body"]["error"] for each in bad.values() if each["response"])
+
+
+def test_a_line_that_a_live_call_would_refuse_has_its_error(client: openai.OpenAI) -> None:
+    wrong = line("wrong", body={"model": "some-model", "messages": [{"role": "nobody", "content": "x"}]})
+    streamed = line("streamed", "x")
+    streamed["body"]["stream"] = True
+    batch = ended(client, create(client, [wrong, streamed]))
+    bad = read(client, batch.error_file_id)
+
+    assert (batch.status, batch.output_file_id) == ("completed", None)
+    assert bad["wrong"]["response"]["status_code"] == bad["streamed"]["response"]["status_code"] == 400
+    assert bad["wrong"]["response"]["body"]["error"]["code"] == "invalid_value"
+
+
+def test_a_line_that_failed_has_another_chance_in_another_batch(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.change_batches(server_error_share=0.5)
+    failed = []
+    for _ in range(2):
+        batch = ended(client, create(client, lines(40)))
+        failed.append(set(read(client, batch.error_file_id)))
+
+    assert failed[0] != failed[1]
+
+
+def test_a_line_can_be_done_and_stand_in_no_file(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.change_batches(missing_share=0.5)
+    batch = ended(client, create(client, lines(40)))
+    told = {each.custom_id for each in emulator.offline().lines if each.written}
+
+    assert 0 < len(told) < 40
+    assert read(client, batch.output_file_id).keys() == told
+    assert len(emulator.offline().lines) == 40
+
+
+def test_a_cancelled_batch_keeps_what_was_done(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.change_batches(lines_per_s=100, cancelling_s=0.1)
+    batch = until(
+        client,
+        create(client, lines(1_000)),
+        lambda batch: batch.request_counts is not None and batch.request_counts.completed >= 3,
+    )
+    cancelling = client.batches.cancel(batch.id)
+    cancelled = ended(client, batch)
+    done, left = read(client, cancelled.output_file_id), read(client, cancelled.error_file_id)
+
+    assert cancelling.status == "cancelling"
+    assert cancelled.status == client.batches.cancel(batch.id).status == "cancelled"
+    assert None not in (cancelled.cancelling_at, cancelled.cancelled_at)
+    assert cancelled.request_counts is not None
+    assert cancelled.request_counts.to_dict() == {"total": 1_000, "completed": len(done), "failed": 0}
+    assert len(done) + len(left) == 1_000
+    assert {(each["response"], each["error"]["code"]) for each in left.values()} == {(None, "batch_cancelled")}
+    assert {each.custom_id for each in emulator.offline().lines} == done.keys()
+
+
+def test_a_batch_can_be_cancelled_before_it_begins_and_not_when_it_is_over(
+    client: openai.OpenAI, emulator: Emulator
+) -> None:
+    over = ended(client, create(client, [line("one")]))
+    with pytest.raises(openai.ConflictError, match="status 'completed'"):
+        client.batches.cancel(over.id)
+    emulator.change_batches(validation_s=3_600)
+    batch = create(client, [line("one")])
+    client.batches.cancel(batch.id)
+    cancelled = ended(client, batch)
+
+    assert (cancelled.status, cancelled.output_file_id) == ("cancelled", None)
+
+
+def test_a_batch_that_expires_keeps_what_was_done(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.change_batches(lines_per_s=100, expires_after_s=0.5)
+    batch = ended(client, create(client, lines(1_000)))
+    left = read(client, batch.error_file_id)
+    done = read(client, batch.output_file_id) if batch.output_file_id else {}
+
+    assert batch.status == "expired"
+    assert batch.expired_at is not None
+    assert len(done) + len(left) == 1_000
+    assert {each["error"]["code"] for each in left.values()} == {"batch_expired"}
+    assert len(emulator.offline().lines) == len(done) < 1_000
+
+
+def test_no_more_batches_than_allowed_are_in_progress(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.change_batches(maximum_in_progress=1, **SLOW)
+    first = until(client, create(client, [line("a")]), lambda batch: batch.status == "in_progress")
+    second = create(client, [line("b")])
+    waiting = [client.batches.retrieve(second.id).status for _ in range(5)]
+    emulator.change_batches(lines_per_s=None)
+
+    assert waiting == ["validating"] * 5
+    assert [ended(client, each).status for each in (first, second)] == ["completed", "completed"]
+
+
+def test_a_duration_holds_for_any_number_of_lines(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.change_batches(duration_s=0.2)
+    batches = [ended(client, create(client, lines(count))) for count in (1, 50)]
+    logged = emulator.offline().batches
+
+    assert [batch.status for batch in batches] == ["completed"] * 2
+    assert all((each.ended_ns or 0) - each.created_ns >= 200_000_000 for each in logged)
+
+
+def test_the_list_has_pages_the_latest_first(client: openai.OpenAI) -> None:
+    file = upload(client, [line("one")])
+    ids = [
+        client.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h", metadata={"at": str(at)}
+        ).id
+        for at in range(25)
+    ][::-1]
+    page = client.batches.list(limit=2, after=ids[2])
+
+    assert [batch.id for batch in client.batches.list()] == ids
+    assert ([batch.id for batch in page.data], page.has_more) == (ids[3:5], True)
+    assert len(client.batches.list().data) == 20
+    for wrong in (101, 0):
+        with pytest.raises(openai.BadRequestError):
+            client.batches.list(limit=wrong)
+
+
+def test_a_new_batch_shows_late_in_the_list(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.change_batches(batch_listing_delay_s=3_600)
+    batch = create(client, [line("one")])
+
+    assert client.batches.list().data == []
+    assert client.batches.retrieve(batch.id).id == batch.id
+
+
+def test_a_batch_whose_client_never_heard_of_it_is_made(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.set_faults("lost_answer;on=POST batches;times=1")
+    with pytest.raises(openai.APIConnectionError):
+        create(client, [line("one")], metadata={"name": "unheard"})
+    (found,) = client.batches.list()
+
+    assert found.metadata == {"name": "unheard"}
+    assert ended(client, found).status == "completed"
+    assert [each.custom_id for each in emulator.offline().lines] == ["one"]
+
+
+def test_a_batch_can_be_made_after_its_client_has_left(
+    client: openai.OpenAI, emulator: Emulator, trust: ssl.SSLContext
+) -> None:
+    emulator.set_faults("delayed=0.3;on=POST batches")
+    file = upload(client, [line("one")])
+
+    async def leave() -> None:
+        async with openai.AsyncOpenAI(
+            base_url=emulator.base_url, api_key="any", http_client=httpx2.AsyncClient(verify=trust)
+        ) as leaving:
+            asking = asyncio.create_task(
+                leaving.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+            )
+            while not any(each.path == "/v1/batches" and each.body_complete_ns for each in emulator.log()):  # noqa: ASYNC110 - a record
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait([asking])
+
+    asyncio.run(leave())
+    while not emulator.offline().batches:
+        pass
+
+    assert [batch.input_file_id for batch in client.batches.list()] == [file.id]
+
+
+def test_the_log_counts_what_was_really_done(client: openai.OpenAI, emulator: Emulator) -> None:
+    given = lines(5)
+    batch = ended(client, create(client, given, metadata={"name": "a"}))
+    log = emulator.offline()
+
+    assert {each.prompt: each.custom_id for each in log.lines} == {
+        prompt_digest(each["body"]): each["custom_id"] for each in given
+    }
+    assert [(each.id, each.metadata, each.input_filename, each.completed) for each in log.batches] == [
+        (batch.id, {"name": "a"}, "batch.jsonl", 5)
+    ]
+    emulator.clear()
+    assert emulator.offline().lines == ()
+    emulator.forget_offline()
+    assert (emulator.offline().batches, client.files.list().data) == ((), [])
+
+
+def test_an_echo_tells_whose_answer_it_is() -> None:
+    async def use() -> dict[str, str]:
+        server = Server(model=dataclasses.replace(preset("instant"), manner="echo"), tls=False)
+        async with server, openai.AsyncOpenAI(base_url=server.base_url, api_key="any") as client:
+            file = await client.files.create(file=("a.jsonl", jsonl(lines(3))), purpose="batch")
+            batch = await client.batches.create(
+                input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+            )
+            while batch.status not in FINAL:
+                batch = await client.batches.retrieve(batch.id)
+            text = (await client.files.content(batch.output_file_id or "")).text
+            live = await client.chat.completions.create(**line("", "Live")["body"])
+        answers = {each["custom_id"]: each["response"]["body"] for each in map(json.loads, text.splitlines())}
+        shown = {name: str(body["choices"][0]["message"]["content"]) for name, body in answers.items()}
+        return {**shown, "live": live.choices[0].message.content or ""}
+
+    assert asyncio.run(use()) == {
+        "line-0": "Number 0",
+        "line-1": "Number 1",
+        "line-2": "Number 2",
+        "live": "Live",
+    }
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lines_per_s": 0},
+        {"lines_per_s": 1, "duration_s": 1},
+        {"server_error_share": 0.6, "timeout_share": 0.6},
+        {"validation_s": -1},
+        {"maximum_requests": 0},
+        {"expires_after_s": float("nan")},
+        {"unknown": 1},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(settings))):
+        BatchSettings().changed(settings)
+
+
+def test_settings_are_read_from_text() -> None:
+    read = BatchSettings.parse("lines_per_s=2.5; maximum_requests=7;missing_file_fails_late=true;enqueued_tokens=none")
+
+    assert read == BatchSettings(lines_per_s=2.5, maximum_requests=7, missing_file_fails_late=True)
+    assert BatchSettings.from_json(json.loads(json.dumps(read.to_json()))) == read
+    with pytest.raises(ConfigurationError, match="must be a number"):
+        BatchSettings.parse("lines_per_s=fast")
+
+
+@given(
+    rate=strategies.floats(0.01, 1e6),
+    total=strategies.integers(1, 50_000),
+    moments=strategies.lists(strategies.floats(0, 1e5), min_size=2),
+)
+def test_lines_come_due_steadily_and_all_of_them_in_the_end(rate: float, total: int, moments: list[float]) -> None:
+    settings = BatchSettings(lines_per_s=rate)
+    due = [settings.due(moment, total) for moment in sorted(moments)]
+
+    assert due == sorted(due)
+    assert all(0 <= each <= total for each in due)
+    assert settings.due(settings.next_due_s(total, total), total) == total
+    assert BatchSettings(duration_s=1 / rate).due(1 / rate * 1.001, total) == total
+    assert BatchSettings().due(0, total) == total

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+
+import httpx2
+import openai
+import pytest
+
+from fastlane.emulator import Emulator, Server, preset
+from fastlane.emulator._multipart import read_multipart
+from tests.emulator.offline import upload
+
+
+@pytest.fixture
+def client(emulator: Emulator, trust: ssl.SSLContext, protocol: str) -> Iterator[openai.OpenAI]:
+    emulator.forget_offline()
+    with openai.OpenAI(
+        base_url=emulator.base_url,
+        api_key="any",
+        max_retries=0,
+        http_client=httpx2.Client(http2=protocol == "HTTP/2", verify=trust, timeout=60),
+    ) as client:
+        yield client
+
+
+def test_an_upload_comes_back_byte_for_byte(client: openai.OpenAI) -> None:
+    content = b"\r\n--\x00{}\r\n\r\n\n" * 70_000
+    file = client.files.create(file=("ä b.jsonl", content), purpose="batch")
+
+    assert file.bytes == len(content)
+    assert (file.purpose, file.status) == ("batch", "processed")
+    assert file.expires_at == file.created_at + 30 * 86_400
+    assert client.files.retrieve(file.id) == file
+    assert client.files.content(file.id).content == content
+
+
+def test_an_empty_upload_is_a_file(client: openai.OpenAI) -> None:
+    file = client.files.create(file=("e", b""), purpose="user_data")
+
+    assert client.files.content(file.id).content == b""
+    assert file.expires_at is None
+
+
+def test_the_list_has_pages_an_order_and_purposes(client: openai.OpenAI) -> None:
+    made = [client.files.create(file=(f"{number}", b"x"), purpose="user_data") for number in range(5)]
+    other = upload(client, ["x"])
+    ids = [file.id for file in made]
+
+    assert [file.id for file in client.files.list()] == [other.id, *reversed(ids)]
+    assert [file.id for file in client.files.list(order="asc", limit=2, purpose="user_data")] == ids
+    page = client.files.list(limit=2, after=ids[3], purpose="user_data")
+    assert ([file.id for file in page.data], page.has_more) == ([ids[2], ids[1]], True)
+    assert client.files.list(after=ids[0]).has_more is False
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=10001", "order=up"])
+def test_a_list_that_cannot_be_is_refused(client: openai.OpenAI, query: str) -> None:
+    name, _, value = query.partition("=")
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.files.list(extra_query={name: value})
+
+    assert refused.value.param == name
+
+
+def test_a_deleted_file_is_gone(client: openai.OpenAI, emulator: Emulator) -> None:
+    file = upload(client, ["x"])
+    deleted = client.files.delete(file.id)
+
+    assert (deleted.id, deleted.deleted) == (file.id, True)
+    for ask in (client.files.retrieve, client.files.content, client.files.delete):
+        with pytest.raises(openai.NotFoundError, match="No such File object") as missing:
+            ask(file.id)
+        assert missing.value.code == "not_found"
+    assert [(each.id, each.deleted_ns is None) for each in emulator.offline().files] == [(file.id, False)]
+
+
+def test_an_upload_without_its_fields_or_for_nothing_known_is_refused(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="is not one of") as refused:
+        client.files.create(file=("a", b"x"), purpose="batch_output")  # type: ignore[arg-type]
+    assert refused.value.param == "purpose"
+    with pytest.raises(openai.BadRequestError, match="'file'"):
+        client.post("/files", cast_to=object, body={"purpose": "batch"})
+
+
+def test_an_upload_past_the_storage_is_refused_until_there_is_room(client: openai.OpenAI, emulator: Emulator) -> None:
+    kept = client.files.create(file=("a", b"x" * 60), purpose="user_data")
+    emulator.change_batches(storage_bytes=100)
+    try:
+        with pytest.raises(openai.BadRequestError) as full:
+            client.files.create(file=("a", b"x" * 60), purpose="user_data")
+        client.files.delete(kept.id)
+        client.files.create(file=("a", b"x" * 60), purpose="user_data")
+    finally:
+        emulator.change_batches(storage_bytes=2**31)
+
+    assert full.value.code == "storage_limit_exceeded"
+
+
+def test_a_new_file_shows_late_in_the_list(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.change_batches(file_listing_delay_s=3_600)
+    try:
+        file = upload(client, ["x"])
+        assert client.files.list().data == []
+        assert client.files.retrieve(file.id).id == file.id
+    finally:
+        emulator.change_batches(file_listing_delay_s=0)
+
+
+def test_an_upload_whose_answer_is_lost_is_there_all_the_same(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.set_faults("lost_answer;on=POST files;times=1")
+    with pytest.raises(openai.APIConnectionError):
+        upload(client, ["x"], "unheard.jsonl")
+
+    assert [file.filename for file in client.files.list()] == ["unheard.jsonl"]
+
+
+def test_a_rule_for_one_endpoint_spares_the_others(client: openai.OpenAI, emulator: Emulator) -> None:
+    emulator.set_faults("status=500;on=files/*/content;every=2")
+    file = upload(client, ["x"])
+
+    answers = []
+    for _ in range(4):
+        client.files.retrieve(file.id)
+        try:
+            answers.append(client.files.content(file.id).text.strip())
+        except openai.InternalServerError:
+            answers.append("500")
+    assert answers == ['"x"', "500", '"x"', "500"]
+
+
+def test_the_asynchronous_client_works_alike(emulator: Emulator, trust: ssl.SSLContext) -> None:
+    async def use() -> tuple[bytes, bool]:
+        async with openai.AsyncOpenAI(
+            base_url=emulator.base_url, api_key="any", http_client=httpx2.AsyncClient(verify=trust, timeout=60)
+        ) as client:
+            file = await client.files.create(file=("a.jsonl", b"{}\n"), purpose="batch")
+            content = (await client.files.content(file.id)).content
+            return content, file.id in [each.id async for each in client.files.list()]
+
+    assert asyncio.run(use()) == (b"{}\n", True)
+
+
+def test_others_are_answered_while_an_upload_comes_in(client: openai.OpenAI, http: httpx2.Client) -> None:
+    content = b"0123456789abcdef" * 65_536
+    head = (
+        b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="file"; filename="slow.jsonl"\r\n\r\n'
+    )
+
+    def body() -> Iterator[bytes]:
+        yield head + content
+        assert client.models.list().data
+        assert client.files.list().data == []
+        yield content + b"\r\n--b--\r\n"
+
+    file = http.post("/files", content=body(), headers={"content-type": "multipart/form-data; boundary=b"}).json()
+
+    assert (file["filename"], file["bytes"]) == ("slow.jsonl", 2 * len(content))
+    assert client.files.content(file["id"]).content == 2 * content
+
+
+def test_a_client_that_leaves_in_the_middle_of_an_upload_leaves_no_file(
+    client: openai.OpenAI, http: httpx2.Client
+) -> None:
+    def body() -> Iterator[bytes]:
+        yield b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        raise KeyError("killed")
+
+    with pytest.raises(KeyError):
+        http.post("/files", content=body(), headers={"content-type": "multipart/form-data; boundary=b"})
+    upload(client, ["x"], "whole.jsonl")
+
+    assert [file.filename for file in client.files.list()] == ["whole.jsonl"]
+
+
+def test_a_server_in_this_loop_stops_what_it_has_begun() -> None:
+    async def use() -> None:
+        server = Server(model=preset("instant"), tls=False, faults=("delayed=3600;on=POST files",))
+        async with server, openai.AsyncOpenAI(base_url=server.base_url, api_key="any", max_retries=0) as client:
+            asking = asyncio.create_task(client.files.create(file=("a.jsonl", b"{}\n"), purpose="batch"))
+            while not server.log or server.log[0].body_complete_ns is None:  # noqa: ASYNC110 - a record sets no event
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait([asking])
+        assert len(asyncio.all_tasks()) == 1
+        assert server.offline.files == ()
+
+    asyncio.run(use())
+
+
+def test_multipart_is_read_in_whatever_order_it_comes() -> None:
+    body = (
+        b'preamble\r\n--b c\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
+        b'1\r\n--b\r\n2\r\n--b c\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b c--\r\n'
+    )  # fmt: skip
+    fields = read_multipart(body, 'multipart/form-data; boundary="b c"')
+
+    assert {name: body[part.start : part.end] for name, part in fields.items()} == {
+        "file": b"1\r\n--b\r\n2",
+        "purpose": b"batch",
+    }
+    assert (fields["file"].filename, fields["purpose"].filename) == ("x", None)
+
+
+@pytest.mark.parametrize("body", [b"", b"--b", b"--b\r\n\r\n", b"--b\r\nno blank line\r\n--b--"])
+@pytest.mark.parametrize("content_type", [None, "application/json", "multipart/form-data; boundary=b"])
+def test_what_is_no_multipart_has_no_fields(body: bytes, content_type: str | None) -> None:
+    assert read_multipart(body, content_type) == {}

@@ -178,14 +178,16 @@ class Queue:
         """
         asked = None if keys is None else [job.key for job in self._known(_listed(keys))]
         pauses = _Pauses(timeout_s)
-        while self._storage.unfinished(asked):
+        watch = _Watch(self._storage, asked)
+        while watch.left():
             self._pause(pauses)
 
     async def async_wait(self, keys: Iterable[str] | str | None = None, timeout_s: float | None = None) -> None:
         """The same, for an event loop. Other methods wait for a disk: `await asyncio.to_thread(queue.submit, ...)`."""
         asked = None if keys is None else [job.key for job in await asyncio.to_thread(self._known, _listed(keys))]
         pauses = _Pauses(timeout_s)
-        while await asyncio.to_thread(self._storage.unfinished, asked):
+        watch = _Watch(self._storage, asked)
+        while await asyncio.to_thread(watch.left):
             await self._async_pause(pauses)
 
     def status(self) -> Status:
@@ -290,6 +292,24 @@ class Queue:
         error = None if self._background is None else self._background.error
         if error is not None:
             raise error
+
+
+class _Watch:
+    """How many jobs are left, counted again only when some other was over."""
+
+    def __init__(self, storage: Storage, keys: Sequence[str] | None) -> None:
+        self._storage = storage
+        self._keys = keys
+        self._finished = -1
+        self._left = 0
+
+    def left(self) -> int:
+        finished = self._storage.finished()
+        if finished != self._finished:
+            # The count is at least as new as what it stands beside.
+            self._left = self._storage.unfinished(self._keys)
+            self._finished = finished
+        return self._left
 
 
 class _Pauses:

@@ -1,0 +1,100 @@
+"""Queues in a file and on a real PostgreSQL server, for the tests of the offline lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from fastlane.batch._jobs import BatchRow, BatchState, NewJob
+from fastlane.batch._open import open_storage
+from fastlane.batch._storage import Storage
+from scripts.postgres_server import PostgresServer, PostgresUnavailableError
+
+CHAT = "/v1/chat/completions"
+ORIGIN = "https://provider.test/v1/"
+
+
+def _running(server: PostgresServer) -> Iterator[PostgresServer]:
+    pytest.importorskip("psycopg")
+    try:
+        server.start()
+    except PostgresUnavailableError as error:
+        server.stop()
+        pytest.skip(str(error))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    yield from _running(PostgresServer())
+
+
+@pytest.fixture
+def postgres_of_its_own() -> Iterator[PostgresServer]:
+    """A server that the test may kill."""
+    yield from _running(PostgresServer())
+
+
+Open = Callable[[], Storage]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens one and the same queue as often as the test likes, in a file and on a server."""
+    opened: list[Storage] = []
+    if request.param == "sqlite":
+        where, schema = str(tmp_path / "jobs.sqlite"), "fastlane_batch"
+    else:
+        where, schema = request.getfixturevalue("postgres_server").url, f"test_{uuid4().hex}"
+
+    def open_() -> Storage:
+        opened.append(open_storage(where, schema=schema))
+        return opened[-1]
+
+    yield open_
+    for storage in opened:
+        storage.close()
+
+
+@pytest.fixture
+def storage(open_again: Open) -> Storage:
+    return open_again()
+
+
+def new(key: str, *, endpoint: str = CHAT, model: str = "small", body: bytes = b"{}") -> NewJob:
+    digest = sha256(endpoint.encode() + model.encode() + body).digest()
+    return NewJob(key=key, endpoint=endpoint, model=model, body=body, digest=digest)
+
+
+def claim(
+    storage: Storage,
+    owner: str = "worker",
+    *,
+    model: str = "small",
+    most_requests: int = 1_000,
+    most_bytes: int = 1_000_000,
+    lease_s: float = 600.0,
+) -> BatchRow:
+    batch = storage.claim(
+        owner,
+        origin=ORIGIN,
+        endpoint=CHAT,
+        model=model,
+        most_requests=most_requests,
+        most_bytes=most_bytes,
+        lease_s=lease_s,
+    )
+    assert batch is not None
+    return batch
+
+
+def advanced(storage: Storage, batch: BatchRow, to: BatchState = "ended") -> BatchRow:
+    steps: tuple[BatchState, ...] = ("uploading", "uploaded", "creating", "created", "ended")
+    for step in steps[: steps.index(to) + 1]:
+        batch = storage.advance(batch, step)
+    return batch

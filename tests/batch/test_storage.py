@@ -1,0 +1,445 @@
+"""The laws of a queue's storage, which a file and a server keep alike."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fastlane.batch._errors import JobConflictError, LeaseLostError, StorageError
+from fastlane.batch._jobs import LINE_BYTES, BatchRow, JobState, Outcome, custom_id_of, number_of
+from fastlane.batch._storage import Storage
+from tests.batch.conftest import CHAT, ORIGIN, Open, advanced, claim, new
+
+
+def states(storage: Storage, *keys: str) -> list[JobState]:
+    found = storage.find(keys)
+    return [found[key].state for key in keys]
+
+
+def test_a_job_is_there_for_everybody_once_it_was_added(open_again: Open) -> None:
+    one, other = open_again(), open_again()
+
+    added = one.add([new("b"), new("a")])
+
+    assert [job.key for job in added] == ["b", "a"]
+    assert added[0].number < added[1].number
+    assert other.find(["a", "b", "c"]) == {job.key: job for job in added}
+    assert one.queue_id == other.queue_id
+
+
+def test_the_same_key_is_the_same_job(storage: Storage) -> None:
+    first = storage.add([new("a", body=b"1"), new("b", body=b"2")])
+
+    again = storage.add([new("b", body=b"2"), new("c"), new("c"), new("a", body=b"1")])
+
+    assert again == [first[1], again[1], again[1], first[0]]
+    assert storage.unfinished() == 3
+
+
+def test_another_body_under_a_key_is_refused_with_all_that_came_with_it(storage: Storage) -> None:
+    storage.add([new("a", body=b"1")])
+
+    with pytest.raises(JobConflictError, match="the key 'a'") as raised:
+        storage.add([new("b"), new("a", body=b"2")])
+
+    assert raised.value.key == "a"
+    assert storage.find(["a", "b"]).keys() == {"a"}
+    with pytest.raises(JobConflictError):
+        storage.add([new("d", body=b"1"), new("d", body=b"2")])
+    assert storage.unfinished() == 1
+
+
+def test_a_batch_has_the_first_jobs_of_a_group_up_to_either_limit(storage: Storage) -> None:
+    storage.add([new(f"s{i}", body=b"x" * 100) for i in range(10)] + [new("l", model="large")])
+    line = 100 + LINE_BYTES
+
+    by_number = claim(storage, most_requests=3)
+    by_bytes = claim(storage, most_bytes=4 * line + 1)
+
+    assert [job.key for job in storage.heads(by_number)] == ["s0", "s1", "s2"]
+    assert [job.key for job in storage.heads(by_bytes)] == ["s3", "s4", "s5", "s6"]
+    assert (by_bytes.requests, by_bytes.bytes, by_bytes.state) == (4, 4 * line, "planned")
+    assert by_bytes.name.startswith(f"fastlane-{storage.queue_id}-")
+    assert by_bytes.name != by_number.name
+    assert [(group.model, group.requests, group.bytes) for group in storage.groups()] == [
+        ("small", 3, 300),
+        ("large", 1, 2),
+    ]
+    assert storage.batch(by_bytes.name) == by_bytes
+    assert storage.find(["s3"])["s3"].attempts == 1
+
+
+def test_a_job_that_is_too_large_for_any_batch_is_one_by_itself(storage: Storage) -> None:
+    storage.add([new("huge", body=b"x" * 5_000), new("a")])
+
+    batch = claim(storage, most_bytes=1_000)
+
+    assert [job.key for job in storage.heads(batch)] == ["huge"]
+    assert batch.bytes > 1_000
+
+
+def test_nothing_is_packed_where_nothing_waits(storage: Storage) -> None:
+    storage.add([new("a", model="large")])
+
+    found = storage.claim(
+        "worker", origin=ORIGIN, endpoint=CHAT, model="small", most_requests=1, most_bytes=1_000, lease_s=1.0
+    )
+
+    assert found is None
+    assert storage.status().batches == ()
+
+
+def test_bodies_come_in_order_and_in_chunks(storage: Storage) -> None:
+    storage.add([new(f"{i}", body=b'{"n":%d}' % i) for i in range(7)])
+    batch = claim(storage, most_requests=6)
+
+    found = list(storage.bodies(batch, chunk=2))
+
+    assert [one.body for one in found] == [b'{"n":%d}' % i for i in range(6)]
+    assert [one.job for one in found] == storage.heads(batch)
+
+
+def test_a_step_is_recorded_with_what_is_known(storage: Storage) -> None:
+    storage.add([new("a")])
+    planned = claim(storage)
+
+    uploaded = storage.advance(storage.advance(planned, "uploading"), "uploaded", file_id="file-1")
+    creating = storage.advance(uploaded, "creating")
+    again = storage.advance(creating, "creating")
+    created = storage.advance(again, "created", batch_id="batch-1", provider_state="validating")
+
+    assert (created.file_id, created.batch_id, created.provider_state) == ("file-1", "batch-1", "validating")
+    assert creating.create_attempted_at is not None
+    assert again.create_attempted_at is not None
+    assert again.create_attempted_at > creating.create_attempted_at
+    assert again.changed_at == creating.changed_at
+    assert storage.status().batches == (created,)
+
+
+def test_steps_only_go_on(storage: Storage) -> None:
+    storage.add([new("a")])
+    batch = advanced(storage, claim(storage), "created")
+
+    with pytest.raises(ValueError, match="created cannot become uploaded"):
+        storage.advance(batch, "uploaded")
+    with pytest.raises(ValueError, match="cannot become collected"):
+        storage.advance(batch, "collected")
+
+
+def test_who_lost_the_lease_can_write_nothing(storage: Storage) -> None:
+    storage.add([new("a"), new("b")])
+    mine = advanced(storage, claim(storage, "slow", lease_s=-1.0), "created")
+
+    (theirs,) = storage.take_over("quick", origin=ORIGIN, lease_s=600.0)
+    outcome = Outcome(number=storage.heads(mine)[0].number, state="done", status_code=200, body=b"{}")
+
+    assert (theirs.owner, theirs.turn, theirs.state) == ("quick", 2, "created")
+    with pytest.raises(LeaseLostError, match="nothing was written"):
+        storage.advance(mine, "ended")
+    with pytest.raises(LeaseLostError):
+        storage.record(mine, [outcome])
+    with pytest.raises(LeaseLostError):
+        storage.settle(mine, "collected")
+    assert storage.batch(mine.name) == theirs
+    assert states(storage, "a", "b") == ["packed", "packed"]
+    assert storage.extend("slow", lease_s=600.0) == []
+    assert storage.record(theirs, [outcome]) == 1
+
+
+def test_a_step_that_somebody_took_already_is_not_taken_again(storage: Storage) -> None:
+    storage.add([new("a")])
+    uploaded = advanced(storage, claim(storage), "uploaded")
+    storage.advance(uploaded, "creating")
+
+    with pytest.raises(LeaseLostError, match="is creating"):
+        storage.advance(uploaded, "creating")
+
+
+def test_only_a_lease_that_has_run_out_is_taken_over(storage: Storage) -> None:
+    storage.add([new("a"), new("b"), new("c")])
+    claim(storage, "alive", most_requests=1)
+    late = claim(storage, "late", most_requests=1, lease_s=-1.0)
+    gone = claim(storage, "gone", most_requests=1)
+
+    storage.extend("late", lease_s=600.0)
+    assert storage.take_over("other", origin=ORIGIN, lease_s=600.0) == []
+    storage.let_go("gone")
+
+    assert storage.take_over("other", origin="https://elsewhere.test/", lease_s=600.0) == []
+    (taken,) = storage.take_over("other", origin=ORIGIN, lease_s=600.0)
+    assert taken.name == gone.name
+    assert [batch.name for batch in storage.extend("late", lease_s=600.0)] == [late.name]
+    assert storage.take_over("third", origin=ORIGIN, lease_s=600.0) == []
+
+
+def test_a_file_of_answers_may_be_read_again_from_its_beginning(storage: Storage) -> None:
+    storage.add([new(f"{i}") for i in range(4)])
+    batch = advanced(storage, claim(storage))
+    numbers = [job.number for job in storage.heads(batch)]
+    outcomes = [
+        Outcome(number=numbers[0], state="done", status_code=200, body=b'{"a":1}', request_id="r", input_tokens=3),
+        Outcome(number=numbers[1], state="failed", status_code=400, body=b'{"error":{}}'),
+        Outcome(number=numbers[2], state="waiting", status_code=500, error="server_error", not_before_s=600.0),
+    ]
+
+    assert storage.record(batch, outcomes) == 3
+    assert storage.record(batch, outcomes) == 0
+    assert storage.settle(batch, "collected", error="batch_expired") == 1
+
+    assert states(storage, "0", "1", "2", "3") == ["done", "failed", "waiting", "waiting"]
+    found = storage.answers(["0", "1", "2", "3"])
+    assert {key: (answer.body, answer.request_id) for key, answer in found.items()} == {
+        "0": (b'{"a":1}', "r"),
+        "1": (b'{"error":{}}', None),
+    }
+    assert found["0"].job.input_tokens == 3
+    assert storage.find(["3"])["3"].error == "batch_expired"
+    # One waits for its time, the other for nothing.
+    assert [group.requests for group in storage.groups()] == [1]
+    assert storage.next_s() == 0.0
+    assert storage.status().batches_settled == 1
+
+
+def test_a_batch_that_was_never_sent_costs_no_attempt(storage: Storage) -> None:
+    storage.add([new("a")])
+    batch = claim(storage)
+
+    assert storage.settle(batch, "abandoned", sent=False) == 1
+
+    assert storage.find(["a"])["a"].attempts == 0
+    with pytest.raises(LeaseLostError):
+        storage.settle(batch, "abandoned", sent=False)
+
+
+def test_a_job_of_a_batch_that_has_ended_belongs_to_the_next(storage: Storage) -> None:
+    storage.add([new("a")])
+    first = advanced(storage, claim(storage))
+    number = storage.heads(first)[0].number
+    storage.record(first, [Outcome(number=number, state="waiting")])
+    second = claim(storage)
+
+    assert storage.record(first, [Outcome(number=number, state="done", status_code=200)]) == 0
+    assert storage.settle(first, "collected") == 0
+
+    assert [job.batch for job in storage.heads(second)] == [second.name]
+    assert storage.heads(second)[0].attempts == 2
+
+
+def test_what_was_not_sent_is_cancelled_at_once_and_what_was_is_marked(storage: Storage) -> None:
+    storage.add([new(f"{i}") for i in range(4)])
+    sent = advanced(storage, claim(storage, most_requests=2), "created")
+    planned = claim(storage, most_requests=1)
+
+    jobs = storage.cancel(["0", "2", "3", "nobody"])
+
+    assert [(job.key, job.state, job.cancel_asked) for job in jobs] == [
+        ("0", "packed", True),
+        ("2", "cancelled", False),
+        ("3", "cancelled", False),
+    ]
+    assert storage.batch(planned.name) is not None
+    now_planned, now_sent = storage.batch(planned.name), storage.batch(sent.name)
+    assert isinstance(now_planned, BatchRow)
+    assert isinstance(now_sent, BatchRow)
+    assert (now_planned.requests, now_planned.bytes, now_planned.wanted) == (0, 0, 0)
+    assert (now_sent.requests, now_sent.unwanted, now_sent.wanted) == (2, 1, 1)
+    assert storage.cancel(["0"])[0].state == "packed"
+    assert storage.batch(sent.name) == now_sent
+
+
+@pytest.mark.parametrize(("comes_back", "becomes"), [("done", "done"), ("failed", "failed"), ("waiting", "cancelled")])
+def test_a_cancelled_job_keeps_an_answer_that_came_and_is_not_sent_again(
+    storage: Storage, comes_back: str, becomes: JobState
+) -> None:
+    storage.add([new("a"), new("b")])
+    batch = advanced(storage, claim(storage))
+    storage.cancel(["a", "b"])
+    numbers = [job.number for job in storage.heads(batch)]
+
+    storage.record(batch, [Outcome(number=numbers[0], state=comes_back, status_code=200)])  # type: ignore[arg-type]
+    storage.settle(batch, "collected")
+
+    assert states(storage, "a", "b") == [becomes, "cancelled"]
+    assert storage.unfinished() == 0
+
+
+def test_failed_jobs_wait_again_as_if_they_were_new(storage: Storage) -> None:
+    storage.add([new("a"), new("b"), new("c")])
+    batch = advanced(storage, claim(storage))
+    failed = [
+        Outcome(number=job.number, state="failed", status_code=400, body=b"{}", error="x")
+        for job in storage.heads(batch)
+    ]
+    storage.record(batch, failed)
+
+    assert storage.retry_failed(["a", "nobody"]) == 1
+    assert storage.retry_failed() == 2
+    assert storage.retry_failed() == 0
+
+    job = storage.find(["a"])["a"]
+    assert (job.state, job.attempts, job.error, job.status_code, job.finished_at) == ("waiting", 0, None, None, None)
+    assert storage.answers(["a", "b", "c"]) == {}
+    assert storage.answers_after(0, 10) == []
+
+
+def test_jobs_come_in_the_order_in_which_they_were_over(storage: Storage) -> None:
+    storage.add([new(f"{i}") for i in range(5)])
+    batch = advanced(storage, claim(storage, most_requests=4))
+    numbers = [job.number for job in storage.heads(batch)]
+    storage.record(batch, [Outcome(number=number, state="done", body=b"2") for number in (numbers[2], numbers[0])])
+    storage.cancel(["4"])
+    before = storage.finished()
+    storage.record(batch, [Outcome(number=number, state="failed") for number in (numbers[3], numbers[1])])
+
+    found = storage.answers_after(0, 10)
+
+    keys = [answer.job.key for answer in found]
+    assert (set(keys[:2]), keys[2], set(keys[3:])) == ({"0", "2"}, "4", {"1", "3"})
+    assert [answer.sequence for answer in found] == sorted({answer.sequence for answer in found})
+    assert storage.answers_after(found[1].sequence, 1) == [found[2]]
+    assert storage.finished() == before + 2 == found[-1].sequence
+
+
+def test_what_is_over_is_forgotten_when_that_is_asked_for(storage: Storage) -> None:
+    storage.add([new(f"{i}") for i in range(4)])
+    batch = advanced(storage, claim(storage, most_requests=2))
+    numbers = [job.number for job in storage.heads(batch)]
+    storage.record(batch, [Outcome(number=numbers[0], state="done"), Outcome(number=numbers[1], state="failed")])
+    storage.settle(batch, "collected")
+    storage.cancel(["2"])
+
+    assert storage.forget(states=["done", "waiting"], older_than_s=600.0) == 0
+    assert storage.forget(states=["done", "waiting"]) == 1
+    assert storage.find(["0", "1", "2", "3"]).keys() == {"1", "2", "3"}
+    assert storage.batch(batch.name) is not None
+    assert storage.forget(keys=["1", "3"], states=["done", "failed", "cancelled"]) == 1
+    assert storage.batch(batch.name) is None
+    assert storage.find(["1", "2", "3"]).keys() == {"2", "3"}
+    # The key is free.
+    assert storage.add([new("0", body=b"another")])[0].number > numbers[-1]
+
+
+def test_a_job_that_is_sent_by_itself_is_its_workers_until_its_lease_runs_out(storage: Storage) -> None:
+    storage.add([new("a", body=b"1"), new("b", model="large"), new("c")])
+
+    (taken,) = storage.claim_jobs("one", most=1, lease_s=600.0)
+    assert (taken.body, taken.job.key, taken.job.state, taken.job.attempts) == (b"1", "a", "running", 1)
+    (other,) = storage.claim_jobs("two", most=5, lease_s=-1.0, endpoint=CHAT, model="large")
+    assert other.job.key == "b"
+
+    storage.take_over("three", origin=ORIGIN, lease_s=600.0)
+    assert states(storage, "a", "b", "c") == ["running", "waiting", "waiting"]
+    late = Outcome(number=other.job.number, state="done", status_code=200)
+    assert storage.record_running("two", [late]) == 0
+    assert storage.record_running("two", [Outcome(number=taken.job.number, state="done")]) == 0
+    assert storage.record_running("one", [Outcome(number=taken.job.number, state="done", output_tokens=2)]) == 1
+    assert states(storage, "a", "b") == ["done", "waiting"]
+    assert storage.find(["b"])["b"].attempts == 1
+
+
+def test_a_job_that_was_taken_and_not_sent_costs_no_attempt(storage: Storage) -> None:
+    storage.add([new("a"), new("b")])
+    numbers = [one.job.number for one in storage.claim_jobs("one", most=2, lease_s=-1.0)]
+    storage.extend("one", lease_s=600.0, running=numbers)
+    storage.cancel(["b"])
+
+    storage.take_over("two", origin=ORIGIN, lease_s=600.0)
+    assert states(storage, "a", "b") == ["running", "running"]
+    assert storage.release_running("two", numbers) == 0
+    assert storage.release_running("one", numbers) == 2
+
+    assert states(storage, "a", "b") == ["waiting", "cancelled"]
+    assert storage.find(["a"])["a"].attempts == 0
+
+
+def test_a_status_counts_everything(storage: Storage) -> None:
+    empty = storage.status()
+    assert (empty.total, empty.expected_end_s, empty.finished_per_s, empty.oldest_waiting_s) == (0, 0.0, None, None)
+    storage.add([new(f"{i}") for i in range(6)])
+    batch = advanced(storage, claim(storage, most_requests=3))
+    numbers = [job.number for job in storage.heads(batch)]
+    outcome = Outcome(number=numbers[0], state="done", input_tokens=5, output_tokens=7, cached_tokens=2)
+    storage.record(batch, [outcome, Outcome(number=numbers[1], state="failed")])
+    storage.cancel(["5"])
+
+    status = storage.status()
+
+    assert status.jobs == {"waiting": 2, "packed": 1, "running": 0, "done": 1, "failed": 1, "cancelled": 1}
+    assert (status.total, status.over) == (6, 3)
+    assert (status.input_tokens, status.output_tokens, status.cached_tokens) == (5, 7, 2)
+    assert [one.name for one in status.batches] == [batch.name]
+    assert status.oldest_waiting_s is not None
+    assert status.finished_per_s is not None
+    assert status.expected_end_s == pytest.approx(3 / status.finished_per_s)
+    assert storage.unfinished() == 3
+    assert storage.unfinished(["0", "2", "nobody"]) == 1
+
+
+def test_two_that_take_at_the_same_time_take_different_jobs(open_again: Open) -> None:
+    first = open_again()
+    first.add([new(f"{i:03}") for i in range(120)])
+    storages = [first, open_again(), open_again()]
+    start = threading.Barrier(len(storages))
+
+    def take(storage: Storage) -> list[str]:
+        start.wait()
+        taken: list[str] = []
+        for _ in range(10):
+            batch = storage.claim(
+                "w", origin=ORIGIN, endpoint=CHAT, model="small", most_requests=3, most_bytes=9_999, lease_s=600.0
+            )
+            if batch is not None:
+                taken += [job.key for job in storage.heads(batch)]
+            taken += [one.job.key for one in storage.claim_jobs("w", most=1, lease_s=600.0)]
+        return taken
+
+    with ThreadPoolExecutor(3) as pool:
+        taken = [key for keys in pool.map(take, storages) for key in keys]
+
+    assert sorted(taken) == [f"{i:03}" for i in range(120)]
+
+
+def test_threads_that_add_and_collect_see_every_job_once_and_in_order(open_again: Open) -> None:
+    feeding, working, reading = open_again(), open_again(), open_again()
+    total = 120
+
+    def feed(part: int) -> None:
+        for i in range(part, total, 2):
+            feeding.add([new(f"{i}"), new(f"{i ^ 1}")])  # each by both of them
+
+    def work() -> None:
+        done = 0
+        while done < total:
+            taken = working.claim_jobs("w", most=7, lease_s=600.0)
+            done += working.record_running("w", [Outcome(number=one.job.number, state="done") for one in taken])
+
+    seen: list[str] = []
+    with ThreadPoolExecutor(3) as pool:
+        parts = [pool.submit(feed, 0), pool.submit(feed, 1), pool.submit(work)]
+        last = 0
+        while len(seen) < total and not any(part.done() and part.exception() for part in parts):
+            for answer in reading.answers_after(last, 50):
+                assert answer.sequence > last
+                last = answer.sequence
+                seen.append(answer.job.key)
+        for part in parts:
+            part.result()
+
+    assert sorted(seen, key=int) == [f"{i}" for i in range(total)]
+
+
+def test_a_storage_that_is_closed_says_so(storage: Storage) -> None:
+    storage.close()
+    storage.close()
+
+    with pytest.raises(StorageError, match="is closed"):
+        storage.unfinished()
+
+
+def test_a_custom_id_names_a_job_and_nothing_else_does() -> None:
+    assert number_of(custom_id_of(17)) == 17
+    assert [number_of(text) for text in ("17", "job-", "job-x", "job-017", "job-\uff11\uff17", "job-" + "9" * 30)] == [
+        None
+    ] * 6

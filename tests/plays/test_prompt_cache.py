@@ -426,6 +426,8 @@ def test_clients_that_share_the_play_share_what_it_knows(arguments: dict[str, An
         fastlane.OpenAI(**arguments, plays=[Connection(), shared]) as one,
         fastlane.OpenAI(**arguments, plays=[Connection(), shared]) as other,
     ):
+        # Whose facts hold is known from the server's first answer on, and with them whether a key is sent.
+        one.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])
         for client in (one, other):
             client.chat.completions.create(model="m", messages=conversation())
         seen = other.calls[0].prompt_cache

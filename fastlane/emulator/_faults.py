@@ -92,6 +92,8 @@ class Fault:
             raise ConfigurationError(f"probability must be from 0 to 1, got {self.probability}")
         if self.only is not None and self.only not in _ONLY:
             raise ConfigurationError(f"only must be {' or '.join(_ONLY)}, got {self.only!r}: leave it out for all")
+        if self.on is not None and (not self.on.strip() or set(self.on) & set(";,")):
+            raise ConfigurationError(f"on must be a pattern like 'POST batches' or 'files/*', got {self.on!r}")
 
     @property
     def strikes_unread(self) -> bool:

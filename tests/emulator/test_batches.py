@@ -11,13 +11,16 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+import typer
 from hypothesis import given, strategies
 from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
+from typer.testing import CliRunner
 
 from fastlane._exceptions import ConfigurationError
 from fastlane.emulator import BatchSettings, Emulator, Server, preset, prompt_digest
+from fastlane.emulator._command import emulator as run_command
 from tests.emulator.offline import FINAL, create, ended, jsonl, line, read, until, upload
 
 SLOW = {"lines_per_s": 0.001}
@@ -444,6 +447,15 @@ def test_settings_are_read_from_text() -> None:
     assert BatchSettings.from_json(json.loads(json.dumps(read.to_json()))) == read
     with pytest.raises(ConfigurationError, match="must be a number"):
         BatchSettings.parse("lines_per_s=fast")
+
+
+def test_a_wrong_option_of_the_command_is_named() -> None:
+    app = typer.Typer()
+    app.command()(run_command)
+    result = CliRunner().invoke(app, ["--batches", "lines_per_s=fast"])
+
+    assert result.exit_code == 2
+    assert "--batches" in result.output
 
 
 @given(

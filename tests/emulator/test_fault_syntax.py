@@ -20,7 +20,7 @@ def test_reading_kind_value_and_settings() -> None:
 
 
 FAULTS = st.builds(
-    lambda kind, number, after, code, times, every, probability, only: Fault(
+    lambda kind, number, after, code, times, every, probability, only, on: Fault(
         kind=kind,
         value={"goaway": "hard", "status": 400 + number % 200, "misparse": "all"}.get(kind, number + 1),
         after=after,
@@ -29,6 +29,7 @@ FAULTS = st.builds(
         every=every,
         probability=probability,
         only=only,
+        on=on,
     ),
     st.sampled_from(sorted(KINDS)),
     st.integers(0, 999),
@@ -38,6 +39,7 @@ FAULTS = st.builds(
     st.none() | st.integers(1, 9),
     st.none() | st.floats(0, 1),
     st.sampled_from([None, "encoded"]),
+    st.sampled_from([None, "POST batches", "files/*/content"]),
 )
 
 
@@ -58,6 +60,7 @@ def test_a_fault_written_is_read_as_itself(fault: Fault) -> None:
         ("stall;later=1", "unknown setting 'later'"),
         ("stall;every=0", "every must be at least 1"),
         ("stall;probability=2", "probability"),
+        ("stall;on=", "must be a pattern"),
         ("keepalive=0", "above 0"),
         ("misparse=some", "no value but 'all', got 'some'"),
         ("drop;only=plain", "only must be encoded, got 'plain'"),
@@ -83,6 +86,26 @@ def test_a_rule_for_encoded_bodies_counts_those_alone() -> None:
     ]
 
     assert struck == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("on", "struck"),
+    [
+        ("POST batches", {"POST batches"}),
+        ("batches", {"POST batches", "GET batches"}),
+        ("batches*", {"POST batches", "GET batches", "POST batches/b/cancel"}),
+        ("* files", {"GET files"}),
+    ],
+)
+def test_a_rule_for_an_endpoint_counts_its_requests_alone(on: str, struck: set[str]) -> None:
+    targets = ["POST batches", "GET batches", "POST batches/b/cancel", "GET files"]
+    rules = FaultRules([Fault(kind="status", value=500, on=on)])
+
+    assert {each for each in targets if rules.striking((), tag=None, random=Random(0), target=each)} == struck
+    every = FaultRules([Fault(kind="status", value=500, on="GET files", every=2)])
+    assert [len(every.striking((), tag=None, random=Random(0), target=each)) for each in [*targets] * 2] == [0] * 7 + [
+        1
+    ]
 
 
 def test_a_rule_with_a_probability_strikes_about_so_often_and_repeatably() -> None:

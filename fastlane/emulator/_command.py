@@ -26,8 +26,8 @@ from fastlane.emulator._rate_limits import RateLimits
 from fastlane.emulator._tiers import ServiceTier, with_tier
 
 _LOAD_SETTINGS = (
-    "concurrency", "queue_places", "overload_status", "rate_limits", "model_rate_limits", "service_tiers", "auto_tier",
-    "refuse_unknown_tiers",
+    "concurrency", "queue_places", "overload_status", "overload_retry_after_s", "rate_limits", "model_rate_limits",
+    "service_tiers", "auto_tier", "refuse_unknown_tiers",
 )  # fmt: skip
 
 
@@ -73,6 +73,9 @@ def emulator(
     cached_tokens: Annotated[
         str, typer.Option(help="Where the usage counts cached tokens: standard, none or usage.SOME.PATH.")
     ] = "standard",
+    service_tier_path: Annotated[
+        str, typer.Option(help="Where answers name the tier that served: standard, none, a field, or usage.FIELD.")
+    ] = "standard",
     no_structured_outputs: Annotated[
         bool, typer.Option("--no-structured-outputs", help="Take response_format and ignore it.")
     ] = False,
@@ -89,6 +92,9 @@ def emulator(
         int | None, typer.Option(help="How many more may wait; others are refused. Default: any number.", min=0)
     ] = None,
     overload_status: Annotated[int, typer.Option(help="The status of those that are refused so.")] = 503,
+    overload_retry_after: Annotated[
+        float | None, typer.Option(help="When they are told to come again, in seconds. Default: not at all.")
+    ] = None,
     rate_limits: Annotated[
         list[str] | None,
         typer.Option(
@@ -133,20 +139,22 @@ def emulator(
         model = dataclasses.replace(
             model, service_tiers=tiers, auto_tier=auto_tier, refuse_unknown_tiers=refuse_unknown_tiers
         )
-    with _naming("--concurrency, --queue-places or --overload-status"):
+    with _naming("--concurrency, --queue-places, --overload-status or --overload-retry-after"):
         model = dataclasses.replace(
             model,
             concurrency=model.concurrency if concurrency is None else concurrency,
             queue_places=model.queue_places if queue_places is None else queue_places,
             overload_status=overload_status,
+            overload_retry_after_s=overload_retry_after,
         )
-    with _naming("--header, --timing or --cached-tokens"):
+    with _naming("--header, --timing, --cached-tokens or --service-tier-path"):
         dialect = Dialect(
             headers=[_header(line) for line in header or ()],
             owned_by=owned_by,
             says_accepted=say_accepted,
             timing=tuple(timing or ()),
             cached_tokens_path=cached_tokens,
+            service_tier_path=service_tier_path,
             structured_outputs=not no_structured_outputs,
             refused_fields=_listed(refuse_fields),
         )

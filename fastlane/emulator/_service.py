@@ -22,7 +22,6 @@ from fastlane.emulator._errors import ApiError
 from fastlane.emulator._exchange import Exchange, Request
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._files import StoredFile
-from fastlane.emulator._limiter import account_of
 from fastlane.emulator._log import OpenRecord
 from fastlane.emulator._overrides import Overrides, read_overrides
 from fastlane.emulator._provider import Provider
@@ -200,9 +199,8 @@ class ProviderService:
         if deployment is not None:
             body.setdefault("model", deployment)
         read, make_reply = GENERATING[resource]
-        await Answer(
-            exchange, self.provider, read(body), overrides, faults, make_reply, account=account_of(request.headers)
-        ).run()
+        account = self.provider.intake.account_of(request.headers)
+        await Answer(exchange, self.provider, read(body), overrides, faults, make_reply, account=account).run()
 
     def decompressed(self, record: OpenRecord, request: Request) -> bytes:
         """Undo a body's compression. Raises ApiError."""

@@ -8,10 +8,13 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+import typer
 from hypothesis import given, strategies as st
+from typer.testing import CliRunner
 
 from fastlane import _exceptions
 from fastlane.emulator import Emulator, ProviderModel, RateLimits, preset
+from fastlane.emulator._command import _rate_limits, emulator as run_command
 from fastlane.emulator._limit_headers import HEADER_FAMILIES, duration
 from fastlane.emulator._limiter import Limiter, Refused, account_of
 from tests.emulator.requests import chat
@@ -360,3 +363,25 @@ def test_settings_that_cannot_be_changed_or_cannot_work_change_nothing(emulator:
     for raw in ("[", '{"rate_limits": {"rpm": 3}}', '{"service_tiers": [1]}', '{"concurrency": 0}', "[1]"):
         assert http.put(url, content=raw.encode()).status_code == 400
     assert http.put(url, json={}).json()["settings"] == json.loads(json.dumps(emulator.model.to_json()))
+
+
+def test_the_command_sets_limits_and_tiers_and_names_the_option_that_is_wrong() -> None:
+    app = typer.Typer()
+    app.command()(run_command)
+    wrong = {
+        "--rate-limits": "rpm=3",
+        "--tier": "flex;exhausted=2",
+        "--auto-tier": "gold",
+        "--overload-status": "200",
+        "--service-tier-path": "a.b",
+    }
+    for option, value in wrong.items():
+        result = CliRunner().invoke(app, [option, value])
+        assert result.exit_code == 2
+        assert option in result.output
+    texts = ["requests_per_minute=600", "llama3:8b:tokens_per_minute=100;window=sliding"]
+    assert _rate_limits(texts) == {
+        "rate_limits": RateLimits(requests_per_minute=600),
+        "model_rate_limits": {"llama3:8b": RateLimits(tokens_per_minute=100, window="sliding")},
+    }
+    assert _rate_limits([]) == {}

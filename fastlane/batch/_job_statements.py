@@ -108,6 +108,12 @@ def unfinished(transaction: Transaction, keys: Sequence[str] | None) -> int:
     return int(transaction.all(f"{statement} AND {condition}", parameter)[0][0])
 
 
+def unfinished_after(transaction: Transaction, number: int, most: int) -> list[str]:
+    """The keys of jobs that are not over, in the order of their numbers, from behind one."""
+    statement = f"SELECT key FROM jobs WHERE number > ? AND state NOT IN ({_OVER}) ORDER BY number LIMIT ?"
+    return [key for (key,) in transaction.all(statement, number, most)]
+
+
 def next_sequences(transaction: Transaction, count: int) -> range:
     """Places in the order in which jobs were over.
 

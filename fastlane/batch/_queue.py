@@ -196,13 +196,15 @@ class Queue:
 
     # Otherwise.
 
-    def cancel(self, keys: Iterable[str] | str) -> list[Job]:
-        """Cancel jobs, and return them as they are now, in order. Raises UnknownJobError.
+    def cancel(self, keys: Iterable[str] | str | None) -> list[Job]:
+        """Cancel jobs (None: all that are not over), and return them as they are now, in order. Raises UnknownJobError.
 
         What has not been sent is `cancelled` at once. What has been sent is marked (`cancel_asked`): if its answer
         comes it is kept, for it is paid for, and if none comes it is not sent again. A batch of which no job is wanted
         any more is cancelled at the provider.
         """
+        if keys is None:
+            return self._storage.cancel(None)
         asked = _listed(keys)
         self._known(asked)
         found = {job.key: job for job in self._storage.cancel(asked)}

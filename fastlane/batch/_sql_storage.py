@@ -56,9 +56,20 @@ class SqlStorage:
     def unfinished(self, keys: Sequence[str] | None = None) -> int:
         return self._database.run(lambda t: jobs.unfinished(t, keys), writes=False)
 
-    def cancel(self, keys: Sequence[str]) -> list[Job]:
+    def cancel(self, keys: Sequence[str] | None) -> list[Job]:
+        if keys is None:
+            return self._cancel_all()
         asked = list(dict.fromkeys(keys))
         return self._database.run(lambda t: jobs.cancel(t, asked)) if asked else []
+
+    def _cancel_all(self) -> list[Job]:
+        cancelled: list[Job] = []
+        while page := self._unfinished_after(cancelled[-1].number if cancelled else 0):
+            cancelled += self.cancel(page)
+        return cancelled
+
+    def _unfinished_after(self, number: int) -> list[str]:
+        return self._database.run(lambda t: jobs.unfinished_after(t, number, _CHUNK), writes=False)
 
     def retry_failed(self, keys: Sequence[str] | None = None) -> int:
         return self._database.run(lambda t: jobs.retry_failed(t, keys))

@@ -77,8 +77,11 @@ class Storage(Protocol):
         """How many of these jobs, or of all, are not over."""
         ...
 
-    def cancel(self, keys: Sequence[str]) -> list[Job]:
-        """Cancel jobs: those that wait, or whose batch is `planned`, at once; those on their way are marked."""
+    def cancel(self, keys: Sequence[str] | None) -> list[Job]:
+        """Cancel jobs: those that wait, or whose batch is `planned`, at once; those on their way are marked.
+
+        None: all that are not over, a few thousand to a transaction.
+        """
         ...
 
     def retry_failed(self, keys: Sequence[str] | None = None) -> int:

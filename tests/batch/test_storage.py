@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fastlane.batch import _sql_storage
 from fastlane.batch._errors import JobConflictError, LeaseLostError, StorageError
 from fastlane.batch._jobs import LINE_BYTES, BatchRow, JobState, Outcome, custom_id_of, number_of
 from fastlane.batch._storage import Storage
@@ -249,6 +250,18 @@ def test_what_was_not_sent_is_cancelled_at_once_and_what_was_is_marked(storage: 
     assert storage.batch(sent.name) == now_sent
 
 
+def test_all_that_is_not_over_is_cancelled(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_sql_storage, "_CHUNK", 2)
+    storage.add([new(f"{i}") for i in range(7)])
+    advanced(storage, claim(storage, most_requests=2))
+    storage.cancel(["6"])
+
+    assert [job.key for job in storage.cancel(None)] == ["0", "1", "2", "3", "4", "5"]
+
+    assert states(storage, *"0123456") == ["packed"] * 2 + ["cancelled"] * 5
+    assert storage.forget(states=["cancelled"]) == 5
+
+
 @pytest.mark.parametrize(("comes_back", "becomes"), [("done", "done"), ("failed", "failed"), ("waiting", "cancelled")])
 def test_a_cancelled_job_keeps_an_answer_that_came_and_is_not_sent_again(
     storage: Storage, comes_back: str, becomes: JobState
@@ -268,6 +281,7 @@ def test_a_cancelled_job_keeps_an_answer_that_came_and_is_not_sent_again(
 def test_failed_jobs_wait_again_as_if_they_were_new(storage: Storage) -> None:
     storage.add([new("a"), new("b"), new("c")])
     batch = advanced(storage, claim(storage))
+    storage.cancel(["a"])
     failed = [
         Outcome(number=job.number, state="failed", status_code=400, body=b"{}", error="x")
         for job in storage.heads(batch)
@@ -280,6 +294,7 @@ def test_failed_jobs_wait_again_as_if_they_were_new(storage: Storage) -> None:
 
     job = storage.find(["a"])["a"]
     assert (job.state, job.attempts, job.error, job.status_code, job.finished_at) == ("waiting", 0, None, None, None)
+    assert not job.cancel_asked
     assert storage.answers(["a", "b", "c"]) == {}
     assert storage.answers_after(0, 10) == []
 

@@ -33,6 +33,7 @@ class AnswerSeen:
         "request_id",
         "response_id",
         "service_tier",
+        "tier_in",
         "times",
         "times_in",
         "token_ns",
@@ -64,6 +65,8 @@ class AnswerSeen:
         self.reason_of: Callable[[Any], str | None] | None = None
         """Reads out of an answer why the provider says that its cache was missed; None if nobody wants to know."""
         self.cache_reason: str | None = None
+        self.tier_in: Callable[[Any], str | None] | None = None
+        """Reads out of an answer or an event which tier serves; None where that is in the usual field."""
         self.times_in: Callable[[Any], dict[str, float] | None] | None = None
         """Reads out of an answer or an event the provider's own times; None if the provider says none there."""
         self.times: dict[str, float] | None = None
@@ -144,6 +147,8 @@ class AnswerSeen:
         if usage is not None:
             self.usage = usage
         tier = _tokens_seen.text_of(event, "service_tier")
+        if self.tier_in is not None:
+            tier = self.tier_in(event) or tier
         if tier is not None:
             self.service_tier = tier
         if self.times_in is not None and (self._finished_choices or usage is not None or not choices):
@@ -190,6 +195,8 @@ class AnswerSeen:
         self.model = _tokens_seen.text_of(answer, "model")
         self.response_id = _tokens_seen.text_of(answer, "id")
         self.service_tier = _tokens_seen.text_of(answer, "service_tier")
+        if self.tier_in is not None:
+            self.service_tier = self.tier_in(answer) or self.service_tier
         if self.reason_of is not None:
             self.cache_reason = self.reason_of(answer)
         if self.times_in is not None:

@@ -18,6 +18,7 @@ from ._send import async_send, layers_to_pass
 from ._shell import Shell
 from ._stream import observing
 from ._traced import answered, around_attempt, head_came, quietly
+from .tiers._full import TierFull
 
 if TYPE_CHECKING:
     from ._call import Form
@@ -93,8 +94,13 @@ class AsyncCalls(CommonCalls):
         if urgent is None:
             return await self._looped(observation, cast_to, stream, stream_cls, options)
         try:
-            await urgent.async_enter(self, observation, options)
-            return await self._looped(observation, cast_to, stream, stream_cls, options)
+            options = urgent.prepared(self, options)
+            while True:
+                await urgent.async_enter(self, observation, options)
+                try:
+                    return await self._looped(observation, cast_to, stream, stream_cls, options)
+                except TierFull as full:
+                    options = urgent.fallen(self, observation, options, full)
         except BaseException as error:
             urgent.step_back(observation, failed=True)
             if urgent.sharing is not None:
@@ -162,6 +168,9 @@ class AsyncCalls(CommonCalls):
             from .attempts._async import async_begun_by
 
             response = await async_begun_by(leg, observation, send, unread=unread)
+        if urgent is not None and urgent.may_be_full(response.status_code):
+            await response.aread()
+            urgent.look(observation, response)
         if guard is not None:
             from ._collecting import async_collected
 

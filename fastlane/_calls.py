@@ -22,6 +22,7 @@ from ._send import layers_to_pass, send
 from ._shell import Shell
 from ._stream import observing
 from ._traced import answered, around_attempt, head_came, quietly
+from .tiers._full import TierFull
 
 if TYPE_CHECKING:
     from ._call import Form
@@ -175,8 +176,13 @@ class Calls(CommonCalls):
         if urgent is None:
             return self._looped(observation, cast_to, stream, stream_cls, options)
         try:
-            urgent.enter(self, observation, options)
-            return self._looped(observation, cast_to, stream, stream_cls, options)
+            options = urgent.prepared(self, options)
+            while True:
+                urgent.enter(self, observation, options)
+                try:
+                    return self._looped(observation, cast_to, stream, stream_cls, options)
+                except TierFull as full:
+                    options = urgent.fallen(self, observation, options, full)
         except BaseException as error:
             urgent.step_back(observation, failed=True)
             if urgent.sharing is not None:
@@ -248,6 +254,9 @@ class Calls(CommonCalls):
             from .attempts._sync import begun_by
 
             response = begun_by(leg, observation, send, unread=unread)
+        if urgent is not None and urgent.may_be_full(response.status_code):
+            response.read()
+            urgent.look(observation, response)
         if guard is not None:
             from ._collecting import collected
 

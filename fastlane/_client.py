@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         OpenAIOptions,
     )
     from ._prompt_cache_view import AsyncPromptCacheView, PromptCacheView
+    from ._urgency_records import Level
     from .experiments import Experiment
     from .reports import Report
 
@@ -128,6 +129,17 @@ class _Client:
         """This client with exactly these plays, and a call log of its own; it takes part in no experiment."""
         return self.copy(plays=plays)
 
+    def with_urgency(self, level: Level) -> Self:
+        """This client for calls that are as urgent: with the same plays and the same log of calls.
+
+        What it is made for counts more than an `urgency()` block around its calls. It is cheap enough to be made for
+        one call: `client.with_urgency("background").chat.completions.create(...)`. A client without an `Urgency` play
+        gets one, and a log of its own. Raises ConfigurationError for another level.
+        """
+        from .tiers._client_for import client_for
+
+        return client_for(self, level)  # type: ignore[no-any-return]
+
     def copy(
         self,
         *,
@@ -165,6 +177,7 @@ class _Client:
             copied._fastlane = Shell(
                 original.pipeline if pipeline is None else pipeline, transport, Requests(type(copied))
             )
+            copied._fastlane.urgency = original.urgency
             if experiment is not None:
                 shared = original.arms if pipeline is None else None
                 copied._fastlane.arms = arms_of_client(experiment, copied._fastlane.pipeline, shared)

@@ -173,9 +173,15 @@ class Observation(ObservedAttempts):
             self.pipeline.remember_abandoned(self)
             return
         try:
+            self.tell_downgrade()
             self.pipeline.report(self)
         finally:
             self.tell_telemetry()
+
+    def tell_downgrade(self, *, quietly: bool = False) -> None:
+        """Tell the application that a slower tier has served than the one it asked for, where it wants to know."""
+        if self.urgent is not None:
+            self.urgent.tell_downgrade(self, quietly=quietly)
 
     def tell_telemetry(self, *, quietly: bool = False) -> None:
         """Tell OpenTelemetry of the call that is over, if anybody listens; of an abandoned one, the pipeline does."""

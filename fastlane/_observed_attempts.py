@@ -19,6 +19,7 @@ from ._pipeline import Pipeline
 from ._prompt_records import CurationRecord, PromptCacheRecord
 from ._provider_times import ProviderTimes
 from ._request import body_of
+from ._urgency_records import Level
 from ._user_action import current_user_action
 from .plays._base import Watcher
 
@@ -44,8 +45,8 @@ class ObservedAttempts:
         "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted", "experiment", "first_attempt", "guard",
         "is_done", "leg", "method", "model", "next_kind", "optional", "origin", "outcome", "output", "pipeline",
         "prompt", "prompt_cache", "provider_times", "pulling", "received_bytes", "refused", "sending", "started_ns",
-        "started_wall_ns", "stream", "streaming", "times_said", "trace", "transport", "urgent", "validate_ended_ns",
-        "validate_started_ns", "watchers",
+        "started_wall_ns", "stream", "streaming", "times_said", "trace", "transport", "urgency", "urgent",
+        "validate_ended_ns", "validate_started_ns", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +97,8 @@ class ObservedAttempts:
         """Settles what was to be expected of the provider's prompt cache; None where no play keeps track of that."""
         self.prompt_cache: PromptCacheRecord | None = None
         self.curation: CurationRecord | None = None
+        self.urgency: Level | None = None if beside is None else beside.urgency
+        """How urgent the application says that it is; None where it has not said."""
         self.urgent: Urgent | None = None
         """Brings the call to its place, and gives that back; None where no play asks for that."""
         self.optional: tuple[str, ...] = ()
@@ -219,6 +222,8 @@ class ObservedAttempts:
             self.prompt.refused(optional)
         if self.guard is not None:
             self.guard.refused(optional)
+        if self.urgent is not None:
+            self.urgent.took_back(self, optional)
         if self.leg is not None and "stream" in optional:
             self.leg.comes_at_once()
 

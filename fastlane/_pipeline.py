@@ -34,6 +34,9 @@ class Ended(Protocol):
     def tell_telemetry(self, *, quietly: bool = False) -> None:
         """Tell OpenTelemetry of it, if anybody listens."""
 
+    def tell_downgrade(self, *, quietly: bool = False) -> None:
+        """Tell the application, where that wants to know, that it was served by a slower tier than it asked for."""
+
 
 class Pipeline:
     """The plays and hooks of one client, and the log of its calls.
@@ -77,6 +80,8 @@ class Pipeline:
         """Whether any play looks at what is known of the provider."""
         self.keeps_bodies = all(play.keeps_bodies for play in (*self._planners, *self._watching))
         """Whether what was written of a body before it was planned still holds."""
+        self.tells_downgrades = any(getattr(play, "on_downgrade", None) is not None for play in self.plays)
+        """Whether the application wants to know when a tier is not the one that it asked for."""
         self.siblings: Any = None
         """The clients for other upstreams than the application's own, once one is needed."""
         self._calls: deque[Ended] = deque(maxlen=REMEMBERED_CALLS)
@@ -196,7 +201,7 @@ class Pipeline:
         self._calls.append(call)
         if call.trace is not None:
             call.trace.abandoned(call)
-        if self._learners or self.hooks or call.trace is not None:
+        if self._learners or self.hooks or self.tells_downgrades or call.trace is not None:
             self._unreported.append(call)
 
     def report_abandoned(self) -> None:
@@ -208,6 +213,7 @@ class Pipeline:
                 return
             if self._learners or self.hooks:
                 self._tell(call.record(), quietly=True)
+            call.tell_downgrade(quietly=True)
             call.tell_telemetry(quietly=True)
         for other in self._beside:
             other.report_abandoned()

@@ -90,6 +90,7 @@ class Shell:
             transport=self.transport,
             experiment=experiment,
         )
+        observation.urgency = self.urgency or current_urgency()
         if active():
             follow(observation)
         return observation
@@ -129,7 +130,9 @@ class Shell:
         if planned.encoding is not None:
             observation.sending = _sending(observation, planned.encoding, planned.model)
         if planned.urgency_plan is not None:
-            observation.urgent = _urgent(planned)
+            urgent = observation.urgent = _urgent(planned)
+            if urgent.tier is not None and urgent.tier.is_elsewhere:
+                observation.answer.tier_in = urgent.tier.in_answer
         observation.optional = planned.optional
         changed: dict[str, Any] = {}
         if planned.body is not call.body:
@@ -203,7 +206,7 @@ class Shell:
             placements=observation.placements,
             written=issued.written if issued is not None and issued.body is options.json_data else None,
             unread=isinstance(options.headers, Mapping) and options.headers.get(RAW_RESPONSE_HEADER) == "stream",
-            urgency=self.urgency or current_urgency(),
+            urgency=observation.urgency,
         )
 
     @staticmethod

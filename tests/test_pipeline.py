@@ -111,6 +111,9 @@ class Over:
     def tell_telemetry(self, *, quietly: bool = False) -> None:
         """Nobody listens."""
 
+    def tell_downgrade(self, *, quietly: bool = False) -> None:
+        """Nobody wants to know."""
+
 
 def pipeline(*plays: Play, hooks: Any = (), strict: bool = False) -> Pipeline:
     return Pipeline(plays, hooks, strict=strict)

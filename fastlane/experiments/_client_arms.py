@@ -126,6 +126,7 @@ class ClientArms:
 
         made = _Client.copy(client, plays=pipeline.plays)
         made._fastlane = Shell(pipeline, made._fastlane.transport, made._fastlane.requests)
+        made._fastlane.urgency = client._fastlane.urgency
         return made
 
     def _say_once(self, arm: str, error: Exception) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import iscoroutinefunction
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -76,9 +77,12 @@ class Urgency(Play):
         most: Any = self.max_wait_s
         if most is not None and (type(most) not in (int, float) or not isfinite(most) or most < 0):
             raise ConfigurationError(f"Urgency(max_wait_s=...) takes seconds from 0, or None, got {most!r:.80}")
-        if self.on_downgrade is not None and not callable(self.on_downgrade):
+        if self.on_downgrade is not None and (
+            not callable(self.on_downgrade) or iscoroutinefunction(self.on_downgrade)
+        ):
             raise ConfigurationError(
-                f"Urgency(on_downgrade=...) takes a callable of one CallRecord, got {self.on_downgrade!r:.80}"
+                "Urgency(on_downgrade=...) takes a plain callable of one CallRecord, which is called and not awaited, "
+                f"got {self.on_downgrade!r:.80}"
             )
         # With the client and not with `import fastlane`.
         from ..admission._settings import AdmissionSettings
@@ -110,12 +114,17 @@ class Urgency(Play):
 
     def plan(self, call: Call) -> Call:
         """Say how the call comes to its place, and which tier it asks for."""
+        from ..tiers._choice import asking, tier_plan
         from ..tiers._plan import UrgencyPlan
 
         level = call.urgency or self.default
+        tier = tier_plan(call, level, self.tiers, self.memory.refused(call.origin, call.model))
+        if tier is not None:
+            call = asking(call, tier)
         return call.replaced(
             urgency_plan=UrgencyPlan(
                 urgency=level,
+                tier=tier,
                 admission=self.admission,
                 max_wait_s=self.max_wait_s,
                 single_flight=self.single_flight,

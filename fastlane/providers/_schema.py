@@ -76,8 +76,24 @@ class Tiers(Part):
     values: Fact[Texts] | None = None
     answers: Fact[Texts] | None = None
     answer_path: Fact[Text] | None = None
+    answer_header: Fact[Text] | None = None
+    """The header of an answer that says which tier served, where no field of the body does."""
+    order: Fact[tuple[Texts, ...]] | None = None
+    """The tiers from the slowest to the fastest, in the names that requests and answers have for them; those that are
+    one tier, or as fast as each other, together. What is slower than `standard` is no dearer, what is faster is."""
+    standard: Fact[Text] | None = None
+    """The tier of a request that asks for none, as a request asks for it or, where it cannot, as an answer says it."""
+    patient: Table[Fact[Text]] = FrozenMapping({})
+    """By model, `*` for any text: the tier for requests that can wait, which costs less or has limits of its own. Of
+    several patterns the longest counts; `standard` where there is none."""
+    endpoints: Fact[Texts] | None = None
+    """The endpoints whose requests take `patient`."""
     full_status: Fact[Count] | None = None
     """The HTTP status of an answer that says that the tier has no capacity."""
+    full_codes: Fact[Texts] | None = None
+    """The error's `code` or `type` with that status, where the status alone may say something else as well."""
+    timeout_s: Table[Fact[Seconds]] = FrozenMapping({})
+    """By tier: seconds for which the provider asks to wait for an answer, where openai's own time-out is too short."""
 
 
 class Timing(Part):

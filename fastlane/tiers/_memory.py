@@ -8,6 +8,7 @@ from typing import Any
 from ..hedging._sizes import Sizes
 
 _MOST_UPSTREAMS = 256
+_NONE: frozenset[str] = frozenset()
 
 
 class Memory:
@@ -24,8 +25,8 @@ class Memory:
 
             self._store = store_of(store, namespace="fastlane:urgency")
         self._sizes: OrderedDict[tuple[str, str | None], Sizes] = OrderedDict()
-        self.logged: set[str] = set()
-        """What was said in the log, so that it is said once."""
+        self._refused: dict[tuple[str, str | None], frozenset[str]] = {}
+        self._shared: set[str] = set()
 
     def sizes(self, origin: str, model: str | None) -> Sizes:
         """Those of an upstream's calls."""
@@ -39,3 +40,21 @@ class Memory:
                 except KeyError:  # another thread was faster
                     pass
         return sizes
+
+    def refused(self, origin: str, model: str | None) -> frozenset[str]:
+        """Tiers that an upstream has refused for this model."""
+        return self._refused.get((origin, model), _NONE) if self._refused else _NONE
+
+    def refuse(self, origin: str, model: str | None, tier: str) -> None:
+        """An upstream takes no such tier for this model: it is not asked for again, which costs a round trip."""
+        if len(self._refused) < _MOST_UPSTREAMS:
+            self._refused[origin, model] = self.refused(origin, model) | {tier}
+
+    def share(self, gate: Any, key: str) -> None:
+        """Have other processes with the same store know of the pace of a gate, and this one of theirs."""
+        if self._store is None or key in self._shared:
+            return
+        self._shared.add(key)
+        from ..stores._pacing_sharing import share
+
+        share(gate.pacer, self._store, key=key)

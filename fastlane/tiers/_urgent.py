@@ -9,6 +9,8 @@ import openai
 
 from .._clock import now_ns
 from .._urgency_records import AdmissionRecord, UrgencyRecord
+from ._asked import AskedTier
+from ._full import TierFull
 
 if TYPE_CHECKING:
     from .._observation import Observation
@@ -24,7 +26,8 @@ class Urgent:
     """
 
     __slots__ = (
-        "_gate", "_is_ready", "_permit", "_rate_limits", "_waited_s", "admission", "plan", "sharing", "tokens",
+        "_gate", "_is_ready", "_permit", "_rate_limits", "_unjudged", "_waited_s", "admission", "plan", "sharing",
+        "tier", "tokens",
     )  # fmt: skip
 
     def __init__(self, plan: UrgencyPlan, rate_limits: Any) -> None:
@@ -36,7 +39,10 @@ class Urgent:
         self._rate_limits = rate_limits
         self._permit: Permit | None = None
         self._is_ready = False
+        self._unjudged: tuple[int, Mapping[str, str]] | None = None
         self._waited_s = 0.0
+        self.tier: AskedTier | None = None if plan.tier is None else AskedTier(plan.tier)
+        """The tier that it asks for; None where nothing is known of tiers."""
         self.sharing: Sharing | None = None
         """Its part in single flight; None without that."""
         if plan.single_flight:
@@ -95,6 +101,8 @@ class Urgent:
             account = client._fastlane.accounts.of(client, options)
             origin, model = observation.origin, observation.model
             self._gate = gate_of(origin, account.here, model, plan.admission, self._rate_limits)
+            if plan.memory is not None:
+                plan.memory.share(self._gate, f"{origin} {model} {account.anywhere}")
         self.tokens = self._tokens_of(observation, options)
         return self._gate
 
@@ -147,9 +155,58 @@ class Urgent:
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
         """The head of an answer has come, whatever it says."""
+        tier = self.tier
+        if tier is not None:
+            tier.answered(status, headers)
+            if status >= 400 and tier.may_be_full(status):
+                # A full tier says nothing of the other tiers' places: its body has to be looked at first.
+                self._unjudged = status, headers
+                return
         permit = self._permit
         if permit is not None:
             permit.answered(status, headers)
+
+    # Its tier
+
+    def prepared(self, client: Any, options: Any) -> Any:
+        """The options of its next attempts, at the tier that is asked for by then."""
+        return options if self.tier is None else self.tier.prepared(client, options)
+
+    def may_be_full(self, status: int) -> bool:
+        """Whether an answer's body has to be looked at: it may say that the tier is full."""
+        return status >= 400 and self.tier is not None and self.tier.may_be_full(status)
+
+    def look(self, observation: Observation, response: Any) -> None:
+        """Look at the answer, read. Raises TierFull."""
+        assert self.tier is not None
+        unjudged, self._unjudged = self._unjudged, None
+        try:
+            self.tier.look(response)
+        except TierFull:
+            if not self.tier.full:
+                self.refused(observation)
+            raise
+        if unjudged is not None and self._permit is not None:
+            self._permit.answered(*unjudged)
+
+    def fallen(self, client: Any, observation: Observation, options: Any, full: TierFull) -> Any:
+        """The options of the call at its next tier, for which it keeps its place."""
+        assert self.tier is not None
+        self._is_ready = self._permit is not None and self.sharing is None
+        return self.tier.fallen(client, observation, options, full)
+
+    def took_back(self, observation: Observation, fields: tuple[str, ...]) -> None:
+        """The provider has refused fields, and the call goes on without them."""
+        if self.plan.tier is not None and self.plan.tier.field in fields:
+            self.refused(observation)
+
+    def refused(self, observation: Observation) -> None:
+        """The provider takes no such tier for this model."""
+        tier, memory = self.plan.tier, self.plan.memory
+        assert self.tier is not None
+        self.tier.asked = None
+        if memory is not None and tier is not None and tier.added is not None:
+            memory.refuse(observation.origin, observation.model, tier.added)
 
     def step_back(self, observation: Observation, *, failed: bool = False) -> None:
         """The attempt is over, and another one may follow: give the place back until then."""
@@ -194,15 +251,30 @@ class Urgent:
 
     def record(self, served_tier: str | None) -> UrgencyRecord:
         """The part of the record on the call's urgency."""
-        tier = self.plan.tier
+        tier = self.tier
         return UrgencyRecord(
             urgency=self.plan.urgency,
             asked_tier=None if tier is None else tier.asked,
-            served_tier=served_tier,
+            served_tier=served_tier if tier is None else tier.served(served_tier),
+            downgraded=self.is_downgraded(served_tier),
+            full_tiers=() if tier is None else tier.full,
             admission=self.admission,
             shared_with=None if self.sharing is None else self.sharing.shared_with,
             sharers=0 if self.sharing is None else self.sharing.sharers,
         )
+
+    def is_downgraded(self, served_tier: str | None) -> bool:
+        """Whether it was served by a slower tier than the one that it asked for."""
+        return self.tier is not None and self.tier.is_downgraded(served_tier)
+
+    def tell_downgrade(self, observation: Observation, *, quietly: bool = False) -> None:
+        """Tell the application, if it was and the application wants to know; errors are logged once."""
+        tell = self.plan.on_downgrade
+        if tell is not None and self.is_downgraded(observation.answer.service_tier):
+            try:
+                tell(observation.record())
+            except Exception as error:  # noqa: BLE001 - a callback must not break a call
+                observation.pipeline.went_wrong("Urgency", "on_downgrade", error, quietly=quietly)
 
 
 def _together(record: AdmissionRecord, waited_s: float) -> AdmissionRecord:

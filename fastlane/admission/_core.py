@@ -58,11 +58,23 @@ class Ticket:
 class Waiter:
     """A call that waits."""
 
-    __slots__ = ("ahead", "arrived_ns", "generation", "level", "number", "settings", "state", "ticket", "tokens")
+    __slots__ = (
+        "ageing_ns",
+        "ahead",
+        "arrived_ns",
+        "generation",
+        "level",
+        "number",
+        "settings",
+        "state",
+        "ticket",
+        "tokens",
+    )
 
     def __init__(self, level: int, settings: AdmissionSettings, tokens: int) -> None:
         self.level = level
         self.settings = settings
+        self.ageing_ns = int(settings.ageing_s * _S)
         self.tokens = tokens
         self.state = _QUEUED
         self.ticket: Ticket | None = None
@@ -137,16 +149,35 @@ class Core:
     def next(self, now_ns: int) -> Waiter | None:
         """One that got its ticket now; None where nobody can be sent, until something happens or `wake_ns`."""
         self.wake_ns = None
-        heads = self._heads()
-        if not heads:
+        if self.under_way >= self.limit.for_interactive:
+            self._blocked = "place"
+            self.limit.wanted()
             return None
-        best = heads[0] if len(heads) == 1 else min(heads, key=lambda head: self._order(head, now_ns))
-        found = self._sendable(best, now_ns)
-        if found is None and best.level and heads[0].level == 0:
+        best = first = None
+        rank = 0
+        for line in self._lines:
+            while line and line[0].state != _QUEUED:
+                line.popleft()
+                self._dead -= 1
+            if not line:
+                continue
+            head = line[0]
+            if best is None:
+                best = first = head
+                rank = self._rank(head, now_ns)
+            elif now_ns - head.arrived_ns >= head.ageing_ns:
+                aged = self._rank(head, now_ns)
+                if (aged, head.number) < (rank, best.number):
+                    best, rank = head, aged
+        if best is None or first is None:
+            return None
+        if not self._sendable(best, rank, now_ns):
+            if first is best or first.level:
+                return None
             # Whatever holds back one that has waited long does not hold back an interactive one.
-            best, found = heads[0], self._sendable(heads[0], now_ns)
-        if found is None:
-            return None
+            best = first
+            if not self._sendable(best, 0, now_ns):
+                return None
         self._lines[best.level].popleft()
         self.queued[best.level] -= 1
         best.state = _GRANTED
@@ -216,13 +247,9 @@ class Core:
                 heads.append(line[0])
         return heads
 
-    def _order(self, head: Waiter, now_ns: int) -> tuple[int, int]:
-        return self._rank(head, now_ns), head.number
-
     def _rank(self, head: Waiter, now_ns: int) -> int:
         """Its level, or a more urgent one for its age, while its own is passed over."""
-        level = head.level
-        ageing_ns = int(head.settings.ageing_s * _S)
+        level, ageing_ns = head.level, head.ageing_ns
         if not level or now_ns - head.arrived_ns < ageing_ns:
             return level
         if self._since[level] < _EVERY - 1 and now_ns - self._last_ns(head) < ageing_ns:
@@ -232,21 +259,19 @@ class Core:
     def _last_ns(self, head: Waiter) -> int:
         return max(head.arrived_ns, self._granted_ns[head.level] or head.arrived_ns)
 
-    def _sendable(self, head: Waiter, now_ns: int) -> Waiter | None:
-        urgent = self._rank(head, now_ns) == 0
-        if not self._has_place(0 if urgent else head.level, head.settings):
+    def _sendable(self, head: Waiter, rank: int, now_ns: int) -> bool:
+        if not self._has_place(head.level if rank else 0, head.settings):
             self._blocked = "place"
-            if not urgent and self.under_way < self.limit.for_interactive:
+            if rank and self.under_way < self.limit.for_interactive:
                 # A place is kept free, but not for ever.
-                ageing_ns = int(head.settings.ageing_s * _S)
-                self._wake_at(max(head.arrived_ns + head.level * ageing_ns, self._last_ns(head) + ageing_ns))
-            return None
+                self._wake_at(max(head.arrived_ns + head.level * head.ageing_ns, self._last_ns(head) + head.ageing_ns))
+            return False
         ready_ns = self._ready_ns(head.level, head.settings, head.tokens, now_ns)
         if ready_ns > now_ns:
             self._blocked = "pace"
             self._wake_at(ready_ns)
-            return None
-        return head
+            return False
+        return True
 
     def _wake_at(self, at_ns: int) -> None:
         self.wake_ns = at_ns if self.wake_ns is None else min(self.wake_ns, at_ns)
@@ -285,6 +310,8 @@ class Core:
                 self._guard.weigh(self.asked.per_s(now_ns), self._left.per_s(now_ns))
             self._guard.draw()
         self._granted_ns[level] = now_ns
-        for other in (1, 2):
-            self._since[other] = 0 if other == level else self._since[other] + 1
+        since = self._since
+        since[1] += 1
+        since[2] += 1
+        since[level] = 0
         return ticket

@@ -18,9 +18,9 @@ from ._evidence import Sample
 from ._permit import Permit
 from ._refusals import full, too_late
 from ._settings import AdmissionSettings
-from ._waiters import TaskWaiter, ThreadWaiter
+from ._waiters import TaskWaiter, ThreadWaiter, task_waiter
 
-W = TypeVar("W", ThreadWaiter, TaskWaiter)
+W = TypeVar("W", bound=Waiter)
 
 _RANKS: dict[str, int] = {level: rank for rank, level in enumerate(LEVELS)}
 _REFUSALS = frozenset({429, 503, 529})
@@ -78,7 +78,7 @@ class Gate:
         """
         came_ns = self._clock()
         entered = self._come(ThreadWaiter, level, settings, tokens, most_wait_s, came_ns)
-        if not isinstance(entered, ThreadWaiter):
+        if isinstance(entered, Permit):
             return entered
         try:
             entered.turn.acquire(timeout=-1 if most_wait_s is None else min(most_wait_s, threading.TIMEOUT_MAX))
@@ -92,12 +92,17 @@ class Gate:
     ) -> Permit:
         """Do as `enter` does, for a task."""
         came_ns = self._clock()
-        entered = self._come(TaskWaiter, level, settings, tokens, most_wait_s, came_ns)
-        if not isinstance(entered, TaskWaiter):
+        entered = self._come(task_waiter, level, settings, tokens, most_wait_s, came_ns)
+        if isinstance(entered, Permit):
             return entered
-        timer = None if most_wait_s is None else entered.after(most_wait_s)
+        timer = None
         try:
-            await entered.turn
+            if isinstance(entered, TaskWaiter):
+                if most_wait_s is not None:
+                    timer = entered.after(most_wait_s)
+                await entered.turn
+            else:
+                await entered.wait(most_wait_s)
         except GeneratorExit:
             # Somebody collects a task that never went on: a lock must not be waited for.
             self._gone.append(entered)
@@ -148,7 +153,7 @@ class Gate:
 
     def _come(
         self,
-        kind: type[W],
+        make: Callable[[int, AdmissionSettings, int], W],
         level: Level,
         settings: AdmissionSettings,
         tokens: int,
@@ -176,7 +181,8 @@ class Gate:
                     core.refused += 1
                     expected_s = max(certain_s, core.expected_wait_s(ahead, now) or 0.0)
                     raise too_late("its place would come too late", expected_s, most_wait_s, ahead)
-            waiter = kind(rank, settings, tokens)
+            alarms.start()
+            waiter = make(rank, settings, tokens)
             core.join(waiter, now)
             # The first one of a level may have to be sent at a time of its own.
             alone = core.queued[rank] == 1

@@ -14,13 +14,15 @@ UNPROVEN = 64
 MOST = 65_536
 # A trial rests on so many calls: fewer say nothing, more cost more than they tell.
 _FEWEST, _LARGEST = 8, 64
+# And on up to so many times as many, where they did not tell enough.
+_LARGER = 4
 # TCP Vegas and BBR probe by a few packets, and by a quarter: a step of an eighth stays below what a caller notices.
 _STEP = 1 / 8
 # As TCP does after a loss, at most half is taken away at once; and a tenth where nothing is known of the place, as
 # Netflix' AIMD limit and Vector's do.
 _LEAST_KEPT, _REFUSED = 0.5, 0.9
-# Windows are compared when so many calls are over: three or four differences for each.
-_COMPARED = 24
+# Windows are compared when so many calls are over, by so many of each: ten differences for a call.
+_COMPARED, _COMPARED_OF_EACH = 24, 16
 # How much of the estimate is left in a step down: to confirm what is believed, and where the calls have become late.
 _CONFIRMING, _DOUBTING = 0.75, 0.5
 # Two standard errors, and three where a look is taken again and again.
@@ -139,7 +141,7 @@ class ConcurrencyLimit:
             self.for_interactive, self.guarded = self.for_others if self._binding else urgent, True
 
     def wanted(self) -> None:
-        """A call waits for a place: more would be used."""
+        """A call waits for a place, or soon will: more would be used."""
         self._wanted = True
 
     def sent(self, now_ns: int, in_flight: int) -> Mark:
@@ -185,6 +187,9 @@ class ConcurrencyLimit:
         if sample is None or self._trial is not None:
             # While a trial is under way, others stand behind its calls.
             return
+        if sample.in_flight > self.places and not self._learning:
+            # It was sent before there were so few.
+            return
         self._recent.append(sample)
         self._seen += 1
         if self._seen >= self._need():
@@ -227,7 +232,7 @@ class ConcurrencyLimit:
     def _compare(self) -> None:
         """Whether the latest calls are later than those before them; they are what others are compared with next."""
         now, self._recent = self._recent, []
-        found = None if self._learning else shift(now, list(self._usual), most=_COMPARED)
+        found = None if self._learning else shift(now, list(self._usual), most=_COMPARED_OF_EACH)
         if found is not None and found.later_s > _ALARMING * found.error_s:
             self._worried = self._queued(found, now) >= max(1.0, self._limit * _STEP)
         if self._worried or not self._confirmed:
@@ -270,7 +275,7 @@ class ConcurrencyLimit:
         queued = self._queued(found, high)
         if self._error(found, high) > step / 2 and queued < _SURE * self._error(found, high):
             # No verdict: more calls, and a larger step, tell more.
-            self._need_times = min(4, 2 * self._need_times)
+            self._need_times = min(_LARGER, 2 * self._need_times)
             self._step = min(self._limit, 2 * step)
             return
         places = mean_in_flight(high) - max(0.0, queued)
@@ -286,10 +291,13 @@ class ConcurrencyLimit:
     def _concluded_down(self, trial: _Trial, found: Shift) -> None:
         high = list(self._usual)
         queued = self._queued(found, high)
+        open_question = self._worried or not self._confirmed
         self._worried, self._confirmed, self._binding = False, True, False
         self._usual.clear()
         self._usual.extend(trial.results)
         if found.later_s <= _SURE * found.error_s or queued < min(0.5, trial.step / 2):
+            if open_question and self._error(found, high) > trial.step / 2 and self._need_times < _LARGER:
+                self._need_times, self._confirmed = 2 * self._need_times, False
             return
         # It was our own calls that made them late. Where all that were left out had waited, more may wait.
         self._limit = max(1.0, _LEAST_KEPT * self._limit, min(self._limit, mean_in_flight(high) - queued))

@@ -22,7 +22,8 @@ class Rate:
         """It happened."""
         if self._first_ns is None:
             self._first_ns = self._start_ns = now_ns
-        self._turn(now_ns)
+        if now_ns - self._start_ns >= _WINDOW_NS:
+            self._turn(now_ns)
         self._count += 1
         self.total += 1
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import sys
 import threading
+from typing import Any
 
 from ._core import Waiter
 from ._settings import AdmissionSettings
@@ -56,3 +59,38 @@ class TaskWaiter(Waiter):
     def after(self, seconds: float) -> asyncio.TimerHandle:
         """Have it look after so many seconds."""
         return self._loop.call_later(seconds, self.expire)
+
+
+class TrioWaiter(Waiter):
+    """A task of trio that waits."""
+
+    __slots__ = ("_token", "_trio", "_turn")
+
+    def __init__(self, level: int, settings: AdmissionSettings, tokens: int) -> None:
+        super().__init__(level, settings, tokens)
+        self._trio: Any = sys.modules["trio"]
+        self._token = self._trio.lowlevel.current_trio_token()
+        self._turn = self._trio.Event()
+
+    def wake(self) -> bool:
+        """Tell it that it has its place; False where its run is over."""
+        try:
+            self._token.run_sync_soon(self._turn.set)
+        except self._trio.RunFinishedError:
+            return False
+        return True
+
+    async def wait(self, most_s: float | None) -> None:
+        """Until it has its place, or its time is over."""
+        with self._trio.move_on_after(math.inf if most_s is None else most_s):
+            await self._turn.wait()
+
+
+def task_waiter(level: int, settings: AdmissionSettings, tokens: int) -> TaskWaiter | TrioWaiter:
+    """One for the loop that runs."""
+    try:
+        return TaskWaiter(level, settings, tokens)
+    except RuntimeError:
+        if "trio" not in sys.modules:
+            raise
+        return TrioWaiter(level, settings, tokens)

@@ -32,9 +32,10 @@ class Lives:
             text=True,
             start_new_session=True,
         )
-        told = {"where": where, "base_url": base_url, "settings": dict(settings), "schema": schema}
+        self._where = where
+        told = {"base_url": base_url, "settings": dict(settings), "schema": schema}
         self._ask(json.dumps(told))
-        self._pid: int | None = None
+        self.pid: int | None = None
 
     def _ask(self, line: str) -> dict[str, Any]:
         stdin, stdout = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
@@ -42,19 +43,23 @@ class Lives:
         stdin.flush()
         return cast(dict[str, Any], json.loads(stdout.readline()))
 
-    def begin(self, owner: str, *, most_file_bytes: int | None = None) -> None:
-        """Begin a life. With `most_file_bytes` no file may grow beyond that: a disk that is full for it."""
-        self._pid = self._ask(json.dumps({"owner": owner, "most_file_bytes": most_file_bytes}))["pid"]
+    def begin(self, owner: str, *, where: str | None = None, most_file_bytes: int | None = None) -> None:
+        """Begin a life, on another queue if `where` names one.
+
+        With `most_file_bytes` no file may grow beyond that: a disk that is full for it.
+        """
+        asked = {"owner": owner, "where": where or self._where, "most_file_bytes": most_file_bytes}
+        self.pid = self._ask(json.dumps(asked))["pid"]
 
     def kill(self) -> None:
         """End it on the spot: kill -9."""
-        if self._pid is not None:
-            os.kill(self._pid, signal.SIGKILL)
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
             self.wait()
 
     def wait(self) -> int:
         """Wait for its end; returns its exit code, below 0 for a signal."""
-        self._pid = None
+        self.pid = None
         return int(self._ask("null")["code"])
 
     def __enter__(self) -> Self:
@@ -63,15 +68,15 @@ class Lives:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pid is not None:
-            os.kill(self._pid, signal.SIGKILL)
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             cast(IO[str], stream).close()
 
 
-def _live(told: Mapping[str, Any], owner: str, most_file_bytes: int | None) -> None:
+def _live(told: Mapping[str, Any], where: str, owner: str, most_file_bytes: int | None) -> None:
     import logging
 
     import fastlane
@@ -83,7 +88,7 @@ def _live(told: Mapping[str, Any], owner: str, most_file_bytes: int | None) -> N
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_file_bytes, most_file_bytes))
     logging.getLogger("fastlane.batch").setLevel(logging.CRITICAL)
-    storage = open_storage(told["where"], schema=told["schema"])
+    storage = open_storage(where, schema=told["schema"])
     client = fastlane.OpenAI(base_url=told["base_url"], api_key=_KEY)
     Worker(storage, client, WorkerSettings(**told["settings"]), owner=owner).run(until_empty=True)
 
@@ -117,7 +122,7 @@ def _main() -> None:
         if process == 0:
             code = 1
             try:
-                _live(told, asked["owner"], asked["most_file_bytes"])
+                _live(told, asked["where"], asked["owner"], asked["most_file_bytes"])
                 code = 0
             except BaseException as error:  # noqa: BLE001 - a life that ends by itself says why, and is over
                 sys.stderr.write(f"a worker ended: {type(error).__name__}: {error}\n")

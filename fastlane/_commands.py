@@ -10,6 +10,7 @@ from ._exceptions import MissingExtraError
 try:
     import typer
 
+    from .batch._command import batch
     from .bench._command import bench
     from .doctor._command import doctor
     from .emulator._command import emulator
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command()(bench)
 app.command()(doctor)
 app.command()(emulator)
+app.add_typer(batch)
 app.add_typer(trace)
 
 

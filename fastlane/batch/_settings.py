@@ -13,7 +13,7 @@ Lane: TypeAlias = Literal["auto", "batch", "live"]
 
 _AT_LEAST: dict[str, float] = {
     "linger_s": 0.0,
-    "lease_s": 1.0,
+    "lease_s": 0.1,
     "poll_s": 0.01,
     "longest_poll_s": 0.01,
     "retry_s": 0.0,

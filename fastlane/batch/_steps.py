@@ -121,9 +121,10 @@ class Steps:
         row = held.row
         if row.wanted <= 0:
             return self._abandon(held, None)
-        if row.bytes > self._provider.mode.most_bytes:
+        most_bytes = min(self._provider.mode.most_bytes, self._settings.most_bytes or self._provider.mode.most_bytes)
+        if row.bytes > most_bytes:
             heads = self._storage.heads(row)
-            if len(heads) == 1 and heads[0].size + LINE_BYTES > self._provider.mode.most_bytes:
+            if len(heads) == 1 and heads[0].size + LINE_BYTES > most_bytes:
                 _log.warning("job %d is larger than a batch's file may be, and has failed", heads[0].number)
                 self._storage.record(row, [Outcome(number=heads[0].number, state="failed", error="too_large")])
                 return self._abandon(held, "too_large")

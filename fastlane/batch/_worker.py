@@ -119,42 +119,50 @@ class Worker:
             for row in self._storage.take_over(self.owner, origin=self.origin, lease_s=self.settings.lease_s):
                 _log.info("batch %s: gone on with, at %r", row.name, row.state)
                 self._held[row.name] = Held(row)
-        self._pack()
-        for held in list(self._held.values()):
+        wait_s = self._pack()
+        under_way = list(self._held.values())
+        for held in under_way:
             self._go_on(held)
+        if len(self._held) < len(under_way):
+            return 0.0  # Jobs of what has ended may wait again, and there is room for another batch.
         now = _now()
-        return min([_LOOK_S, *(held.due - now for held in self._held.values())])
+        return min([_LOOK_S, wait_s, *(held.due - now for held in self._held.values())])
 
-    def _pack(self) -> None:
-        for group in self._storage.groups():
+    def _pack(self) -> float:
+        """Pack and send what is to go now. Returns the seconds until more may have to."""
+        waits = [_LOOK_S]
+        groups = self._storage.groups()
+        for group in groups:
             if self._mode is None or not self._mode.takes(group.endpoint):
                 self._lane.work(group)
-                continue
-            self._pack_group(group, self._mode)
+            else:
+                waits.append(self._pack_group(group, self._mode))
+        if not groups:
+            waits.append(self._storage.next_s() or _LOOK_S)
+        return min(waits)
 
-    def _pack_group(self, group: Group, mode: BatchMode) -> None:
+    def _pack_group(self, group: Group, mode: BatchMode) -> float:
         room = self._rooms.get((group.endpoint, group.model)) or self._room(mode)
-        if self._storage.now() < goes_at(group, room, self.settings.linger_s):
-            return
-        left, size = group.requests, group.bytes
-        while left > 0 and self._may_begin() and not self._stop.is_set():
-            row = self._storage.claim(
-                self.owner,
-                origin=self.origin,
-                endpoint=group.endpoint,
-                model=group.model,
-                most_requests=room.requests,
-                most_bytes=room.bytes,
-                lease_s=self.settings.lease_s,
-            )
-            if row is None:
-                return
-            held = self._held[row.name] = Held(row)
-            left, size = left - row.requests, size - row.bytes
-            # To the provider before the next one is packed: jobs that come meanwhile fill it.
-            self._go_on(held)
-            if left < room.requests and size < room.bytes:
-                return  # The rest is fewer than a batch: others may join it.
+        wait_s = goes_at(group, room, self.settings.linger_s) - self._storage.now()
+        if wait_s > 0:
+            return wait_s
+        if not self._may_begin():
+            return _LOOK_S
+        row = self._storage.claim(
+            self.owner,
+            origin=self.origin,
+            endpoint=group.endpoint,
+            model=group.model,
+            most_requests=room.requests,
+            most_bytes=room.bytes,
+            lease_s=self.settings.lease_s,
+        )
+        if row is None:
+            return _LOOK_S
+        held = self._held[row.name] = Held(row)
+        # To the provider before the next one is packed: jobs that come meanwhile fill it.
+        self._go_on(held)
+        return 0.0
 
     def _may_begin(self) -> bool:
         return self.settings.most_batches is None or len(self._held) < self.settings.most_batches

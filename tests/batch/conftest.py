@@ -12,6 +12,7 @@ import pytest
 from fastlane.batch._jobs import BatchRow, BatchState, NewJob
 from fastlane.batch._open import open_storage
 from fastlane.batch._storage import Storage
+from fastlane.emulator import BatchSettings, Emulator, preset
 from scripts.postgres_server import PostgresServer, PostgresUnavailableError
 
 CHAT = "/v1/chat/completions"
@@ -98,3 +99,19 @@ def advanced(storage: Storage, batch: BatchRow, to: BatchState = "ended") -> Bat
     for step in steps[: steps.index(to) + 1]:
         batch = storage.advance(batch, step)
     return batch
+
+
+@pytest.fixture(scope="session")
+def _provider_of_all() -> Iterator[Emulator]:
+    with Emulator(model=preset("instant"), tls=False, http2=False) as emulator:
+        yield emulator
+
+
+@pytest.fixture
+def provider(_provider_of_all: Emulator) -> Emulator:
+    """A provider of which nobody has asked anything yet."""
+    _provider_of_all.set_faults()
+    _provider_of_all.forget_offline()
+    _provider_of_all.change_batches(**BatchSettings().to_json())
+    _provider_of_all.clear()
+    return _provider_of_all

@@ -1,0 +1,102 @@
+"""What the lines of a batch's files make of its jobs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from fastlane.batch import Job, WorkerSettings
+from fastlane.batch._jobs import Outcome
+from fastlane.batch._outcomes import outcome_of, read_line, tokens_of
+
+SETTINGS = WorkerSettings(max_attempts=3, retry_s=10.0)
+
+
+def job(attempts: int = 1) -> Job:
+    return Job(
+        key="k", number=7, endpoint="/v1/chat/completions", model="m", size=10, state="packed", attempts=attempts,
+        not_before=0.0, submitted_at=0.0,
+    )  # fmt: skip
+
+
+def told(status: int | None = None, error: str | None = None, body: Any = None, attempts: int = 1) -> Outcome:
+    response = None if status is None else {"status_code": status, "request_id": "r", "body": body}
+    line = {
+        "id": "x",
+        "custom_id": "job-7",
+        "response": response,
+        "error": None if error is None else {"code": error, "message": "a message"},
+    }
+    read = read_line(json.dumps(line).encode())
+    assert read.number == 7
+    return outcome_of(read, job(attempts), SETTINGS)
+
+
+def test_a_good_answer_is_kept_with_what_it_says_of_its_tokens() -> None:
+    body = {
+        "id": "chatcmpl-1",
+        "usage": {"prompt_tokens": 5, "completion_tokens": 6, "prompt_tokens_details": {"cached_tokens": 4}},
+    }
+    outcome = told(200, body=body)
+
+    assert (outcome.state, outcome.status_code, outcome.request_id) == ("done", 200, "r")
+    assert json.loads(outcome.body) == body
+    assert (outcome.input_tokens, outcome.output_tokens, outcome.cached_tokens) == (5, 6, 4)
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 503])
+def test_a_failure_that_may_pass_is_tried_again_later_and_not_for_ever(status: int) -> None:
+    first, last = told(status, body={"error": {}}), told(status, body={"error": {}}, attempts=3)
+
+    assert (first.state, first.not_before_s, first.error) == ("waiting", 10.0, f"status_{status}")
+    assert told(status, attempts=2).not_before_s == 20.0
+    assert (last.state, last.status_code, last.body) == ("failed", status, b'{"error":{}}')
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 413, 422])
+def test_a_refusal_is_for_good_and_kept(status: int) -> None:
+    outcome = told(status, body={"error": {"message": "no"}})
+
+    assert (outcome.state, outcome.status_code) == ("failed", status)
+    assert json.loads(outcome.body) == {"error": {"message": "no"}}
+
+
+def test_a_line_without_an_answer_is_tried_again_where_its_error_may_pass() -> None:
+    assert (told(error="batch_expired").state, told(error="batch_expired").error) == ("waiting", "batch_expired")
+    assert told(error="batch_expired", attempts=3).state == "failed"
+    assert (told().state, told().error) == ("waiting", "no_answer")
+    assert (told(error="content_refused").state, told(error="content_refused").error) == ("failed", "content_refused")
+
+
+@pytest.mark.parametrize("name", ["job-07", "job-", "request-7", "", None, 7, "job-7 "])
+def test_a_line_of_somebody_else_is_none_of_ours(name: object) -> None:
+    assert read_line(json.dumps({"custom_id": name, "response": None}).encode()).number is None
+
+
+@given(st.dictionaries(st.text(), st.text(), min_size=1), st.data())
+def test_a_line_that_was_cut_off_is_an_error_and_no_answer(line: dict[str, str], data: st.DataObject) -> None:
+    whole = json.dumps({"custom_id": "job-7", "response": {"status_code": 200, "body": line}}).encode()
+    cut = data.draw(st.integers(0, len(whole) - 1))
+
+    with pytest.raises(json.JSONDecodeError):
+        read_line(whole[:cut])
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.floats(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    )
+)
+def test_what_says_nothing_of_tokens_is_read_without_complaint(body: object) -> None:
+    assert tokens_of(json.dumps(body).encode()).input is None
+    assert tokens_of(json.dumps({"usage": body}).encode()).output is None
+
+
+def test_half_a_character_in_an_answer_is_kept() -> None:
+    outcome = told(200, body={"text": "\ud83d"})
+
+    assert json.loads(outcome.body) == {"text": "\ud83d"}

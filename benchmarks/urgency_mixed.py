@@ -1,0 +1,250 @@
+"""Forty interactive calls a minute beside a flood of background ones, at providers that serve so many at once.
+
+Emulated providers serve 4, 16 or 64 calls at once; a further one waits until a place is free, or is refused with 503.
+One process of ours floods each with background calls, always three times as many as it has places and 32 more, from
+tasks, while interactive calls come at random moments, in turn from a task and from a thread; through clients without
+the play, and then with `Urgency()`, which is told nothing of the provider and finds its places out. Real TLS, HTTP/2.
+
+Time runs five times as fast as at a usual provider, so that a run takes minutes: 200 interactive calls a minute are
+sent, first tokens take 60/80/120 ms (quartiles), and an answer 24 tokens in 400 ms. All of a real provider's figures
+would be five times these, the shares and ratios the same. What the transport and this machine take is not scaled, and
+counts against the play.
+
+Inside: an interactive call from the moment at which the application issues it to its first content, whatever it waited
+for, retries included. `ttft_ratio` is its 95th percentile against that of the same provider without other calls.
+`background_share` is how much of the time of its places that interactive calls leave the provider spends on background
+ones, by its own log. Outside: the first seconds of each arm, in which connections are opened and places are found out:
+they are told as `limit_after_warm_up`. Of one that refuses, `refused_share` of all requests were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any, NamedTuple
+
+import openai
+
+import fastlane
+from benchmarks._provider import MODEL, providers
+from benchmarks._report import Figure, Reach, Report, main
+from benchmarks._transport import MESSAGES, percentile, wishes
+from fastlane._clock import now_ns
+from fastlane.admission import states
+from fastlane.emulator import Emulator, ProviderModel, Quantiles, RequestLog
+
+_SCALE = 5
+_PER_S = 40 / 60 * _SCALE
+_TOKENS = 24
+_S = 1e9
+_HEADLINE = "queueing_16"
+_IDLE_S = 700.0
+
+
+class _Seconds(NamedTuple):
+    warm_up: float
+    measured: float
+
+
+_FULL = {"idle": _Seconds(1, 15), "without": _Seconds(4, 15), "with": _Seconds(15, 40)}
+_QUICK = {"idle": _Seconds(1, 8), "without": _Seconds(3, 6), "with": _Seconds(8, 14)}
+
+
+class _Run(NamedTuple):
+    """What came of one arm."""
+
+    ttft_ms: list[float]
+    failed: int
+    limit: int | None
+    begun_ns: int
+    ended_ns: int
+
+
+def _model(places: int, refuses: bool) -> ProviderModel:
+    return ProviderModel(
+        prefill_base_s=Quantiles.from_quartiles(0.06, 0.08, 0.12),
+        inter_token_s=0.4 / _TOKENS,
+        inter_token_jitter=0.3,
+        default_output_tokens=_TOKENS,
+        concurrency=places,
+        queue_places=0 if refuses else None,
+    )
+
+
+class _Calls:
+    """Interactive calls at random moments, and a flood of background ones."""
+
+    def __init__(self, emulator: Emulator, arm: str, pool: int) -> None:
+        plays: list[Any] = [fastlane.Connection(idle_s=_IDLE_S + pool)]
+        if arm == "with":
+            plays.append(fastlane.Urgency())
+        own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "plays": plays, "strict": True}
+        self.arm = arm
+        self.client = fastlane.OpenAI(**own)
+        self.async_client = fastlane.AsyncOpenAI(**own)
+        self.ttft_ms: list[tuple[int, float]] = []
+        self.failed: list[int] = []
+
+    async def run(self, seconds: _Seconds, flood: int) -> _Run:
+        async with self.async_client:
+            with self.client, ThreadPoolExecutor(64) as threads:
+                background = [asyncio.create_task(self._flood()) for _ in range(flood)]
+                coming = asyncio.create_task(self._come(threads))
+                await asyncio.sleep(seconds.warm_up)
+                host = str(self.client.base_url.netloc, "ascii")
+                limits = [state.limit for state in states() if host in state.origin]
+                begun_ns = now_ns()
+                await asyncio.sleep(seconds.measured)
+                ended_ns = now_ns()
+                coming.cancel()
+                # Whoever came in that time is heard to the end.
+                (issued,) = await asyncio.gather(coming)
+                await asyncio.gather(*issued)
+                for task in background:
+                    task.cancel()
+                await asyncio.gather(*background, return_exceptions=True)
+        return _Run(
+            [ms for at_ns, ms in self.ttft_ms if begun_ns <= at_ns < ended_ns],
+            sum(begun_ns <= at_ns < ended_ns for at_ns in self.failed),
+            limits[0] if self.arm == "with" and limits else None,
+            begun_ns,
+            ended_ns,
+        )
+
+    async def _come(self, threads: ThreadPoolExecutor) -> list[asyncio.Future[None]]:
+        random = Random(0)
+        issued: list[asyncio.Future[None]] = []
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await asyncio.sleep(random.expovariate(_PER_S))
+                if len(issued) % 2:
+                    issued.append(loop.run_in_executor(threads, self._interactive))
+                else:
+                    issued.append(asyncio.ensure_future(self._ainteractive()))
+        except asyncio.CancelledError:
+            return issued
+
+    def _asked(self, tag: str) -> dict[str, Any]:
+        return {
+            "model": MODEL,
+            "messages": MESSAGES,
+            "stream": True,
+            "extra_headers": wishes(tag=f"{self.arm}:{tag}"),
+        }
+
+    def _interactive(self) -> None:
+        issued_ns = now_ns()
+        first = None
+        try:
+            for chunk in self.client.chat.completions.create(**self._asked("interactive")):
+                if first is None and chunk.choices and chunk.choices[0].delta.content:
+                    first = now_ns()
+        except openai.OpenAIError:
+            pass
+        self._told(issued_ns, first)
+
+    async def _ainteractive(self) -> None:
+        issued_ns = now_ns()
+        first = None
+        try:
+            async for chunk in await self.async_client.chat.completions.create(**self._asked("interactive")):
+                if first is None and chunk.choices and chunk.choices[0].delta.content:
+                    first = now_ns()
+        except openai.OpenAIError:
+            pass
+        self._told(issued_ns, first)
+
+    def _told(self, issued_ns: int, first_ns: int | None) -> None:
+        if first_ns is None:
+            self.failed.append(issued_ns)
+        else:
+            self.ttft_ms.append((issued_ns, (first_ns - issued_ns) / 1e6))
+
+    async def _flood(self) -> None:
+        random = Random(id(self))
+        with fastlane.urgency("background"):
+            while True:
+                try:
+                    async for _ in await self.async_client.chat.completions.create(**self._asked("background")):
+                        pass
+                except openai.OpenAIError:
+                    await asyncio.sleep(random.uniform(0.05, 0.15))
+
+
+def _place_s(log: Sequence[RequestLog], tag: str, run: _Run) -> float:
+    """Seconds for which requests of one tag had a place, within the time that was measured."""
+    total = 0
+    for request in log:
+        if request.tag == tag and request.admitted_ns is not None and request.status == 200:
+            ended_ns = request.finished_ns or request.reset_ns or run.ended_ns
+            total += max(0, min(ended_ns, run.ended_ns) - max(request.admitted_ns, run.begun_ns))
+    return total / _S
+
+
+def _arm(emulator: Emulator, arm: str, pool: int, seconds: _Seconds, places: int) -> dict[str, Figure]:
+    emulator.clear()
+    flood = 0 if arm == "idle" else 3 * places + 32
+    run = asyncio.run(_Calls(emulator, arm, pool).run(seconds, flood))
+    log = list(emulator.log())
+    figures: dict[str, Figure] = {
+        f"{arm}_calls": len(run.ttft_ms),
+        f"{arm}_ttft_p50_ms": percentile(run.ttft_ms, 0.5) if run.ttft_ms else None,
+        f"{arm}_ttft_p95_ms": percentile(run.ttft_ms, 0.95) if run.ttft_ms else None,
+    }
+    if arm == "idle":
+        return figures
+    whole_s = places * (run.ended_ns - run.begun_ns) / _S
+    left_s = whole_s - _place_s(log, f"{arm}:interactive", run)
+    sent = [request for request in log if run.begun_ns <= request.received_ns < run.ended_ns]
+    refused = sum(request.status is not None and request.status >= 400 for request in sent)
+    figures |= {
+        f"{arm}_failed": run.failed,
+        f"{arm}_background_share": _place_s(log, f"{arm}:background", run) / left_s,
+        f"{arm}_refused_share": refused / len(sent) if sent else None,
+    }
+    if run.limit is not None:
+        figures["limit_after_warm_up"] = run.limit
+        host = emulator.base_url.split("/")[2]
+        figures["limit_at_end"] = max((state.limit for state in states() if host in state.origin), default=None)
+    return figures
+
+
+def measure(quick: bool) -> Report:
+    """Measure one provider after the other; quickly, one that queues beyond 16."""
+    seconds = _QUICK if quick else _FULL
+    figures: dict[str, Figure] = {}
+    pool = 0
+    for places in (16,) if quick else (4, 16, 64):
+        for name in ("queueing",) if quick else ("queueing", "refusing"):
+            with providers(1, model=_model(places, name == "refusing")) as (emulator,):
+                found: dict[str, Figure] = {}
+                for arm in ("idle", "without", "with"):
+                    pool += 1
+                    found |= _arm(emulator, arm, pool, seconds[arm], places)
+            idle = found["idle_ttft_p95_ms"]
+            for arm in ("without", "with"):
+                p95 = found[f"{arm}_ttft_p95_ms"]
+                found[f"{arm}_ttft_ratio"] = None if p95 is None or not idle else p95 / idle
+            figures |= {f"{name}_{places}_{figure}": value for figure, value in found.items()}
+    return Report(
+        figures=figures,
+        reach=(
+            Reach(figure=f"{_HEADLINE}_with_ttft_ratio", op="<=", target=1.3),
+            Reach(figure=f"{_HEADLINE}_with_background_share", op=">=", target=0.9),
+        ),
+        conditions={
+            "play": repr(fastlane.Urgency()),
+            "interactive_per_minute": f"40, times {_SCALE}",
+            "flood": "3 * places + 32",
+            "seconds": {arm: f"{given.warm_up:g} + {given.measured:g}" for arm, given in seconds.items()},
+            "model": MODEL,
+            "tls": True,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main("urgency_mixed", __doc__, measure)

@@ -35,6 +35,9 @@ _LEAST_REFILL = 0.05
 _EXPECTED_S = 2.0
 # A window that gives so much of its rate back before its end is none.
 _NO_WINDOW = 0.25
+SMOOTH = 0.97
+"""What is left of a limit's rate where it is enforced over shorter times than it says."""
+_LEAST_SMOOTH, _SMOOTH_LESS, _SMOOTH_MORE_PER_S = 0.3, 0.9, 0.005
 # How far a request may be ahead of an even spread: timers do not wake as exactly as that.
 _TOLERANCE_S = 0.02
 # Where requests had to wait up to so many seconds ago, others do as well: they are sent at this multiple of the rate at
@@ -49,9 +52,9 @@ class Limit:
     """One limit, as far as it is known. Times are seconds of the monotonic clock."""
 
     __slots__ = (
-        "_brisk_s", "_corrected", "_errors", "_faded_s", "_full_at", "_full_was_said", "_held_s", "_jitter_s", "_look",
-        "_newest", "_next_s", "_random", "at", "counts", "given_window_s", "holds", "kind", "level", "limit", "margin",
-        "name", "refill", "scale", "smooth", "told_s", "window_s",
+        "_brisk_s", "_corrected", "_errors", "_faded_s", "_first_full_at", "_full_at", "_full_was_said", "_held_s",
+        "_jitter_s", "_look", "_newest", "_next_s", "_random", "_smooth_s", "at", "counts", "given_window_s", "holds",
+        "kind", "level", "limit", "margin", "name", "refill", "scale", "smooth", "told_s", "window_s",
     )  # fmt: skip
 
     def __init__(
@@ -80,8 +83,9 @@ class Limit:
         self._faded_s = now_s
         self.smooth = 0.0
         """The share of its rate that requests are spread to, each for itself; 0: they may come at once."""
-        self._next_s = self._brisk_s = now_s
-        self._held_s = -math.inf
+        self._next_s = self._brisk_s = self._smooth_s = now_s
+        self._held_s = [-math.inf, -math.inf]
+        """When a request had to wait last: one that somebody waits for, and any."""
         self.told_s = sent_s
         """When the request left whose answer has told of it last."""
         self.kind: Kind | None = kind
@@ -94,6 +98,7 @@ class Limit:
         A bucket with a window of so many seconds; 0: a window.
         """
         self._full_at: float | None = None
+        self._first_full_at = 0.0
         self._full_was_said = False
         self._jitter_s = 0.0
         self._newest = -1
@@ -163,16 +168,16 @@ class Limit:
         self.advance(now_s)
         ready_s = self._level_ready_s(now_s, cost, background=background)
         if ready_s > now_s:
-            self._held_s = now_s
-        elif now_s - self._held_s < _HELD_S:
+            self._held_s[background] = now_s
+        elif now_s - self._held_s[background] < _HELD_S:
             ready_s = max(now_s, self._brisk_s)
             if ready_s > now_s:
-                self._held_s = now_s
+                self._held_s[background] = now_s
         return ready_s if not self.smooth else max(ready_s, self._next_s)
 
     def hold(self, now_s: float) -> None:
         """Whatever has waited meanwhile is not sent all at once."""
-        self._held_s = now_s
+        self._held_s = [now_s, now_s]
 
     def _level_ready_s(self, now_s: float, cost: float, *, background: bool) -> float:
         if self.kind == "window" and self._full_at is not None:
@@ -190,10 +195,10 @@ class Limit:
         end_s = full_at + _GUARD_S + self._jitter_s * min(_MOST_JITTER_S, 0.01 * self.window_s)
         spare = (self.margin - _LEAST_MARGIN) * self.limit + cost * self._others
         need = min(cost + spare, self.limit)
-        if not self._full_was_said:
-            return now_s if self.level >= need else now_s + (need - self.level) / self._slope
         if self.level < need:
-            return max(now_s, end_s)
+            return max(now_s, end_s) if self._full_was_said else now_s + (need - self.level) / self._slope
+        if not self._full_was_said:
+            return now_s
         if self.window_s > _LONG_S:
             kept = _KEPT_OF_LONG if background else 0.0
         else:
@@ -208,9 +213,20 @@ class Limit:
         self.advance(now_s)
         self.level -= cost
         self._brisk_s = max(self._brisk_s, now_s - _BRISK_TOLERANCE_S) + cost / (_BRISK * self.rate)
-        if self.smooth:
-            self._next_s = max(self._next_s, now_s - _TOLERANCE_S) + cost / (self.smooth * self.rate)
+        self._spread(now_s, cost)
         return Mark(self.level, self._corrected)
+
+    def spread(self, now_s: float) -> None:
+        """Refused though enough was left: only small parts of a limit are taken at once, and now smaller ones."""
+        self.smooth = SMOOTH if not self.smooth else max(_LEAST_SMOOTH, self.smooth * _SMOOTH_LESS)
+        self._smooth_s = now_s
+
+    def _spread(self, now_s: float, cost: float) -> None:
+        if not self.smooth:
+            return
+        self.smooth = min(SMOOTH, self.smooth * math.exp(_SMOOTH_MORE_PER_S * max(0.0, now_s - self._smooth_s)))
+        self._smooth_s = now_s
+        self._next_s = max(self._next_s, now_s - _TOLERANCE_S) + cost / (self.smooth * self.rate)
 
     def take_back(self, cost: float) -> None:
         """What was counted was not used after all, or more was."""
@@ -251,8 +267,7 @@ class Limit:
 
     def others_spent(self, now_s: float, cost: float, at_s: float) -> None:
         """Another replica has told what it spent."""
-        if self.smooth:
-            self._next_s = max(self._next_s, now_s - _TOLERANCE_S) + cost / (self.smooth * self.rate)
+        self._spread(now_s, cost)
         # Where answers have just told what is left, they have told of that too.
         if now_s - self._faded_s > _EXPECTED_S and at_s > self.told_s:
             self.advance(now_s)
@@ -275,7 +290,7 @@ class Limit:
                 off = max(0.0, abs(said.reset_s - expected_s) - said.step_s)
                 self._learn(window, off / max(said.reset_s, expected_s, 0.01))
         if self._full_at is not None and self._full_was_said and sent_s < self._full_at:
-            off = abs(full_at - self._full_at)
+            off = abs(full_at - self._first_full_at)
             # Two answers at nearly the same time have nearly the same reset, whatever kind it is.
             self._learn(0.0, max(0.0, off - said.step_s - 0.25) / max(1.0, 0.02 * self.window_s))
         self.kind = self._likely_kind()
@@ -297,14 +312,14 @@ class Limit:
             # Between when a request left and when it was admitted there is a way: the latest is nearest to the truth.
             self._full_at = max(self._full_at, full_at)
         else:
+            if not self._full_was_said or self._full_at is None:
+                self._first_full_at = full_at
             self._full_at, self._full_was_said = full_at, True
             self._jitter_s = self._random()
 
     def _likely_kind(self) -> Kind | None:
         best = min(self._errors, key=lambda window: (self._errors[window], window != self.window_s))
-        if self._errors[best] > _MOST_ERROR:
-            return None
-        return "window" if best == 0.0 else "bucket"
+        return None if self._errors[best] > _MOST_ERROR else "window" if best == 0.0 else "bucket"
 
     def _learn(self, hypothesis: float, off: float) -> None:
         before = self._errors.get(hypothesis, 0.5)

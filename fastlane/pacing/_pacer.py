@@ -13,7 +13,7 @@ from .._exceptions import ConfigurationError
 from .._urgency_records import Level
 from ..providers._limits import Counts, RateLimit, RateLimits
 from ._known import KnownLimits, known, known_stated
-from ._limit import Limit
+from ._limit import SMOOTH, Limit
 from ._reading import Said, limits_in, retry_after_s, retry_headers_in, said, wall_of
 from ._replicas import Replicas, Tell
 from ._spending import Mark, Spending
@@ -24,8 +24,6 @@ _RESTING = frozenset({429, 503, 529})
 _FIRST_REST_S, _MOST_REST_S = 0.5, 30.0
 # By so much at most, and by that share, a rest is longer than what was asked for: never shorter.
 _REST_JITTER, _MOST_REST_JITTER_S = 0.05, 0.5
-# What is left of a limit's rate where it is enforced over shorter times than it says, and how that comes back.
-_SMOOTH, _LEAST_SMOOTH, _SMOOTH_LESS, _SMOOTH_MORE_PER_S = 0.97, 0.3, 0.9, 0.005
 _SMOOTHED_WINDOW_S = 600.0
 # A level is nobody's exact knowledge: a refusal below so much of a limit is no surprise.
 _SURPRISE = 0.05
@@ -79,7 +77,7 @@ class Pacer:
         self._rest_until_s = 0.0
         self._in_vain = 0
         self._smooth_cut = -1
-        self._smooth_s = 0.0
+        self._in_vain_s = 0.0
         self._refused = 0
         self.state(requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute)
 
@@ -232,7 +230,7 @@ class Pacer:
                 random=self._random,
             )
             if read.enforced_s is not None:
-                limit.smooth = _SMOOTH
+                limit.smooth = SMOOTH
         return limit
 
     def _turned_away(
@@ -251,9 +249,9 @@ class Pacer:
         elif status == _REFUSED and not (told and is_explained):
             rest_s = min(_MOST_REST_S, _FIRST_REST_S * 2.0 ** min(self._in_vain, 16))
             self._rest(now_s + rest_s * (1 + 0.5 * self._random()))
-        if spent.at_s >= self._smooth_s:
+        if spent.at_s >= self._in_vain_s:
             self._in_vain += 1
-            self._smooth_s = now_s
+            self._in_vain_s = now_s
         if self._replicas is not None and self._rest_until_s > now_s:
             self._replicas.rests(now_s, self._rest_until_s, self._limits)
 
@@ -299,7 +297,7 @@ class Pacer:
             return
         self._smooth_cut = self._number
         for limit in spread:
-            limit.smooth = _SMOOTH if not limit.smooth else max(_LEAST_SMOOTH, limit.smooth * _SMOOTH_LESS)
+            limit.spread(now_s)
 
     def _hear(self, now_s: float) -> None:
         while self.heard:

@@ -78,9 +78,10 @@ def said(limit: RateLimit, headers: Mapping[str, str], wall: Wall) -> Said | Non
     if limit.remaining_header is None:
         return None
     remaining = number(headers.get(limit.remaining_header))
-    whole = number(headers.get(limit.limit_header)) if limit.limit_header is not None else None
-    if whole is not None:
-        if not 0 < whole <= MOST_LIMIT:
+    stated = headers.get(limit.limit_header) if limit.limit_header is not None else None
+    whole = number(stated)
+    if stated is not None:
+        if whole is None or not 0 < whole <= MOST_LIMIT:
             return None
         if limit.limit_per_s is not None and limit.window_s is not None:
             whole *= limit.window_s / limit.limit_per_s

@@ -181,16 +181,18 @@ def results(
 @batch.command()
 def cancel(
     where: _Where,
-    keys: Annotated[list[str], typer.Argument(help="The jobs' keys.")],
+    keys: Annotated[list[str] | None, typer.Argument(help="The jobs' keys.", show_default=False)] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All jobs that are not over.")] = False,
     schema: _Schema = _SCHEMA,
 ) -> None:
     """Cancel jobs: what was not sent never is; what was is not sent again, and its answer is kept if it comes.
 
     Exit codes: 0; 1 where the queue cannot be written; 2 for a key that is not in it.
     """
-    errors = Console(stderr=True, soft_wrap=True)
-    with _complaining(errors), _queue(where, schema) as queue:
-        found = queue.cancel(keys)
+    if bool(keys) == everything:
+        raise typer.BadParameter("name the jobs by their keys, or all that are not over by --all")
+    with _complaining(Console(stderr=True, soft_wrap=True)), _queue(where, schema) as queue:
+        found = queue.cancel(None if everything else keys)
         over = sum(job.state == "cancelled" for job in found)
         under_way = sum(job.cancel_asked and not job.over for job in found)
     typer.echo(f"{over:,} cancelled, {under_way:,} under way and not sent again")

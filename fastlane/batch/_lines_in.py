@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from .._exceptions import ConfigurationError
 from ._bodies import new_job
 from ._jobs import Answer, NewJob
 
 
-@dataclass(frozen=True, slots=True)
 class LineError(Exception):
     """A line that is no job: which one, and why. Quotes nothing of it but its key."""
 
-    number: int
-    why: str
-
-    def __str__(self) -> str:
-        return f"line {self.number}: {self.why}"
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(f"line {number}: {why}")
 
 
 def jobs_in(lines: Iterable[bytes], *, prefix: str, endpoint: str) -> Iterator[NewJob]:

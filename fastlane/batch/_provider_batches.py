@@ -7,7 +7,6 @@ may repeat who does not know what became of the first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from threading import Event
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -43,13 +42,14 @@ class InDoubtError(Exception):
     """Nobody knows whether the provider has made the batch that it was asked for."""
 
 
-@dataclass(frozen=True, slots=True)
 class RefusedError(Exception):
     """The provider has said that it makes no such file or batch: nothing was made."""
 
-    status: int
-    code: str | None
-    retry_after_s: float | None
+    def __init__(self, status: int, code: str | None, retry_after_s: float | None) -> None:
+        super().__init__(f"the provider answers {status}")
+        self.status = status
+        self.code = code
+        self.retry_after_s = retry_after_s
 
     @property
     def passes(self) -> bool:

@@ -1,0 +1,174 @@
+"""`fastlane batch`: what each command prints, writes and exits with."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fastlane._commands import app
+from fastlane.batch import Queue
+from fastlane.emulator import Emulator
+from tests.batch.offline_parts import body, states, submit, wait_until
+
+RUN = ["--until-empty", "--lane", "batch", "--linger-s", "0", "--poll-s", "0.02"]
+
+
+def batch(*arguments: object, **more: Any) -> Result:
+    return CliRunner().invoke(app, ["batch", *map(str, arguments)], **more)
+
+
+def lines_of(path: Path, *lines: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def line(key: str, number: int) -> dict[str, Any]:
+    return {"custom_id": key, "method": "POST", "url": "/v1/chat/completions", "body": body(number)}
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.sqlite"
+
+
+def test_a_file_goes_through_a_queue_and_comes_out_as_openai_writes_it(
+    provider: Emulator, where: Path, tmp_path: Path
+) -> None:
+    file = lines_of(tmp_path / "jobs.jsonl", line("ä", 1), body(2), line("b", 3))
+
+    assert batch("submit", where, file).stdout == "3 jobs, 3 of them new\n"
+    assert batch("submit", where, file).stdout == "3 jobs, 0 of them new\n"
+    ran = batch("run", where, "--base-url", provider.base_url, *RUN)
+    assert (ran.exit_code, ran.stdout) == (0, "")
+    told = json.loads(batch("status", where, "--json").stdout)
+    assert (told["total"], told["over"], told["jobs"]["done"]) == (3, 3, 3)
+    assert told["output_tokens"] == 9
+    out = batch("results", where)
+    answers = {answer["custom_id"]: answer for answer in map(json.loads, out.stdout.splitlines())}
+    assert set(answers) == {"ä", "jobs-2", "b"}
+    assert answers["b"]["error"] is None
+    assert answers["b"]["response"]["status_code"] == 200
+    assert answers["b"]["response"]["body"]["object"] == "chat.completion"
+    assert "3 answers up to place 3; 0 jobs are not over" in out.stderr
+
+    written = tmp_path / "out.jsonl"
+    assert batch("results", where, "--out", written, "--after", "2").exit_code == 0
+    assert len(written.read_text().splitlines()) == 1
+
+
+def test_failed_jobs_are_written_with_their_errors_and_can_wait_again(
+    provider: Emulator, where: Path, tmp_path: Path
+) -> None:
+    batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
+    provider.change_batches(server_error_share=1.0)
+    assert batch("run", where, "--base-url", provider.base_url, *RUN, "--max-attempts", 1).exit_code == 0
+    failed = json.loads(batch("results", where).stdout)
+    assert failed["response"]["status_code"] == 500
+
+    assert batch("retry", where, "--all").stdout == "1 jobs wait again\n"
+    assert batch("retry", where).exit_code == 2
+    assert batch("retry", where, "a", "--all").exit_code == 2
+
+
+def test_cancelled_jobs_are_sent_no_more(where: Path, tmp_path: Path) -> None:
+    batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1), line("b", 2)))
+
+    assert batch("cancel", where, "a").stdout == "1 cancelled, 0 under way and not sent again\n"
+    assert json.loads(batch("results", where).stdout)["error"]["code"] == "cancelled"
+    unknown = batch("cancel", where, "c")
+    assert (unknown.exit_code, "'c'" in unknown.stderr) == (2, True)
+    assert batch("cancel", where).exit_code == 2
+    assert batch("cancel", where, "--all").stdout == "1 cancelled, 0 under way and not sent again\n"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("{", "line 2: expected JSON"),
+        ("[]", "line 2: expected an object, got list"),
+        ('{"custom_id": 1, "body": {}}', "line 2: expected"),
+        ('{"custom_id": "x", "method": "GET", "url": "/v1/chat/completions", "body": {}}', "POST"),
+        ('{"model": "m", "messages": [], "stream": true}', "stream"),
+        (json.dumps(line("a", 7)), "'a'"),
+    ],
+)
+def test_a_line_that_is_no_job_is_named_and_nothing_of_it_is_shown(
+    where: Path, tmp_path: Path, wrong: str, said: str
+) -> None:
+    file = tmp_path / "jobs.jsonl"
+    file.write_text(json.dumps(line("a", 1)) + "\n" + wrong + "\n")
+
+    result = batch("submit", where, file)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "job number" not in result.output
+
+
+def test_input_that_cannot_work_is_told_with_what_to_do(
+    where: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("OTHER", "sk-secret")
+    for arguments, code, said in (
+        (["status", where], 2, "the first `fastlane batch submit` makes one"),
+        (["run", where], 2, "OPENAI_API_KEY"),
+        (["run", where, "--base-url", "https://api.example.com/v1"], 2, "--api-key-env"),
+        (["run", where, "--base-url", "https://api.example.com/v1", "--api-key-env", "NONE"], 2, "NONE"),
+        (["run", where, "--lane", "bus"], 2, "lane"),
+        (["submit", where, tmp_path / "none.jsonl"], 1, "none.jsonl"),
+        (["status", "mysql://host/db"], 2, "postgresql://"),
+    ):
+        result = batch(*arguments)
+
+        assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+        assert "sk-secret" not in result.output
+
+
+def test_a_refused_key_is_told_in_one_line(provider: Emulator, where: Path, tmp_path: Path) -> None:
+    batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
+    provider.set_faults("status=401")
+
+    result = batch("run", where, "--base-url", provider.base_url, *RUN)
+
+    assert (result.exit_code, result.stderr.count("\n"), "401" in result.stderr) == (1, 1, True)
+
+
+def test_the_status_of_a_queue_is_shown_with_a_bar(where: Path, tmp_path: Path) -> None:
+    batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1), line("b", 2)))
+    batch("cancel", where, "a")
+
+    shown = batch("status", where).stdout
+
+    assert "50 %" in shown
+    assert "1 of 2" in shown
+    assert "1 waiting  1 cancelled" in shown
+    batch("cancel", where, "b")
+    assert "all are over" in batch("status", where, "--watch").stdout
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_worker_that_is_asked_to_end_does_and_says_what_goes_on(
+    provider: Emulator, where: Path, number: signal.Signals, code: int
+) -> None:
+    provider.change_batches(duration_s=600.0)
+    with Queue(where) as queue:
+        submit(queue, range(2))
+        command = [sys.executable, "-m", "fastlane", "batch", "run", str(where), "--base-url", provider.base_url, *RUN]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+            wait_until(lambda: [batch.state for batch in queue.status().batches] == ["created"])
+            running.send_signal(number)
+            _, told = running.communicate()
+
+        assert running.returncode == code
+        assert "2 jobs are not over" in told
+        assert "1 batches go on at the provider" in told
+        assert states(queue) == {"packed": 2}

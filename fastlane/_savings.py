@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ._call import CallRecord
+    from ._urgency_records import UrgencyRecord
 
 Basis = Literal["measured", "reported", "estimated", "predicted"]
 """How a figure is known.
@@ -77,8 +78,14 @@ class Savings:
     """Upstreams that were tried and left for the next one; None for a call that was not routed."""
     price: float | None = None
     """What the answer cost, in the catalog's currency; None for a call that was not routed."""
+    tier_asked: str | None = None
+    """The tier that the call asked for last; None without the `Urgency` play."""
     tier: str | None = None
     """The tier that served the call."""
+    tier_downgraded: bool | None = None
+    """Whether that is slower than the one asked for; None where one of them is not known."""
+    queue_s: float | None = None
+    """Spent: seconds in fastlane's own queue; None without the `Urgency` play."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -116,7 +123,10 @@ FIGURES: dict[str, tuple[str, Basis]] = {
     "hedge_price": ("currency", "estimated"),
     "fallbacks": ("{attempt}", "measured"),
     "price": ("currency", "reported"),
+    "tier_asked": ("", "measured"),
     "tier": ("", "reported"),
+    "tier_downgraded": ("", "reported"),
+    "queue_s": ("s", "measured"),
 }
 """Every figure's unit, and how it is known."""
 
@@ -124,7 +134,7 @@ FIGURES: dict[str, tuple[str, Basis]] = {
 def savings_of(record: CallRecord) -> Savings:
     """What was saved on a call, by its record."""
     encoding, cache, curation = record.encoding, record.prompt_cache, record.curation
-    output, hedging, routing = record.output, record.hedging, record.routing
+    output, hedging, routing, urgency = record.output, record.hedging, record.routing, record.urgency
     encoded = encoding if encoding is not None and encoding.form != "json" else None
     rejected = output.rejected if output is not None else ()
     hedged = hedging is not None and hedging.hedged
@@ -153,8 +163,17 @@ def savings_of(record: CallRecord) -> Savings:
         hedge_price=hedging.extra_price if hedging is not None else None,
         fallbacks=len(routing.fallbacks) if routing is not None else None,
         price=routing.price if routing is not None else None,
-        tier=record.service_tier,
+        tier_asked=urgency.asked_tier if urgency is not None else None,
+        tier=urgency.served_tier if urgency is not None else record.service_tier,
+        tier_downgraded=_downgraded(urgency),
+        queue_s=urgency.admission.waited_s if urgency is not None and urgency.admission is not None else None,
     )
+
+
+def _downgraded(urgency: UrgencyRecord | None) -> bool | None:
+    if urgency is None or urgency.asked_tier is None or urgency.served_tier is None:
+        return None
+    return urgency.downgraded
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .._savings import Savings
 
 # Words and truths are counted, not added up.
-_WORDS = frozenset({"connection_reused", "hedge", "tier"})
+_WORDS = frozenset({"connection_reused", "hedge", "tier", "tier_asked", "tier_downgraded"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,10 @@ class Ledger:
     hedges_lost: int
     tiers: Mapping[str, int]
     """Calls by the tier that served them, where the provider said so."""
+    downgrades: int = 0
+    """Calls that a slower tier served than the one they asked for."""
+    downgrades_known: int = 0
+    """Calls of which it is known whether that is so."""
 
     @property
     def hit_ratio(self) -> float | None:
@@ -89,6 +93,7 @@ class Ledger:
             "hit_ratio": self.hit_ratio,
             "hedges": {"made": self.hedges_made, "won": self.hedges_won, "lost": self.hedges_lost},
             "tiers": dict(self.tiers),
+            "downgrades": {"known": self.downgrades_known, "served": self.downgrades},
         }  # fmt: skip
 
 
@@ -124,6 +129,8 @@ def ledger_of(records: Sequence[CallRecord], opening_s: Mapping[str, float]) -> 
         hedges_won=hedges["won"],
         hedges_lost=hedges["lost"],
         tiers=dict(Counter(own.tier for own in savings if own.tier is not None).most_common()),
+        downgrades=sum(own.tier_downgraded is True for own in savings),
+        downgrades_known=sum(own.tier_downgraded is not None for own in savings),
     )
 
 

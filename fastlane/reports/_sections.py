@@ -44,6 +44,7 @@ _SPENT = {
     "hedge_price": "their price, in the catalog's currency",
     "fallbacks": "upstreams tried and left for another",
     "price": "price of routed calls' answers",
+    "queue_s": "time in fastlane's own queue",
 }
 
 
@@ -199,6 +200,8 @@ def _savings(ledger: Ledger) -> Section | None:
     if ledger.hedges_made:
         rows.append(("hedges won", f"{ledger.hedges_won:,}", f"{ledger.hedges_made:,}", "measured"))
     rows += [(f"tier: {_clipped(tier)}", "", f"{calls:,}", "reported") for tier, calls in ledger.tiers.items()]
+    if ledger.downgrades_known:
+        rows.append(("served by a slower tier", f"{ledger.downgrades:,}", f"{ledger.downgrades_known:,}", "reported"))
     notes = []
     if ledger.connections_unpriced:
         notes.append(

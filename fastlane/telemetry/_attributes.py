@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import _names as names
 from ._play_attributes import add_optimizations, add_plays
 from ._provider_attributes import add_provider_times
+from ._tree import queued_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,8 @@ def call_attributes(record: CallRecord) -> dict[str, Any]:
     told[names.ATTEMPT_COUNT] = len(attempts)
     if attempts:
         last, wire = attempts[-1], attempts[-1].wire
-        told[names.PREPARE_DURATION] = (attempts[0].wire.started_ns - timeline.started_ns) / 1e9
+        prepared_ns = attempts[0].wire.started_ns - timeline.started_ns
+        told[names.PREPARE_DURATION] = (prepared_ns - queued_ns(record.urgency, prepared_ns, record)) / 1e9
         add_wire(told, wire.connection_wait_s, wire.dns_s, wire.connect_s, wire.tls_s, wire.send_s)
         if timeline.first_token_ns is not None and wire.send_ended_ns is not None:
             told[names.SERVER_WAIT] = max(0, timeline.first_token_ns - wire.send_ended_ns) / 1e9

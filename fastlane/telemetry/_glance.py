@@ -8,6 +8,7 @@ from . import _names as names
 from ._attributes import STREAM_ENDS, add_answer, add_stream, add_times, add_wire
 from ._play_attributes import add_optimizations, add_plays
 from ._provider_attributes import add_provider_times
+from ._tree import queued_ns
 
 if TYPE_CHECKING:
     from .._observation import Observation
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
 class _Unrouted:
     """What the plays had to do with a call that went one way."""
 
-    __slots__ = ("curation", "output", "prompt_cache")
+    __slots__ = ("curation", "output", "prompt_cache", "urgency")
     routing = None
     hedging = None
 
     def __init__(self, call: Observation) -> None:
         self.prompt_cache, self.curation, self.output = call.prompt_cache, call.curation, call.output
+        self.urgency = None if call.urgent is None else call.urgent.record(call.answer.service_tier)
 
 
 def is_plain(call: Observation) -> bool:
@@ -63,7 +65,9 @@ def glance(call: Observation) -> dict[str, Any]:
         output,
     )
     told[names.ATTEMPT_COUNT] = 1
-    told[names.PREPARE_DURATION] = (attempt.started_ns - started_ns) / 1e9
+    played = _Unrouted(call)
+    prepared_ns = attempt.started_ns - started_ns
+    told[names.PREPARE_DURATION] = (prepared_ns - queued_ns(played.urgency, prepared_ns)) / 1e9
     phases = attempt.phases
     sent_ns, opened = phases.send_ended_ns, attempt.opened
     send_s = None
@@ -87,7 +91,6 @@ def glance(call: Observation) -> dict[str, Any]:
         told[names.ROUND_TRIP_TIME] = phases.round_trip_time_ns / 1e9
     if attempt.form != "json":
         told[names.REQUEST_ENCODING] = attempt.form
-    played = _Unrouted(call)
     add_optimizations(told, played, phases.http_version, attempt.form, reused=bool(reused))
     add_plays(told, played)
     if call.provider_times is not None:

@@ -14,6 +14,7 @@ from ._tree import attempt_error, attempt_outcome, server
 
 if TYPE_CHECKING:
     from .._call import Attempt, CallRecord
+    from .._urgency_records import UrgencyRecord
     from ._experiment import Experiment
     from ._settings import Conventions
 
@@ -71,15 +72,18 @@ class Measures:
         model = record.model if last is None or last.model is None else last.model
         origin = record.origin if last is None or last.origin is None else last.origin
         name, arm = (None, None) if experiment is None else (experiment.name, experiment.arm)
-        key = (told.operation, told.provider, model, record.response_model, origin, name, arm)
+        urgency = None if record.urgency is None else record.urgency.urgency
+        key = (told.operation, told.provider, model, record.response_model, origin, name, arm, urgency)
         found = self._sets.get(key)
         if found is None:
             if len(self._sets) >= _MOST_SETS:
                 self._sets.clear()
-            found = self._sets[key] = self._make(told, model, record.response_model, origin)
+            found = self._sets[key] = self._make(told, model, record.response_model, origin, urgency)
         return found
 
-    def _make(self, told: EndedCall, model: str | None, response_model: str | None, origin: str) -> _Sets:
+    def _make(
+        self, told: EndedCall, model: str | None, response_model: str | None, origin: str, urgency: str | None
+    ) -> _Sets:
         limited = self._labels.limited
         short: dict[str, Any] = {
             names.OPERATION: told.operation,
@@ -99,6 +103,8 @@ class Measures:
         if port is not None and generic.get(names.SERVER_ADDRESS) == address:
             generic[names.SERVER_PORT] = port
         arms = self._arms(told.experiment)
+        if urgency is not None:
+            arms = {**arms, names.URGENCY: urgency}
         return _Sets(generic, {**short, **arms}, {**wide, **arms}, {})
 
     def _arms(self, experiment: Experiment | None) -> dict[str, Any]:
@@ -240,6 +246,29 @@ class Measures:
             for kind, tokens in (("input", hedging.extra_input_tokens), ("output", hedging.extra_output_tokens)):
                 if tokens is not None:
                     yield metrics.HEDGE_TOKENS, tokens, _more(sets, sets.short, metrics.TOKEN_TYPE, kind)
+        if record.urgency is not None:
+            yield from self._urgency(record.urgency, sets)
+
+    def _urgency(self, urgency: UrgencyRecord, sets: _Sets) -> Iterator[Measure]:
+        if urgency.admission is not None:
+            reason = urgency.admission.waited_for or "none"
+            labels = _more(sets, sets.short, names.ADMISSION_WAIT_REASON, reason)
+            yield metrics.ADMISSION_WAIT, urgency.admission.waited_s, labels
+        for tier in urgency.full_tiers:
+            asked = self._labels.limited(names.TIER_ASKED, tier)
+            yield metrics.FULL_TIERS, 1, _more(sets, sets.short, names.TIER_ASKED, asked)
+        if urgency.asked_tier is None and urgency.served_tier is None:
+            return
+        asked = "none" if urgency.asked_tier is None else self._labels.limited(names.TIER_ASKED, urgency.asked_tier)
+        served = "none"
+        if urgency.served_tier is not None:
+            served = self._labels.limited(names.TIER_SERVED, urgency.served_tier)
+        key = ("tier", asked, served, urgency.downgraded)
+        found = sets.made.get(key)
+        if found is None:
+            tiers = {names.TIER_ASKED: asked, names.TIER_SERVED: served, names.TIER_DOWNGRADED: urgency.downgraded}
+            found = _keep(sets, key, {**sets.short, **tiers})
+        yield metrics.TIERS, 1, found
 
     def _action(self, told: EndedAction) -> Measure:
         labels = {names.INTERACTION_NAME: self._labels.limited(names.INTERACTION_NAME, told.name)}

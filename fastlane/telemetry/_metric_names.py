@@ -178,6 +178,19 @@ HEDGE_TOKENS: Final = Metric(
     "{token}",
     "Tokens that the losing attempts of hedged calls have read and generated, estimated",
 )
+ADMISSION_WAIT: Final = Metric(
+    "fastlane.client.admission.wait.duration",
+    "histogram",
+    "s",
+    "Time that a call spent in fastlane's own queue, all attempts together",
+    SHORT_SECONDS,
+)
+TIERS: Final = Metric(
+    "fastlane.client.tiers", "counter", "{call}", "Calls by the service tier that they asked for and the one they got"
+)
+FULL_TIERS: Final = Metric(
+    "fastlane.client.full_tiers", "counter", "{attempt}", "Attempts whose service tier had no capacity"
+)
 ROUTER_DECISIONS: Final = Metric(
     "fastlane.router.decisions", "counter", "{decision}", "Calls for which a model was chosen, and why that one"
 )
@@ -194,6 +207,7 @@ ALL: Final = (
     INFERENCE_DURATION, INFERENCE_FIRST_CHUNK, INFERENCE_INPUT, INFERENCE_OUTPUT,
     USED_INPUT, USED_OUTPUT, USED_CACHE_READ, USED_CACHE_WRITE, USED_REASONING,
     TIME_TO_FIRST_TOKEN, WIRE_DURATION, DECODE_DURATION, DECODE_RATE, MAX_CHUNK_GAP, INTERACTION_DURATION,
-    CACHE_EXPECTED, CACHE_READ, BODY_SIZE, ATTEMPTS, RETRY_WAIT, HEDGES, HEDGE_TOKENS, ROUTER_DECISIONS, DROPPED,
+    CACHE_EXPECTED, CACHE_READ, BODY_SIZE, ATTEMPTS, RETRY_WAIT, HEDGES, HEDGE_TOKENS, ADMISSION_WAIT, TIERS,
+    FULL_TIERS, ROUTER_DECISIONS, DROPPED,
 )  # fmt: skip
 """All of them, but for the connections, which are looked at and not told."""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .._output_records import BoundedOutputRecord
     from .._prompt_records import CurationRecord, PromptCacheRecord
     from .._route_records import HedgingRecord, RoutingRecord
+    from .._urgency_records import UrgencyRecord
 
 _CANDIDATES_TOLD = 20
 
@@ -37,6 +38,10 @@ class Played(Protocol):
     def hedging(self) -> HedgingRecord | None:
         """What came of a second attempt."""
 
+    @property
+    def urgency(self) -> UrgencyRecord | None:
+        """How urgent it was, its tier, and its place."""
+
 
 def add_plays(told: dict[str, Any], call: Played) -> None:
     """What the plays did."""
@@ -50,6 +55,8 @@ def add_plays(told: dict[str, Any], call: Played) -> None:
         _route(call.routing, told)
     if call.hedging is not None:
         _hedge(call.hedging, told)
+    if call.urgency is not None:
+        _urgency(call.urgency, told)
 
 
 def add_optimizations(told: dict[str, Any], call: Played, http_version: str | None, form: str, *, reused: bool) -> None:
@@ -135,3 +142,26 @@ def _hedge(hedging: HedgingRecord, told: dict[str, Any]) -> None:
         (names.HEDGE_EXTRA_TOKENS, hedging.extra_output_tokens),
     )
     told.update({name: value for name, value in found if value is not None})
+
+
+def _urgency(urgency: UrgencyRecord, told: dict[str, Any]) -> None:
+    told[names.URGENCY] = urgency.urgency
+    if urgency.asked_tier is not None:
+        told[names.TIER_ASKED] = urgency.asked_tier
+        if urgency.served_tier is not None:
+            told[names.TIER_DOWNGRADED] = urgency.downgraded
+    if urgency.served_tier is not None:
+        told[names.TIER_SERVED] = urgency.served_tier
+    if urgency.full_tiers:
+        told[names.TIERS_FULL] = urgency.full_tiers
+    if urgency.shared_with is not None:
+        told[names.SHARED] = True
+    if urgency.sharers:
+        told[names.SHARERS] = urgency.sharers
+    admission = urgency.admission
+    if admission is not None:
+        told[names.ADMISSION_WAIT] = admission.waited_s
+        told[names.ADMISSION_AHEAD] = admission.ahead
+        told[names.ADMISSION_CONCURRENCY] = admission.concurrency
+        if admission.waited_for is not None:
+            told[names.ADMISSION_WAIT_REASON] = admission.waited_for

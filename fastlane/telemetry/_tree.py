@@ -10,6 +10,7 @@ from . import _names as names
 
 if TYPE_CHECKING:
     from .._call import Attempt, CallRecord
+    from .._urgency_records import UrgencyRecord
     from ._settings import Level
 
 PREPARE_WORTH_A_SPAN_NS = 1_000_000
@@ -126,8 +127,12 @@ def children_of(call: ModelCall, record: CallRecord, level: Level) -> tuple[Span
     plans: list[SpanPlan] = []
     timeline, is_deep = record.timeline, level == "phases"
     first = call.attempts[0] if call.attempts else None
-    if is_deep and first is not None and first.wire.started_ns - call.start_ns >= PREPARE_WORTH_A_SPAN_NS:
-        plans.append(_internal(names.PREPARE, call.start_ns, first.wire.started_ns))
+    if is_deep and first is not None:
+        waiting_ns = first.wire.started_ns - queued_ns(record.urgency, first.wire.started_ns - call.start_ns, record)
+        if waiting_ns - call.start_ns >= PREPARE_WORTH_A_SPAN_NS:
+            plans.append(_internal(names.PREPARE, call.start_ns, waiting_ns))
+        if waiting_ns < first.wire.started_ns:
+            plans.append(_internal(names.PLACE_WAIT, waiting_ns, first.wire.started_ns))
     plans += [_attempt(attempt, call, record, is_deep=is_deep) for attempt in call.attempts]
     began_ns, ended_ns = timeline.validate_started_ns, timeline.validate_ended_ns
     if is_deep and call.is_last and began_ns is not None and ended_ns is not None:
@@ -135,6 +140,16 @@ def children_of(call: ModelCall, record: CallRecord, level: Level) -> tuple[Span
         told = {} if verdict is None else {names.OUTPUT_VERDICT: verdict}
         plans.append(_internal(names.VALIDATE, began_ns, ended_ns, told))
     return tuple(plans)
+
+
+def queued_ns(urgency: UrgencyRecord | None, before_ns: int, record: CallRecord | None = None) -> int:
+    """How long a call waited for its place before its only attempt, which began `before_ns` after the call.
+
+    0 of a call with several attempts: how much of its wait was before the first is not known.
+    """
+    if urgency is None or urgency.admission is None or (record is not None and len(record.attempts) != 1):
+        return 0
+    return min(before_ns, int(urgency.admission.waited_s * 1e9))
 
 
 def _internal(name: str, start_ns: int, end_ns: int, attributes: dict[str, Any] | None = None) -> SpanPlan:

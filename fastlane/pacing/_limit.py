@@ -44,7 +44,7 @@ _TOLERANCE_S = 0.02
 # most, so that answers can tell in time what others have sent, and so much of a second at once.
 _HELD_S, _BRISK, _BRISK_TOLERANCE_S = 5.0, 2.0, 0.25
 # How far resets may be from what a kind of limit would say, on average, as a share.
-_MOST_ERROR = 0.25
+_MOST_ERROR, _COMPARED_S = 0.25, 0.04
 _GUARD_S, _MOST_JITTER_S = 0.03, 1.0
 
 
@@ -52,9 +52,9 @@ class Limit:
     """One limit, as far as it is known. Times are seconds of the monotonic clock."""
 
     __slots__ = (
-        "_brisk_s", "_corrected", "_errors", "_faded_s", "_first_full_at", "_full_at", "_full_was_said", "_held_s",
-        "_jitter_s", "_look", "_newest", "_next_s", "_random", "_smooth_s", "at", "counts", "given_window_s", "holds",
-        "kind", "level", "limit", "margin", "name", "refill", "scale", "smooth", "told_s", "window_s",
+        "_brisk_s", "_compared_s", "_corrected", "_errors", "_faded_s", "_first_full_at", "_full_at", "_full_was_said",
+        "_held_s", "_jitter_s", "_look", "_newest", "_next_s", "_random", "_smooth_s", "at", "counts", "given_window_s",
+        "holds", "kind", "level", "limit", "margin", "name", "refill", "scale", "smooth", "told_s", "window_s",
     )  # fmt: skip
 
     def __init__(
@@ -84,19 +84,15 @@ class Limit:
         self.smooth = 0.0
         """The share of its rate that requests are spread to, each for itself; 0: they may come at once."""
         self._next_s = self._brisk_s = self._smooth_s = now_s
+        self._compared_s = -math.inf
         self._held_s = [-math.inf, -math.inf]
-        """When a request had to wait last: one that somebody waits for, and any."""
         self.told_s = sent_s
-        """When the request left whose answer has told of it last."""
         self.kind: Kind | None = kind
         """What its resets look like, or what facts say; None where neither is plain."""
         self.refill = 0.0 if kind == "window" else self.rate
         self._random = random
         self._errors = {self.window_s if kind != "window" else 0.0: 0.0}
-        """By the hypothesis, how far resets were from what it says: seconds as a share of its window.
-
-        A bucket with a window of so many seconds; 0: a window.
-        """
+        """By the hypothesis, a bucket with a window of so many seconds, or 0, a window: how far resets were from it."""
         self._full_at: float | None = None
         self._first_full_at = 0.0
         self._full_was_said = False
@@ -104,7 +100,7 @@ class Limit:
         self._newest = -1
         self._corrected = 0.0
         self._look: tuple[float, float, float] | None = None
-        """When the refill was looked at last, what was left then, and what had been spent until then."""
+        """When the refill was looked at last, what was left, and what had been spent."""
         self.level = said.remaining
         self.at = sent_s
         if said.reset_s is not None:
@@ -155,9 +151,8 @@ class Limit:
     @property
     def _others(self) -> float:
         """The share of the limit that goes to others, as far as it shows."""
-        if self.kind == "window":
-            return min(1.0, max(0.0, -self.refill / self.rate))
-        return min(1.0, max(0.0, 1 - self.refill / self.rate))
+        share = -self.refill / self.rate
+        return min(1.0, max(0.0, share if self.kind == "window" else 1 + share))
 
     def cost(self, requests: float, tokens: float) -> float:
         """What a request is in the limit's own counting."""
@@ -283,7 +278,9 @@ class Limit:
             self.holds = max(self.holds if self.holds < self.limit else 0.0, holds)
         elif holds <= 1.05 * self.limit:
             self.holds = self.limit
-        if self.limit - said.remaining >= max(1.0, 0.001 * self.limit):
+        is_new = sent_s - self._compared_s >= _COMPARED_S
+        if is_new and self.limit - said.remaining >= max(1.0, 0.001 * self.limit):
+            self._compared_s = sent_s
             for window in {*_WINDOWS_S, usual_s}:
                 used = (self.holds if window == usual_s else self.limit) - said.remaining
                 expected_s = max(0.0, used) / self.limit * window
@@ -312,8 +309,7 @@ class Limit:
             # Between when a request left and when it was admitted there is a way: the latest is nearest to the truth.
             self._full_at = max(self._full_at, full_at)
         else:
-            if not self._full_was_said or self._full_at is None:
-                self._first_full_at = full_at
+            self._first_full_at = self._first_full_at if self._full_was_said else full_at
             self._full_at, self._full_was_said = full_at, True
             self._jitter_s = self._random()
 

@@ -98,8 +98,7 @@ class SqliteDatabase(Database):
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            # Prompts and answers are in it: it is its owner's alone, unless it was there before.
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+            _make_file(self._path)
         except OSError as error:
             raise StorageError(
                 f"the queue {self.name} cannot be opened for writing: {error.strerror}; it takes a file in a folder, "
@@ -118,7 +117,7 @@ class SqliteDatabase(Database):
         def only(statement: str) -> Any:
             return _patiently(lambda: connection.execute(statement).fetchone())[0]
 
-        self._refuse_others(only("PRAGMA application_id"), only("PRAGMA user_version"), only("PRAGMA page_count"))
+        _patiently(lambda: self._refuse_others(connection))
         # In a log beside the file, so that who reads does not wait for who writes; and that log is flushed to the disk
         # with every commit. With NORMAL, which is often advised for this mode, a power cut takes back the latest ones:
         # https://sqlite.org/pragma.html#pragma_synchronous (2026-11-22).
@@ -130,8 +129,16 @@ class SqliteDatabase(Database):
         if only("PRAGMA user_version") < VERSION:
             _patiently(lambda: _make(connection))
 
-    def _refuse_others(self, application: int, version: int, pages: int) -> None:
-        if pages and application != _APPLICATION:
+    def _refuse_others(self, connection: sqlite3.Connection) -> None:
+        # Asked at one moment: another process may be making the tables just now.
+        connection.execute("BEGIN")
+        try:
+            ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+            ((application,),) = connection.execute("PRAGMA application_id").fetchall()
+            ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+        finally:
+            connection.execute("ROLLBACK")
+        if application != _APPLICATION and (tables or application or version):
             raise ConfigurationError(
                 f"a queue is kept in a file of its own, got {self.name!r}, a database of something else: give another "
                 f"path"
@@ -176,6 +183,19 @@ class SqliteDatabase(Database):
         # https://sqlite.org/howtocorrupt.html#_carrying_an_open_database_file_across_a_fork_ (2026-11-22).
         # Closed before, it is carried nowhere, and each of the two opens it again when it is used next.
         self._let_go()
+
+
+def _make_file(path: Path) -> None:
+    """Make an empty file, its owner's alone, for prompts and answers are to be in it, unless it is there already."""
+    # Without opening it, wherever that can be done: who closes a file takes away all locks that its process has on it,
+    # those of SQLite too: https://sqlite.org/howtocorrupt.html, 2.2 (2026-11-22).
+    try:
+        os.mknod(path, 0o600)
+    except FileExistsError:
+        pass
+    except (AttributeError, PermissionError):
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

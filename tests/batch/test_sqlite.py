@@ -1,0 +1,349 @@
+"""A queue in a file loses nothing that was durable: not by kill -9, a full disk, a fork or many processes at once."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import pytest
+
+from fastlane import ConfigurationError
+from fastlane.batch._errors import StorageError
+from fastlane.batch._jobs import Outcome
+from fastlane.batch._open import open_storage
+from fastlane.batch._schema import VERSION
+from fastlane.batch._sql_storage import SqlStorage
+from fastlane.batch._sqlite import SqliteDatabase
+from fastlane.batch._storage import Storage
+from tests.batch.conftest import advanced, claim, new
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.sqlite"
+
+
+@pytest.fixture
+def storage(path: Path) -> Iterator[Storage]:
+    with closing(open_storage(path)) as storage:
+        yield storage
+
+
+class Child(NamedTuple):
+    pid: int
+    said: IO[str]
+
+
+def forked(work: Callable[[IO[str]], object]) -> Child:
+    """Do it in a child of a fork."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        return Child(child, os.fdopen(reading))
+    try:
+        with os.fdopen(writing, "w", buffering=1) as said:
+            work(said)
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - nothing of it may go on as the test
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def ended(child: Child) -> int:
+    child.said.close()
+    return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+
+
+def is_whole(path: Path) -> bool:
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        bodies = connection.execute("SELECT count(*) FROM jobs LEFT JOIN bodies USING (number) WHERE body IS NULL")
+        return bool(found and bodies.fetchone() == (0,))
+
+
+@pytest.mark.parametrize("after", [1, 7, 40])
+def test_what_was_submitted_is_there_after_kill_9(path: Path, after: int) -> None:
+    def submit(said: IO[str]) -> None:
+        storage = open_storage(path)
+        for number in range(100_000):
+            keys = [f"{number}-{part}" for part in range(1 + number % 5)]
+            storage.add([new(key, body=b"x" * 3_000) for key in keys])
+            said.write(" ".join(keys) + "\n")
+
+    child = forked(submit)
+    returned = [child.said.readline() for _ in range(after)]
+    os.kill(child.pid, signal.SIGKILL)
+    returned += [line for line in child.said if line.endswith("\n")]
+    assert ended(child) == -signal.SIGKILL
+
+    with closing(open_storage(path)) as storage:
+        keys = " ".join(returned).split()
+        assert storage.find(keys).keys() == set(keys)
+        # All or none of the one that did not return.
+        number = len(returned)
+        rest = [f"{number}-{part}" for part in range(1 + number % 5)]
+        assert len(storage.find(rest)) in (0, len(rest))
+        assert storage.unfinished() == len(keys) + len(storage.find(rest))
+    assert is_whole(path)
+
+
+def test_a_full_disk_is_said_and_what_was_durable_stays(path: Path) -> None:
+    def fill(said: IO[str]) -> None:
+        storage = open_storage(path)
+        most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        # What writes beyond this gets the operating system's own refusal, as on a full disk.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, most[1]))
+        try:
+            for number in range(1_000):
+                storage.add([new(f"{number}", body=b"x" * 20_000)])
+                said.write(f"{number}\n")
+        except StorageError as error:
+            said.write(f"{error}\n")
+            first = storage.find(["0"])["0"]
+            assert first.state == "waiting"
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+        storage.add([new("later")])
+        said.write("later\n")
+
+    child = forked(fill)
+    *numbers, error, later = child.said.read().splitlines()
+    assert ended(child) == 0
+
+    assert len(numbers) > 3
+    assert "did not do it" in error
+    assert "disk" in error
+    assert later == "later"
+    with closing(open_storage(path)) as storage:
+        assert storage.find(numbers).keys() == set(numbers)
+        assert storage.unfinished() == len(numbers) + 1
+    assert is_whole(path)
+
+
+def test_a_full_file_system_in_the_middle_of_answers_loses_none_of_the_jobs(storage: SqlStorage, path: Path) -> None:
+    storage.add([new(f"{i}") for i in range(50)])
+    batch = advanced(storage, claim(storage))
+    outcomes = [Outcome(number=job.number, state="done", body=b"x" * 50_000) for job in storage.heads(batch)]
+    pages = storage._database.run(lambda transaction: transaction.all("PRAGMA page_count")[0][0])
+    storage._database.run(lambda transaction: transaction.all(f"PRAGMA max_page_count = {pages + 20}"))
+
+    with pytest.raises(StorageError, match="the disk is full"):
+        storage.record(batch, outcomes)
+
+    assert storage.status().jobs["packed"] == 50
+    storage._database.run(lambda transaction: transaction.all("PRAGMA max_page_count = 100000"))
+    assert storage.record(batch, outcomes) == 50
+
+
+def test_every_commit_reaches_the_disk_before_it_returns(storage: SqlStorage) -> None:
+    def settings(name: str) -> object:
+        return storage._database.run(lambda transaction: transaction.all(f"PRAGMA {name}")[0][0])
+
+    assert settings("journal_mode") == "wal"
+    assert settings("synchronous") == 2  # FULL
+    assert settings("fullfsync") == 1
+
+
+def test_prompts_are_their_owners_alone(storage: Storage, path: Path) -> None:
+    storage.add([new("a")])
+
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
+
+
+def test_a_file_of_something_else_is_refused_and_left_as_it_is(path: Path) -> None:
+    path.write_text("a shopping list: " + "bread " * 300)
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match="a file of its own kind"):
+        open_storage(path)
+    assert path.read_bytes() == before
+
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE groceries (name TEXT)")
+    with pytest.raises(ConfigurationError, match="a database of something else"):
+        open_storage(path)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("groceries",)]
+
+
+def test_a_queue_of_a_newer_version_is_refused(path: Path) -> None:
+    open_storage(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+
+    with pytest.raises(ConfigurationError, match=f"of version {VERSION + 1}, this one knows {VERSION}"):
+        open_storage(path)
+
+
+def test_an_empty_file_becomes_a_queue(path: Path) -> None:
+    path.touch()
+
+    with closing(open_storage(path)) as storage:
+        assert storage.unfinished() == 0
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file or directory"):
+        open_storage(tmp_path / "nowhere" / "jobs.sqlite")
+    with pytest.raises(StorageError, match="cannot be opened for writing"):
+        open_storage(tmp_path)
+
+
+@pytest.mark.parametrize("where", ["", ":memory:", "file:jobs?mode=memory", "mysql://user:hunter2@host/jobs", 7])
+def test_what_can_be_no_queue_is_refused_and_no_password_is_shown(where: str) -> None:
+    with pytest.raises(ConfigurationError, match="a queue expects a path") as raised:
+        open_storage(where)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_nothing_is_written_into_a_file_that_was_deleted(storage: Storage, path: Path) -> None:
+    storage.add([new("a")])
+    path.unlink()
+
+    with pytest.raises(StorageError, match="deleted or replaced"):
+        storage.add([new("b")])
+
+
+def test_many_processes_make_and_feed_one_file(path: Path) -> None:
+    def feed(part: int) -> Callable[[IO[str]], None]:
+        def work(said: IO[str]) -> None:
+            storage = open_storage(path)
+            for number in range(10):
+                storage.add([new(f"{part}-{number}"), new(f"shared-{number}")])
+            storage.close()
+            said.write(f"{storage.queue_id}\n")
+
+        return work
+
+    children = [forked(feed(part)) for part in range(4)]
+    names = {child.said.read() for child in children}
+    assert [ended(child) for child in children] == [0] * 4
+
+    with closing(open_storage(path)) as storage:
+        assert names == {f"{storage.queue_id}\n"}
+        assert storage.unfinished() == 50
+    assert is_whole(path)
+
+
+def test_a_child_of_a_fork_goes_on_with_the_queue_and_so_does_its_parent(storage: Storage, path: Path) -> None:
+    stop = threading.Event()
+    written: list[str] = []
+
+    def write() -> None:
+        while not stop.is_set():
+            storage.add([new(f"thread-{len(written)}")])
+            written.append(f"thread-{len(written)}")
+
+    def add(number: int, said: IO[str]) -> None:
+        said.write(storage.add([new(f"child-{number}")])[0].key)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        # While another thread may be in the middle of a transaction.
+        children = [forked(partial(add, n)) for n in range(6)]
+        said = [child.said.read() for child in children]
+        codes = [ended(child) for child in children]
+    finally:
+        stop.set()
+        thread.join()
+
+    assert codes == [0] * 6
+    assert said == [f"child-{n}" for n in range(6)]
+    assert storage.find(said).keys() == set(said)
+    assert storage.find(written).keys() == set(written)
+    assert is_whole(path)
+
+
+READ = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+print(*[key for (key,) in connection.execute("SELECT key FROM jobs ORDER BY number")])
+connection.close()
+"""
+
+
+def read_elsewhere(path: Path) -> str:
+    command = [sys.executable, "-c", READ, str(path)]
+    return subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
+
+
+def test_a_second_queue_on_the_file_takes_no_lock_of_the_first_away(path: Path, storage: Storage) -> None:
+    storage.add([new("a")])
+    open_storage(path).close()
+
+    # Who closes a file that nobody else has open removes its log: with it would go what is written there from now on.
+    assert read_elsewhere(path) == "a\n"
+    storage.add([new("b")])
+    assert read_elsewhere(path) == "a b\n"
+
+
+def test_a_child_of_a_fork_has_locks_of_its_own(path: Path, storage: Storage) -> None:
+    storage.add([new("a")])
+    go, going = os.pipe()
+
+    def work(said: IO[str]) -> None:
+        storage.find(["a"])
+        said.write("ready\n")
+        os.read(go, 1)
+        storage.add([new("b")])
+
+    child = forked(work)
+    assert child.said.readline() == "ready\n"
+    storage.close()
+    assert read_elsewhere(path) == "a\n"
+    os.write(going, b"!")
+    assert ended(child) == 0
+
+    assert read_elsewhere(path) == "a b\n"
+    os.close(go)
+    os.close(going)
+
+
+def test_who_reads_does_not_wait_for_who_writes(path: Path, storage: Storage) -> None:
+    storage.add([new("a")])
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("UPDATE jobs SET state = 'done'")
+
+        assert storage.find(["a"])["a"].state == "waiting"
+        writer.execute("ROLLBACK")
+
+
+def test_who_writes_waits_for_who_writes_already(path: Path, storage: Storage) -> None:
+    writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    writer.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.1, lambda: writer.execute("COMMIT"))
+    release.start()
+
+    storage.add([new("a")])
+
+    release.join()
+    writer.close()
+    assert storage.unfinished() == 1
+
+
+def test_what_raises_in_a_transaction_leaves_nothing_of_it(path: Path) -> None:
+    with closing(SqliteDatabase(path)) as database:
+
+        def interrupted(transaction: object) -> None:
+            transaction.do("UPDATE queue SET finished = 7")  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            database.run(interrupted)
+
+        assert database.run(lambda transaction: transaction.all("SELECT finished FROM queue")) == [(0,)]

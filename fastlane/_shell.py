@@ -24,6 +24,7 @@ from ._request import Requests
 from ._route_asked import PLANNED_ENDPOINTS, asks_for_a_route, not_routed
 from ._urgency import current_urgency
 from ._urgency_records import Level
+from .plays import Urgency
 from .plays._base import Stage
 from .telemetry._gate import active, follow, prepare
 from .transport._patience import PATIENCE
@@ -67,6 +68,8 @@ class Shell:
             from . import providers  # noqa: F401
         if pipeline.plans_in(Stage.ENCODE):
             from . import encoding  # noqa: F401
+        if any(isinstance(play, Urgency) for play in pipeline.plays):
+            from .tiers import _urgent  # noqa: F401
         prepare()
 
     def origin(self, base_url: Any) -> str:
@@ -130,7 +133,7 @@ class Shell:
         if planned.encoding is not None:
             observation.sending = _sending(observation, planned.encoding, planned.model)
         if planned.urgency_plan is not None:
-            urgent = observation.urgent = _urgent(planned)
+            urgent = observation.urgent = _urgent_of(planned)
             if urgent.tier is not None and urgent.tier.is_elsewhere:
                 observation.answer.tier_in = urgent.tier.in_answer
         observation.optional = planned.optional
@@ -308,7 +311,7 @@ def _sending(observation: Observation, encode: Encode, model: str | None) -> Any
     return Sending(encode, origin=origin, endpoint=endpoint, model=model, went_wrong=went_wrong)
 
 
-def _urgent(call: Call) -> Any:
+def _urgent_of(call: Call) -> Any:
     from .tiers._urgent import Urgent
 
     assert call.urgency_plan is not None

@@ -124,6 +124,13 @@ def usage_of(usage: Any, cached_path: Sequence[str] = ()) -> Usage:
     )
 
 
+def counted(usage: Any) -> tuple[int | None, int | None]:
+    """Tokens of the prompt and of the answer as the provider has counted them; None for what nobody has counted."""
+    if _read(usage, "estimated") is True:
+        return None, None
+    return _first_int(usage, "prompt_tokens", "input_tokens"), _first_int(usage, "completion_tokens", "output_tokens")
+
+
 def finish_reason_of(answer: Any) -> str | None:
     """The first choice's finish reason, or the status of a Responses answer."""
     choices = getattr(answer, "choices", None)

@@ -114,24 +114,7 @@ class Urgency(Play):
 
     def plan(self, call: Call) -> Call:
         """Say how the call comes to its place, and which tier it asks for."""
-        from ..tiers._choice import asking, tier_plan
-        from ..tiers._plan import UrgencyPlan
-
-        level = call.urgency or self.default
-        tier = tier_plan(call, level, self.tiers, self.memory.refused(call.origin, call.model))
-        if tier is not None:
-            call = asking(call, tier)
-        return call.replaced(
-            urgency_plan=UrgencyPlan(
-                urgency=level,
-                tier=tier,
-                admission=self.admission,
-                max_wait_s=self.max_wait_s,
-                single_flight=self.single_flight,
-                on_downgrade=self.on_downgrade,
-                memory=self.memory,
-            )
-        )
+        return self.memory.planned(call, call.urgency or self.default, self)
 
 
 _LEVELS = '"interactive", "background" or "offline"'

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from .._call import Call
 from .._urgency_records import Level
 from ..outputs._ceiling import for_model
-from ._plan import TierPlan
+from ._plan import TierPlan, UrgencyPlan
 
 if TYPE_CHECKING:
     from ..providers._schema import Tiers
@@ -28,7 +27,7 @@ def tier_plan(
     """
     facts = call.facts
     tiers = None if facts is None else facts.tiers
-    field = _field(tiers, is_wanted=wanted is not None and wanted.get(level) is not None)
+    field = tier_field(tiers, wanted, level)
     if field is None:
         return None
     given = call.body.get(field)
@@ -42,12 +41,17 @@ def tier_plan(
     return _plan(tiers, field, asked, asked)
 
 
-def asking(call: Call, plan: TierPlan) -> Call:
-    """The call, with the tier in its body that the plan adds."""
-    if plan.added is None:
-        return call
-    asked = call.with_body(f"Urgency asked for the tier {plan.added!r}", **{plan.field: plan.added})
-    return asked.replaced(optional=(*asked.optional, plan.field))
+def asking(call: Call, plan: UrgencyPlan) -> Call:
+    """The call with its plan, and with the tier in its body that the plan adds."""
+    tier = plan.tier
+    if tier is None or tier.added is None:
+        return call.replaced(urgency_plan=plan)
+    return call.replaced(
+        urgency_plan=plan,
+        body={**call.body, tier.field: tier.added},
+        changes=(*call.changes, f"Urgency asked for the tier {tier.added!r}"),
+        optional=(*call.optional, tier.field),
+    )
 
 
 def is_downgrade(plan: TierPlan, asked: str | None, served: str | None) -> bool:
@@ -58,10 +62,11 @@ def is_downgrade(plan: TierPlan, asked: str | None, served: str | None) -> bool:
     return asked in ranks and served in ranks and ranks[served] < ranks[asked]
 
 
-def _field(tiers: Tiers | None, *, is_wanted: bool) -> str | None:
+def tier_field(tiers: Tiers | None, wanted: Mapping[str, str | None] | None, level: Level) -> str | None:
+    """The body's field that asks for a tier; None where the provider has none."""
     if tiers is None or tiers.field is None:
         # Nobody has looked: only what the application asks for by itself.
-        return _USUAL_FIELD if is_wanted else None
+        return _USUAL_FIELD if wanted is not None and wanted.get(level) is not None else None
     return tiers.field.value
 
 
@@ -78,7 +83,6 @@ def _chosen(call: Call, level: Level, tiers: Tiers | None, wanted: Mapping[str, 
     return for_model(tiers.patient, call.model)
 
 
-@lru_cache(maxsize=256)
 def _plan(tiers: Tiers | None, field: str, asked: str | None, added: str | None) -> TierPlan:
     if tiers is None:
         return TierPlan(field=field, asked=asked, added=added)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .._urgency_records import Level
 from ..hedging._sizes import Sizes
+from ._choice import asking, tier_field, tier_plan
+from ._plan import UrgencyPlan
+
+if TYPE_CHECKING:
+    from .._call import Call
+    from ..plays import Urgency
 
 _MOST_UPSTREAMS = 256
+_MOST_PLANS = 512
 _NONE: frozenset[str] = frozenset()
 
 
@@ -27,6 +35,31 @@ class Memory:
         self._sizes: OrderedDict[tuple[str, str | None], Sizes] = OrderedDict()
         self._refused: dict[tuple[str, str | None], frozenset[str]] = {}
         self._shared: set[str] = set()
+        self._plans: dict[tuple[Any, ...], tuple[Any, UrgencyPlan]] = {}
+        """What was planned for calls alike, and by which facts."""
+
+    def planned(self, call: Call, level: Level, play: Urgency) -> Call:
+        """The call with its plan: its place, and its tier."""
+        facts = call.facts
+        field = tier_field(None if facts is None else facts.tiers, play.tiers, level)
+        given = None if field is None else call.body.get(field)
+        key = (call.origin, call.model, call.endpoint, level, given if isinstance(given, str) else given is None)
+        known = self._plans.get(key)
+        if known is None or known[0] is not facts:
+            tier = tier_plan(call, level, play.tiers, self.refused(call.origin, call.model))
+            plan = UrgencyPlan(
+                urgency=level,
+                tier=tier,
+                admission=play.admission,
+                max_wait_s=play.max_wait_s,
+                single_flight=play.single_flight,
+                on_downgrade=play.on_downgrade,
+                memory=self,
+            )
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[key] = known = facts, plan
+        return asking(call, known[1])
 
     def sizes(self, origin: str, model: str | None) -> Sizes:
         """Those of an upstream's calls."""
@@ -49,6 +82,7 @@ class Memory:
         """An upstream takes no such tier for this model: it is not asked for again, which costs a round trip."""
         if len(self._refused) < _MOST_UPSTREAMS:
             self._refused[origin, model] = self.refused(origin, model) | {tier}
+            self._plans.clear()
 
     def share(self, gate: Any, key: str) -> None:
         """Have other processes with the same store know of the pace of a gate, and this one of theirs."""

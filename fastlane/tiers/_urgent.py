@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 import openai
 
 from .._clock import now_ns
+from .._tokens_seen import counted
 from .._urgency_records import AdmissionRecord, UrgencyRecord
+from ..admission import gate_of
+from ..outputs._ceiling import limit_in
 from ._asked import AskedTier
 from ._full import TierFull
+from ._waiting import async_enter
 
 if TYPE_CHECKING:
     from .._observation import Observation
@@ -64,8 +68,6 @@ class Urgent:
         """See `enter`."""
         gate = self._gate_for(client, observation, options)
         if gate is not None:
-            from ._waiting import async_enter
-
             plan, most_wait_s = self.plan, self._most_wait_s(client, observation, options)
             permit = await async_enter(gate, plan, tokens=self.tokens, most_wait_s=most_wait_s)
             self._entered(permit, observation)
@@ -96,8 +98,6 @@ class Urgent:
             return None
         self.step_back(observation)
         if self._gate is None:
-            from ..admission import gate_of
-
             account = client._fastlane.accounts.of(client, options)
             origin, model = observation.origin, observation.model
             self._gate = gate_of(origin, account.here, model, plan.admission, self._rate_limits)
@@ -111,8 +111,6 @@ class Urgent:
         memory, body = self.plan.memory, options.json_data
         if memory is None or not isinstance(body, Mapping):
             return 0
-        from ..outputs._ceiling import limit_in
-
         sizes = memory.sizes(observation.origin, observation.model)
         limit = limit_in(body, observation.endpoint)
         written = observation.body(options)
@@ -224,27 +222,27 @@ class Urgent:
 
     def _leave(self, permit: Permit, observation: Observation, *, failed: bool, quietly: bool) -> None:
         first_token_s, tokens = None, None
-        attempts, usage = observation.attempts, observation.answer.usage
+        attempts, answer = observation.attempts, observation.answer
         if attempts and not failed:
             last = attempts[-1]
-            if observation.answer.first_token_ns is not None:
+            if answer.first_token_ns is not None:
                 sent_ns = last.phases.send_started_ns or last.started_ns
-                first_token_s = max(0.0, (observation.answer.first_token_ns - sent_ns) / 1e9)
-            if usage is not None:
-                counted = observation.usage
-                if counted.input_tokens is not None and counted.output_tokens is not None and not counted.estimated:
-                    tokens = counted.input_tokens + counted.output_tokens
-                    self._learn(observation, last.request_body_bytes, counted)
+                first_token_s = max(0.0, (answer.first_token_ns - sent_ns) / 1e9)
+            if answer.usage is not None:
+                read, generated = counted(answer.usage)
+                if read is not None and generated is not None:
+                    tokens = read + generated
+                    self._learn(observation, last.request_body_bytes, read, generated)
         permit.leave(first_token_s=first_token_s, tokens=tokens, failed=failed, quietly=quietly)
 
-    def _learn(self, observation: Observation, body_bytes: int | None, usage: Any) -> None:
+    def _learn(self, observation: Observation, body_bytes: int | None, read: int, generated: int) -> None:
         memory = self.plan.memory
         if memory is not None:
             memory.sizes(observation.origin, observation.model).learn(
                 body_bytes=body_bytes or 0,
-                input_tokens=usage.input_tokens,
-                cached_tokens=usage.cached_tokens,
-                output_tokens=usage.output_tokens,
+                input_tokens=read,
+                cached_tokens=None,
+                output_tokens=generated,
             )
 
     # What the record says

@@ -10,6 +10,7 @@ from ._errors import (
     QueueWaitTimeoutError as QueueWaitTimeoutError,
     StorageError as StorageError,
     UnknownJobError as UnknownJobError,
+    WorkerDeniedError as WorkerDeniedError,
 )
 from ._jobs import (
     BatchRow as BatchRow,

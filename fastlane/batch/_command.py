@@ -18,12 +18,12 @@ from rich.live import Live
 
 from .._exceptions import ConfigurationError, FastlaneError
 from ._client_asked import client_of
-from ._errors import StorageError
+from ._errors import StorageError, WorkerDeniedError
 from ._lines_in import LineError, jobs_in, line_of
 from ._queue import CHAT, Queue
 from ._settings import Lane, WorkerSettings
 from ._shown import document, shown
-from ._worker import Worker, WorkerDeniedError
+from ._worker import Worker
 
 _INTERRUPTED: Final = 130
 _AT_ONCE: Final = 1_000

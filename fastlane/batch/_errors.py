@@ -60,3 +60,17 @@ class JobFailedError(QueueError):
 
 class QueueWaitTimeoutError(QueueError, TimeoutError):
     """Not all of the jobs that were waited for were over in time. They go on."""
+
+
+class WorkerDeniedError(QueueError):
+    """The provider refuses the worker's key: the jobs wait, and what was under way goes on at the provider."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(
+            f"the provider refuses this key, or has no batches for it: it answers {status}. Nothing is lost: put the "
+            'key right, or take lane="live", and run the worker again'
+        )
+        self.status = status
+
+    def __reduce__(self) -> tuple[Any, tuple[int]]:
+        return type(self), (self.status,)

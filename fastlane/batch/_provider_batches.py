@@ -113,11 +113,12 @@ class ProviderBatches:
             )
         except openai.APIStatusError as error:
             # 4xx is a decision; a gateway's 5xx may come although what is behind it has made the batch.
-            if 400 <= error.status_code < 500 and error.status_code != 408:
-                raise _refused(error) from None
-            raise InDoubtError from None
+            if not 400 <= error.status_code < 500 or error.status_code == 408:
+                raise InDoubtError from None
+            refused = _refused(error)
         except openai.OpenAIError:
             raise InDoubtError from None
+        raise refused
 
     def batch_named(self, name: str, file_id: str | None, *, since_s: float) -> Batch | None:
         """Return the batch that was made under a name, or of a file; None where the provider lists none."""
@@ -174,9 +175,11 @@ class ProviderBatches:
         try:
             return ask()
         except openai.APIStatusError as error:
-            if 400 <= error.status_code < 500 and error.status_code not in (408, 409, 429):
-                raise _refused(error) from None
-            raise
+            if not 400 <= error.status_code < 500 or error.status_code in (408, 409, 429):
+                raise
+            refused = _refused(error)
+        # Out here it has no context: openai's error keeps the request, and with it a file of prompts.
+        raise refused
 
     def _again(self, ask: Callable[[], _T]) -> _T:
         """Ask, and ask again after what may pass. What fails again and again is raised as openai's own error."""

@@ -11,7 +11,7 @@ import openai
 
 from .._clock import now_ns
 from ..providers import facts_of
-from ._errors import LeaseLostError, QueueError, StorageError
+from ._errors import LeaseLostError, StorageError, WorkerDeniedError
 from ._jobs import SETTLED, BatchRow, Group
 from ._local_lane import LocalLane, as_offline, with_urgency
 from ._packing import BatchMode, Room, goes_at, mode_of
@@ -25,20 +25,6 @@ _log = logging.getLogger("fastlane.batch")
 
 # How often a worker looks for new jobs, which come from other processes too, while it waits for something else.
 _LOOK_S = 1.0
-
-
-class WorkerDeniedError(QueueError):
-    """The provider refuses the worker's key: the jobs wait, and what was under way goes on at the provider."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(
-            f"the provider refuses this key, or has no batches for it: it answers {status}. Nothing is lost: put the "
-            'key right, or take lane="live", and run the worker again'
-        )
-        self.status = status
-
-    def __reduce__(self) -> tuple[Any, tuple[int]]:
-        return type(self), (self.status,)
 
 
 class Worker:

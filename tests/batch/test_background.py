@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fastlane.batch import Queue
-from fastlane.batch._worker import WorkerDeniedError
+from fastlane.batch import Queue, WorkerDeniedError
 from fastlane.emulator import Emulator
 from tests.batch.offline_parts import QUICK, queue_of, states, submit, wait_until
 

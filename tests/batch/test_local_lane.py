@@ -9,9 +9,8 @@ import openai
 import pytest
 
 from fastlane import CallRecord, OpenAI
-from fastlane.batch import JobFailedError, Queue, WorkerSettings
+from fastlane.batch import JobFailedError, Queue, WorkerDeniedError, WorkerSettings
 from fastlane.batch._local_lane import as_offline
-from fastlane.batch._worker import WorkerDeniedError
 from fastlane.emulator import Emulator
 from tests.batch.offline_parts import body, client_of, queue_of, states, submit, wait_until
 

@@ -12,8 +12,7 @@ import pytest
 from openai.types.chat import ChatCompletion
 
 import fastlane
-from fastlane.batch import JobCancelledError, JobFailedError, Queue, WorkerSettings
-from fastlane.batch._worker import WorkerDeniedError
+from fastlane.batch import JobCancelledError, JobFailedError, Queue, WorkerDeniedError, WorkerSettings
 from fastlane.emulator import Emulator
 from tests.batch.offline_parts import (
     QUICK,

@@ -1,0 +1,27 @@
+"""Workers on one queue in a PostgreSQL database: several at once, and through an outage of the server."""
+
+from __future__ import annotations
+
+from fastlane.batch import Queue, WorkerSettings
+from fastlane.emulator import Emulator
+from scripts.postgres_server import PostgresServer
+from tests.batch.offline_parts import QUICK, client_of, executions, states, submit, wait_until
+
+
+def test_several_workers_send_each_job_once_and_bear_an_outage_of_the_server(
+    provider: Emulator, postgres_of_its_own: PostgresServer
+) -> None:
+    provider.change_batches(duration_s=0.2)
+    jobs = range(40)
+    settings = WorkerSettings(**{**QUICK, "most_requests": 4})
+    one, other = (Queue(postgres_of_its_own.url, client_of(provider), worker=settings) for _ in range(2))
+    with one, other:
+        submit(one, jobs)
+        one.start()
+        other.start()
+        wait_until(lambda: any(batch.state == "created" for batch in one.status().batches))
+        postgres_of_its_own.kill()
+        postgres_of_its_own.start()
+        wait_until(lambda: states(one) == {"done": len(jobs)})
+
+    assert executions(provider, jobs) == [1] * len(jobs)

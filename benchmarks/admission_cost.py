@@ -1,12 +1,12 @@
 """What a place costs: CPU microseconds of a call through a gate while 256 wait before it.
 
-So many more threads, or tasks, than there are places enter and leave one gate, again and again; every call waits, one
-in eight of them is interactive, and the provider's rate limits are kept to, of which none is known. Beside it, in turn
-and in reversed order every other time, the same through the standard library's semaphore, which knows neither urgency
-nor time-outs nor places that are found out, and the same without waiting for anything. Inside: this process's CPU time,
-all threads, from the first call of a round to its last, what waking a thread or a task costs included. Outside:
-starting them. `own_cpu_us` is what the gate adds to calls that wait for nothing, by pairs; `free_cpu_us` is a call that
-finds a place. The ratio is the gate's CPU to the semaphore's.
+So many more threads, or tasks, than there are places enter one gate, are answered and leave, again and again; every
+call waits, one in eight of them is interactive, and the provider's rate limits are kept to, of which none is known.
+Beside it, in turn and in reversed order every other time, the same through the standard library's semaphore, which
+knows neither urgency nor time-outs nor places that are found out, and the same without waiting for anything. Inside:
+this process's CPU time, all threads, from the first call of a round to its last, what waking a thread or a task costs
+included. Outside: starting them. `own_cpu_us` is what the gate adds to calls that wait for nothing, by pairs;
+`free_cpu_us` is a call that finds a place. The ratio is the gate's CPU to the semaphore's.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fastlane.admission import AdmissionSettings, Gate, gate_of
 _WAITING = 256
 _PLACES = 8
 _SETTINGS = AdmissionSettings(max_concurrency=_PLACES)
+_HEADERS: dict[str, str] = {}
 _ARMS = ("gate", "semaphore", "nothing")
 _numbers = count()
 
@@ -45,6 +46,7 @@ def _call_of_threads(arm: str) -> Callable[[int], None]:
 
         def through(number: int) -> None:
             permit = gate.enter(_level(number), _SETTINGS, tokens=500, most_wait_s=600.0)
+            permit.answered(200, _HEADERS)
             sleep(0)
             permit.leave(first_token_s=0.3, tokens=400)
 
@@ -89,6 +91,7 @@ def _call_of_tasks(arm: str) -> Callable[[int], Awaitable[None]]:
 
         async def through(number: int) -> None:
             permit = await gate.async_enter(_level(number), _SETTINGS, tokens=500, most_wait_s=600.0)
+            permit.answered(200, _HEADERS)
             await asyncio.sleep(0)
             permit.leave(first_token_s=0.3, tokens=400)
 
@@ -123,7 +126,9 @@ def _free_us(calls: int) -> float:
     gate = _gate()
     started = cpu_ns()
     for _ in range(calls):
-        gate.enter("interactive", _SETTINGS, tokens=500, most_wait_s=600.0).leave(first_token_s=0.3, tokens=400)
+        permit = gate.enter("interactive", _SETTINGS, tokens=500, most_wait_s=600.0)
+        permit.answered(200, _HEADERS)
+        permit.leave(first_token_s=0.3, tokens=400)
     return (cpu_ns() - started) / 1e3 / calls
 
 

@@ -202,6 +202,10 @@ class Core:
             self.pacer.settled(now_ns, ticket.spent, 0)
         self.limit.over(ticket.mark, None)
 
+    def tried(self, ticket: Ticket) -> bool:
+        """Whether a call was one of those that were sent to find out whether more are served."""
+        return self.limit.tried(ticket.mark)
+
     def refuse(self, ticket: Ticket) -> None:
         """The provider has refused a call for want of capacity."""
         self.limit.refused(ticket.mark, ticket.number, ticket.in_flight)

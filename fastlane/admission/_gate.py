@@ -23,7 +23,9 @@ from ._waiters import TaskWaiter, ThreadWaiter, task_waiter
 W = TypeVar("W", bound=Waiter)
 
 _RANKS: dict[str, int] = {level: rank for rank, level in enumerate(LEVELS)}
-_REFUSALS = frozenset({429, 503, 529})
+_TOO_MANY, _OVERLOADED = 429, 503
+_REFUSALS = frozenset({_TOO_MANY, _OVERLOADED, 529})
+_RESTS = ("retry-after", "retry-after-ms")
 _S = 1e9
 # A bound that one client has set holds for all of its gate so long after that client's last call.
 _LATELY_NS = 600_000_000_000
@@ -238,11 +240,15 @@ class Gate:
         try:
             if permit._over or permit._generation != self._generation:
                 return
-            if permit._ticket.spent is not None:
-                self.pacer.answered(now, permit._ticket.spent, status, headers)
-            if status in _REFUSALS:
+            ticket = permit._ticket
+            if ticket.spent is not None:
+                # One of those that were more than usual was refused for that, unless the answer asks for a rest:
+                # nothing is wrong with the pace, and nobody else has to wait.
+                many = status == _TOO_MANY and not any(name in headers for name in _RESTS) and self._core.tried(ticket)
+                self.pacer.answered(now, ticket.spent, _OVERLOADED if many else status, headers)
+            if status in _REFUSALS and not permit._refused:
                 permit._refused = True
-                self._core.refuse(permit._ticket)
+                self._core.refuse(ticket)
         finally:
             self._go_on()
 

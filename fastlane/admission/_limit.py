@@ -7,8 +7,8 @@ from typing import Literal
 
 from ._evidence import Sample, Shift, mean_duration_s, mean_in_flight, shift
 
-# BBR starts a connection with ten packets and doubles each round; what a call costs is known after its seconds only, so
-# that the calls for which nobody waits start with fewer, and those for which somebody does may go ahead of them.
+# TCP starts with ten packets (RFC 6928) and doubles each round trip; what a call costs is known after its seconds only,
+# so that the calls for which nobody waits start with fewer, and those for which somebody does may go ahead of them.
 FIRST = 4
 UNPROVEN = 64
 MOST = 65_536
@@ -16,10 +16,10 @@ MOST = 65_536
 _FEWEST, _LARGEST = 8, 64
 # And on up to so many times as many, where they did not tell enough.
 _LARGER = 4
-# TCP Vegas and BBR probe by a few packets, and by a quarter: a step of an eighth stays below what a caller notices.
+# TCP Vegas probes by a few packets, BBR by a quarter: with an eighth, few calls are late, and the delay is seen.
 _STEP = 1 / 8
-# As TCP does after a loss, at most half is taken away at once; and a tenth where nothing is known of the place, as
-# Netflix' AIMD limit and Vector's do.
+# As TCP does after a loss, at most half is taken away at once; and a tenth where the refusal does not tell how many, as
+# the AIMD limit of Netflix' concurrency-limits does (`backoffRatio`).
 _LEAST_KEPT, _REFUSED = 0.5, 0.9
 # Windows are compared when so many calls are over, by so many of each: ten differences for a call.
 _COMPARED, _COMPARED_OF_EACH = 24, 16
@@ -196,6 +196,11 @@ class ConcurrencyLimit:
             self._seen = 0
             self._look()
 
+    @staticmethod
+    def tried(mark: Mark) -> bool:
+        """Whether a call with this mark was more than usual."""
+        return isinstance(mark, _Trial) and mark.direction == "up"
+
     def refused(self, mark: Mark, number: int, in_flight: int) -> None:
         """A call was refused: the `number`-th that was sent, with so many under way, itself included."""
         if number <= self._cut_at or in_flight <= 1:
@@ -203,7 +208,7 @@ class ConcurrencyLimit:
             return
         # One cut for all that were sent before it was known, as for all losses of one window.
         self._cut_at = self._sent
-        tried = isinstance(mark, _Trial) and mark.direction == "up"
+        tried = self.tried(mark)
         base = max(self._limit, float(in_flight)) if self._learning or tried else self._limit
         served = 0.0 if tried or self._learning or not self._usual else mean_in_flight(self._usual)
         told = in_flight - 1 if in_flight > served else _REFUSED * self._limit

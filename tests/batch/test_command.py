@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,20 +156,27 @@ def test_the_status_of_a_queue_is_shown_with_a_bar(where: Path, tmp_path: Path) 
     assert "all are over" in batch("status", where, "--watch").stdout
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_worker_that_is_asked_to_end_does_and_says_what_goes_on(
-    provider: Emulator, where: Path, number: signal.Signals, code: int
-) -> None:
-    provider.change_batches(duration_s=600.0)
-    with Queue(where) as queue:
-        submit(queue, range(2))
-        command = [sys.executable, "-m", "fastlane", "batch", "run", str(where), "--base-url", provider.base_url, *RUN]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
-            wait_until(lambda: [batch.state for batch in queue.status().batches] == ["created"])
-            running.send_signal(number)
-            _, told = running.communicate()
+def is_at_the_provider(queue: Queue) -> bool:
+    return [batch.state for batch in queue.status().batches] == ["created"]
 
-        assert running.returncode == code
-        assert "2 jobs are not over" in told
-        assert "1 batches go on at the provider" in told
-        assert states(queue) == {"packed": 2}
+
+def test_a_worker_that_is_asked_to_end_does_and_says_what_goes_on(provider: Emulator, tmp_path: Path) -> None:
+    provider.change_batches(duration_s=600.0)
+    asked = {signal.SIGTERM: 0, signal.SIGINT: 130}
+    queues = {number: Queue(tmp_path / f"{number}.sqlite") for number in asked}
+    running = {}
+    for number, queue in queues.items():
+        submit(queue, range(2))
+        command = [sys.executable, "-m", "fastlane", "batch", "run", queue.storage.name, *RUN]
+        command += ["--base-url", provider.base_url]
+        running[number] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    for number, queue in queues.items():
+        with running[number] as process, queue:
+            wait_until(partial(is_at_the_provider, queue))
+            process.send_signal(number)
+            _, told = process.communicate()
+
+            assert process.returncode == asked[number]
+            assert "2 jobs are not over" in told
+            assert "1 batches go on at the provider" in told
+            assert states(queue) == {"packed": 2}

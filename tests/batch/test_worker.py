@@ -275,7 +275,7 @@ def test_no_log_shows_a_prompt_an_answer_or_a_key(
     provider: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider.change_batches(server_error_share=0.5)
-    provider.set_faults("lost_answer;on=POST batches;times=1", "status=503;on=GET *;times=2")
+    provider.set_faults("lost_answer;on=POST batches;times=1")
     with caplog.at_level(logging.DEBUG, logger="fastlane.batch"), queue_of(tmp_path / "q", provider) as queue:
         submit(queue, range(4))
         queue.run()

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fastlane import Connection, OpenAI, Urgency
+from fastlane._call import Call
+from fastlane._exceptions import ConfigurationError
+from fastlane._urgency_records import LEVELS, Level
+from fastlane.admission import AdmissionSettings
+from fastlane.plays import Stage
+from fastlane.providers import facts_named
+
+OPENAI = facts_named("openai")
+
+
+def call(level: Level | None = None, *, model: str = "gpt-5.4", facts: Any = OPENAI, **body: Any) -> Call:
+    return Call(
+        call_id="1",
+        endpoint="/chat/completions",
+        origin="https://api.openai.com:443",
+        body={"model": model, "messages": [], **body},
+        stream=True,
+        facts=facts,
+        urgency=level,
+    )
+
+
+# Settings
+
+
+def test_the_repr_is_the_fingerprint_and_holds_no_address() -> None:
+    assert repr(Urgency()) == "Urgency()"
+    assert repr(Urgency(default="background", max_concurrency=4)) == "Urgency(default='background', max_concurrency=4)"
+    assert eval(repr(Urgency(tiers={"interactive": "priority"}))) == Urgency(tiers={"interactive": "priority"})
+    assert repr(Urgency(on_downgrade=print)) == "Urgency(on_downgrade=...)"
+    pytest.importorskip("redis")
+    assert repr(Urgency(store="redis://:secret@localhost:1/0")) == "Urgency(store=...)"
+
+
+def test_settings_are_frozen_and_named() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Urgency().default = "offline"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Urgency("offline")  # type: ignore[call-arg]
+    assert Urgency.stage is Stage.SHAPE
+    assert Urgency.keeps_bodies
+    assert Urgency.needs_facts
+
+
+def test_what_is_said_of_places_is_what_admission_takes() -> None:
+    fields = {field.name: field.default for field in dataclasses.fields(AdmissionSettings)}
+    assert fields.items() <= {field.name: field.default for field in dataclasses.fields(Urgency)}.items()
+    assert Urgency().admission == AdmissionSettings()
+    assert Urgency(reserved=0.5, pacing=False).admission == AdmissionSettings(reserved=0.5, pacing=False)
+    assert Urgency(limits=False).admission is None
+
+
+def nothing(record: object) -> None:
+    """A callback."""
+
+
+async def later(record: object) -> None:
+    """A callback that is one only for those who await it."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"default": "soon"}, "\"interactive\", \"background\" or \"offline\", got 'soon'"),
+        ({"default": None}, "got None"),
+        ({"tiers": {"soon": "flex"}}, "Urgency(tiers=...) takes tiers by level"),
+        ({"tiers": {"background": ""}}, "Urgency(tiers=...) takes tiers by level"),
+        ({"tiers": "flex"}, "got 'flex'"),
+        ({"limits": 1}, "Urgency(limits=...) takes True or False, got 1"),
+        ({"single_flight": None}, "takes True or False, got None"),
+        ({"max_wait_s": -1}, "Urgency(max_wait_s=...) takes seconds from 0, or None, got -1"),
+        ({"max_wait_s": float("inf")}, "got inf"),
+        ({"max_wait_s": True}, "got True"),
+        ({"on_downgrade": 3}, "a plain callable of one CallRecord"),
+        ({"on_downgrade": later}, "which is called and not awaited"),
+        ({"max_concurrency": 0}, "Urgency: max_concurrency takes a whole number of at least 1"),
+        ({"reserved": 1}, "Urgency: reserved takes a share"),
+        ({"requests_per_minute": 0}, "Urgency: requests_per_minute"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Urgency(**settings)
+
+    assert words in str(raised.value)
+
+
+def test_an_address_of_a_store_is_not_quoted_when_it_cannot_be_one() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        Urgency(store="http://user:secret@host")
+
+    assert "secret" not in str(raised.value)
+
+
+def test_a_copy_has_the_same_settings_and_remembers_nothing() -> None:
+    import copy
+
+    play = Urgency(default="background", tiers={"interactive": "priority"}, on_downgrade=nothing)
+    play.memory.refuse("https://a.example:443", "m", "flex")
+
+    copied = copy.deepcopy(play)
+
+    assert copied == play
+    assert copied.memory is not play.memory
+    assert not copied.memory.refused("https://a.example:443", "m")
+
+
+# What it does to a call
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_the_application_says_counts_more_than_the_default(level: Level) -> None:
+    for default in LEVELS:
+        plan = Urgency(default=default).plan(call(level)).urgency_plan
+        assert plan is not None
+        assert plan.urgency == level
+        plan = Urgency(default=default).plan(call()).urgency_plan
+        assert plan is not None
+        assert plan.urgency == default
+
+
+@pytest.mark.parametrize(("level", "asked"), [("interactive", None), ("background", "flex"), ("offline", "flex")])
+def test_calls_that_can_wait_ask_for_the_tier_that_suits_them(level: Level, asked: str | None) -> None:
+    planned = Urgency().plan(call(level))
+
+    assert planned.body.get("service_tier") == asked
+    assert planned.changes == (() if asked is None else ("Urgency asked for the tier 'flex'",))
+    assert planned.optional == (() if asked is None else ("service_tier",))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: call("background", service_tier="priority"),
+        lambda: call("background", service_tier="auto"),
+        lambda: call("background", model="gpt-4.1"),
+        lambda: call("background", model="gpt-5-chat-latest"),
+        lambda: call("background", facts=None),
+        lambda: call("background", facts=facts_named("deepseek")),
+        lambda: call("background", facts=facts_named("cerebras")),
+        lambda: dataclasses.replace(call("background"), endpoint="/completions"),
+    ],
+    ids=["the caller's own", "auto", "no flex", "gpt-5-chat", "no facts", "no tiers", "preview", "endpoint"],
+)
+def test_bodies_stay_as_they_are(made: Callable[[], Call]) -> None:
+    before = made()
+
+    planned = Urgency().plan(before)
+
+    assert planned.body is before.body
+    assert planned.changes == ()
+
+
+def test_the_application_may_say_which_tier_a_level_asks_for() -> None:
+    play = Urgency(tiers={"interactive": "priority", "background": None})
+
+    assert play.plan(call("interactive")).body["service_tier"] == "priority"
+    assert "service_tier" not in play.plan(call("background")).body
+    assert play.plan(call("offline")).body["service_tier"] == "flex"
+    # A provider of which nobody has looked, and one that has no tiers, or none of the name.
+    assert play.plan(call("interactive", facts=None)).body["service_tier"] == "priority"
+    assert "service_tier" not in play.plan(call("interactive", facts=facts_named("deepseek"))).body
+    assert "service_tier" not in play.plan(call("interactive", facts=facts_named("groq"))).body
+
+
+def test_a_tier_that_an_upstream_has_refused_is_not_asked_for_again() -> None:
+    play = Urgency()
+    assert play.plan(call("background")).body["service_tier"] == "flex"
+
+    play.memory.refuse("https://api.openai.com:443", "gpt-5.4", "flex")
+
+    assert "service_tier" not in play.plan(call("background")).body
+    assert play.plan(call("background", model="gpt-5.5")).body["service_tier"] == "flex"
+
+
+def test_a_client_takes_the_play_beside_others() -> None:
+    with OpenAI(api_key="sk-test", plays=[Connection(), Urgency()], strict=True) as client:
+        assert client._fastlane is not None
+        assert client._fastlane.pipeline.fingerprint[1] == "Urgency()"

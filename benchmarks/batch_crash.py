@@ -11,8 +11,8 @@ the way, each of them twice. The last worker is let live.
 
 Counted on both sides. In the queue: `lost` have no result (or a failed one), `unmatched` a result that is another
 job's. At the provider, by its log of every line that it carried out: `doubled` were answered well more than once.
-`answered` is the sum of these answers, `batches_made` and `files_left` what it made and what was not deleted: uploads that
-arrived after their batch was through.
+`answered` is the sum of these answers, `batches_made` and `files_left` what it made and what was not deleted: uploads
+that arrived after their batch was through.
 
 Then the same on a disk that is full once, with 200 jobs (`disk_lost`, `disk_doubled`, `disk_unmatched`): a file system
 in memory that is filled up while the worker works (the system's ENOSPC), or, where none can be mounted, a limit to the
@@ -20,8 +20,8 @@ size of the worker's files (EFBIG); 2 s later the worker is killed, there is roo
 `disk_refused` is how many submissions meanwhile were refused with a StorageError; they are made again afterwards. And
 on PostgreSQL, with two workers at once, 1,000 jobs and 40 kills (`postgres_lost` and so on; unknown where there is no
 server).
-Inside: everything from the submission of a job to its result, and the log of the provider. Outside: what a power failure
-does to a disk that has lied about what it has written.
+Inside: everything from the submission of a job to its result, and the log of the provider. Outside: what a power
+failure does to a disk that has lied about what it has written.
 """
 
 from __future__ import annotations

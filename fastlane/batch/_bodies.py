@@ -79,7 +79,7 @@ def _refuse(given: Mapping[str, Any], endpoint: str) -> None:
     for name in ENDPOINTS[endpoint].needs:
         if given.get(name) is None:
             raise ConfigurationError(f"a job for {endpoint} needs `{name}`, as {create} does")
-    if not isinstance(given["model"], str) or not given["model"]:
+    if not isinstance(given["model"], str) or not given["model"] or "\0" in given["model"]:
         raise ConfigurationError(f"`model` expects the name of a model, got {type(given['model']).__name__}")
     extra = given.get("extra_body")
     if extra is not None and not isinstance(extra, Mapping):

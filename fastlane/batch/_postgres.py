@@ -164,9 +164,15 @@ class PostgresDatabase(Database):
 
     def _make(self, connection: psycopg.Connection[Row]) -> None:
         def version() -> int | None:
-            if connection.execute("SELECT to_regclass('queue')").fetchall()[0][0] is None:
+            # Asked of the catalogue: what a session remembers of names may be older than a lock that it waited for.
+            if not connection.execute(
+                "SELECT 1 FROM pg_catalog.pg_class AS tables JOIN pg_catalog.pg_namespace AS schemas "
+                "ON schemas.oid = tables.relnamespace WHERE schemas.nspname = %s AND tables.relname = 'queue'",
+                [self._schema],
+            ).fetchall():
                 return None
-            found = connection.execute("SELECT version FROM queue").fetchall()
+            statement = f"SELECT version FROM {self._schema}.queue"  # noqa: S608 - a name that was checked
+            found = connection.execute(statement.encode()).fetchall()
             return int(found[0][0]) if found else None
 
         found = version()

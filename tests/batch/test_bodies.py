@@ -1,0 +1,171 @@
+"""A job sends what openai's own method would send for the same arguments, or says at once why it cannot."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import openai
+import pydantic
+import pytest
+from hypothesis import given, strategies as st
+from openai.types.chat import ChatCompletionMessage
+
+from fastlane import ConfigurationError
+from fastlane.batch import _bodies
+from fastlane.batch._bodies import ENDPOINTS, new_job
+
+CHAT = "/v1/chat/completions"
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "a secret"}]}
+
+
+class Ticket(pydantic.BaseModel):
+    title: str
+
+
+def sent(body: dict[str, Any], endpoint: str = CHAT) -> Any:
+    job = new_job(body, key="k", endpoint=endpoint)
+    assert b"\n" not in job.body
+    assert job.model == body["model"]
+    return json.loads(job.body)
+
+
+def stock(body: dict[str, Any]) -> Any:
+    """What a client of openai's own writes to its server for these arguments."""
+    import httpx2
+
+    bodies: list[bytes] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        bodies.append(request.content)
+        return httpx2.Response(200, json={})
+
+    with openai.OpenAI(api_key="none", http_client=httpx2.Client(transport=httpx2.MockTransport(answer))) as client:
+        client.chat.completions.create(**body)
+    return json.loads(bodies[0])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(
+    content=st.text(max_size=20),
+    more=st.fixed_dictionaries(
+        {},
+        optional={
+            "temperature": st.floats(0, 2),
+            "seed": st.integers() | st.just(openai.omit) | st.just(openai.NOT_GIVEN),
+            "metadata": st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2),
+            "stop": st.none() | st.lists(st.text(max_size=3), max_size=2),
+            "stream": st.just(False) | st.none(),
+            "extra_body": st.none() | st.dictionaries(st.sampled_from(["top_k", "seed", "x"]), JSON, max_size=2),
+        },
+    ),
+    history=st.booleans(),
+)
+def test_what_is_sent_is_what_openai_sends(content: str, more: dict[str, Any], history: bool) -> None:
+    messages: list[Any] = [{"role": "user", "content": content}]
+    if history:
+        messages.insert(0, ChatCompletionMessage(role="assistant", content=content))
+    body = {"model": "m", "messages": messages, **more}
+
+    assert sent(body) == stock(body)
+
+
+def test_what_openai_knows_of_types_is_sent_as_it_would_send_it() -> None:
+    body = {**BODY, "messages": (message for message in BODY["messages"]), "response_format": Ticket}
+
+    found = sent(body)
+
+    assert found["messages"] == BODY["messages"]
+    assert found["response_format"]["json_schema"]["name"] == "Ticket"
+    assert found["response_format"]["type"] == "json_schema"
+    response = sent({"model": "m", "input": "x", "text_format": Ticket, "text": {"verbosity": "low"}}, "/v1/responses")
+    assert response["text"]["verbosity"] == "low"
+    assert response["text"]["format"]["name"] == "Ticket"
+
+
+def test_embeddings_are_asked_for_as_numbers() -> None:
+    assert sent({"model": "m", "input": ["x"]}, "/v1/embeddings")["encoding_format"] == "float"
+    assert (
+        sent({"model": "m", "input": "x", "encoding_format": "base64"}, "/v1/embeddings")["encoding_format"] == "base64"
+    )
+
+
+def test_the_same_content_has_the_same_digest_however_it_came() -> None:
+    plain = {"model": "m", "messages": [{"role": "assistant", "content": "x"}]}
+    typed = {"messages": [ChatCompletionMessage(role="assistant", content="x")], "model": "m", "seed": openai.omit}
+
+    def digest(body: dict[str, Any], endpoint: str = CHAT) -> bytes:
+        return new_job(body, key="k", endpoint=endpoint).digest
+
+    assert digest(plain) == digest(typed) == digest(dict(reversed(plain.items())))
+    assert digest({**plain, "seed": 1}) != digest(plain)
+    assert digest({**plain, "seed": 2**70}) != digest({**plain, "seed": 2**70 + 1})
+    either = {"model": "m", "prompt": "x"}, {"model": "m", "input": "x"}
+    assert digest(either[0], "/v1/completions") != digest(either[1], "/v1/responses")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"stream": True}, "leave `stream` out"),
+        ({"timeout": 3.0}, "no place for `timeout`"),
+        ({"extra_headers": {"x": "a secret"}}, "no place for `extra_headers`"),
+        ({"extra_query": {"x": "1"}}, "no place for `extra_query`"),
+        ({"model": None}, "needs `model`"),
+        ({"model": 3}, "`model` expects the name of a model, got int"),
+        ({"model": "m\0"}, "`model` expects"),
+        ({"messages": openai.omit}, "needs `messages`"),
+        ({"top_k": 3}, "has no argument `top_k`: .*`extra_body`"),
+        ({"extra_body": ["a secret"]}, "`extra_body` expects a mapping, got list"),
+        ({"extra_body": {"stream": True}}, "nothing for `extra_body`"),
+        ({"metadata": {"a": math.nan}}, r"metadata\.a is no finite number"),
+        ({"messages": [{"role": "user", "content": object()}]}, r"messages\[0\]\.content is object"),
+        (
+            {"messages": [{"role": "user", "content": "a secret \ud800"}]},
+            r"\[0\]\.content is a text with half a letter",
+        ),
+        ({"metadata": {("a secret",): "x"}}, "metadata has a key of type tuple"),
+        ({"extra_body": {"a": b"a secret"}}, r"extra_body\.a is bytes"),
+    ],
+)
+def test_what_cannot_be_sent_is_said_at_once_and_no_prompt_is(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as raised:
+        new_job({**BODY, **changes}, key="k", endpoint=CHAT)
+
+    assert "a secret" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None
+
+
+def test_what_contains_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+
+    with pytest.raises(ConfigurationError, match="contains itself"):
+        new_job({**BODY, "messages": loop}, key="k", endpoint=CHAT)
+
+
+@pytest.mark.parametrize("key", ["", "x" * 513, "a\0", "\ud800", 3, None])
+def test_a_key_is_a_text_that_every_database_keeps(key: Any) -> None:
+    with pytest.raises(ConfigurationError, match="the key of a job"):
+        new_job(BODY, key=key, endpoint=CHAT)
+
+
+@pytest.mark.parametrize("body", [None, [("model", "m")], "model", {1: 2}])
+def test_a_body_is_a_mapping_of_arguments(body: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"arguments of chat\.completions\.create\(\)"):
+        new_job(body, key="k", endpoint=CHAT)
+
+
+def test_an_endpoint_is_one_whose_answers_are_known() -> None:
+    with pytest.raises(ConfigurationError, match="endpoint expects one of /v1/chat/completions"):
+        new_job(BODY, key="k", endpoint="/v1/images/generations")
+    for endpoint in ENDPOINTS:
+        assert "model" in _bodies._arguments(endpoint)

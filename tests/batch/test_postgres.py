@@ -1,0 +1,237 @@
+"""A queue on a server survives the server's end, the connection's, and many that come at once."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from fastlane import ConfigurationError, MissingExtraError
+from fastlane.batch import _postgres
+from fastlane.batch._errors import LeaseLostError, StorageError
+from fastlane.batch._jobs import Outcome
+from fastlane.batch._open import open_storage
+from fastlane.batch._sql_storage import SqlStorage
+from fastlane.batch._storage import Storage
+from scripts.postgres_server import PostgresServer
+from tests.batch.conftest import ORIGIN, advanced, claim, new
+
+
+@pytest.fixture
+def schema() -> str:
+    return f"test_{uuid4().hex}"
+
+
+@pytest.fixture
+def storage(postgres_server: PostgresServer, schema: str) -> Iterator[Storage]:
+    with closing(open_storage(postgres_server.url, schema=schema)) as storage:
+        yield storage
+
+
+def connection_of(storage: Storage) -> Any:
+    assert isinstance(storage, SqlStorage)
+    return storage._database._connection  # type: ignore[attr-defined]
+
+
+def test_a_server_that_crashes_and_comes_back_has_everything_and_nobody_notices(
+    postgres_of_its_own: PostgresServer,
+) -> None:
+    server = postgres_of_its_own
+    with closing(open_storage(server.url)) as storage, ThreadPoolExecutor(1) as pool:
+        storage.add([new(f"{i}") for i in range(20)])
+        batch = claim(storage, most_requests=10)
+        server.kill()
+
+        # Begun while there is no server.
+        later = pool.submit(storage.add, [new("later")])
+        server.start()
+
+        assert later.result().pop().key == "later"
+        assert storage.unfinished() == 21
+        numbers = [job.number for job in storage.heads(batch)]
+        ended = advanced(storage, batch)
+        assert storage.record(ended, [Outcome(number=number, state="done") for number in numbers]) == 10
+
+
+def test_a_server_that_stays_away_is_said_and_no_password_is(
+    postgres_of_its_own: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_postgres, "_PATIENCE_S", 0.2)
+    server = postgres_of_its_own
+    with closing(open_storage(server.url)) as storage:
+        storage.add([new("a")])
+        server.kill()
+
+        with pytest.raises(StorageError, match="did not do it") as raised:
+            storage.add([new("b")])
+        with pytest.raises(StorageError) as at_first:
+            open_storage(server.url)
+
+        server.start()
+        assert storage.find(["a", "b"]).keys() == {"a"}
+        for text in (str(raised.value), str(at_first.value), repr(storage), storage.name):
+            assert server.password not in text
+            assert "127.0.0.1" in text
+
+
+def test_a_wrong_password_is_said_at_once(postgres_server: PostgresServer) -> None:
+    url = postgres_server.url.replace(postgres_server.password, "hunter2")
+
+    with pytest.raises(StorageError, match="password authentication failed") as raised:
+        open_storage(url)
+
+    assert "hunter2" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://user:hunter2@host/x?nonsense=1", "postgres://u:hunter2%@h/d", "postgresql://[hunter2"]
+)
+def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(ConfigurationError, match="the address of a PostgreSQL database") as raised:
+        open_storage(url)
+
+    assert "hunter2" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None
+
+
+def test_a_schema_that_is_no_plain_name_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="schema expects a name"):
+        open_storage("postgresql://host/database", schema='x"; DROP TABLE jobs')
+
+
+def test_without_psycopg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.partition(".")[0] == "psycopg":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtraError, match="postgres"):
+        open_storage("postgresql://host/database")
+
+
+def test_several_that_come_at_once_make_one_queue(postgres_server: PostgresServer, schema: str) -> None:
+    start = threading.Barrier(6)
+
+    def come(_: int) -> str:
+        start.wait()
+        with closing(open_storage(postgres_server.url, schema=schema)) as storage:
+            storage.add([new("shared")])
+            return storage.queue_id
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(pool.map(come, range(6)))) == 1
+
+
+def test_queues_of_one_database_know_nothing_of_each_other(postgres_server: PostgresServer, storage: Storage) -> None:
+    storage.add([new("a")])
+
+    with closing(open_storage(postgres_server.url, schema=f"test_{uuid4().hex}")) as other:
+        assert other.unfinished() == 0
+        assert other.queue_id != storage.queue_id
+
+
+def test_a_queue_of_a_newer_version_is_refused(postgres_server: PostgresServer, storage: Storage, schema: str) -> None:
+    connection_of(storage).execute("UPDATE queue SET version = 99")
+
+    with pytest.raises(ConfigurationError, match="of version 99"):
+        open_storage(postgres_server.url, schema=schema)
+
+
+def broken_after_commit(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the connection break once, after the server has committed and before that is known."""
+    connection = connection_of(storage)
+    real = connection.transaction
+
+    class Transaction:
+        def __enter__(self) -> Any:
+            self.inner = real()
+            return self.inner.__enter__()
+
+        def __exit__(self, *raised: object) -> None:
+            self.inner.__exit__(*raised)
+            connection.close()
+            connection.execute("SELECT 1")
+
+    monkeypatch.setattr(connection, "transaction", Transaction)
+
+
+def test_what_was_done_although_nobody_heard_of_it_is_not_done_twice(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unheard() -> None:
+        broken_after_commit(storage, monkeypatch)
+
+    unheard()
+    added = storage.add([new(f"{i}") for i in range(4)])
+    assert storage.unfinished() == 4 == len(added)
+
+    unheard()
+    batch = claim(storage, most_requests=3)
+    assert (batch.requests, storage.status().batches) == (3, (batch,))
+    assert storage.find(["0"])["0"].attempts == 1
+
+    unheard()
+    batch = storage.advance(batch, "uploading")
+    unheard()
+    batch = storage.advance(batch, "ended", error="x")
+    assert (batch.state, batch.error) == ("ended", "x")
+
+    unheard()
+    outcomes = [Outcome(number=added[0].number, state="done"), Outcome(number=added[1].number, state="waiting")]
+    storage.record(batch, outcomes)
+    assert len(storage.answers_after(0, 10)) == 1
+
+    unheard()
+    storage.settle(batch, "collected")
+    assert storage.find(["2"])["2"].attempts == 1
+    assert storage.unfinished() == 3
+    with pytest.raises(LeaseLostError):
+        storage.settle(batch, "collected")
+
+
+def test_a_connection_that_the_server_ends_is_made_again(postgres_server: PostgresServer, storage: Storage) -> None:
+    storage.add([new("a")])
+    with closing(open_storage(postgres_server.url, schema=f"test_{uuid4().hex}")) as other:
+        pid = connection_of(storage).info.backend_pid
+        connection_of(other).execute("SELECT pg_terminate_backend(%s)", [pid])
+
+    assert storage.add([new("a")])[0].number == 1
+
+
+def test_a_child_of_a_fork_leaves_its_parents_connection_alone(storage: Storage) -> None:
+    storage.add([new("a")])
+    pid = connection_of(storage).info.backend_pid
+    child = os.fork()
+    if child == 0:
+        try:
+            storage.add([new("b")])
+            storage.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert storage.find(["a", "b"]).keys() == {"a", "b"}
+    assert connection_of(storage).info.backend_pid == pid
+
+
+def test_leases_go_by_the_servers_clock(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastlane._clock.wall_ns", lambda: 0)
+    storage.add([new("a")])
+    claim(storage, lease_s=600.0)
+
+    assert storage.now() > 1e9
+    assert storage.take_over("other", origin=ORIGIN, lease_s=1.0) == []

@@ -1,0 +1,365 @@
+"""What an application puts into a queue comes out as openai's own types, and as openai's own errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pydantic
+import pytest
+from openai.types import Completion, CreateEmbeddingResponse
+from openai.types.chat import ChatCompletion, ParsedChatCompletion
+from openai.types.responses import Response
+
+import fastlane
+from fastlane import ConfigurationError, FastlaneError
+from fastlane.batch import (
+    JobCancelledError,
+    JobConflictError,
+    JobFailedError,
+    JobNotFinishedError,
+    Queue,
+    QueueError,
+    QueueWaitTimeoutError,
+    UnknownJobError,
+    WorkerSettings,
+)
+from fastlane.batch._jobs import Outcome
+
+BODY: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "a secret"}]}
+ANSWER = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "small",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "stop",
+            "logprobs": None,
+            "message": {"role": "assistant", "content": '{"title": "x"}', "refusal": None},
+        }
+    ],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
+}
+RESPONSE = {
+    "id": "resp_1",
+    "object": "response",
+    "created_at": 1,
+    "model": "small",
+    "status": "completed",
+    "output": [
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": '{"title": "x"}', "annotations": []}],
+        }
+    ],
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+}
+
+
+class Ticket(pydantic.BaseModel):
+    title: str
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    with Queue(tmp_path / "jobs.sqlite") as queue:
+        yield queue
+
+
+def work_off(queue: Queue, **answer: Any) -> None:
+    """What a worker would record."""
+    outcome = {
+        "state": "done",
+        "status_code": 200,
+        "body": json.dumps(ANSWER).encode(),
+        "request_id": "req_1",
+        **answer,
+    }
+    taken = queue.storage.claim_jobs("worker", most=1_000, lease_s=60.0)
+    queue.storage.record_running("worker", [Outcome(number=one.job.number, **outcome) for one in taken])
+
+
+def test_it_is_reached_from_the_package() -> None:
+    assert fastlane.batch.Queue is Queue
+
+
+def test_an_answer_is_what_the_live_call_would_have_returned(queue: Queue) -> None:
+    job = queue.submit(BODY, key="a")
+    assert (job.key, job.state, job.model) == ("a", "waiting", "small")
+
+    work_off(queue, input_tokens=3, output_tokens=2)
+
+    answer = queue.result("a")
+    assert isinstance(answer, ChatCompletion)
+    assert answer == ChatCompletion.model_validate(ANSWER)
+    assert answer.choices[0].message.content == '{"title": "x"}'
+    assert answer._request_id == "req_1"
+    assert (queue.job("a").state, queue.job("a").input_tokens) == ("done", 3)
+    assert queue.status().output_tokens == 2
+
+
+def test_a_class_that_was_asked_for_is_parsed_as_openai_does(queue: Queue) -> None:
+    queue.submit({**BODY, "response_format": Ticket}, key="a")
+    queue.submit({"model": "small", "input": "x", "text_format": Ticket}, key="b", endpoint="/v1/responses")
+    work_off(queue)
+
+    answer = queue.result("a", response_format=Ticket)
+
+    assert isinstance(answer, ParsedChatCompletion)
+    assert answer.choices[0].message.parsed == Ticket(title="x")
+    assert answer._request_id == "req_1"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "answer", "kind"),
+    [
+        ("/v1/responses", {"input": "x"}, RESPONSE, Response),
+        ("/v1/completions", {"prompt": "x"}, {"id": "1", "choices": [], "object": "text_completion"}, Completion),
+        (
+            "/v1/embeddings",
+            {"input": "x"},
+            {"data": [{"embedding": [0.5], "index": 0, "object": "embedding"}], "object": "list", "model": "small"},
+            CreateEmbeddingResponse,
+        ),
+    ],
+)
+def test_other_endpoints_have_answers_of_their_own_types(
+    queue: Queue, endpoint: str, body: dict[str, Any], answer: dict[str, Any], kind: type
+) -> None:
+    queue.submit({"model": "small", **body}, key="a", endpoint=endpoint)
+    work_off(queue, body=json.dumps(answer).encode())
+
+    assert isinstance(queue.result("a"), kind)
+    if kind is Response:
+        assert queue.result("a", response_format=Ticket).output_parsed == Ticket(title="x")
+    else:
+        with pytest.raises(ConfigurationError, match="for chat completions and responses"):
+            queue.result("a", response_format=Ticket)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, openai.BadRequestError),
+        (401, openai.AuthenticationError),
+        (404, openai.NotFoundError),
+        (422, openai.UnprocessableEntityError),
+        (429, openai.RateLimitError),
+        (503, openai.InternalServerError),
+        (418, openai.APIStatusError),
+    ],
+)
+def test_a_job_that_failed_raises_what_the_live_call_would_have(
+    queue: Queue, status: int, kind: type[openai.APIStatusError]
+) -> None:
+    queue.submit(BODY, key="a")
+    error = {"error": {"message": "no such thing", "code": "not_there", "type": "t", "param": None}}
+    work_off(queue, state="failed", status_code=status, body=json.dumps(error).encode())
+
+    with pytest.raises(kind, match=f"Error code: {status} - no such thing") as raised:
+        queue.result("a")
+
+    assert type(raised.value) is kind
+    assert (raised.value.code, raised.value.body, raised.value.request_id) == ("not_there", error["error"], "req_1")
+    assert raised.value.response.request.url.path == "/v1/chat/completions"
+    assert raised.value.response.request.content == b""
+
+
+def test_a_job_that_failed_without_an_answer_says_why(queue: Queue) -> None:
+    queue.submit(BODY, key="a")
+    work_off(queue, state="failed", status_code=None, body=b"", error="batch_expired")
+
+    with pytest.raises(JobFailedError, match="after 1 attempts without an answer: batch_expired") as raised:
+        queue.result("a")
+
+    assert raised.value.code == "batch_expired"
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (str(again), again.code) == (str(raised.value), "batch_expired")
+    assert queue.retry_failed("a") == 1
+    with pytest.raises(JobNotFinishedError, match="'a' is waiting"):
+        queue.result("a")
+
+
+def test_what_is_not_there_is_an_error_of_its_own(queue: Queue) -> None:
+    queue.submit(BODY, key="a")
+    assert [job.state for job in queue.cancel("a")] == ["cancelled"]
+
+    with pytest.raises(JobCancelledError, match="'a' was cancelled"):
+        queue.result("a")
+    for ask in (queue.result, queue.job, queue.cancel, queue.wait):
+        with pytest.raises(UnknownJobError, match="the key 'b'"):
+            ask("b")
+    assert issubclass(QueueError, FastlaneError)
+
+
+def test_the_same_key_is_submitted_once_and_never_with_another_body(queue: Queue) -> None:
+    first = queue.submit(BODY, key="a")
+    assert queue.submit(dict(reversed(BODY.items())), key="a") == first
+    work_off(queue)
+    assert queue.submit(BODY, key="a").state == "done"
+
+    with pytest.raises(JobConflictError, match="the key 'a'") as raised:
+        queue.submit({**BODY, "seed": 1}, key="a")
+
+    assert "secret" not in str(raised.value)
+    assert pickle.loads(pickle.dumps(raised.value)).key == "a"
+
+
+def test_without_a_key_every_submission_is_a_job(queue: Queue) -> None:
+    assert queue.submit(BODY).key != queue.submit(BODY).key
+    assert queue.status().total == 2
+
+
+def test_many_are_submitted_at_once_all_or_none(queue: Queue) -> None:
+    queue.submit_many({"a": BODY, "b": BODY})
+    jobs = queue.submit_many((key, BODY) for key in ("c", None, "a"))
+
+    assert [jobs[0].key, jobs[2].key] == ["c", "a"]
+    with pytest.raises(ConfigurationError):
+        queue.submit_many([("d", BODY), ("e", {"model": "small"})])
+    with pytest.raises(JobConflictError):
+        queue.submit_many([("d", BODY), ("a", {**BODY, "seed": 1})])
+    assert queue.submit_many([]) == []
+    assert queue.status().total == 4
+
+
+def test_a_wait_ends_when_its_jobs_are_over(queue: Queue) -> None:
+    queue.submit_many({"a": BODY, "b": BODY})
+    queue.cancel("b")
+    queue.wait("b")
+    waiter = threading.Thread(target=queue.wait, args=[["a", "b"]])
+    waiter.start()
+
+    work_off(queue)
+
+    waiter.join()
+    queue.wait()
+    assert queue.status().over == 2
+
+
+def test_a_wait_that_takes_too_long_says_so(queue: Queue) -> None:
+    queue.submit(BODY, key="a")
+
+    with pytest.raises(QueueWaitTimeoutError, match=r"within 0\.05 s"):
+        queue.wait(timeout_s=0.05)
+    with pytest.raises(TimeoutError):
+        list(queue.results(wait=True, timeout_s=0.0))
+
+
+def test_a_wait_ends_when_the_queue_is_closed(queue: Queue) -> None:
+    queue.submit(BODY, key="a")
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            queue.wait()
+        except QueueError as error:
+            raised.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    queue.close()
+    queue.close()
+    waiter.join()
+
+    assert "closed" in str(raised[0])
+
+
+def test_results_come_in_the_order_in_which_they_were_over(queue: Queue) -> None:
+    queue.submit(BODY, key="late")
+    queue.submit_many({"cancelled": BODY, "failed": BODY})
+    queue.cancel("cancelled")
+    assert [one.key for one in queue.results()] == ["cancelled"]
+
+    feeder = threading.Thread(target=work_off, args=[queue])
+    seen = []
+    for one in queue.results(wait=True):
+        if one.key == "cancelled":
+            feeder.start()
+        seen.append(one)
+    feeder.join()
+
+    assert {one.key for one in seen} == {"cancelled", "late", "failed"}
+    assert isinstance(seen[1].result(), ChatCompletion)
+    with pytest.raises(JobCancelledError):
+        seen[0].result()
+    assert [one.key for one in queue.results(after=seen[1].sequence)] == [seen[2].key]
+    assert "secret" not in repr(seen)
+
+
+def test_an_event_loop_waits_without_being_held_up(queue: Queue) -> None:
+    queue.submit_many({"a": BODY, "b": BODY})
+
+    async def main() -> list[str]:
+        async def collect() -> list[str]:
+            return [one.key async for one in queue.async_results()]
+
+        waiting = asyncio.create_task(queue.async_wait(["a"]))
+        collecting = asyncio.create_task(collect())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await asyncio.to_thread(work_off, queue)
+        await waiting
+        with pytest.raises(UnknownJobError):
+            await queue.async_wait("nobody")
+        return await collecting
+
+    assert sorted(asyncio.run(main())) == ["a", "b"]
+
+
+def test_a_wait_of_an_event_loop_can_be_given_up(queue: Queue) -> None:
+    queue.submit(BODY, key="a")
+
+    async def main() -> None:
+        with pytest.raises(QueueWaitTimeoutError):
+            await queue.async_wait(timeout_s=0.05)
+        waiting = asyncio.create_task(queue.async_wait())
+        await asyncio.sleep(0.03)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(main())
+
+
+def test_what_is_over_is_kept_until_it_is_forgotten(queue: Queue) -> None:
+    queue.submit_many({"a": BODY, "b": BODY})
+    queue.cancel("b")
+    work_off(queue)
+
+    assert queue.forget(older_than_s=60.0) == 0
+    assert queue.forget(states=["cancelled"]) == 1
+    assert queue.forget("a") == 1
+    with pytest.raises(ConfigurationError, match="states expects some of"):
+        queue.forget(states=["waiting"])
+    with pytest.raises(UnknownJobError):
+        queue.result("a")
+
+
+def test_a_worker_needs_a_client(queue: Queue, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="this queue has none"):
+        queue.run()
+    with pytest.raises(ConfigurationError, match="either lane or worker"):
+        Queue(tmp_path / "other.sqlite", lane="live", worker=WorkerSettings())
+
+
+def test_nothing_of_a_prompt_is_in_what_is_shown(queue: Queue) -> None:
+    job = queue.submit(BODY, key="a")
+    work_off(queue)
+
+    shown = repr([queue, job, queue.storage, queue.status(), list(queue.results())])
+    assert "secret" not in shown
+    assert "title" not in shown

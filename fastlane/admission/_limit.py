@@ -212,8 +212,7 @@ class ConcurrencyLimit:
         base = max(self._limit, float(in_flight)) if self._learning or tried else self._limit
         served = 0.0 if tried or self._learning or not self._usual else mean_in_flight(self._usual)
         told = in_flight - 1 if in_flight > served else _REFUSED * self._limit
-        self._limit = max(1.0, _LEAST_KEPT * base, min(base, told))
-        self._found_the_bound()
+        self._set(max(1.0, _LEAST_KEPT * base, min(base, told)))
         self._trial, self._busy = None, False
         self._say()
 
@@ -289,8 +288,7 @@ class ConcurrencyLimit:
             self._hold, self._step, self._need_times = 1, 2 * step, 1
             return
         was_learning = self._learning
-        self._limit = max(1.0, _LEAST_KEPT * self._limit, min(self._limit + step, places))
-        self._found_the_bound()
+        self._set(max(1.0, _LEAST_KEPT * self._limit, min(self._limit + step, places)))
         self._confirmed = not was_learning
 
     def _concluded_down(self, trial: _Trial, found: Shift) -> None:
@@ -305,14 +303,19 @@ class ConcurrencyLimit:
                 self._need_times, self._confirmed = 2 * self._need_times, False
             return
         # It was our own calls that made them late. Where all that were left out had waited, more may wait.
-        self._limit = max(1.0, _LEAST_KEPT * self._limit, min(self._limit, mean_in_flight(high) - queued))
-        self._found_the_bound()
+        self._set(max(1.0, _LEAST_KEPT * self._limit, min(self._limit, mean_in_flight(high) - queued)))
         self._confirmed = queued < (mean_in_flight(high) - trial.level) * _CONFIRMING
 
-    def _found_the_bound(self) -> None:
+    def _set(self, limit: float) -> None:
+        """A bound was met. Where it is the one that was believed in, it is tried again later than last time.
+
+        Where it is another, sooner.
+        """
+        known = not self._learning and abs(limit - self._limit) <= max(0.5, self._limit * _STEP / 2)
+        self._hold = min(_LONGEST_HOLD, 2 * self._hold) if known else max(1, self._hold // 2)
+        self._limit = limit
         self._learning = False
         self._step, self._need_times = 1.0, 1
-        self._hold = min(_LONGEST_HOLD, 2 * self._hold)
         self._windows, self._wanted = 0, False
         self._recent = []
 

@@ -47,9 +47,9 @@ class TaskWaiter(Waiter):
                 self.expire()
             else:
                 self._loop.call_soon_threadsafe(self.expire)
-        except RuntimeError:  # The loop is closed.
+        except RuntimeError:  # The loop is closed. One that closes from here on has woken it, or ends it.
             return False
-        return not self._loop.is_closed()
+        return True
 
     def expire(self) -> None:
         """Have it look: it has its place, or its time is over."""

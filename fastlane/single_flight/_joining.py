@@ -27,14 +27,16 @@ def join(key: Key, call_id: str, level: int) -> Seat:
 def follow(seat: Seat) -> Seat:
     """A seat for the next attempt of a call whose last one failed for all in its flight: one of them sends it."""
     with locked:
-        failed = seat.flight
         # (Where a call has only waited for too long, the request is still under way.)
-        following = failed if failed.is_open else failed.following
-        if following is None or following.is_deserted:
-            following = under_way.get(failed.key)
+        last, following = seat.flight, seat.flight if seat.flight.is_open else seat.flight.following
+        # Whoever is slow may find that the others have failed once more meanwhile.
+        while following is not None and following.is_deserted:
+            last, following = following, following.following
+        if following is None:
+            following = under_way.get(last.key)
             if following is None or not following.is_open:
-                following = under_way[failed.key] = Flight(failed.key)
-            failed.following = following
+                following = under_way[last.key] = Flight(last.key)
+            last.following = following
         new = _seat(following, seat.call_id, seat.level)
         seat_left(seat)  # now, lest the flight be deserted before
         return new

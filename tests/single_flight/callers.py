@@ -109,7 +109,7 @@ class Reading:
         async def tasks() -> None:
             await self.stream.close()
 
-        self._party.run(lambda: self.stream.close(), tasks).result(HANG_S)
+        self._party.run(self.stream.close, tasks).result(HANG_S)
 
 
 class Party:

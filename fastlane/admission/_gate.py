@@ -97,11 +97,11 @@ class Gate:
         entered = self._come(task_waiter, level, settings, tokens, most_wait_s, came_ns)
         if isinstance(entered, Permit):
             return entered
-        timer = None
+        slot = None
         try:
             if isinstance(entered, TaskWaiter):
                 if most_wait_s is not None:
-                    timer = entered.after(most_wait_s)
+                    slot = entered.in_time(most_wait_s)
                 await entered.turn
             else:
                 await entered.wait(most_wait_s)
@@ -114,8 +114,8 @@ class Gate:
             self._give_up(entered)
             raise
         finally:
-            if timer is not None:
-                timer.cancel()
+            if slot is not None:
+                slot.leave(entered)
         return self._arrived(entered, came_ns, most_wait_s)
 
     def try_enter(self, level: Level, settings: AdmissionSettings, *, tokens: int) -> Permit | None:

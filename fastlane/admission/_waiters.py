@@ -11,6 +11,10 @@ from typing import Any
 from ._core import Waiter
 from ._settings import AdmissionSettings
 
+# How much later than asked a task may be told that its time is over.
+_MOMENT_S = 0.05
+_here = threading.local()
+
 
 class ThreadWaiter(Waiter):
     """A thread that waits."""
@@ -56,9 +60,60 @@ class TaskWaiter(Waiter):
         if not self.turn.done():
             self.turn.set_result(None)
 
-    def after(self, seconds: float) -> asyncio.TimerHandle:
-        """Have it look after so many seconds."""
-        return self._loop.call_later(seconds, self.expire)
+    def in_time(self, seconds: float) -> Slot:
+        """Have it look after so many seconds: it leaves what is returned when that is over."""
+        timers: _Timers | None = getattr(_here, "timers", None)
+        if timers is None or timers.loop is not self._loop:
+            timers = _here.timers = _Timers(self._loop)
+        slot = timers.slot(seconds)
+        slot.waiting.add(self)
+        return slot
+
+
+class Slot:
+    """Those whose time is over at once, of one loop."""
+
+    __slots__ = ("_end", "_slots", "handle", "waiting")
+
+    handle: asyncio.TimerHandle
+
+    def __init__(self, slots: dict[int, Slot], end: int) -> None:
+        self.waiting: set[TaskWaiter] = set()
+        self._slots = slots
+        self._end = end
+
+    def leave(self, waiter: TaskWaiter) -> None:
+        """It waits no longer."""
+        self.waiting.discard(waiter)
+        if not self.waiting and self._slots.pop(self._end, None) is not None:
+            self.handle.cancel()
+
+
+class _Timers:
+    """The timers of one loop: one for all whose time is over within the same moment.
+
+    A timer for each costs more than everything else that a call does here: the loop sorts them, cancelled ones too.
+    """
+
+    __slots__ = ("_slots", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._slots: dict[int, Slot] = {}
+
+    def slot(self, seconds: float) -> Slot:
+        """The slot in which so many seconds end, rounded up."""
+        moment = math.ceil((self.loop.time() + seconds) / _MOMENT_S)
+        slot = self._slots.get(moment)
+        if slot is None:
+            slot = self._slots[moment] = Slot(self._slots, moment)
+            slot.handle = self.loop.call_at(moment * _MOMENT_S, self._over, moment)
+        return slot
+
+    def _over(self, moment: int) -> None:
+        slot = self._slots.pop(moment, None)
+        for waiter in () if slot is None else slot.waiting:
+            waiter.expire()
 
 
 class TrioWaiter(Waiter):

@@ -1,0 +1,277 @@
+"""`urgency()` around calls, and clients made for one urgency."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane import Connection, Urgency, urgency
+from fastlane._exceptions import ConfigurationError
+from fastlane._urgency import current_urgency
+from fastlane._urgency_threads import follow_threads_no_more
+from fastlane.emulator import Emulator
+
+MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
+
+
+@pytest.fixture(autouse=True)
+def threads_as_they_were() -> Iterator[None]:
+    assert follow_threads_no_more()
+    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+    yield
+    assert follow_threads_no_more()
+    assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
+
+
+# The block
+
+
+def test_the_innermost_block_counts_and_gives_back_what_was() -> None:
+    assert current_urgency() is None
+    with urgency("background"):
+        assert current_urgency() == "background"
+        with urgency("interactive"):
+            assert current_urgency() == "interactive"
+        assert current_urgency() == "background"
+    assert current_urgency() is None
+
+
+def test_one_block_may_be_entered_again_inside_itself() -> None:
+    block = urgency("offline")
+    with block:
+        with block:
+            assert current_urgency() == "offline"
+        assert current_urgency() == "offline"
+    assert current_urgency() is None
+
+
+def test_a_block_ends_with_an_error_too() -> None:
+    with pytest.raises(ValueError, match="x"), urgency("background"):
+        raise ValueError("x")
+    assert current_urgency() is None
+
+
+def test_functions_are_decorated() -> None:
+    @urgency("background")
+    def level(of: int) -> tuple[int, str | None]:
+        return of, current_urgency()
+
+    assert level(3) == (3, "background")
+    assert level.__name__ == "level"
+    assert current_urgency() is None
+
+
+@pytest.mark.asyncio
+async def test_coroutine_functions_are_decorated() -> None:
+    @urgency("offline")
+    async def level() -> str | None:
+        await asyncio.sleep(0)
+        return current_urgency()
+
+    assert await level() == await asyncio.create_task(level()) == "offline"
+    assert current_urgency() is None
+
+
+def test_generators_are_not_decorated() -> None:
+    def each() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(ConfigurationError, match="is a generator"):
+        urgency("offline")(each)
+
+
+@pytest.mark.parametrize("level", ["soon", "", None, 1])
+def test_other_levels_are_refused(level: Any) -> None:
+    with pytest.raises(ConfigurationError, match='"interactive", "background" or "offline"'):
+        urgency(level)
+
+
+@pytest.mark.asyncio
+async def test_tasks_go_on_with_the_level_and_others_are_untouched() -> None:
+    async def level() -> str | None:
+        await asyncio.sleep(0)
+        return current_urgency()
+
+    async with urgency("background"):
+        inside = asyncio.create_task(level())
+    outside = asyncio.create_task(level())
+    assert await inside == "background"
+    assert await outside is None
+
+
+@pytest.mark.asyncio
+async def test_a_block_left_in_another_context_leaves_that_alone() -> None:
+    block = urgency("background")
+    contextvars.copy_context().run(block.__enter__)
+    block.__exit__(None, None, None)
+    assert current_urgency() is None
+
+
+# Threads
+
+
+def seen_in_thread(make: Any = threading.Thread) -> str | None:
+    seen: list[str | None] = []
+    thread = make(target=lambda: seen.append(current_urgency()))
+    thread.start()
+    thread.join()
+    return seen[0]
+
+
+def test_threads_go_on_with_the_level_of_whoever_starts_them() -> None:
+    assert seen_in_thread() is None
+    with urgency("background"):
+        assert seen_in_thread() == "background"
+        thread = threading.Thread(target=lambda: None)
+    assert seen_in_thread() is None
+    thread.start()
+    thread.join()
+
+
+def test_a_thread_of_an_application_keeps_its_own_run() -> None:
+    class Own(threading.Thread):
+        level: str | None = None
+
+        def run(self) -> None:
+            self.level = current_urgency()
+
+    with urgency("offline"):
+        thread = Own()
+        thread.start()
+    thread.join()
+    assert thread.level == "offline"
+    assert "run" not in thread.__dict__
+    with pytest.raises(RuntimeError, match="once"), urgency("offline"):
+        thread.start()
+
+
+def test_timers_go_on_with_the_level() -> None:
+    seen: list[str | None] = []
+    with urgency("background"):
+        timer = threading.Timer(0.001, lambda: seen.append(current_urgency()))
+        timer.start()
+    timer.join()
+    assert seen == ["background"]
+
+
+def test_a_pool_carries_the_level_of_whoever_submits_and_not_of_whoever_made_its_threads() -> None:
+    with urgency("offline"), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(current_urgency).result() == "offline"
+        with urgency("background"):
+            assert pool.submit(current_urgency).result() == "background"
+            assert list(pool.map(lambda _: current_urgency(), range(2))) == ["background", "background"]
+        elsewhere = contextvars.Context().run(pool.submit, current_urgency)
+        assert elsewhere.result() is None
+
+
+def test_what_is_submitted_keeps_its_arguments_and_its_error() -> None:
+    def fails(*, what: str) -> None:
+        raise ValueError(what)
+
+    with urgency("background"), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(divmod, 7, 2).result() == (3, 1)
+        with pytest.raises(ValueError, match="that"):
+            pool.submit(fails, what="that").result()
+
+
+@pytest.mark.asyncio
+async def test_what_a_loop_runs_in_a_thread_goes_on_with_the_level() -> None:
+    async with urgency("background"):
+        assert await asyncio.to_thread(current_urgency) == "background"
+        assert await asyncio.get_running_loop().run_in_executor(None, current_urgency) == "background"
+    assert await asyncio.to_thread(current_urgency) is None
+
+
+def test_a_wrapper_that_came_later_stays_and_so_do_we() -> None:
+    before = threading.Thread.start
+    with urgency("background"):
+        followed: Any = threading.Thread.start
+        assert followed is not before
+
+        def wrapper(self: threading.Thread) -> None:
+            followed(self)
+
+        threading.Thread.start = wrapper  # type: ignore[method-assign]
+        try:
+            assert not follow_threads_no_more()
+            assert seen_in_thread() == "background"
+        finally:
+            threading.Thread.start = followed  # type: ignore[method-assign]
+
+
+# Clients
+
+
+def levels(client: Any) -> list[str]:
+    return [record.urgency.urgency for record in client.calls]
+
+
+def test_a_client_made_for_a_level_counts_more_than_a_block(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, plays=[Connection(), Urgency(default="offline")], strict=True) as client:
+        for made in (client, client.with_urgency("background")):
+            made.chat.completions.create(model="m", messages=MESSAGES)
+            with urgency("interactive"):
+                made.chat.completions.create(model="m", messages=MESSAGES)
+
+        assert levels(client) == ["offline", "interactive", "background", "background"]
+
+
+@pytest.mark.asyncio
+async def test_calls_of_both_kinds_and_of_responses_have_the_level(arguments: dict[str, Any]) -> None:
+    async with fastlane.AsyncOpenAI(**arguments, plays=[Connection(), Urgency()], strict=True) as client:
+        async with urgency("background"):
+            await client.chat.completions.create(model="m", messages=MESSAGES)
+            await asyncio.create_task(client.responses.create(model="m", input="x"))
+        await client.with_urgency("offline").responses.create(model="m", input="x")
+
+        assert levels(client) == ["background", "background", "offline"]
+
+
+def test_a_client_for_a_level_shares_everything_else(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, plays=[Connection(), Urgency()], max_retries=7) as client:
+        made = client.with_urgency("background")
+
+        assert type(made) is type(client)
+        assert made._client is client._client
+        assert (made.max_retries, made.api_key) == (7, client.api_key)
+        assert made.chat is not client.chat
+        assert made.chat._client is made
+        made.with_options(max_retries=1).chat.completions.create(model="m", messages=MESSAGES)
+        assert levels(client) == ["background"]
+        assert made.calls == client.calls
+
+
+def test_a_client_without_the_play_gets_one(provider: Emulator, arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments) as client:
+        made = client.with_urgency("background")
+        made.chat.completions.create(model="m", messages=MESSAGES)
+
+        assert levels(made) == ["background"]
+        assert len(client.calls) == 0
+        client.chat.completions.create(model="m", messages=MESSAGES)
+        assert client.last_call is not None
+        assert client.last_call.urgency is None
+
+
+def test_another_level_of_a_client_is_refused() -> None:
+    with fastlane.OpenAI(api_key="sk-test") as client, pytest.raises(ConfigurationError, match=r"with_urgency\(\)"):
+        client.with_urgency("soon")  # type: ignore[arg-type]
+
+
+def test_where_fastlane_is_switched_off_nothing_happens(
+    provider: Emulator, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTLANE_DISABLED", "1")
+    with fastlane.OpenAI(**arguments, plays=[Connection(), Urgency(max_concurrency=1)]) as client, urgency("offline"):
+        made = client.with_urgency("background")
+        assert made is client
+        with made.chat.completions.create(model="m", messages=MESSAGES, stream=True):
+            made.chat.completions.create(model="m", messages=MESSAGES)
+        assert made.calls == ()

@@ -114,7 +114,7 @@ class Gate:
             self._give_up(entered)
             raise
         finally:
-            if slot is not None:
+            if slot is not None and isinstance(entered, TaskWaiter):
                 slot.leave(entered)
         return self._arrived(entered, came_ns, most_wait_s)
 

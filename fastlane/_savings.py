@@ -62,6 +62,8 @@ class Savings:
     """Tokens that short names saved in the answer."""
     tokens_not_generated: int | None = None
     """Tokens between the early stop and the request's limit, which a model that runs on would have generated."""
+    shared_tokens: int | None = None
+    """Tokens, input and output, of an answer that was generated for an identical call."""
     rejected_answers: int | None = None
     """Spent: answers that were not valid, and were asked for again."""
     rejected_tokens: int | None = None
@@ -116,6 +118,7 @@ FIGURES: dict[str, tuple[str, Basis]] = {
     "curation_tokens": ("{token}", "estimated"),
     "short_names_tokens": ("{token}", "estimated"),
     "tokens_not_generated": ("{token}", "estimated"),
+    "shared_tokens": ("{token}", "reported"),
     "rejected_answers": ("{call}", "measured"),
     "rejected_tokens": ("{token}", "reported"),
     "hedge": ("", "measured"),
@@ -139,20 +142,22 @@ def savings_of(record: CallRecord) -> Savings:
     rejected = output.rejected if output is not None else ()
     hedged = hedging is not None and hedging.hedged
     estimated = record.usage.estimated
+    is_shared = urgency is not None and urgency.shared_with is not None
     return Savings(
         connection_reused=record.connection_reused,
         request_bytes=_sum(attempt.request_body_bytes for attempt in record.attempts),
-        response_bytes=_sum(attempt.response_body_bytes for attempt in record.attempts),
+        response_bytes=_sum(one.response_body_bytes for one in record.attempts if one.kind != "shared"),
         encoding_bytes=encoded.plain_bytes - encoded.sent_bytes if encoded is not None else None,
         encoding_s=encoded.predicted_saving_s if encoded is not None else None,
         encoding_cpu_s=encoding.cpu_s if encoding is not None and encoding.cpu_s > 0 else None,
         cache_expected_tokens=cache.expected_tokens if cache is not None else None,
-        cache_read_tokens=record.usage.cached_tokens if not estimated else None,
+        cache_read_tokens=record.usage.cached_tokens if not estimated and not is_shared else None,
         curation_tokens=curation.tokens_before - curation.tokens_after
         if curation is not None and curation.cuts
         else None,
         short_names_tokens=output.compact_saved_tokens if output is not None else None,
-        tokens_not_generated=output.tokens_not_generated if output is not None else None,
+        tokens_not_generated=output.tokens_not_generated if output is not None and not is_shared else None,
+        shared_tokens=_sum((record.usage.input_tokens, record.usage.output_tokens)) if is_shared else None,
         rejected_answers=len(rejected) or None,
         rejected_tokens=_sum(count for one in rejected for count in (one.input_tokens, one.output_tokens)),
         rejected_estimated=any(one.estimated for one in rejected),

@@ -35,6 +35,7 @@ _SAVED = {
     "curation_tokens": "prompt tokens cut by curation",
     "short_names_tokens": "output tokens saved by short names",
     "tokens_not_generated": "output tokens not generated, by early stop",
+    "shared_tokens": "tokens of answers that identical calls shared",
 }
 _SPENT = {
     "encoding_cpu_s": "CPU time for encoding",

@@ -127,7 +127,7 @@ class Measures:
         if first_chunk_s is not None:
             yield metrics.OPERATION_FIRST_CHUNK, first_chunk_s, sets.generic
         usage = record.usage
-        if usage.estimated:  # the conventions ask for what the provider has counted, or for nothing
+        if usage.estimated or _is_shared(record):  # the conventions ask for what the provider has counted, or nothing
             return
         if usage.input_tokens is not None:
             yield metrics.TOKEN_USAGE, usage.input_tokens, _more(sets, sets.generic, metrics.TOKEN_TYPE, "input")
@@ -141,7 +141,7 @@ class Measures:
         if first_chunk_s is not None:
             yield metrics.INFERENCE_FIRST_CHUNK, first_chunk_s, labels
         usage = record.usage
-        if usage.estimated:
+        if usage.estimated or _is_shared(record):
             return
         for tokens, metric in (
             (usage.input_tokens, metrics.INFERENCE_INPUT),
@@ -276,6 +276,11 @@ class Measures:
         if told.error is not None:
             labels[names.ERROR_TYPE] = self._error(told.error)
         return metrics.INTERACTION_DURATION, told.duration_s, labels
+
+
+def _is_shared(record: CallRecord) -> bool:
+    """Whether its tokens were counted with an identical call, which they were generated for."""
+    return record.urgency is not None and record.urgency.shared_with is not None
 
 
 def _first_chunk_s(record: CallRecord) -> float | None:

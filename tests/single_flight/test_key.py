@@ -56,8 +56,8 @@ def test_bodies_of_different_values_have_different_keys(one: dict[str, Any], oth
 
 @pytest.mark.parametrize("name", ["response_format", "text", "tools", "functions"])
 def test_the_order_inside_of_schemas_counts_because_a_model_writes_in_it(name: str) -> None:
-    one = {name: {"properties": {"a": {}, "b": {}}}}
-    other = {name: {"properties": {"b": {}, "a": {}}}}
+    one: dict[str, Any] = {name: {"properties": {"a": {}, "b": {}}}}
+    other: dict[str, Any] = {name: {"properties": {"b": {}, "a": {}}}}
 
     assert key(one) != key(other)
 

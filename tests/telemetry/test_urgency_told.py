@@ -1,0 +1,118 @@
+"""What telemetry tells of a call's urgency: its level, its tier, and its wait for a place."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane import AdmissionRecord, Connection, Urgency, UrgencyRecord
+from fastlane.admission import states
+from fastlane.telemetry._attributes import call_attributes
+from tests.telemetry.conftest import Told
+from tests.telemetry.measuring import Meters, ended, meters as meters, record
+
+Listening = Callable[..., Told]
+MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
+
+
+def urgency(**changes: Any) -> UrgencyRecord:
+    admission = AdmissionRecord(waited_s=0.25, waited_for="pace", ahead=3, concurrency=16)
+    return UrgencyRecord(**{"urgency": "background", "admission": admission, **changes})
+
+
+def test_the_level_is_a_label_of_our_own_metrics_and_of_no_others(meters: Meters) -> None:
+    meters.tell(ended(record(urgency=urgency())), ended(record()))
+
+    assert set(meters.values("fastlane.client.time_to_first_token")) == {(False,), (False, "background")}
+    assert set(meters.values("gen_ai.client.operation.duration")) == {()}
+
+
+def test_waits_are_measured_by_their_reason(meters: Meters) -> None:
+    none = AdmissionRecord(waited_s=0.0, waited_for=None, ahead=0, concurrency=16)
+    unlimited = urgency(admission=None)
+    meters.tell(*(ended(record(urgency=one)) for one in (urgency(), urgency(), urgency(admission=none), unlimited)))
+
+    assert meters.values("fastlane.client.admission.wait.duration") == {
+        ("pace", "background"): 0.5,
+        ("none", "background"): 0.0,
+    }
+
+
+def test_tiers_are_counted_as_asked_and_as_served(meters: Meters) -> None:
+    downgraded = urgency(asked_tier="priority", served_tier="default", downgraded=True)
+    fell = urgency(asked_tier="default", served_tier="default", full_tiers=("flex",))
+    meters.tell(*(ended(record(urgency=one)) for one in (downgraded, fell, urgency(served_tier="default"), urgency())))
+
+    assert meters.values("fastlane.client.tiers") == {
+        ("priority", True, "default", "background"): 1,
+        ("default", False, "default", "background"): 1,
+        ("none", False, "default", "background"): 1,
+    }
+    assert meters.values("fastlane.client.full_tiers") == {("flex", "background"): 1}
+
+
+def test_a_span_says_what_the_record_says() -> None:
+    told = call_attributes(
+        record(urgency=urgency(asked_tier="priority", served_tier="default", downgraded=True, full_tiers=("flex",)))
+    )
+
+    assert told["fastlane.urgency"] == "background"
+    assert (told["fastlane.tier.asked"], told["fastlane.tier.served"]) == ("priority", "default")
+    assert told["fastlane.tier.downgraded"] is True
+    assert told["fastlane.tier.full"] == ("flex",)
+    assert told["fastlane.admission.wait.duration"] == 0.25
+    assert told["fastlane.admission.wait.reason"] == "pace"
+    assert (told["fastlane.admission.ahead"], told["fastlane.admission.concurrency"]) == (3, 16)
+
+
+def test_a_call_without_the_play_says_nothing_of_it() -> None:
+    assert not [name for name in call_attributes(record()) if "urgency" in name or "admission" in name]
+
+
+@pytest.mark.parametrize("level", ["call", "phases"])
+def test_the_wait_of_a_call_is_a_span_of_its_own_and_no_part_of_its_preparation(
+    arguments: dict[str, Any], listening: Listening, level: str
+) -> None:
+    told = listening(level=level)
+    with fastlane.OpenAI(**arguments, plays=[Connection(), Urgency(max_concurrency=1)]) as client:
+        first = client.chat.completions.create(model="first", messages=MESSAGES, stream=True)
+        list(first)
+        held = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+        thread = threading.Thread(
+            target=lambda: list(client.chat.completions.create(model="m", messages=MESSAGES, stream=True))
+        )
+        thread.start()
+        until = time.monotonic() + 30
+        while not any(sum(one.queued.values()) for one in states()):
+            assert time.monotonic() < until
+            time.sleep(0.002)
+        time.sleep(0.05)
+        list(held)
+        thread.join()
+        waited = client.calls[-1]
+
+    calls = {
+        span.attributes["fastlane.admission.wait.duration"]: span for span in told.named("chat") if span.attributes
+    }
+    assert waited.urgency is not None
+    assert waited.urgency.admission is not None
+    waited_s = waited.urgency.admission.waited_s
+    span = calls[waited_s]
+    assert waited_s >= 0.05
+    assert span.attributes is not None
+    assert span.attributes["fastlane.urgency"] == "interactive"
+    prepared_s = span.attributes["fastlane.prepare.duration"]
+    assert isinstance(prepared_s, float)
+    (attempt,) = waited.attempts
+    assert prepared_s + waited_s == pytest.approx((attempt.wire.started_ns - waited.timeline.started_ns) / 1e9)
+    if level == "phases":
+        waits = [child for child in told.children(span) if child.name == "wait_for_place"]
+        assert len(waits) == 1
+        assert waits[0].end_time is not None
+        assert waits[0].start_time is not None
+        assert waits[0].end_time - waits[0].start_time == pytest.approx(waited_s * 1e9, abs=1_000)

@@ -47,13 +47,36 @@ class Transaction(Protocol):
         ...
 
 
+class Turns:
+    """A lock that nobody gets again, not even in a loop, before somebody who waits for it."""
+
+    def __init__(self) -> None:
+        self._next = threading.Lock()
+        self._held = threading.Lock()
+
+    def acquire(self) -> None:
+        """Wait for it, as the next or behind the next."""
+        with self._next:
+            self._held.acquire()
+
+    def release(self) -> None:
+        """Give it back."""
+        self._held.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
 class Database:
     """One connection for one thread after the other, made again where it broke and in the children of a fork."""
 
     name: str
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Turns()
         self._closed = False
         _open.add(self)
 
@@ -103,7 +126,7 @@ def _in_parent() -> None:
 def _in_child() -> None:
     while _held:
         database = _held.pop()
-        database._lock = threading.Lock()
+        database._lock = Turns()
         database._left_behind()
 
 

@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from random import uniform
 from secrets import token_hex
 from threading import Event
 from typing import Any
@@ -21,7 +22,8 @@ from ._schema import VERSION, statements
 _APPLICATION = 0x666C7175
 # How long others may write before a writer gives up. They write for a fraction of a second each.
 _BUSY_S = 60.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
+# Between two tries: short, because another process that writes in a loop leaves no more than moments in between.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.005
 # What is in the log of writes is moved into the file every so many pages of 4 KiB, by whoever commits then.
 _CHECKPOINT_PAGES = 4_000
 
@@ -240,5 +242,5 @@ def _patiently(work: Callable[[], T]) -> T:
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BUSY or now_ns() > until:
                 raise
-        Event().wait(pause)
+        Event().wait(pause * uniform(0.5, 1.0))  # not in step with whoever is in the way
         pause = min(_LONGEST_PAUSE_S, pause * 1.5)

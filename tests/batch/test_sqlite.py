@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -236,6 +237,31 @@ def test_many_processes_make_and_feed_one_file(path: Path) -> None:
         assert names == {f"{storage.queue_id}\n"}
         assert storage.unfinished() == 50
     assert is_whole(path)
+
+
+def test_whoever_writes_in_a_loop_lets_others_write_too(path: Path, storage: Storage) -> None:
+    stop = threading.Event()
+
+    def hog(storage: Storage) -> None:
+        for number in count():
+            if stop.is_set():
+                return
+            storage.add([new(f"{threading.get_ident()}-{number}")])
+
+    with closing(open_storage(path)) as other:
+        hogs = [threading.Thread(target=hog, args=[one]) for one in (storage, storage, other)]
+        for one in hogs:
+            one.start()
+        try:
+            with closing(open_storage(path)) as third:
+                for number in range(5):
+                    storage.add([new(f"beside-{number}")])
+                    third.add([new(f"elsewhere-{number}")])
+        finally:
+            stop.set()
+            for one in hogs:
+                one.join()
+        assert len(other.find(f"{where}-{number}" for where in ("beside", "elsewhere") for number in range(5))) == 10
 
 
 def test_a_child_of_a_fork_goes_on_with_the_queue_and_so_does_its_parent(storage: Storage, path: Path) -> None:

@@ -52,6 +52,28 @@ def test_one_block_may_be_entered_again_inside_itself() -> None:
     assert current_urgency() is None
 
 
+def test_one_block_serves_several_threads_at_once() -> None:
+    block, both = urgency("background"), threading.Barrier(2, timeout=30)
+    seen: list[tuple[str | None, str | None]] = []
+
+    def run(last: bool) -> None:
+        with block:
+            both.wait()
+            inside = current_urgency()
+            if last:
+                both.wait()
+        if not last:
+            both.wait()
+        seen.append((inside, current_urgency()))
+
+    threads = [threading.Thread(target=run, args=(last,)) for last in (False, True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [("background", None)] * 2
+
+
 def test_a_block_ends_with_an_error_too() -> None:
     with pytest.raises(ValueError, match="x"), urgency("background"):
         raise ValueError("x")

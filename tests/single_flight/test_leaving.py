@@ -11,6 +11,8 @@ from typing import Any
 import openai
 import pytest
 
+from fastlane import Connection
+from fastlane.plays.urgency import Urgency
 from fastlane.single_flight import flights
 from tests.attempts.scripted import Upstream, break_off, refuse
 from tests.single_flight.callers import HANG_S, KINDS, Party, answer, has_joined, held, in_steps, party_of, texts, until
@@ -153,20 +155,20 @@ def test_time_outs_hold_for_each(party: Party) -> None:
     assert party.records[0].attempts[0].error == "ReadTimeout"
 
 
-def test_a_call_that_has_waited_too_long_goes_on_with_the_same_request_when_it_tries_again(party: Party) -> None:
+def test_who_has_waited_too_long_goes_on_with_the_same_request_when_it_tries_again(upstream: Upstream) -> None:
     gate = threading.Event()
-    party.upstream.usually = held(gate, answer("The Rhine"))
+    upstream.usually = held(gate, answer("The Rhine"))
+    with party_of("sync", upstream) as party:
+        short = party.ask(party.client.with_options(timeout=2.0, max_retries=1))
+        until(lambda: has_joined(1))
+        patient = party.ask()
+        until(lambda: has_joined(2))
+        until(lambda: flights()[0].joined == 3)
+        gate.set()
 
-    short = party.ask(party.client.with_options(timeout=2.0, max_retries=1))
-    until(lambda: has_joined(1))
-    patient = party.ask()
-    until(lambda: has_joined(2))
-    until(lambda: flights()[0].joined == 3)
-    gate.set()
-
-    for call in (short, patient):
-        assert call.result(HANG_S).choices[0].message.content == "The Rhine"
-    assert len(party.upstream.asked) == 1
+        for call in (short, patient):
+            assert call.result(HANG_S).choices[0].message.content == "The Rhine"
+        assert len(upstream.asked) == 1
 
 
 def test_time_outs_in_a_stream_hold_for_each(party: Party) -> None:
@@ -196,7 +198,9 @@ def test_time_outs_in_a_stream_hold_for_each(party: Party) -> None:
 
 
 @pytest.mark.parametrize(
-    "failure", [refuse(429, ("retry-after-ms", "10")), refuse(500), break_off], ids=["429", "500", "reset"]
+    "failure",
+    [refuse(429, ("retry-after-ms", "10")), refuse(500, ("retry-after-ms", "10")), break_off],
+    ids=["429", "500", "reset"],
 )
 def test_what_can_be_tried_again_is_tried_again_by_one_of_them(party: Party, failure: Any) -> None:
     gate = threading.Event()
@@ -300,7 +304,8 @@ def test_who_is_refused_a_place_is_followed_by_the_next(kind: str, upstream: Ups
     with party_of(kind, upstream, max_concurrency=1) as party:
         before = party.ask(messages=[{"role": "user", "content": "Something else."}])
         until(lambda: len(upstream.asked) == 1)
-        refused = party.ask(party.client.with_options(timeout=2.0, max_retries=0))
+        hurried = Urgency(single_flight=True, max_concurrency=1, max_wait_s=1.0)
+        refused = party.ask(party.new_client(plays=[Connection(), hurried]))
         until(lambda: has_joined(1))
         patient = party.ask()
         until(lambda: has_joined(2))

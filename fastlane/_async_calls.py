@@ -13,12 +13,11 @@ from ._call_options import post_options
 from ._calls import ASYNC_AROUND, THE_LONG_WAY, CommonCalls, is_plain_post
 from ._context import current_observation, restore
 from ._own_methods import OwnMethods
-from ._refused_fields import without_refused
+from ._refused_fields import TierFull, without_refused
 from ._send import async_send, layers_to_pass
 from ._shell import Shell
 from ._stream import observing
 from ._traced import answered, around_attempt, head_came, quietly
-from .tiers._full import TierFull
 
 if TYPE_CHECKING:
     from ._call import Form

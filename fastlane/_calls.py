@@ -16,13 +16,12 @@ from ._call_options import post_options
 from ._context import current_observation, restore
 from ._exceptions import CallRefusedError
 from ._own_methods import OwnMethods
-from ._refused_fields import without_refused
+from ._refused_fields import TierFull, without_refused
 from ._request import may_be_a_form
 from ._send import layers_to_pass, send
 from ._shell import Shell
 from ._stream import observing
 from ._traced import answered, around_attempt, head_came, quietly
-from .tiers._full import TierFull
 
 if TYPE_CHECKING:
     from ._call import Form

@@ -1,4 +1,4 @@
-"""Take back a field that a play added and the provider refused."""
+"""Take back a field that a play added and the provider refused, or a tier that has no capacity."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ from ._call_options import changed_options
 
 if TYPE_CHECKING:
     from ._observation import Observation
+
+
+class TierFull(BaseException):
+    """The tier that was asked for has no capacity, or is none for this key: it ends the attempt.
+
+    It passes through openai's own loop, which would wait and ask for the same again, or hand the error out.
+    """
+
+    def __init__(self, retries_taken: int) -> None:
+        super().__init__()
+        self.retries_taken = retries_taken
+        """Of openai's loop, before this attempt."""
 
 
 def without_refused(

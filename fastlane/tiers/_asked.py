@@ -9,9 +9,9 @@ import openai
 import orjson
 
 from .._call_options import changed_options
+from .._refused_fields import TierFull
 from .._tokens_seen import member_of, name_in
 from ._choice import is_downgrade
-from ._full import TierFull
 
 if TYPE_CHECKING:
     from ._plan import TierPlan

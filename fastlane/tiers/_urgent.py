@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import openai
 
 from .._clock import now_ns
+from .._refused_fields import TierFull
 from .._tokens_seen import counted
 from .._urgency_records import AdmissionRecord, UrgencyRecord
 from ..admission import gate_of
 from ..outputs._ceiling import limit_in
 from ._asked import AskedTier
-from ._full import TierFull
 from ._waiting import async_enter
 
 if TYPE_CHECKING:
     from .._observation import Observation
+    from .._observed_attempts import ObservedAttempts
     from ..admission import Gate, Permit
     from ..single_flight import Sharing
     from ._plan import UrgencyPlan
@@ -193,12 +194,12 @@ class Urgent:
         self._is_ready = self._permit is not None and self.sharing is None
         return self.tier.fallen(client, observation, options, full)
 
-    def took_back(self, observation: Observation, fields: tuple[str, ...]) -> None:
+    def took_back(self, observation: ObservedAttempts, fields: tuple[str, ...]) -> None:
         """The provider has refused fields, and the call goes on without them."""
         if self.plan.tier is not None and self.plan.tier.field in fields:
             self.refused(observation)
 
-    def refused(self, observation: Observation) -> None:
+    def refused(self, observation: ObservedAttempts) -> None:
         """The provider takes no such tier for this model."""
         tier, memory = self.plan.tier, self.plan.memory
         assert self.tier is not None

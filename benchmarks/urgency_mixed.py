@@ -12,9 +12,9 @@ counts against the play.
 
 Inside: an interactive call from the moment at which the application issues it to its first content, whatever it waited
 for, retries included. `ttft_ratio` is its 95th percentile against that of a provider with as many places and no other
-calls. `background_share` is how much of the time of its places that interactive calls leave the provider spends on background
-ones, by its own log. Outside: the first seconds of each arm, in which connections are opened and places are found out:
-they are told as `limit_after_warm_up`. Of one that refuses, `refused_share` of all requests were.
+calls. `background_share` is how much of the time of its places that interactive calls leave the provider spends on
+background ones, by its own log. Outside: the first seconds of each arm, in which connections are opened and places are
+found out: they are told as `limit_after_warm_up`. Of one that refuses, `refused_share` of all requests were.
 """
 
 from __future__ import annotations

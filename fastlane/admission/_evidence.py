@@ -23,7 +23,9 @@ class Sample(NamedTuple):
     """One call that was answered."""
 
     kind: Hashable
-    """Calls of one kind may be compared: streamed or not, interactive or not, of about the same size."""
+    """Calls of one kind may be compared: streamed or not, interactive or not."""
+    size: int
+    """Calls of about the same size, in steps of four times, are compared with each other where there are enough."""
     first_token_s: float
     """From sending to the first token; to the end where it did not stream."""
     duration_s: float
@@ -51,7 +53,15 @@ def shift(high: Sequence[Sample], low: Sequence[Sample], *, most: int = _MOST) -
     "Estimates of Location Based on Rank Tests", 1963): first tokens that are five times as late for some prompts move
     it little. Kinds are weighed by the precision of theirs, n*m / (n + m), as van Elteren's stratified rank test does.
     """
-    sides = _by_kind(high), _by_kind(low)
+    found = _compared(high, low, most, by_size=True)
+    if found is None or 2 * found.samples < min(len(high), len(low), most):
+        # Sizes differ so much that most calls have none like them on the other side.
+        found = _compared(high, low, most, by_size=False)
+    return found
+
+
+def _compared(high: Sequence[Sample], low: Sequence[Sample], most: int, *, by_size: bool) -> Shift | None:
+    sides = _by_kind(high, by_size), _by_kind(low, by_size)
     weighed = variance = weights = 0.0
     samples = 0
     for kind, highs in sides[0].items():
@@ -79,10 +89,10 @@ def mean_in_flight(samples: Iterable[Sample]) -> float:
     return fmean(sample.in_flight for sample in samples)
 
 
-def _by_kind(samples: Iterable[Sample]) -> dict[Hashable, list[float]]:
+def _by_kind(samples: Iterable[Sample], by_size: bool) -> dict[Hashable, list[float]]:
     found: dict[Hashable, list[float]] = defaultdict(list)
     for sample in samples:
-        found[sample.kind].append(sample.first_token_s)
+        found[(sample.kind, sample.size) if by_size else sample.kind].append(sample.first_token_s)
     return found
 
 

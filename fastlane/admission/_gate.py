@@ -241,14 +241,18 @@ class Gate:
             if permit._over or permit._generation != self._generation:
                 return
             ticket = permit._ticket
+            refused = status in _REFUSALS
+            tried = refused and self._core.tried(ticket)
+            rests = status == _TOO_MANY and any(name in headers for name in _RESTS)
             if ticket.spent is not None:
                 # One of those that were more than usual was refused for that, unless the answer asks for a rest:
                 # nothing is wrong with the pace, and nobody else has to wait.
-                many = status == _TOO_MANY and not any(name in headers for name in _RESTS) and self._core.tried(ticket)
-                self.pacer.answered(now, ticket.spent, _OVERLOADED if many else status, headers)
-            if status in _REFUSALS and not permit._refused:
+                told = _OVERLOADED if tried and not rests else status
+                self.pacer.answered(now, ticket.spent, told, headers)
+            if refused and not permit._refused:
                 permit._refused = True
-                self._core.refuse(ticket)
+                if tried or not rests:
+                    self._core.refuse(ticket)
         finally:
             self._go_on()
 

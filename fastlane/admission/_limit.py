@@ -264,7 +264,8 @@ class ConcurrencyLimit:
         high, low = (trial.results, list(self._usual)) if trial.direction == "up" else (self._usual, trial.results)
         found = shift(high, low)
         if found is None:
-            # Nobody of them can be compared: as if it had not been tried.
+            # Nobody of them can be compared: as if it had not been tried, and with more the next time.
+            self._need_times = min(_LARGER, 2 * self._need_times)
             self._worried, self._confirmed = self._worried and self._binding, True
             self._say()
             return

@@ -57,5 +57,11 @@ class Permit:
             return None
         ticket = self._ticket
         duration_s = max((now_ns - ticket.sent_ns) / _S, 1e-9)
-        kind = (first_token_s is None, ticket.level == 0, ticket.tokens.bit_length() // 2)
-        return Sample(kind, duration_s if first_token_s is None else first_token_s, duration_s, ticket.in_flight)
+        kind = first_token_s is None, ticket.level == 0
+        return Sample(
+            kind,
+            ticket.tokens.bit_length() // 2,
+            duration_s if first_token_s is None else first_token_s,
+            duration_s,
+            ticket.in_flight,
+        )

@@ -35,6 +35,8 @@ class Load:
     """From when on all prompts are."""
     decode_s: float = 1.7
     decode_jitter: float = 0.5
+    sizes: int = 0
+    """How many sizes calls are of, each twice the one before, though that is nothing to the provider; 0: of two."""
     streamed: bool = True
     interactive_per_s: float = 2 / 3
     background: int = 300
@@ -143,6 +145,8 @@ class Simulation:
         prefill_s = load.first_token_s * math.exp(random.gauss(0, load.jitter)) * (5 if long else 1)
         decode_s = load.decode_s * math.exp(random.gauss(0, load.decode_jitter))
         tokens = 4_000 if long else 400
+        if load.sizes:
+            tokens = 1 << random.randrange(load.sizes)
         entered = 0
 
         def send(ticket: Ticket | None) -> None:
@@ -166,8 +170,9 @@ class Simulation:
                     self.outcome.background_done.append(self.now_ns / S)
                     self._at(0.001, lambda: self._call(1))
                 if ticket is not None:
-                    kind = (not load.streamed, level == 0, tokens.bit_length() // 2)
-                    sample = Sample(kind, first_s if load.streamed else duration_s, duration_s, ticket.in_flight)
+                    known_s = first_s if load.streamed else duration_s
+                    size = tokens.bit_length() // 2
+                    sample = Sample((not load.streamed, level == 0), size, known_s, duration_s, ticket.in_flight)
                     self.core.leave(ticket, self.now_ns, sample, None)
                     self._go_on()
 

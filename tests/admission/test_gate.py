@@ -361,3 +361,34 @@ def test_gates_that_nobody_uses_are_forgotten_and_busy_ones_are_not(monkeypatch:
 def test_a_setting_that_cannot_work_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         AdmissionSettings(**wrong)
+
+
+def refused_at(gate: Gate, held: int, status: int, headers: dict[str, str]) -> None:
+    """Send so many calls, and have the last one refused."""
+    permits = [entered(gate, AdmissionSettings()) for _ in range(held)]
+    permits[-1].answered(status, headers)
+    for permit in permits:
+        permit.leave(failed=True)
+
+
+@pytest.mark.parametrize("status", [429, 503, 529])
+def test_a_refusal_teaches_how_many_are_too_many(status: int) -> None:
+    gate = gate_with(AdmissionSettings())
+    refused_at(gate, 3, status, {})
+    assert gate.state().limit == 2
+    assert not gate.state().learning
+
+
+def test_a_refusal_that_asks_for_a_rest_is_one_of_the_pace_and_not_of_places() -> None:
+    gate = gate_with(AdmissionSettings())
+    before = gate.state().limit
+    refused_at(gate, 3, 429, {"retry-after": "20"})
+    assert gate.state().limit == before
+    assert gate.try_enter("interactive", AdmissionSettings(), tokens=10) is None
+
+
+def test_other_failures_teach_nothing_of_places() -> None:
+    gate = gate_with(AdmissionSettings())
+    before = gate.state().limit
+    refused_at(gate, 3, 500, {})
+    assert gate.state().limit == before

@@ -78,6 +78,19 @@ def test_interactive_calls_alone_do_not_wait_before_a_bound_is_met() -> None:
     assert waited[int(0.99 * len(waited))] < 0.01
 
 
+def test_calls_of_which_hardly_two_are_of_one_size_find_more_places_too() -> None:
+    outcome = Simulation(Load(places=lambda _: 64, sizes=24, interactive_per_s=0.2)).run(200)
+    assert outcome.limit(100) > 45
+
+
+def test_calls_of_one_size_are_compared_where_there_are_enough() -> None:
+    low = [Sample("kind", 3, 1.0, 2.0, 4)] * 20 + [Sample("kind", 6, 5.0, 6.0, 4)] * 20
+    high = [Sample("kind", 3, 1.0, 2.0, 8)] * 4 + [Sample("kind", 6, 5.0, 6.0, 8)] * 36
+    found = shift(high, low)
+    assert found is not None
+    assert found.later_s == 0
+
+
 def test_the_application_s_bound_holds_from_the_first_call_on() -> None:
     load = Load(places=lambda _: 64, settings=AdmissionSettings(max_concurrency=5), interactive_per_s=3)
     assert Simulation(load).run(60).most_under_way == 5
@@ -104,13 +117,13 @@ def test_calls_refused_together_are_one_lesson() -> None:
     later=st.floats(min_value=0, max_value=20),
 )
 def test_what_makes_all_first_tokens_later_is_what_is_found(low: list[float], later: float) -> None:
-    sides = [[Sample("kind", one + more, 20.0, 5) for one in low] for more in (later, 0.0)]
+    sides = [[Sample("kind", 3, one + more, 20.0, 5) for one in low] for more in (later, 0.0)]
     found = shift(*sides)
     assert found is not None
     assert found.later_s == pytest.approx(later, abs=1e-9)
 
 
 def test_calls_of_different_kinds_are_not_compared() -> None:
-    high = [Sample("long", 5.0, 9.0, 8)] * 20
-    low = [Sample("short", 1.0, 2.0, 4)] * 20
+    high = [Sample("long", 3, 5.0, 9.0, 8)] * 20
+    low = [Sample("short", 3, 1.0, 2.0, 4)] * 20
     assert shift(high, low) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fastlane._clock import now_ns
@@ -18,6 +17,7 @@ from ._evidence import Sample
 from ._permit import Permit
 from ._refusals import full, too_late
 from ._settings import AdmissionSettings
+from ._state import GateState
 from ._waiters import TaskWaiter, ThreadWaiter, task_waiter
 
 W = TypeVar("W", bound=Waiter)
@@ -34,24 +34,6 @@ _AGAIN_NS = 10_000_000_000
 
 Bounds = tuple[int | None, float | None, float | None]
 """The most at once, requests per minute and tokens per minute that somebody has set."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateState:
-    """What is going on at a gate."""
-
-    origin: str
-    model: str | None
-    limit: int
-    """Calls at once that the provider is believed to serve, or that the application allows."""
-    learning: bool
-    """Whether no bound of the provider's was met yet."""
-    in_flight: Mapping[Level, int]
-    queued: Mapping[Level, int]
-    oldest_wait_s: float | None
-    """Seconds for which the one that came first has waited; None where nobody waits."""
-    refused: int
-    """Calls that were not let in, since the beginning."""
 
 
 class Gate:

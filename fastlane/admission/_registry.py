@@ -9,8 +9,9 @@ from fastlane._clock import now_ns
 from fastlane.pacing import Pacer
 from fastlane.providers._limits import RateLimits
 
-from ._gate import Gate, GateState
+from ._gate import Gate
 from ._settings import AdmissionSettings
+from ._state import GateState
 
 Key = tuple[str, bytes, str | None]
 

@@ -226,14 +226,15 @@ class Gate:
             refused = status in _REFUSALS
             tried = refused and self._core.tried(ticket)
             rests = status == _TOO_MANY and any(name in headers for name in _RESTS)
+            explained = False
             if ticket.spent is not None:
                 # One of those that were more than usual was refused for that, unless the answer asks for a rest:
                 # nothing is wrong with the pace, and nobody else has to wait.
                 told = _OVERLOADED if tried and not rests else status
-                self.pacer.answered(now, ticket.spent, told, headers)
+                explained = self.pacer.answered(now, ticket.spent, told, headers)
             if refused and not permit._refused:
                 permit._refused = True
-                if tried or not rests:
+                if not explained and (tried or not rests):
                     self._core.refuse(ticket)
         finally:
             self._go_on()

@@ -130,8 +130,11 @@ class Pacer:
             self._replicas.spent(now_s, 1.0, tokens, self._limits)
         return Spent(self._number, now_s, tokens, *before, marks, float(tokens))
 
-    def answered(self, now_ns: int, spent: Spent, status: int, headers: Mapping[str, str]) -> None:
-        """The head of an answer has come. `headers`: by names in lower case, or a mapping to which case is nothing."""
+    def answered(self, now_ns: int, spent: Spent, status: int, headers: Mapping[str, str]) -> bool:
+        """The head of an answer has come. `headers`: by names in lower case, or a mapping to which case is nothing.
+
+        Returns whether it is a refusal that a limit per time explains: it tells nothing of too many at once.
+        """
         now_s = now_ns / _NS
         wall = wall_of(headers)
         spent.is_answered = True
@@ -142,12 +145,15 @@ class Pacer:
                 limit = self._limit_told(name, read, heard, spent, now_s)
                 if limit is not None:
                     told.append((limit, heard))
+        is_explained = False
         if status in _RESTING:
-            self._turned_away(now_s, spent, status, told, retry_after_s(self._retry_headers, headers, wall))
+            asked_s = retry_after_s(self._retry_headers, headers, wall)
+            is_explained = self._turned_away(now_s, spent, status, told, asked_s)
         elif status < 500:
             self._in_vain = 0
         if self._replicas is not None:
             self._replicas.flush(now_s, self._limits)
+        return is_explained
 
     def settled(self, now_ns: int, spent: Spent, tokens: int | None) -> None:
         """A call is over; `tokens` is what the provider counted, None where nobody knows."""
@@ -235,7 +241,7 @@ class Pacer:
 
     def _turned_away(
         self, now_s: float, spent: Spent, status: int, told: list[tuple[Limit, Said]], asked_s: float | None
-    ) -> None:
+    ) -> bool:
         is_explained = False
         if status == _REFUSED:
             self._refused += 1
@@ -254,6 +260,7 @@ class Pacer:
             self._in_vain_s = now_s
         if self._replicas is not None and self._rest_until_s > now_s:
             self._replicas.rests(now_s, self._rest_until_s, self._limits)
+        return is_explained
 
     def _not_taken(self, now_s: float, spent: Spent) -> None:
         """No server counts the tokens of a request that it refuses; some count the request."""

@@ -245,6 +245,8 @@ class ObservedAttempts:
 
     def attempt_answered(self, response: Any) -> None:
         """The head of an answer has come, and its body too unless the caller streams."""
+        if self._over:
+            return  # the request goes on for others, and the record stays as it is
         attempt = self.attempts[-1]
         attempt.answered(response)
         if response.is_closed:

@@ -44,4 +44,6 @@ class UrgencyRecord:
     shared_with: str | None = None
     """The `call_id` of the identical call whose answer this one got too; None where it was sent itself."""
     sharers: int = 0
-    """How many identical calls got this one's answer."""
+    """How many identical calls got this one's answer, by the time at which this one was over."""
+    why_not_shared: str | None = None
+    """Why no identical call could have got its answer, in one sentence; None where one could, or none was to."""

@@ -260,6 +260,7 @@ class Urgent:
             admission=self.admission,
             shared_with=None if self.sharing is None else self.sharing.shared_with,
             sharers=0 if self.sharing is None else self.sharing.sharers,
+            why_not_shared=None if self.sharing is None else self.sharing.why_alone,
         )
 
     def is_downgraded(self, served_tier: str | None) -> bool:

@@ -232,6 +232,10 @@ def test_a_call_that_is_not_deterministic_is_sent_by_itself(party: Party) -> Non
     for call in calls:
         call.result(HANG_S)
 
+    assert [record.urgency.why_not_shared for record in party.records] == [
+        "it is not deterministic: it has neither a temperature of 0 nor a seed"
+    ] * 2
+
 
 def test_without_the_setting_nothing_is_shared(upstream: Upstream) -> None:
     gate = threading.Event()

@@ -27,8 +27,9 @@ class EvenPacer:
         self._next_ns = max(now_ns, self._next_ns) + self._gap_ns
         return tokens
 
-    def answered(self, now_ns: int, spent: Any, status: int, headers: Mapping[str, str]) -> None:
+    def answered(self, now_ns: int, spent: Any, status: int, headers: Mapping[str, str]) -> bool:
         self.answers.append((status, headers))
+        return False
 
     def settled(self, now_ns: int, spent: Any, tokens: int | None) -> None:
         self.settled_tokens.append(tokens)

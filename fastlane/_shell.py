@@ -68,6 +68,8 @@ class Shell:
             from . import providers  # noqa: F401
         if pipeline.plans_in(Stage.ENCODE):
             from . import encoding  # noqa: F401
+        if any(getattr(play, "single_flight", False) for play in pipeline.plays):
+            from . import single_flight  # noqa: F401
         if any(isinstance(play, Urgency) for play in pipeline.plays):
             from .tiers import _urgent  # noqa: F401
         prepare()

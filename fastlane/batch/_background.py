@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from .._exceptions import FastlaneError
 from ._worker import Worker
 
 _log = logging.getLogger("fastlane.batch")
@@ -54,14 +55,18 @@ class Background:
         worker.stop()
         if thread is not threading.current_thread():
             thread.join(timeout_s)
-        return not thread.is_alive()
+        if thread.is_alive():
+            return False
+        self.error = None
+        return True
 
     def _run(self, worker: Worker) -> None:
         try:
             worker.run()
         except BaseException as error:  # noqa: BLE001 - nobody waits for this thread: it is told and kept
             self.error = error.with_traceback(None)
-            _log.error("the worker has ended: %s", error)
+            # What others say may quote what they were given.
+            _log.error("the worker has ended: %s", error if isinstance(error, FastlaneError) else type(error).__name__)
 
     def _forked(self) -> None:
         # The thread stayed with the parent, and so did whatever held the lock.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import sys
+from _thread import start_new_thread
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Final, cast
@@ -15,6 +17,7 @@ from typing import Annotated, Any, Final, cast
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from .._exceptions import ConfigurationError, FastlaneError
 from ._client_asked import client_of
@@ -244,7 +247,7 @@ def _watched(queue: Queue, errors: Console) -> Iterator[None]:
         try:
             return shown(queue.status())
         except StorageError as error:
-            return str(error)
+            return Text(str(error))
 
     with Live(console=errors, get_renderable=look, refresh_per_second=_REFRESHES_PER_S, transient=False):
         yield
@@ -258,7 +261,8 @@ def _ending(worker: Worker, ended_by: list[int]) -> Iterator[None]:
         if ended_by:
             raise KeyboardInterrupt
         ended_by.append(number)
-        worker.stop()
+        # In a thread, for which none of the locks are needed that what was interrupted here may hold.
+        start_new_thread(worker.stop, ())
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -306,6 +310,11 @@ def _complaining(errors: Console) -> Iterator[None]:
     """Say what went wrong in one line, and leave with the exit code for it."""
     try:
         yield
+    except BrokenPipeError:
+        # Whoever read has enough. Nothing more is written, at the end of the process neither.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
     except (StorageError, WorkerDeniedError, OSError) as error:
         _tell(errors, str(error))
         raise typer.Exit(1) from None

@@ -31,7 +31,7 @@ def jobs_in(lines: Iterable[bytes], *, prefix: str, endpoint: str) -> Iterator[N
 def _job_of(raw: bytes, number: int, *, prefix: str, endpoint: str) -> NewJob:
     try:
         told = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise LineError(number, "expected JSON, an object on each line") from None
     if not isinstance(told, dict):
         raise LineError(number, f"expected an object, got {type(told).__name__}")
@@ -49,10 +49,24 @@ def _job_of(raw: bytes, number: int, *, prefix: str, endpoint: str) -> NewJob:
         raise LineError(number, str(error)) from None
 
 
+def _on_one_line(body: bytes) -> bytes:
+    """JSON without a line feed. What is none, such as a proxy's page, is a text in it."""
+    if not body:
+        return b"null"
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        told = body.decode(errors="replace")
+    else:
+        if b"\n" not in body and b"\r" not in body:
+            return body
+    return json.dumps(told).encode()
+
+
 def line_of(answer: Answer) -> bytes:
     """Return the line of a job that is over, as OpenAI's output files have it; its `custom_id` is the job's key."""
     job = answer.job
-    body = answer.body or b"null"
+    body = _on_one_line(answer.body)
     response = b"null"
     if job.status_code is not None:
         response = b'{"status_code":%d,"request_id":%b,"body":%b}' % (

@@ -10,24 +10,29 @@ import json
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
 import openai
 from openai._constants import RAW_RESPONSE_HEADER
 
+from .._clock import now_ns
 from .._urgency import urgency
 from ..attempts._failures import rest_of
 from ._errors import LeaseLostError, StorageError
 from ._jobs import Group, Job, JobBody, Outcome
 from ._outcomes import again, answered, answered_badly
+from ._provider_batches import DENIED
 from ._settings import WorkerSettings
 from ._storage import Storage
 
 _log = logging.getLogger("fastlane.batch")
 
 _VERSION = "/v1"
+_RECORD_AGAIN_S = 2.0
+# So many calls in a row that are forbidden are the key's fault, and not theirs: no more are sent.
+_FORBIDDEN = 403
+_MOST_FORBIDDEN = 3
 
 
 class LocalLane:
@@ -44,8 +49,10 @@ class LocalLane:
         self._lock = threading.Lock()
         self._running: set[int] = set()
         self._stopping = threading.Event()
-        self._pool: ThreadPoolExecutor | None = None
-        self._threads = 0
+        # Daemons, and no pool's: a pool's threads are waited for at the end of the process, before anybody can tell
+        # them to end.
+        self._threads: set[threading.Thread] = set()
+        self._forbidden = 0
         self.denied: int | None = None
         """The status with which the provider refused the key."""
 
@@ -59,27 +66,27 @@ class LocalLane:
     def idle(self) -> bool:
         """Whether nothing is under way."""
         with self._lock:
-            return self._threads == 0
+            return not self._threads
 
     def work(self, group: Group) -> None:
         """See to it that a group's jobs are worked off, with as many calls at once as it has jobs, within the limit."""
         with self._lock:
             if self._stopping.is_set():
                 return
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._settings.max_concurrency, thread_name_prefix="fastlane-offline")
             wanted = min(self._settings.max_concurrency, group.requests)
-            while self._threads < wanted:
-                self._threads += 1
-                self._pool.submit(self._run, group.endpoint, group.model)
+            while len(self._threads) < wanted:
+                asked = (group.endpoint, group.model)
+                thread = threading.Thread(target=self._run, args=asked, name="fastlane-offline", daemon=True)
+                self._threads.add(thread)
+                thread.start()
 
     def close(self) -> None:
         """Begin no more calls, and wait for those that are under way: their answers are paid for."""
         self._stopping.set()
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=True, cancel_futures=True)
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join()
 
     def _run(self, endpoint: str, model: str) -> None:
         try:
@@ -97,7 +104,7 @@ class LocalLane:
             _log.warning("offline calls were left off: %s", type(error).__name__)
         finally:
             with self._lock:
-                self._threads -= 1
+                self._threads.discard(threading.current_thread())
             self._wake()
 
     def _do(self, one: JobBody) -> None:
@@ -109,10 +116,24 @@ class LocalLane:
             if outcome is None:
                 self._storage.release_running(self._owner, [number])
             else:
-                self._storage.record_running(self._owner, [outcome])
+                self._record(outcome)
         finally:
             with self._lock:
                 self._running.discard(number)
+
+    def _record(self, outcome: Outcome) -> None:
+        """Keep what is paid for, as soon as the storage can. Raises StorageError where it cannot for too long."""
+        since = now_ns()
+        while True:
+            try:
+                self._storage.record_running(self._owner, [outcome])
+            except StorageError as error:
+                if self._stopping.is_set() or (now_ns() - since) / 1e9 >= self._settings.patience_s:
+                    raise
+                _log.error("the answer of job %d cannot be written, and is tried again: %s", outcome.number, error)
+                self._stopping.wait(_RECORD_AGAIN_S)
+            else:
+                return
 
     def _outcome(self, one: JobBody) -> Outcome | None:
         """Send a job's call; None where the key is refused, which is no fault of the job's."""
@@ -122,7 +143,7 @@ class LocalLane:
                 status, body, request_id = send(self._client, job, one.body, idempotency_key=self._key_of(job))
         except openai.APIStatusError as error:
             status = error.status_code
-            if status in (401, 403):
+            if status in DENIED and not (status == _FORBIDDEN and self._may_be_its_own()):
                 self.denied = status
                 return None
             return answered_badly(
@@ -135,7 +156,15 @@ class LocalLane:
         except Exception as error:  # noqa: BLE001 - a call that cannot be made must not end the others
             _log.warning("job %d could not be sent: %s", job.number, type(error).__name__)
             return again(job, type(error).__name__, self._settings)
-        return answered(job, status, body, request_id)
+        with self._lock:
+            self._forbidden = 0
+        return answered(job, status, body, request_id, self._settings)
+
+    def _may_be_its_own(self) -> bool:
+        """Whether a call may be forbidden for what it says, as some providers do it, and not for its key."""
+        with self._lock:
+            self._forbidden += 1
+            return self._forbidden < _MOST_FORBIDDEN
 
     def _key_of(self, job: Job) -> str:
         # The same for each attempt, also after a crash: where the client has a header for it, the provider may know it.

@@ -30,6 +30,10 @@ _PASSING = frozenset(
     }
 )
 
+# Longer, or larger, than any that was meant.
+_MOST_LETTERS = 512
+_NO_COUNT = 1 << 62
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -46,17 +50,19 @@ class Line:
 
 def read_line(raw: bytes) -> Line:
     """Read one line. Raises ValueError where it is no JSON: a file that was cut off."""
-    told = json.loads(raw)
+    try:
+        told = json.loads(raw)
+    except RecursionError:
+        raise ValueError("expected an answer, got one that is nested too deeply") from None
     if not isinstance(told, dict):
         raise ValueError("expected an object on each line")  # noqa: TRY004 - what is wrong is the file
     name = told.get("custom_id")
     number = number_of(name) if isinstance(name, str) else None
     response, error = told.get("response"), told.get("error")
-    if isinstance(response, dict) and isinstance(response.get("status_code"), int):
-        return Line(
-            number, response["status_code"], _json(response.get("body")), _text(response.get("request_id")), None
-        )
-    code = _text(error.get("code")) if isinstance(error, dict) else None
+    status = response.get("status_code") if isinstance(response, dict) else None
+    if isinstance(response, dict) and isinstance(status, int) and 100 <= status <= 999:
+        return Line(number, status, _json(response.get("body")), word(response.get("request_id")), None)
+    code = word(error.get("code")) if isinstance(error, dict) else None
     body = _json({"error": error}) if isinstance(error, dict) else b""
     return Line(number, None, body, None, code or "no_answer")
 
@@ -64,7 +70,7 @@ def read_line(raw: bytes) -> Line:
 def outcome_of(line: Line, job: Job, settings: WorkerSettings) -> Outcome:
     """What a line makes of its job."""
     if line.status_code is not None and 200 <= line.status_code < 300:
-        return answered(job, line.status_code, line.body, line.request_id)
+        return answered(job, line.status_code, line.body, line.request_id, settings)
     if line.status_code is None:
         if line.code in _PASSING or line.code == "no_answer":
             return again(job, line.code or "no_answer", settings)
@@ -72,15 +78,18 @@ def outcome_of(line: Line, job: Job, settings: WorkerSettings) -> Outcome:
     return answered_badly(job, line.status_code, line.body, line.request_id, settings)
 
 
-def answered(job: Job, status: int, body: bytes, request_id: str | None) -> Outcome:
-    """Keep a good answer."""
-    tokens = tokens_of(body)
+def answered(job: Job, status: int, body: bytes, request_id: str | None, settings: WorkerSettings) -> Outcome:
+    """Keep a good answer; have the job sent again where it is none: a page of a proxy's, for instance."""
+    told = _object(body)
+    if told is None:
+        return again(job, "not_json", settings)
+    tokens = tokens_of(told)
     return Outcome(
         number=job.number,
         state="done",
         status_code=status,
         body=body,
-        request_id=request_id,
+        request_id=word(request_id),
         input_tokens=tokens.input,
         output_tokens=tokens.output,
         cached_tokens=tokens.cached,
@@ -96,7 +105,7 @@ def answered_badly(
         return Outcome(
             number=job.number, state="waiting", status_code=status, error=f"status_{status}", not_before_s=wait_s
         )
-    return Outcome(number=job.number, state="failed", status_code=status, body=body, request_id=request_id)
+    return Outcome(number=job.number, state="failed", status_code=status, body=body, request_id=word(request_id))
 
 
 def again(job: Job, code: str, settings: WorkerSettings) -> Outcome:
@@ -114,13 +123,9 @@ class Tokens(NamedTuple):
     cached: int | None = None
 
 
-def tokens_of(body: bytes) -> Tokens:
+def tokens_of(told: Mapping[str, Any]) -> Tokens:
     """Return what an answer says of its tokens."""
-    try:
-        told = json.loads(body)
-    except ValueError:
-        return Tokens()
-    usage = told.get("usage") if isinstance(told, dict) else None
+    usage = told.get("usage")
     if not isinstance(usage, dict):
         return Tokens()
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
@@ -134,7 +139,7 @@ def tokens_of(body: bytes) -> Tokens:
 def _count(usage: Mapping[str, Any], *names: str) -> int | None:
     for name in names:
         value = usage.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _NO_COUNT:
             return value
     return None
 
@@ -148,5 +153,16 @@ def _json(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+def _object(body: bytes) -> dict[str, Any] | None:
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def word(value: object) -> str | None:
+    """A short text of a provider's, such as a code or an id, as any database keeps it; None for what is no text."""
+    if not isinstance(value, str):
+        return None
+    return value[:_MOST_LETTERS].replace("\0", "").encode(errors="replace").decode()

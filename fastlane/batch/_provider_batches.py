@@ -26,6 +26,10 @@ NAME_KEY = "fastlane_batch"
 
 # Uploads and downloads may have to move 200 MB; between two pieces of them no more than this may pass.
 _TRANSFER_TIMEOUT_S = 600.0
+# openai's own default of 600 s is made for answers of a model. A worker that waits for one batch serves no other.
+_QUESTION_TIMEOUT_S = 60.0
+DENIED = frozenset({401, 402, 403})
+"""Statuses that speak of the key, or of the account behind it."""
 _FEW_ATTEMPTS = 4
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 8.0
@@ -59,7 +63,7 @@ class RefusedError(Exception):
     @property
     def denied(self) -> bool:
         """Whether it is about the key: no batch will be taken with it."""
-        return self.status in (401, 402, 403)
+        return self.status in DENIED
 
 
 class ProviderBatches:
@@ -68,7 +72,9 @@ class ProviderBatches:
     def __init__(self, client: openai.OpenAI, mode: BatchMode, stop: Event) -> None:
         self.mode = mode
         # Its own retries would repeat a creation, and would not hear that the worker is to stop.
-        self._client = client.with_options(max_retries=0)
+        self._client = client.with_options(
+            max_retries=0, timeout=_QUESTION_TIMEOUT_S if client.timeout == openai.DEFAULT_TIMEOUT else client.timeout
+        )
         self._stop = stop
 
     def upload(self, name: str, content: IO[bytes]) -> FileObject:
@@ -89,7 +95,7 @@ class ProviderBatches:
         def find() -> list[FileObject]:
             found = []
             for file in self._client.files.list(purpose="batch", order="desc"):
-                if file.created_at < since_s - _CLOCKS_DIFFER_S:
+                if file.created_at is not None and file.created_at < since_s - _CLOCKS_DIFFER_S:
                     break
                 if file.filename == name:
                     found.append(file)
@@ -125,7 +131,7 @@ class ProviderBatches:
 
         def find() -> Batch | None:
             for batch in self._client.batches.list(limit=100):
-                if batch.created_at < since_s - _CLOCKS_DIFFER_S:
+                if batch.created_at is not None and batch.created_at < since_s - _CLOCKS_DIFFER_S:
                     return None
                 if (batch.metadata or {}).get(NAME_KEY) == name or (file_id and batch.input_file_id == file_id):
                     return batch
@@ -156,20 +162,24 @@ class ProviderBatches:
     def lines(self, file_id: str) -> Iterator[bytes]:
         """Yield a file's lines while it is downloaded.
 
-        Raises errors of openai's and of its HTTP library, also in the middle of it.
+        Raises RefusedError, and errors of openai's and of its HTTP library, also in the middle of it.
         """
         # Split at line feeds alone: JSON may hold other characters that end a line elsewhere.
-        kept = bytearray()
-        with self._client.files.with_streaming_response.content(file_id, timeout=_TRANSFER_TIMEOUT_S) as response:
+        kept: list[bytes] = []
+        asked = self._client.files.with_streaming_response.content(file_id, timeout=_TRANSFER_TIMEOUT_S)
+        response = self._refusals(asked.__enter__)
+        try:
             for piece in response.iter_bytes(_PIECE_BYTES):
                 if self._stop.is_set():
                     raise StoppedError
-                kept += piece
-                *whole, rest = kept.split(b"\n")
-                yield from (bytes(one) for one in whole if one.strip())
-                kept = bytearray(rest)
-        if kept.strip():
-            yield bytes(kept)
+                first, *more = piece.split(b"\n")
+                kept.append(first)
+                for following in more:
+                    yield from _worth(kept)
+                    kept = [following]
+        finally:
+            asked.__exit__(None, None, None)
+        yield from _worth(kept)
 
     def _refusals(self, ask: Callable[[], _T]) -> _T:
         try:
@@ -198,6 +208,13 @@ class ProviderBatches:
             if self._stop.is_set():
                 raise StoppedError from None
             raise
+
+
+def _worth(pieces: list[bytes]) -> Iterator[bytes]:
+    """Yield the line that they make, unless it is blank."""
+    line = b"".join(pieces)
+    if line.strip():
+        yield line
 
 
 def may_pass(error: BaseException) -> bool:

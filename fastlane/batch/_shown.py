@@ -77,8 +77,9 @@ def _batches(status: Status) -> Table:
         table.add_row(
             batch.name,
             batch.state,
-            batch.provider_state or "",
-            batch.model,
+            # What others have named is no markup.
+            Text(batch.provider_state or ""),
+            Text(batch.model),
             f"{batch.requests:,}",
             f"{batch.provider_done:,}",
             f"{batch.provider_failed:,}",

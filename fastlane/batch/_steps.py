@@ -16,10 +16,19 @@ from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING
 
-from ._collecting import FENCED, TOO_MUCH, Collecting, delete_all_named, delete_quietly, file_name, record_all
+from ._collecting import (
+    FENCED,
+    TOO_MUCH,
+    Collecting,
+    UnreadableError,
+    delete_all_named,
+    delete_quietly,
+    file_name,
+    record_all,
+)
 from ._errors import LeaseLostError
 from ._jobs import LINE_BYTES, BatchRow, Outcome
-from ._outcomes import again
+from ._outcomes import again, word
 from ._packing import lines
 from ._provider_batches import InDoubtError, ProviderBatches, RefusedError
 from ._settings import WorkerSettings
@@ -63,6 +72,8 @@ class Held:
     """In `creating`: when its input file was deleted: seconds, by the worker's own clock."""
     cancelled: bool = False
     """Whether the provider was asked to end it."""
+    unreadable: int = 0
+    """How often its answers were not there, or could not be read, although it has ended."""
     too_much: bool = False
     """Whether the provider refused it for its size, or for all that waits there."""
 
@@ -88,6 +99,8 @@ class Steps:
         self._provider = provider
         self._settings = settings
         self._collecting = Collecting(storage, provider, settings)
+        # How often in a row batches of an endpoint and a model were too much for the account.
+        self._too_much: dict[tuple[str, str], int] = {}
 
     def take(self, held: Held, now: float) -> Next:
         """Take the next step of a batch. `now`: seconds, by the worker's own clock.
@@ -108,8 +121,7 @@ class Steps:
                 case "created":
                     return self._ask(held)
                 case "ended":
-                    held.too_much = self._collecting.collect(held.row, sweep=held.may_be_twice)
-                    return Next(over=True)
+                    return self._collect(held)
                 case _:
                     return Next(over=True)
         except RefusedError as refused:
@@ -235,7 +247,12 @@ class Steps:
             return Next(over=True)
         counts = batch.request_counts
         done, failed = (counts.completed, counts.failed) if counts is not None else (0, 0)
+        if batch.status not in ("validating", "failed"):
+            self._too_much.pop((row.endpoint, row.model), None)
         if batch.status in _ENDED:
+            if _lacks_files(batch, done, failed) and held.unreadable < self._settings.max_attempts:
+                held.unreadable += 1
+                return Next(wait_s=patience(self._settings, held.unreadable))
             held.row = self._storage.advance(
                 row,
                 "ended",
@@ -246,7 +263,7 @@ class Steps:
                 provider_failed=failed,
                 error=row.error if row.error == FENCED and batch.status == "failed" else _code_of(batch),
             )
-            held.failures = 0
+            held.failures = held.unreadable = 0
             _log.info("batch %s: %s", row.name, batch.status)
             return Next()
         if (batch.status, done, failed) != (row.provider_state, row.provider_done, row.provider_failed):
@@ -256,24 +273,57 @@ class Steps:
         held.failures += 1
         return Next(wait_s=patience(self._settings, held.failures))
 
+    def _collect(self, held: Held) -> Next:
+        row = held.row
+        held.too_much = row.provider_state == "failed" and row.error in TOO_MUCH
+        try:
+            self._collecting.collect(
+                row,
+                sweep=held.may_be_twice,
+                rest_s=self._rest_s(row) if held.too_much else 0.0,
+                patient=held.unreadable < self._settings.max_attempts,
+            )
+        except UnreadableError as error:
+            held.unreadable += 1
+            _log.warning("batch %s: %s; they are asked for again", row.name, error)
+            return Next(wait_s=patience(self._settings, held.unreadable))
+        return Next(over=True)
+
+    def _rest_s(self, row: BatchRow) -> float:
+        """Seconds for which jobs wait whose batch was too much: longer from one such batch to the next."""
+        kind = (row.endpoint, row.model)
+        times = self._too_much[kind] = self._too_much.get(kind, 0) + 1
+        wait_s = self._settings.retry_after_s(times)
+        _log.warning("batch %s: more than the account may have in batches; tried again in %.0f s", row.name, wait_s)
+        return wait_s
+
     def _refused(self, held: Held, refused: RefusedError) -> Next:
         """The provider has said no to a file or to a batch."""
         held.failures += 1
         wait_s = max(refused.retry_after_s or 0.0, patience(self._settings, held.failures))
         row = held.row
+        if row.state == "creating" and not held.not_created:
+            # Not the creation was refused, but to say what became of it: packed anew, its jobs might be sent twice.
+            _log.warning(
+                "batch %s: nobody knows whether it was made, and its provider does not say (%d); it is asked again",
+                row.name,
+                refused.status,
+            )
+            return Next(wait_s=wait_s)
         if refused.code in TOO_MUCH and row.state == "creating":
             held.too_much = True
+            wait_s = max(wait_s, self._rest_s(row))
         elif refused.passes or row.state in ("created", "ended", "uploaded", "planned"):
             return Next(wait_s=wait_s)
         elif refused.status == 404 and row.state == "creating" and held.failures <= self._settings.max_attempts:
             return Next(wait_s=wait_s)  # A file that was just uploaded may not be seen everywhere yet.
         else:
             _log.warning("batch %s: refused with %d", row.name, refused.status)
-            error = refused.code or f"batch_refused_{refused.status}"
+            error = word(refused.code) or f"batch_refused_{refused.status}"
             # It may be the account's fault as well as the jobs': as often as any other failure, and not for ever.
             record_all(self._storage, row, [again(job, error, self._settings) for job in self._storage.heads(row)])
         delete_quietly(self._provider, row.file_id)
-        return self._abandon(held, refused.code or f"batch_refused_{refused.status}", not_before_s=wait_s)
+        return self._abandon(held, word(refused.code) or f"batch_refused_{refused.status}", not_before_s=wait_s)
 
     def _abandon(self, held: Held, error: str | None, *, not_before_s: float = 0.0) -> Next:
         if held.may_be_twice and held.row.state != "planned":
@@ -289,7 +339,13 @@ def _failed(storage: Storage, row: BatchRow, error: str) -> list[Outcome]:
 def _code_of(batch: Batch) -> str | None:
     errors = batch.errors.data if batch.errors is not None and batch.errors.data is not None else []
     code = next((error.code for error in errors if error.code), None)
-    return code or (f"batch_{batch.status}" if batch.status in ("failed", "expired", "cancelled") else None)
+    return word(code) or (f"batch_{batch.status}" if batch.status in ("failed", "expired", "cancelled") else None)
+
+
+def _lacks_files(batch: Batch, done: int, failed: int) -> bool:
+    """Whether a batch that has ended has more answers than files: some providers name those a little later."""
+    without = batch.output_file_id is None
+    return (done > 0 and without) or (failed > 0 and without and batch.error_file_id is None)
 
 
 def patience(settings: WorkerSettings, failures: int) -> float:

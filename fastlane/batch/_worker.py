@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import openai
@@ -36,7 +37,10 @@ class Worker:
         self.settings = settings or WorkerSettings()
         self.owner = owner or f"worker-{uuid4().hex}"
         self._storage = storage
-        self._client = with_urgency(synchronous(client))
+        own = synchronous(client)
+        # A twin is this worker's alone, and goes with it.
+        self._twin = own if own is not client else None
+        self._client = with_urgency(own)
         self.origin = str(self._client.base_url)
         self._mode = self._mode_of(self.origin)
         self._stop = threading.Event()
@@ -46,6 +50,7 @@ class Worker:
         self._held: dict[str, Held] = {}
         self._rooms: dict[tuple[str, str], Room] = {}
         self._looked: int | None = None
+        self._told: set[str] = set()
         self._lane = LocalLane(storage, self._client, self.owner, self.settings, self._woken.set)
 
     def _mode_of(self, origin: str) -> BatchMode | None:
@@ -95,6 +100,8 @@ class Worker:
             beat.join()
             self._held.clear()
             self._let_go()
+            if self._twin is not None:
+                self._twin.close()
 
     def _round(self) -> float:
         """Do all that is due. Returns the seconds until something will be."""
@@ -105,6 +112,8 @@ class Worker:
             for row in self._storage.take_over(self.owner, origin=self.origin, lease_s=self.settings.lease_s):
                 _log.info("batch %s: gone on with, at %r", row.name, row.state)
                 self._held[row.name] = Held(row)
+            if not self._held and self._lane.idle:
+                self._tell_of_others()
         wait_s = self._pack()
         under_way = list(self._held.values())
         for held in under_way:
@@ -113,6 +122,18 @@ class Worker:
             return 0.0  # Jobs of what has ended may wait again, and there is room for another batch.
         now = _now()
         return min([_LOOK_S, wait_s, *(held.due - now for held in self._held.values())])
+
+    def _tell_of_others(self) -> None:
+        """Say of batches that no worker with this client can go on with."""
+        for batch in self._storage.status().batches if self._storage.unfinished() else ():
+            if batch.origin != self.origin and batch.origin not in self._told:
+                self._told.add(batch.origin)
+                _log.warning(
+                    "batch %s is at another provider (%s), and is gone on with by a worker whose client has that base "
+                    "URL",
+                    batch.name,
+                    urlsplit(batch.origin).netloc.rpartition("@")[2],
+                )
 
     def _pack(self) -> float:
         """Pack and send what is to go now. Returns the seconds until more may have to."""

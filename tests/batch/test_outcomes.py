@@ -92,8 +92,7 @@ def test_a_line_that_was_cut_off_is_an_error_and_no_answer(line: dict[str, str],
     )
 )
 def test_what_says_nothing_of_tokens_is_read_without_complaint(body: object) -> None:
-    assert tokens_of(json.dumps(body).encode()).input is None
-    assert tokens_of(json.dumps({"usage": body}).encode()).output is None
+    assert tokens_of({"usage": body}).output is None
 
 
 def test_half_a_character_in_an_answer_is_kept() -> None:

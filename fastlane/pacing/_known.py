@@ -47,7 +47,7 @@ def known(limit: Limit) -> KnownLimit:
         window_s=limit.window_s,
         left=limit.level,
         kind=limit.kind,
-        is_spread=bool(limit.smooth),
+        is_spread=bool(limit.spread.share),
     )
 
 

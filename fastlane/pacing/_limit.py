@@ -15,6 +15,7 @@ from typing import Literal
 from ..providers._limits import Counts
 from ._reading import Said
 from ._spending import Around, Mark
+from ._spread import Spread
 
 Kind = Literal["bucket", "window"]
 
@@ -35,11 +36,6 @@ _LEAST_REFILL = 0.05
 _EXPECTED_S = 2.0
 # A window that gives so much of its rate back before its end is none.
 _NO_WINDOW = 0.25
-SMOOTH = 0.97
-"""What is left of a limit's rate where it is enforced over shorter times than it says."""
-_LEAST_SMOOTH, _SMOOTH_LESS, _SMOOTH_MORE_PER_S = 0.3, 0.9, 0.005
-# How far a request may be ahead of an even spread: timers do not wake as exactly as that.
-_TOLERANCE_S = 0.02
 # Where requests had to wait up to so many seconds ago, others do as well: they are sent at this multiple of the rate at
 # most, so that answers can tell in time what others have sent, and so much of a second at once.
 _HELD_S, _BRISK, _BRISK_TOLERANCE_S = 5.0, 2.0, 0.25
@@ -53,8 +49,8 @@ class Limit:
 
     __slots__ = (
         "_brisk_s", "_compared_s", "_corrected", "_errors", "_faded_s", "_first_full_at", "_full_at", "_full_was_said",
-        "_held_s", "_jitter_s", "_look", "_newest", "_next_s", "_random", "_smooth_s", "at", "counts", "given_window_s",
-        "holds", "kind", "level", "limit", "margin", "name", "refill", "scale", "smooth", "told_s", "window_s",
+        "_held_s", "_jitter_s", "_look", "_newest", "_random", "at", "counts", "given_window_s", "holds", "kind",
+        "level", "limit", "margin", "name", "refill", "scale", "spread", "told_s", "window_s",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +65,7 @@ class Limit:
         window_s: float | None,
         kind: Kind | None,
         random: Callable[[], float],
+        enforced_s: float | None = None,
     ) -> None:
         self.name = name
         self.counts = counts
@@ -81,9 +78,8 @@ class Limit:
         """What a token of ours is in the limit's own counting, where that counts some kinds of tokens alone."""
         self.margin = _LEAST_MARGIN
         self._faded_s = now_s
-        self.smooth = 0.0
-        """The share of its rate that requests are spread to, each for itself; 0: they may come at once."""
-        self._next_s = self._brisk_s = self._smooth_s = now_s
+        self.spread = Spread(enforced_s)
+        self._brisk_s = now_s
         self._compared_s = -math.inf
         self._held_s = [-math.inf, -math.inf]
         self.told_s = sent_s
@@ -160,6 +156,14 @@ class Limit:
 
     def ready_s(self, now_s: float, cost: float, *, background: bool) -> float:
         """When so much may be spent: now or later."""
+        # It has refilled since, if anything: where there was plenty then, nothing has to be worked out.
+        if (
+            self._full_at is None
+            and self.level >= 2 * cost + (self.margin + _LEFT_BY_BACKGROUND) * self.holds
+            and not self.spread.share
+            and now_s - self._held_s[background] >= _HELD_S
+        ):
+            return now_s
         self.advance(now_s)
         ready_s = self._level_ready_s(now_s, cost, background=background)
         if ready_s > now_s:
@@ -168,7 +172,7 @@ class Limit:
             ready_s = max(now_s, self._brisk_s)
             if ready_s > now_s:
                 self._held_s[background] = now_s
-        return ready_s if not self.smooth else max(ready_s, self._next_s)
+        return max(ready_s, self.spread.ready_s(now_s, cost, self.rate)) if self.spread.share else ready_s
 
     def hold(self, now_s: float) -> None:
         """Whatever has waited meanwhile is not sent all at once."""
@@ -208,20 +212,9 @@ class Limit:
         self.advance(now_s)
         self.level -= cost
         self._brisk_s = max(self._brisk_s, now_s - _BRISK_TOLERANCE_S) + cost / (_BRISK * self.rate)
-        self._spread(now_s, cost)
+        if self.spread.share:
+            self.spread.spend(now_s, cost, self.rate)
         return Mark(self.level, self._corrected)
-
-    def spread(self, now_s: float) -> None:
-        """Refused though enough was left: only small parts of a limit are taken at once, and now smaller ones."""
-        self.smooth = SMOOTH if not self.smooth else max(_LEAST_SMOOTH, self.smooth * _SMOOTH_LESS)
-        self._smooth_s = now_s
-
-    def _spread(self, now_s: float, cost: float) -> None:
-        if not self.smooth:
-            return
-        self.smooth = min(SMOOTH, self.smooth * math.exp(_SMOOTH_MORE_PER_S * max(0.0, now_s - self._smooth_s)))
-        self._smooth_s = now_s
-        self._next_s = max(self._next_s, now_s - _TOLERANCE_S) + cost / (self.smooth * self.rate)
 
     def take_back(self, cost: float) -> None:
         """What was counted was not used after all, or more was."""
@@ -262,7 +255,8 @@ class Limit:
 
     def others_spent(self, now_s: float, cost: float, at_s: float) -> None:
         """Another replica has told what it spent."""
-        self._spread(now_s, cost)
+        if self.spread.share:
+            self.spread.spend(now_s, cost, self.rate)
         # Where answers have just told what is left, they have told of that too.
         if now_s - self._faded_s > _EXPECTED_S and at_s > self.told_s:
             self.advance(now_s)

@@ -13,8 +13,8 @@ from .._exceptions import ConfigurationError
 from .._urgency_records import Level
 from ..providers._limits import Counts, RateLimit, RateLimits
 from ._known import KnownLimits, known, known_stated
-from ._limit import SMOOTH, Limit
-from ._reading import Said, limits_in, retry_after_s, retry_headers_in, said, wall_of
+from ._limit import Limit
+from ._reading import Said, found_in, limits_in, retry_after_s, retry_headers_in, said, wall_of, wanted_of
 from ._replicas import Replicas, Tell
 from ._spending import Mark, Spending
 from ._stated import LearnedPace, Stated
@@ -29,6 +29,8 @@ _SMOOTHED_WINDOW_S = 600.0
 _SURPRISE = 0.05
 _MOST_LIMITS = 16
 _NS = 1e9
+# What answers tell more often than that is nothing new: the estimate knows what was spent meanwhile.
+_READ_EVERY_S = 0.01
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class Pacer:
         self._random = (jitter or Random()).random
         self._read: dict[str, RateLimit] = limits_in(facts)
         self._retry_headers = retry_headers_in(facts)
+        self._wanted = wanted_of(self._read.values(), self._retry_headers)
         self._refunded = facts.refunded.value if facts is not None and facts.refunded is not None else None
         self._limits: dict[str, Limit] = {}
         self._stated: dict[Counts, Stated] = {}
@@ -77,6 +80,7 @@ class Pacer:
         self._rest_until_s = 0.0
         self._in_vain = 0
         self._smooth_cut = -1
+        self._read_s = -math.inf
         self._in_vain_s = 0.0
         self._refused = 0
         self.state(requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute)
@@ -136,18 +140,23 @@ class Pacer:
         Returns whether it is a refusal that a limit per time explains: it tells nothing of too many at once.
         """
         now_s = now_ns / _NS
-        wall = wall_of(headers)
         spent.is_answered = True
+        if status < 400 and self._limits and 0 <= now_s - self._read_s < _READ_EVERY_S:
+            self._in_vain = 0
+            return False
+        self._read_s = now_s
+        found = found_in(headers, self._wanted)
+        wall = wall_of(found)
         told: list[tuple[Limit, Said]] = []
         for name, read in self._read.items():
-            heard = said(read, headers, wall)
+            heard = said(read, found, wall)
             if heard is not None:
                 limit = self._limit_told(name, read, heard, spent, now_s)
                 if limit is not None:
                     told.append((limit, heard))
         is_explained = False
         if status in _RESTING:
-            asked_s = retry_after_s(self._retry_headers, headers, wall)
+            asked_s = retry_after_s(self._retry_headers, found, wall)
             is_explained = self._turned_away(now_s, spent, status, told, asked_s)
         elif status < 500:
             self._in_vain = 0
@@ -234,9 +243,8 @@ class Pacer:
                 window_s=read.window_s,
                 kind=read.kind,
                 random=self._random,
+                enforced_s=read.enforced_s,
             )
-            if read.enforced_s is not None:
-                limit.smooth = SMOOTH
         return limit
 
     def _turned_away(
@@ -304,7 +312,7 @@ class Pacer:
             return
         self._smooth_cut = self._number
         for limit in spread:
-            limit.spread(now_s)
+            limit.spread.less()
 
     def _hear(self, now_s: float) -> None:
         while self.heard:
@@ -333,4 +341,5 @@ class Pacer:
                         window_s=window_s,
                         kind=read.kind,
                         random=self._random,
+                        enforced_s=read.enforced_s,
                     )

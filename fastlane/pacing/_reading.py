@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from .._clock import wall_ns
@@ -38,6 +39,24 @@ class Said(NamedTuple):
     """Seconds until it is whole again."""
     step_s: float
     """To what `reset_s` is rounded."""
+
+
+def wanted_of(limits: Iterable[RateLimit], retry_headers: tuple[str, ...]) -> dict[bytes, str]:
+    """Return the names of all headers that are read."""
+    names = {"date", *retry_headers}
+    for limit in limits:
+        names.update(
+            name for name in (limit.limit_header, limit.remaining_header, limit.reset_header) if name is not None
+        )
+    return {name.encode(): name for name in names}
+
+
+def found_in(headers: Mapping[str, str], wanted: Mapping[bytes, str]) -> Mapping[str, str]:
+    """Return the headers that are read, by names in lower case: to look each up costs several times as much."""
+    raw = getattr(headers, "raw", None)
+    if raw is None:
+        return headers
+    return {wanted[lower]: value.decode("latin-1") for name, value in raw if (lower := name.lower()) in wanted}
 
 
 def wall_of(headers: Mapping[str, str]) -> Wall:
@@ -79,7 +98,7 @@ def said(limit: RateLimit, headers: Mapping[str, str], wall: Wall) -> Said | Non
         return None
     remaining = number(headers.get(limit.remaining_header))
     stated = headers.get(limit.limit_header) if limit.limit_header is not None else None
-    whole = number(stated)
+    whole = _same(stated)
     if stated is not None:
         if whole is None or not 0 < whole <= MOST_LIMIT:
             return None
@@ -131,6 +150,12 @@ def reset_s(written: str, form: ResetFormat | None, wall: Wall) -> float | None:
     else:
         seconds = value
     return seconds if seconds is not None and -1 <= seconds <= _MOST_RESET_S else None
+
+
+@lru_cache(maxsize=256)
+def _same(written: str | None) -> float | None:
+    """A header's number, where it is nearly always the same."""
+    return number(written)
 
 
 def number(written: str | None) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -118,7 +118,9 @@ def _known_keys(model: type[BaseModel], keys: tuple[int | str, ...]) -> list[str
     for key in keys:
         if isinstance(found, type) and issubclass(found, BaseModel):
             found = _inner(found.model_fields[str(key)].annotation)
-        # What stands in a table by endpoint or by name is a fact, and so are the other tables in a table.
+        elif get_origin(found) is Mapping:
+            # What stands in a table by endpoint or by name.
+            found = _inner(get_args(found)[1])
     if isinstance(found, type) and issubclass(found, BaseModel):
         return list(found.model_fields)
     return list(Fact.model_fields)

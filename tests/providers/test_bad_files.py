@@ -27,6 +27,10 @@ BAD = {
         f'[encodings."/responses"]\nvalue = ["json"]\nunit = 2\n{WHERE}',
         'encodings."/responses".unit: unknown key; expected one of checked, evidence, note, source, value',
     ),
+    "unknown key of a limit": (
+        f'[rate_limits.limits.a_minute]\nvalue = {{ counts = "requests", windows = 60.0 }}\n{WHERE}',
+        "rate_limits.limits.a_minute.value.windows: unknown key; expected one of counts, .*limit_header, .*window_s",
+    ),
     "unknown key of a model": (
         f'[reasoning.efforts."some-model-5.1*"]\nvalue = ["none"]\nunit = 2\n{WHERE}',
         'reasoning.efforts."some-model-5.1\\*".unit: unknown key; expected one of checked, .*, value',

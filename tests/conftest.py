@@ -16,6 +16,7 @@ from fastlane.emulator import Emulator, preset
 from fastlane.encoding import verdicts
 from fastlane.encoding._shares import shares
 from fastlane.providers import _registry
+from fastlane.single_flight import forget as forget_flights
 from tests.call_peer import PROTOCOLS, CallPeer, trusted
 
 # A shell without job control has its background jobs ignore Ctrl-C, and tests press it.
@@ -48,6 +49,7 @@ def nothing_is_known_of_any_port() -> None:
     shares._known.clear()
     shares._passed.clear()
     gates.clear()
+    forget_flights()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Literal
 
-from ..providers._limits import Counts
+from ..providers._limits import RateLimit
 from ._reading import Said
 from ._spending import Around, Mark
 from ._spread import Spread
@@ -49,28 +49,26 @@ class Limit:
 
     __slots__ = (
         "_brisk_s", "_compared_s", "_corrected", "_errors", "_faded_s", "_first_full_at", "_full_at", "_full_was_said",
-        "_held_s", "_jitter_s", "_look", "_newest", "_random", "at", "counts", "given_window_s", "holds", "kind",
-        "level", "limit", "margin", "name", "refill", "scale", "spread", "told_s", "window_s",
+        "_has_learned", "_held_s", "_jitter_s", "_look", "_newest", "_random", "_step", "at", "counts",
+        "given_window_s", "holds", "kind", "level", "limit", "margin", "name", "refill", "scale", "spread", "told_s",
+        "window_s",
     )  # fmt: skip
 
     def __init__(
         self,
         name: str,
-        counts: Counts,
+        facts: RateLimit,
         *,
         said: Said,
         sent_s: float,
         spent_since: float,
         now_s: float,
-        window_s: float | None,
-        kind: Kind | None,
         random: Callable[[], float],
-        enforced_s: float | None = None,
     ) -> None:
         self.name = name
-        self.counts = counts
-        self.given_window_s = window_s
-        self.window_s = window_s or 60.0
+        self.counts, kind = facts.counts, facts.kind
+        self.given_window_s = facts.window_s
+        self.window_s = facts.window_s or 60.0
         self.limit = said.limit if said.limit is not None else max(said.remaining, 1.0)
         self.holds = self.limit
         """How much there is at most at one time: less than the limit where a bucket is smaller than that."""
@@ -78,7 +76,8 @@ class Limit:
         """What a token of ours is in the limit's own counting, where that counts some kinds of tokens alone."""
         self.margin = _LEAST_MARGIN
         self._faded_s = now_s
-        self.spread = Spread(enforced_s)
+        self.spread = Spread(facts.enforced_s)
+        self._step = float(facts.remaining_step or 0)
         self._brisk_s = now_s
         self._compared_s = -math.inf
         self._held_s = [-math.inf, -math.inf]
@@ -89,6 +88,7 @@ class Limit:
         self._random = random
         self._errors = {self.window_s if kind != "window" else 0.0: 0.0}
         """By the hypothesis, a bucket with a window of so many seconds, or 0, a window: how far resets were from it."""
+        self._has_learned = True
         self._full_at: float | None = None
         self._first_full_at = 0.0
         self._full_was_said = False
@@ -234,8 +234,9 @@ class Limit:
             self._take_reset(said, sent_s)
         self._look_at_refill(said.remaining, sent_s, around)
         expected = mark.level + self._corrected - mark.corrected
-        least, most = expected - around.after * self.scale, expected + around.before * self.scale
-        error = min(0.0, said.remaining - least) + max(0.0, said.remaining - most)
+        before, after = around.before * self.scale + self._step, around.after * self.scale + self._step
+        off = said.remaining - expected
+        error = min(0.0, off + after) + max(0.0, off - before)
         self.level = min(max(self.holds, said.remaining), self.level + error)
         self._corrected += error
         fading = math.exp(-max(0.0, self.at - self._faded_s) / _MARGIN_FADES_S)
@@ -284,9 +285,13 @@ class Limit:
             off = abs(full_at - self._first_full_at)
             # Two answers at nearly the same time have nearly the same reset, whatever kind it is.
             self._learn(0.0, max(0.0, off - said.step_s - 0.25) / max(1.0, 0.02 * self.window_s))
-        self.kind = self._likely_kind()
+        if self._has_learned:
+            self._has_learned = False
+            self.kind = self._likely_kind()
         if self.kind == "bucket":
             self._full_at = None  # it fills as it does
+            if not is_new:
+                return
             windows = [(error, window != self.window_s, window) for window, error in self._errors.items() if window]
             window_s = min(windows)[2]
             if window_s != self.window_s:
@@ -312,6 +317,7 @@ class Limit:
         return None if self._errors[best] > _MOST_ERROR else "window" if best == 0.0 else "bucket"
 
     def _learn(self, hypothesis: float, off: float) -> None:
+        self._has_learned = True
         before = self._errors.get(hypothesis, 0.5)
         self._errors[hypothesis] = before + 0.2 * (min(1.0, off) - before)
 

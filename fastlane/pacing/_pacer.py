@@ -235,15 +235,12 @@ class Pacer:
         elif len(self._limits) < _MOST_LIMITS:
             self._limits[name] = limit = Limit(
                 name,
-                read.counts,
+                read,
                 said=heard,
                 sent_s=spent.at_s,
                 spent_since=total - spent_before - own,
                 now_s=now_s,
-                window_s=read.window_s,
-                kind=read.kind,
                 random=self._random,
-                enforced_s=read.enforced_s,
             )
         return limit
 
@@ -333,13 +330,10 @@ class Pacer:
                 if read is not None and name not in self._limits:
                     self._limits[name] = Limit(
                         name,
-                        read.counts,
+                        read if read.window_s == window_s else read.model_copy(update={"window_s": window_s}),
                         said=Said(whole, max(0.0, level), None, 1.0),
                         sent_s=news.at_s,
                         spent_since=0.0,
                         now_s=now_s,
-                        window_s=window_s,
-                        kind=read.kind,
                         random=self._random,
-                        enforced_s=read.enforced_s,
                     )

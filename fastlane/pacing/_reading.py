@@ -134,7 +134,7 @@ def retry_after_s(names: tuple[str, ...], headers: Mapping[str, str], wall: Wall
 def reset_s(written: str, form: ResetFormat | None, wall: Wall) -> float | None:
     """Return the seconds until a limit is whole again; None where the text does not say so."""
     written = written.strip()
-    value = number(written)
+    value = None if written.endswith("s") else number(written)
     seconds: float | None
     if value is None:
         # A server that is said to write numbers may write durations since.
@@ -170,6 +170,10 @@ def number(written: str | None) -> float | None:
 
 
 def _duration(written: str) -> float | None:
+    # Most have one part.
+    for unit, unit_s in (("ms", 0.001), ("s", 1.0)):
+        if written.endswith(unit) and (amount := written[: -len(unit)]).isascii() and amount.isdecimal():
+            return float(amount) * unit_s
     found = _DURATION.match(written)
     if found is None or not written:
         return None

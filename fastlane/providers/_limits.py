@@ -56,8 +56,6 @@ class RateLimits(Part):
     output, the larger one of both, its prompt alone, or nothing, because only usage counts."""
     refunded: Fact[bool] | None = None
     """Whether what was counted before the answer, and then not used, is given back."""
-    cached_counted: Fact[bool] | None = None
-    """Whether tokens that were read from the provider's prompt cache count."""
     retry_headers: Fact[Texts] | None = None
     """Which headers of a refusal say how long to wait, the most precise one first; those that end in "-ms" in
     milliseconds, the others in seconds."""

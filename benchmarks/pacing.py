@@ -1,18 +1,22 @@
 """What keeping to a provider's rate limits is worth: refusals, and how much of the limit is used, at twice its load.
 
 An emulated provider allows each model 600 requests and 60,000 tokens a minute, and counts a request's prompt and the
-limit of its answer when it comes, as OpenAI does. It enforces that in three ways: as a bucket that fills all the time,
-as a window that is whole again after each minute, and as a bucket of which each second has its share (quantized). Its
-headers are OpenAI's in all three. Over TLS and HTTP/2, 20 calls of about 100 tokens a second are offered to each,
-evenly by chance, by our client with `Urgency()` and its defaults, and by the stock client with its own retries; all
-sides run at the same time, and nobody else uses their limits. `three`: three processes of ours share the load and the
-bucket, without knowing of each other; `three_store`: with a Redis server between them (None where there is none).
+limit of its answer when it comes, as OpenAI does. It enforces that in several ways: as a bucket that fills all the
+time, as a window that is whole again after each minute, and as a bucket of which each second has its share (quantized);
+quantized_requests is that without a limit of tokens. Its headers are OpenAI's in all of them. Over TLS and HTTP/2, 20
+calls of about 100 tokens a second are offered to each, evenly by chance, by our client with `Urgency()` and its
+defaults, and by the stock client with its own retries; all sides run at the same time, and nobody else uses their
+limits. `three`: three processes of ours share the load and the bucket, without knowing of each other; `three_store`:
+with a Redis server between them (None where there is none).
 
 Inside: everything that the provider received, by its own log. `_refused_ratio`: answers of status 429 among all
 answers, from the first call on. `_useful_ratio`: what was admitted, against what the limit allows in the same time,
-requests or tokens, whichever is nearer to its limit: from the second minute on, because a bucket is full when it
-begins. `_failed_ratio`: calls that ended with an error in the application. Outside: how long calls wait; at twice the
-limit a queue grows without end, and what waits at the end of the run is given up.
+requests or tokens, whichever is nearer to its limit: in whole minutes from the second on, counted from the first
+request, because a bucket is full when it begins, and windows begin with it. `quantized_in_order_ratio`: what of a
+second's share can be used by requests of these sizes that go in order, where none is divided: the last one that does
+not fit leaves E[c^2] / 2 E[c] of it unused, the mean residual of a renewal process. `_failed_ratio`: calls that ended
+with an error in the application. Outside: how long calls wait; at twice the limit a queue grows without end, and what
+waits at the end of the run is given up.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from fastlane.emulator import ProviderModel, Quantiles, RequestLog
 from fastlane.emulator._rate_limits import RateLimits
 
 _REQUESTS, _TOKENS = 600.0, 60_000.0
-_KINDS = {"bucket": "bucket", "window": "fixed", "quantized": "quantized"}
+_KINDS = {"bucket": "bucket", "window": "fixed", "quantized": "quantized", "quantized_requests": "quantized"}
 _REPLICAS = 3
 _FULL_S, _FROM_S = 200.0, 60.0
 # A bucket that holds a tenth of a minute is empty soon enough for a short run; in that there is no second window.
@@ -45,9 +49,9 @@ def _model(*, burst: float) -> ProviderModel:
     limits = {
         name: RateLimits(
             requests_per_minute=_REQUESTS,
-            tokens_per_minute=_TOKENS,
+            tokens_per_minute=None if name.endswith("_requests") else _TOKENS,
             window=_KINDS.get(name.partition("-")[2], "bucket"),  # type: ignore[arg-type]
-            burst=burst if not name.endswith("quantized") else 1.0,
+            burst=1.0 if "quantized" in name else burst,
         )
         for name in (*names, "three", "three_store")
     }
@@ -98,20 +102,41 @@ def _ended(process: subprocess.Popen[str]) -> dict[str, Counter[str]]:
 
 
 def _figures(
-    log: tuple[RequestLog, ...], ended: Mapping[str, Counter[str]], from_ns: int, until_ns: int
+    log: tuple[RequestLog, ...], ended: Mapping[str, Counter[str]], from_s: float, until_ns: int
 ) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
-    minutes = (until_ns - from_ns) / 60e9
     for model, how in ended.items():
         name = model.replace("-", "_").removeprefix("ours_")
         asked = [one for one in log if one.model == model and one.status is not None]
-        admitted = [one for one in asked if one.status == 200 and from_ns <= one.received_ns < until_ns]
-        tokens = sum(one.prompt_tokens + int(one.tag or 0) for one in admitted)
+        from_ns = min(one.received_ns for one in asked) + int(from_s * 1e9)
+        minutes = (until_ns - from_ns) / 60e9
+        minutes = float(int(minutes)) if minutes >= 1 else minutes
+        end_ns = from_ns + int(minutes * 60e9)
+        sizes = [
+            one.prompt_tokens + int(one.tag or 0)
+            for one in asked
+            if one.status == 200 and from_ns <= one.received_ns < end_ns
+        ]
+        used = [len(sizes) / _REQUESTS]
+        if not name.endswith("_requests"):
+            used.append(sum(sizes) / _TOKENS)
         figures[f"{name}_refused_ratio"] = sum(one.status == 429 for one in asked) / max(1, len(asked))
-        figures[f"{name}_useful_ratio"] = max(len(admitted) / _REQUESTS, tokens / _TOKENS) / minutes
+        figures[f"{name}_useful_ratio"] = max(used) / minutes
+        if name == "quantized":
+            unused = sum(size * size for size in sizes) / (2 * sum(sizes))
+            figures["quantized_in_order_ratio"] = 1 - unused / (_TOKENS / 60)
         over = sum(how.values()) - how["given up at the end"]
         figures[f"{name}_failed_ratio"] = (over - how["answered"]) / max(1, over)
     return figures
+
+
+def _errors(ended: Mapping[str, Counter[str]]) -> str:
+    """How calls of ours failed."""
+    failed: Counter[str] = Counter()
+    for model, how in ended.items():
+        if not model.startswith("stock"):
+            failed.update({name: number for name, number in how.items() if name[0].isupper()})
+    return ", ".join(f"{number} {name}" for name, number in failed.most_common()) or "none"
 
 
 def measure(quick: bool) -> Report:
@@ -121,14 +146,13 @@ def measure(quick: bool) -> Report:
     with providers(1, model=_model(burst=_QUICK_BURST if quick else 1.0)) as (emulator,), _redis() as store:
         loads = [Load(side, side.partition("-")[0], seed=number) for number, side in enumerate(sides)]
         replicas = _replicas(emulator.base_url, seconds, store)
-        started_ns = now_ns()
+        until_ns = now_ns() + int(seconds * 1e9)
         ended = asyncio.run(offer(loads, emulator.base_url, seconds))
-        until_ns = started_ns + int(seconds * 1e9)
         for replica in replicas:
             for model, how in _ended(replica).items():
                 ended.setdefault(model, Counter()).update(how)
         log = emulator.log()
-    figures = _figures(log, ended, started_ns + int(from_s * 1e9), until_ns)
+    figures = _figures(log, ended, from_s, until_ns)
     if store is None:
         figures |= {f"three_store_{what}_ratio": None for what in ("refused", "useful", "failed")}
     ours = (*_KINDS, "three", "three_store")
@@ -138,7 +162,12 @@ def measure(quick: bool) -> Report:
     return Report(
         figures=figures,
         reach=tuple(reach),
-        conditions={"seconds": seconds, "useful from, s": from_s, "offered": "20 calls a second to each model"},
+        conditions={
+            "seconds": seconds,
+            "useful from, s": from_s,
+            "offered": "20 calls a second to each model",
+            "errors of ours": _errors(ended),
+        },
     )
 
 

@@ -92,4 +92,5 @@ def _forget_all() -> None:
 
 
 atexit.register(_end_all)
-os.register_at_fork(after_in_child=_forget_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

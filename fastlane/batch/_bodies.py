@@ -42,7 +42,7 @@ ENDPOINTS: dict[str, _Endpoint] = {
 def new_job(body: Mapping[str, Any], *, key: str, endpoint: str) -> NewJob:
     """A job that sends what `create(**body)` would. Raises ConfigurationError, which quotes nothing of the body."""
     check_key(key)
-    if endpoint not in ENDPOINTS:
+    if not isinstance(endpoint, str) or endpoint not in ENDPOINTS:
         raise ConfigurationError(f"endpoint expects one of {', '.join(ENDPOINTS)}, got {endpoint!r:.80}")
     if not isinstance(body, Mapping) or not all(isinstance(name, str) for name in body):
         raise ConfigurationError(
@@ -96,7 +96,13 @@ def _bytes_of(given: dict[str, Any], endpoint: str) -> bytes:
     if endpoint == "/v1/embeddings":
         # openai's method asks for another format than its caller, and undoes that in the answer.
         names.setdefault("encoding_format", "float")
-    names = _with_schema(names, endpoint)
+    try:
+        names = _with_schema(names, endpoint)
+    except TypeError:
+        wrong = "text_format" if endpoint == "/v1/responses" else "response_format"
+        raise ConfigurationError(
+            f"`{wrong}` expects a pydantic model or a schema as a mapping, got another class"
+        ) from None
     if unknown := names.keys() - _arguments(endpoint):
         raise ConfigurationError(
             f"{ENDPOINTS[endpoint].resource}.create() has no argument `{'`, `'.join(sorted(unknown))}`: "

@@ -153,7 +153,7 @@ def submit(
                 _tell(errors, f"{count:,} jobs before that are in the queue: put it right and submit the file again")
             raise
         new = queue.status().total - before
-    typer.echo(f"{count:,} jobs, {new:,} of them new")
+        typer.echo(f"{count:,} jobs, {new:,} of them new")
 
 
 @batch.command()
@@ -198,7 +198,7 @@ def cancel(
         found = queue.cancel(None if everything else keys)
         over = sum(job.state == "cancelled" for job in found)
         under_way = sum(job.cancel_asked and not job.over for job in found)
-    typer.echo(f"{over:,} cancelled, {under_way:,} under way and not sent again")
+        typer.echo(f"{over:,} cancelled, {under_way:,} under way and not sent again")
 
 
 @batch.command()
@@ -210,13 +210,13 @@ def retry(
 ) -> None:
     """Let failed jobs wait again, as if they had never been sent.
 
-    Exit codes: 0; 1 where the queue cannot be written; 2 for input that cannot work.
+    Exit codes: 0; 1 where the queue cannot be written; 2 for a key that is not in it.
     """
     if bool(keys) == everything:
         raise typer.BadParameter("name the jobs by their keys, or all failed ones by --all")
     with _complaining(Console(stderr=True, soft_wrap=True)), _queue(where, schema) as queue:
         again = queue.retry_failed(None if everything else keys)
-    typer.echo(f"{again:,} jobs wait again")
+        typer.echo(f"{again:,} jobs wait again")
 
 
 def _watch(queue: Queue, *, as_json: bool) -> None:
@@ -315,8 +315,11 @@ def _complaining(errors: Console) -> Iterator[None]:
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
-    except (StorageError, WorkerDeniedError, OSError) as error:
+    except (StorageError, WorkerDeniedError) as error:
         _tell(errors, str(error))
+        raise typer.Exit(1) from None
+    except OSError as error:
+        _tell(errors, f"{error.filename or 'the output'}: {error.strerror or error}")
         raise typer.Exit(1) from None
     except (LineError, FastlaneError) as error:
         _tell(errors, str(error))

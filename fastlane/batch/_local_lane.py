@@ -48,6 +48,8 @@ class LocalLane:
         self._wake = wake
         self._lock = threading.Lock()
         self._running: set[int] = set()
+        # How many jobs there were of each endpoint and model when somebody looked; the next in turn is the first.
+        self._waiting: dict[tuple[str, str], int] = {}
         self._stopping = threading.Event()
         # Daemons, and no pool's: a pool's threads are waited for at the end of the process, before anybody can tell
         # them to end.
@@ -69,14 +71,14 @@ class LocalLane:
             return not self._threads
 
     def work(self, group: Group) -> None:
-        """See to it that a group's jobs are worked off, with as many calls at once as it has jobs, within the limit."""
+        """See to it that a group's jobs are worked off: with the others', in turns, as many at once as are allowed."""
         with self._lock:
             if self._stopping.is_set():
                 return
-            wanted = min(self._settings.max_concurrency, group.requests)
+            self._waiting[group.endpoint, group.model] = group.requests
+            wanted = min(self._settings.max_concurrency, len(self._running) + sum(self._waiting.values()))
             while len(self._threads) < wanted:
-                asked = (group.endpoint, group.model)
-                thread = threading.Thread(target=self._run, args=asked, name="fastlane-offline", daemon=True)
+                thread = threading.Thread(target=self._run, name="fastlane-offline", daemon=True)
                 self._threads.add(thread)
                 thread.start()
 
@@ -88,14 +90,16 @@ class LocalLane:
         for thread in threads:
             thread.join()
 
-    def _run(self, endpoint: str, model: str) -> None:
+    def _run(self) -> None:
         try:
-            while not self._stopping.is_set() and self.denied is None:
+            while not self._stopping.is_set() and self.denied is None and (kind := self._next_kind()):
+                endpoint, model = kind
                 claimed = self._storage.claim_jobs(
                     self._owner, most=1, lease_s=self._settings.lease_s, endpoint=endpoint, model=model
                 )
                 if not claimed:
-                    return
+                    with self._lock:
+                        self._waiting.pop(kind, None)
                 for one in claimed:
                     self._do(one)
         except (StorageError, LeaseLostError) as error:
@@ -106,6 +110,14 @@ class LocalLane:
             with self._lock:
                 self._threads.discard(threading.current_thread())
             self._wake()
+
+    def _next_kind(self) -> tuple[str, str] | None:
+        """Whose turn it is; None where nothing waits."""
+        with self._lock:
+            kind = next(iter(self._waiting), None)
+            if kind is not None:
+                self._waiting[kind] = self._waiting.pop(kind)
+            return kind
 
     def _do(self, one: JobBody) -> None:
         number = one.job.number

@@ -29,6 +29,8 @@ def open_storage(where: str | os.PathLike[str], *, schema: str = "fastlane_batch
     # What came is not quoted: it may hold a password.
     if mark:
         raise ConfigurationError(f"a queue expects {_EXPECTED}, got an address of another kind")
+    if "\0" in text:
+        raise ConfigurationError(f"a queue expects {_EXPECTED}, got a path with a NUL in it")
     if not text or text == ":memory:" or text.startswith("file:"):
         raise ConfigurationError(f"a queue expects {_EXPECTED}, got {text!r}, which would not outlive the process")
     from ._sqlite import SqliteDatabase

@@ -123,6 +123,10 @@ class PostgresDatabase(Database):
                 for attempt in tries:
                     with attempt:
                         return self._try(work, again=attempt.retry_state.attempt_number > 1)
+            except AgainError:
+                raise StorageError(
+                    f"the queue {self.name} did not do it: others were in between for {_PATIENCE_S:.0f} s; try it again"
+                ) from None
             except _LostError as lost:
                 raise self._said(lost.__cause__) from None
             raise AssertionError("unreachable")

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
-from .._clock import now_ns
 from .._exceptions import ConfigurationError
 from ._bodies import check_key, new_job
+from ._checked import check_seconds, check_settings, listed_keys, pairs_of
 from ._errors import (
     JobNotFinishedError,
     QueueError,
-    QueueWaitTimeoutError,
     UnknownJobError,
 )
 from ._jobs import OVER, Answer, Job, JobState, Status
 from ._open import open_storage
+from ._pauses import Pauses, Watch
 from ._typed import result_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 CHAT = "/v1/chat/completions"
 # Where a queue has no client whose base URL could be named in an error.
 _NOWHERE = "https://api.openai.com/v1/"
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _PAGE = 200
 
 
@@ -76,6 +75,7 @@ class Queue:
     ) -> None:
         if lane is not None and worker is not None:
             raise ConfigurationError("give either lane or worker, got both: WorkerSettings has a `lane` too")
+        check_settings(lane, worker)
         self._client = client
         self._lane = lane
         self._settings = worker
@@ -113,9 +113,12 @@ class Queue:
 
         Thousands per second: they share one commit. Raises what `submit` raises.
         """
-        pairs = bodies.items() if isinstance(bodies, Mapping) else bodies
-        jobs = [new_job(body, key=uuid4().hex if key is None else key, endpoint=endpoint) for key, body in pairs]
-        return self._storage.add(jobs)
+        return self._storage.add(
+            [
+                new_job(body, key=uuid4().hex if key is None else key, endpoint=endpoint)
+                for key, body in pairs_of(bodies)
+            ]
+        )
 
     # Out.
 
@@ -144,7 +147,7 @@ class Queue:
         `after` is the `sequence` of the last one that was seen. A job that failed, was retried and is over again comes
         again. Raises QueueWaitTimeoutError where `timeout_s` passes without a job.
         """
-        pauses = _Pauses(timeout_s)
+        pauses = Pauses(timeout_s)
         while True:
             # Asked before: a job that is over after this is in the next page.
             left = self._storage.unfinished() if wait else 0
@@ -152,21 +155,21 @@ class Queue:
                 for answer in page:
                     after = answer.sequence
                     yield self._finished(answer)
-                pauses = _Pauses(timeout_s)
+                pauses = Pauses(timeout_s)
             if not left:
                 return
             self._pause(pauses)
 
     async def async_results(self, *, after: int = 0, timeout_s: float | None = None) -> AsyncIterator[Finished]:
         """The same with `wait`, for an event loop."""
-        pauses = _Pauses(timeout_s)
+        pauses = Pauses(timeout_s)
         while True:
             left = await asyncio.to_thread(self._storage.unfinished)
             while page := await asyncio.to_thread(self._storage.answers_after, after, _PAGE):
                 for answer in page:
                     after = answer.sequence
                     yield self._finished(answer)
-                pauses = _Pauses(timeout_s)
+                pauses = Pauses(timeout_s)
             if not left:
                 return
             await self._async_pause(pauses)
@@ -176,17 +179,17 @@ class Queue:
 
         Works none of them off: a worker does, here (`start`, `run`) or elsewhere.
         """
-        asked = None if keys is None else [job.key for job in self._known(_listed(keys))]
-        pauses = _Pauses(timeout_s)
-        watch = _Watch(self._storage, asked)
+        asked = None if keys is None else [job.key for job in self._known(listed_keys(keys))]
+        pauses = Pauses(timeout_s)
+        watch = Watch(self._storage, asked)
         while watch.left():
             self._pause(pauses)
 
     async def async_wait(self, keys: Iterable[str] | str | None = None, timeout_s: float | None = None) -> None:
         """The same, for an event loop. Other methods wait for a disk: `await asyncio.to_thread(queue.submit, ...)`."""
-        asked = None if keys is None else [job.key for job in await asyncio.to_thread(self._known, _listed(keys))]
-        pauses = _Pauses(timeout_s)
-        watch = _Watch(self._storage, asked)
+        asked = None if keys is None else [job.key for job in await asyncio.to_thread(self._known, listed_keys(keys))]
+        pauses = Pauses(timeout_s)
+        watch = Watch(self._storage, asked)
         while await asyncio.to_thread(watch.left):
             await self._async_pause(pauses)
 
@@ -205,14 +208,21 @@ class Queue:
         """
         if keys is None:
             return self._storage.cancel(None)
-        asked = _listed(keys)
+        asked = listed_keys(keys)
         self._known(asked)
         found = {job.key: job for job in self._storage.cancel(asked)}
         return [found[key] for key in asked if key in found]
 
     def retry_failed(self, keys: Iterable[str] | str | None = None) -> int:
-        """Let failed jobs, or those with these keys, wait again; returns how many. Their errors are forgotten."""
-        return self._storage.retry_failed(None if keys is None else _listed(keys))
+        """Let failed jobs, or those with these keys, wait again; returns how many. Their errors are forgotten.
+
+        Raises UnknownJobError.
+        """
+        if keys is None:
+            return self._storage.retry_failed(None)
+        asked = listed_keys(keys)
+        self._known(asked)
+        return self._storage.retry_failed(asked)
 
     def forget(
         self,
@@ -228,8 +238,9 @@ class Queue:
         """
         if unknown := [state for state in states if state not in OVER]:
             raise ConfigurationError(f"states expects some of {', '.join(sorted(OVER))}, got {unknown[0]!r:.40}")
+        check_seconds("older_than_s", older_than_s)
         return self._storage.forget(
-            keys=None if keys is None else _listed(keys), states=states, older_than_s=older_than_s
+            keys=None if keys is None else listed_keys(keys), states=states, older_than_s=older_than_s
         )
 
     # A worker in this process.
@@ -281,12 +292,12 @@ class Queue:
             raise UnknownJobError(f"no job of the key {missing[0]!r} is in the queue {self._storage.name}{more}")
         return [found[key] for key in keys]
 
-    def _pause(self, pauses: _Pauses) -> None:
+    def _pause(self, pauses: Pauses) -> None:
         if self._closed.wait(pauses.next_s()):
             raise QueueError(f"the queue {self._storage.name} was closed while something waited for its jobs")
         self._raise_what_ended_the_worker()
 
-    async def _async_pause(self, pauses: _Pauses) -> None:
+    async def _async_pause(self, pauses: Pauses) -> None:
         await asyncio.sleep(pauses.next_s())
         self._raise_what_ended_the_worker()
 
@@ -294,47 +305,3 @@ class Queue:
         error = None if self._background is None else self._background.error
         if error is not None:
             raise error
-
-
-class _Watch:
-    """How many jobs are left, counted again only when some other was over."""
-
-    def __init__(self, storage: Storage, keys: Sequence[str] | None) -> None:
-        self._storage = storage
-        self._keys = keys
-        self._finished = -1
-        self._left = 0
-
-    def left(self) -> int:
-        finished = self._storage.finished()
-        if finished != self._finished:
-            # The count is at least as new as what it stands beside.
-            self._left = self._storage.unfinished(self._keys)
-            self._finished = finished
-        return self._left
-
-
-class _Pauses:
-    """How long to wait before the next look: ever longer, and not past a time."""
-
-    def __init__(self, timeout_s: float | None) -> None:
-        self._until = None if timeout_s is None else now_ns() + int(timeout_s * 1e9)
-        self._timeout_s = timeout_s
-        self._pause = _FIRST_PAUSE_S
-
-    def next_s(self) -> float:
-        pause = self._pause
-        self._pause = min(_LONGEST_PAUSE_S, pause * 1.5)
-        if self._until is None:
-            return pause
-        left = (self._until - now_ns()) / 1e9
-        if left <= 0.0:
-            raise QueueWaitTimeoutError(f"not all jobs were over within {self._timeout_s:g} s: they go on")
-        return min(pause, left)
-
-
-def _listed(keys: Iterable[str] | str) -> list[str]:
-    listed = [keys] if isinstance(keys, str) else list(dict.fromkeys(keys))
-    for key in listed:
-        check_key(key)
-    return listed

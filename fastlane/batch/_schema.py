@@ -41,6 +41,7 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_waiting ON jobs (endpoint, model, number) WHERE state = 'waiting';
 CREATE INDEX jobs_packed ON jobs (batch, number) WHERE state = 'packed';
 CREATE INDEX jobs_running ON jobs (owner, lease_until) WHERE state = 'running';
+CREATE INDEX jobs_batches ON jobs (batch) WHERE batch IS NOT NULL;
 CREATE INDEX jobs_states ON jobs (state, finished_at);
 CREATE UNIQUE INDEX jobs_sequence ON jobs (sequence) WHERE sequence IS NOT NULL;
 CREATE TABLE bodies (number {whole} PRIMARY KEY, body {bytes} NOT NULL);

@@ -13,12 +13,13 @@ import openai
 from .._clock import now_ns
 from ..providers import facts_of
 from ._errors import LeaseLostError, StorageError, WorkerDeniedError
+from ._held import DeniedError, Held, patience
 from ._jobs import SETTLED, BatchRow, Group
 from ._local_lane import LocalLane, as_offline, with_urgency
 from ._packing import BatchMode, Room, goes_at, mode_of
 from ._provider_batches import ProviderBatches, StoppedError
 from ._settings import WorkerSettings
-from ._steps import DeniedError, Held, Steps, patience
+from ._steps import Steps
 from ._storage import Storage
 from ._sync_client import synchronous
 
@@ -44,6 +45,7 @@ class Worker:
         self.origin = str(self._client.base_url)
         self._mode = self._mode_of(self.origin)
         self._stop = threading.Event()
+        self._ended = threading.Event()
         self._woken = threading.Event()
         self._provider = ProviderBatches(self._client, self._mode or BatchMode(), self._stop)
         self._steps = Steps(storage, self._provider, self.settings)
@@ -96,7 +98,11 @@ class Worker:
             raise WorkerDeniedError(denied.status) from None
         finally:
             self._stop.set()
-            self._lane.close()
+            try:
+                # Under its leases still: calls that are under way may take longer than one lasts.
+                self._lane.close()
+            finally:
+                self._ended.set()
             beat.join()
             self._held.clear()
             self._let_go()
@@ -112,6 +118,9 @@ class Worker:
             for row in self._storage.take_over(self.owner, origin=self.origin, lease_s=self.settings.lease_s):
                 _log.info("batch %s: gone on with, at %r", row.name, row.state)
                 self._held[row.name] = Held(row)
+            # Also what was taken over without a word: where a connection breaks, nobody hears of it.
+            for row in self._extend():
+                self._held.setdefault(row.name, Held(row))
             if not self._held and self._lane.idle:
                 self._tell_of_others()
         wait_s = self._pack()
@@ -145,7 +154,8 @@ class Worker:
             else:
                 waits.append(self._pack_group(group, self._mode))
         if not groups:
-            waits.append(self._storage.next_s() or _LOOK_S)
+            next_s = self._storage.next_s()
+            waits.append(_LOOK_S if next_s is None else next_s)
         return min(waits)
 
     def _pack_group(self, group: Group, mode: BatchMode) -> float:
@@ -229,11 +239,11 @@ class Worker:
 
     def _beat(self) -> None:
         """Keep the leases while the other thread is busy with something that takes its time."""
-        while not self._stop.wait(self.settings.lease_s / 4):
+        while not self._ended.wait(self.settings.lease_s / 4):
             try:
                 self._extend()
-            except (StorageError, LeaseLostError):
-                continue  # The other thread meets it too, and says so.
+            except Exception as error:  # noqa: BLE001 - it may pass, and without this thread all leases run out
+                _log.info("the leases could not be renewed: %s", type(error).__name__)
 
     def _sleep(self, wait_s: float) -> None:
         self._woken.wait(max(0.0, wait_s))

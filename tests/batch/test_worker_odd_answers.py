@@ -1,0 +1,213 @@
+"""What a provider answers that it should not: no job is lost for it, none is sent twice, and the worker comes through.
+
+The provider is the emulator; some of its answers are changed on their way.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from fastlane.batch import JobFailedError, Queue, WorkerDeniedError, WorkerSettings
+from fastlane.batch._lines_in import line_of
+from fastlane.emulator import Emulator
+from tests.batch.offline_parts import QUICK, executions, queue_of, states, submit, wait_until
+
+Change = Callable[[str, bytes], "bytes | int | None"]
+"""What is answered in place of a body: another one, or an error's status, or None: nothing else. Called with the
+request's method and path."""
+
+
+class Changing(httpx2.BaseTransport):
+    """Hands requests on, and changes what is answered."""
+
+    def __init__(self, change: Change) -> None:
+        self._change = change
+        self._inner = httpx2.HTTPTransport()
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = self._inner.handle_request(request)
+        body = response.read()
+        changed = self._change(f"{request.method} {request.url.path}", body)
+        if isinstance(changed, int):
+            return httpx2.Response(changed, content=b'{"error":{"message":"no"}}')
+        if changed is None:
+            return httpx2.Response(response.status_code, content=body, headers={"content-type": "application/json"})
+        return httpx2.Response(200, content=changed, headers={"content-type": "application/json"})
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def worked_off(where: Path, provider: Emulator, change: Change, **settings: Any) -> Queue:
+    client = openai.OpenAI(
+        base_url=provider.base_url, api_key="sk-test", http_client=httpx2.Client(transport=Changing(change))
+    )
+    worker = WorkerSettings(**{**QUICK, "longest_poll_s": 0.03, "max_attempts": 3, **settings})
+    queue = Queue(where, client, worker=worker)
+    submit(queue, range(4))
+    with client:
+        queue.run()
+    return queue
+
+
+class First:
+    """Changes the first answers to some requests."""
+
+    def __init__(self, times: int, asked: str, change: Callable[[bytes], bytes | int | None]) -> None:
+        self.left = times
+        self._asked = asked
+        self._change = change
+
+    def __call__(self, request: str, body: bytes) -> bytes | int | None:
+        if self._asked not in request or not self.left:
+            return None
+        changed = self._change(body)
+        self.left -= changed is not None
+        return changed
+
+
+def without_files(body: bytes) -> bytes | None:
+    batch = json.loads(body)
+    return None if batch["output_file_id"] is None else json.dumps({**batch, "output_file_id": None}).encode()
+
+
+LATE: dict[str, First] = {
+    "lines that were not written yet": First(2, "/content", lambda body: body.replace(b'"custom_id"', b'"cust', 2)),
+    "a file that is cut off": First(2, "/content", lambda body: body[:-40]),
+    "a file that is not there yet": First(2, "/content", lambda _: 404),
+    "a file that is not named yet": First(2, "GET /v1/batches/batch", without_files),
+}
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_answers_that_only_come_late_are_waited_for(provider: Emulator, tmp_path: Path, late: str) -> None:
+    change = LATE[late]
+    with worked_off(tmp_path / "q", provider, change) as queue:
+        assert states(queue) == {"done": 4}
+    assert change.left == 0
+    assert executions(provider, range(4)) == [1] * 4
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [First(4, "/content", lambda body: body.replace(b"{", b"[[[", 1)), First(4, "/content", lambda _: 404)],
+    ids=["a line that stays unreadable", "a file that stays away"],
+)
+def test_answers_that_never_come_are_asked_for_again(provider: Emulator, tmp_path: Path, gone: First) -> None:
+    with worked_off(tmp_path / "q", provider, gone) as queue:
+        assert states(queue) == {"done": 4}
+        assert sum(queue.job(str(number)).attempts for number in range(4)) > 4
+
+
+def odd(body: bytes) -> bytes:
+    lines = [json.loads(line) for line in body.splitlines()]
+    lines[0]["response"]["request_id"] = "\ud800\0" + "x" * 5_000
+    lines[1]["response"]["body"]["usage"] = {"prompt_tokens": 10**30, "completion_tokens": -1}
+    another = {**lines[2], "custom_id": "job-99"}
+    lines[3]["response"]["status_code"] = 10**30
+    unknown = [{**lines[2], "custom_id": custom_id} for custom_id in ("mine", None, 5, "job-01")]
+    return "\n\n".join(json.dumps(line) for line in (another, *lines, lines[0], *unknown)).encode()
+
+
+def test_odd_lines_say_nothing_and_stop_nothing(
+    provider: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with worked_off(tmp_path / "q", provider, First(1, "/content", odd)) as queue:
+        assert states(queue) == {"done": 4}
+        assert sorted(queue.job(str(number)).attempts for number in range(4)) == [1, 1, 1, 2]
+    assert "6 lines are answers to none of its jobs" in caplog.text
+
+
+@pytest.mark.parametrize("status", [400, 404])
+def test_a_provider_that_does_not_say_whether_it_made_a_batch_is_asked_until_it_does(
+    provider: Emulator, tmp_path: Path, status: int
+) -> None:
+    provider.set_faults("lost_answer;on=POST batches;times=1")
+    with worked_off(tmp_path / "q", provider, First(5, "GET /v1/batches", lambda _: status)) as queue:
+        assert states(queue) == {"done": 4}
+    assert executions(provider, range(4)) == [1] * 4
+
+
+def test_a_key_that_is_refused_in_the_middle_ends_the_worker_and_the_next_one_goes_on(
+    provider: Emulator, tmp_path: Path
+) -> None:
+    with pytest.raises(WorkerDeniedError, match="401"):
+        worked_off(tmp_path / "q", provider, First(1, "/content", lambda _: 401))
+    with queue_of(tmp_path / "q", provider) as queue:
+        queue.run()
+
+        assert states(queue) == {"done": 4}
+    assert executions(provider, range(4)) == [1] * 4
+
+
+def test_batches_that_are_too_much_cost_their_jobs_no_attempt(provider: Emulator, tmp_path: Path) -> None:
+    def too_much(body: bytes) -> bytes | None:
+        batch = json.loads(body)
+        error = {"code": "token_limit_exceeded", "message": "", "line": None, "param": None}
+        failed = {**batch, "status": "failed", "errors": {"object": "list", "data": [error]}, "output_file_id": None}
+        return json.dumps(failed).encode()
+
+    # Their input is gone by then: nothing is carried out of what is said to have failed.
+    provider.change_batches(duration_s=600.0)
+    change = First(5, "GET /v1/batches/batch", too_much)
+
+    def then_quick(request: str, body: bytes) -> bytes | int | None:
+        changed = change(request, body)
+        if not change.left:
+            provider.change_batches(duration_s=0.0)
+        return changed
+
+    with worked_off(tmp_path / "q", provider, then_quick, max_attempts=2) as queue:
+        assert states(queue) == {"done": 4}
+        assert {queue.job(str(number)).attempts for number in range(4)} == {1}
+
+
+def test_a_page_of_a_proxy_s_is_no_answer(provider: Emulator, tmp_path: Path) -> None:
+    page = First(1_000, "POST", lambda _: b"<html>\n<p>a proxy</p>")
+    with worked_off(tmp_path / "q", provider, page, lane="live", max_attempts=2) as queue:
+        assert states(queue) == {"failed": 4}
+        assert queue.job("0").attempts == 2
+        with pytest.raises(JobFailedError, match="not_json"):
+            queue.result("0")
+
+
+def test_answers_of_several_lines_and_pages_become_one_line_each(provider: Emulator, tmp_path: Path) -> None:
+    def spread(body: bytes) -> bytes:
+        return json.dumps(json.loads(body), indent=2).encode()
+
+    with worked_off(tmp_path / "q", provider, First(1_000, "POST", spread), lane="live") as queue:
+        assert all(len(line_of(answer).splitlines()) == 1 for answer in queue.storage.answers_after(0, 10))
+        assert queue.result("0").object == "chat.completion"
+
+
+def test_a_call_that_is_forbidden_for_what_it_says_holds_nobody_up(provider: Emulator, tmp_path: Path) -> None:
+    flagged = First(1, "POST", lambda _: 403)
+    with worked_off(tmp_path / "q", provider, flagged, lane="live", max_concurrency=1) as queue:
+        assert states(queue) == {"done": 3, "failed": 1}
+        with pytest.raises(openai.PermissionDeniedError):
+            queue.result("0")
+
+
+def test_a_worker_says_which_batches_are_at_another_provider(
+    provider: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider.change_batches(duration_s=600.0)
+    with queue_of(tmp_path / "q", provider) as queue:
+        submit(queue, [0])
+        queue.storage.claim(
+            "gone", origin="https://user:password@other.test/v1/", endpoint="/v1/chat/completions", model="model",
+            most_requests=1, most_bytes=10_000, lease_s=0.1,
+        )  # fmt: skip
+        with caplog.at_level(logging.WARNING, "fastlane.batch"):
+            queue.start()
+            assert queue.job("0").state == "packed"
+            wait_until(lambda: "(other.test)" in caplog.text)
+    assert "password" not in caplog.text

@@ -101,7 +101,8 @@ class AsyncCalls(CommonCalls):
                 except TierFull as full:
                     options = urgent.fallen(self, observation, options, full)
         except BaseException as error:
-            urgent.step_back(observation, failed=True)
+            # A task that is garbage-collected waits for no lock: the very thread may hold it.
+            urgent.step_back(observation, failed=True, quietly=isinstance(error, GeneratorExit))
             if urgent.sharing is not None:
                 urgent.sharing.left_by(error)
             raise

@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import openai
@@ -27,7 +27,7 @@ from fastlane import (
     Urgency,
     urgency,
 )  # fmt: skip
-from fastlane.admission import GateState, states
+from fastlane.admission import GateState, _registry, states
 from fastlane.emulator import Emulator
 from tests.attempts.scripted import Upstream, answer, model_at, refuse, say_nothing, two_upstreams
 
@@ -451,3 +451,57 @@ def test_a_wait_for_a_place_makes_no_call_late() -> None:
         assert record.urgency.admission.waited_s > 1.5
         assert record.hedging is not None
         assert not record.hedging.hedged
+
+
+# What a place tells of the provider
+
+
+def judged(model: str = "m") -> int:
+    """Calls that the gate has learned from."""
+    (gate,) = (one for one in _registry._gates.values() if one.model == model)
+    return len(gate._core.limit._recent)
+
+
+def test_a_place_from_which_nothing_was_sent_tells_nothing(provider: Emulator, arguments: dict[str, Any]) -> None:
+    play = Urgency(max_concurrency=1, single_flight=True)
+    with OpenAI(**arguments, plays=[Connection(), play], max_retries=0, strict=True) as client:
+        before = len(provider.log())
+        held = create(client, stream=True)
+        with in_a_thread(lambda: create(client.with_urgency("offline"), temperature=0)):
+            eventually(lambda: waiting() == 1)
+            # It is more urgent, so that it waits too, and has the first place.
+            with in_a_thread(lambda: create(client, temperature=0)):
+                eventually(lambda: waiting() == 2)
+                list(held)
+        assert under_way() == 0
+        assert len(provider.log()) - before == 2
+        assert judged() == 2
+
+
+@pytest.mark.asyncio
+async def test_a_task_that_is_collected_waits_for_no_lock(arguments: dict[str, Any]) -> None:
+    async with async_client(arguments) as client:
+        slow = {"x-emulator-fault": f"hang={PATIENCE_S}"}
+        task = asyncio.create_task(create(client, extra_headers=slow))
+        await async_eventually(lambda: bool(states()) and under_way() == 1)
+        (gate,) = _registry._gates.values()
+        waited: list[bool] = []
+
+        def let_go() -> None:
+            waited.append(True)
+            gate._lock.release()
+
+        gate._lock.acquire()
+        patience = threading.Timer(PATIENCE_S, let_go)
+        patience.start()
+        # As the collector does, whenever it likes.
+        coroutine: Any = task.get_coro()
+        coroutine.close()
+        patience.cancel()
+        assert not waited
+        gate._lock.release()
+        permit = await gate.async_enter("interactive", ONE.admission, tokens=0, most_wait_s=PATIENCE_S)
+        permit.leave()
+        task.cancel()
+        with suppress(asyncio.CancelledError, RuntimeError):
+            await task

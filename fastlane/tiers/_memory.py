@@ -34,7 +34,6 @@ class Memory:
             self._store = store_of(store, namespace="fastlane:urgency")
         self._sizes: OrderedDict[tuple[str, str | None], Sizes] = OrderedDict()
         self._refused: dict[tuple[str, str | None], frozenset[str]] = {}
-        self._shared: set[str] = set()
         self._plans: dict[tuple[Any, ...], tuple[Any, UrgencyPlan]] = {}
         """What was planned for calls alike, and by which facts."""
 
@@ -80,15 +79,14 @@ class Memory:
 
     def refuse(self, origin: str, model: str | None, tier: str) -> None:
         """An upstream takes no such tier for this model: it is not asked for again, which costs a round trip."""
-        if len(self._refused) < _MOST_UPSTREAMS:
+        if len(self._refused) < _MOST_UPSTREAMS or (origin, model) in self._refused:
             self._refused[origin, model] = self.refused(origin, model) | {tier}
             self._plans.clear()
 
     def share(self, gate: Any, key: str) -> None:
         """Have other processes with the same store know of the pace of a gate, and this one of theirs."""
-        if self._store is None or key in self._shared:
+        if self._store is None or gate.pacer.is_shared:
             return
-        self._shared.add(key)
         from ..stores._pacing_sharing import share
 
         share(gate.pacer, self._store, key=key)

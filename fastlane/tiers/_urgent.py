@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from .._urgency_records import AdmissionRecord, UrgencyRecord
 from ..admission import gate_of
 from ..outputs._ceiling import limit_in
 from ._asked import AskedTier
-from ._waiting import async_enter
 
 if TYPE_CHECKING:
     from .._observation import Observation
@@ -31,8 +31,8 @@ class Urgent:
     """
 
     __slots__ = (
-        "_gate", "_is_ready", "_permit", "_rate_limits", "_unjudged", "_waited_s", "admission", "plan", "sharing",
-        "tier", "tokens",
+        "_attempts_before", "_gate", "_is_ready", "_permit", "_rate_limits", "_unjudged", "_waited_s", "admission",
+        "plan", "sharing", "tier", "tokens",
     )  # fmt: skip
 
     def __init__(self, plan: UrgencyPlan, rate_limits: Any) -> None:
@@ -43,6 +43,7 @@ class Urgent:
         self._gate: Gate | None = None
         self._rate_limits = rate_limits
         self._permit: Permit | None = None
+        self._attempts_before = 0
         self._is_ready = False
         self._unjudged: tuple[int, Mapping[str, str]] | None = None
         self._waited_s = 0.0
@@ -70,7 +71,7 @@ class Urgent:
         gate = self._gate_for(client, observation, options)
         if gate is not None:
             plan, most_wait_s = self.plan, self._most_wait_s(client, observation, options)
-            permit = await async_enter(gate, plan, tokens=self.tokens, most_wait_s=most_wait_s)
+            permit = await gate.async_enter(plan.urgency, plan.admission, tokens=self.tokens, most_wait_s=most_wait_s)
             self._entered(permit, observation)
 
     def try_enter(self, client: Any, observation: Observation, options: Any) -> bool:
@@ -126,7 +127,7 @@ class Urgent:
             if isinstance(most_s, openai.NotGiven):
                 most_s = client.timeout
             most_s = getattr(most_s, "read", most_s)
-        if not isinstance(most_s, int | float):
+        if not isinstance(most_s, int | float) or most_s == math.inf:
             most_s = None
         left_s = None if most_s is None else max(0.0, most_s - self._waited_s)
         leg = observation.leg
@@ -137,14 +138,14 @@ class Urgent:
 
     def _entered(self, permit: Permit, observation: Observation) -> None:
         self._permit = permit
+        self._attempts_before = len(observation.attempts)
         record = permit.record
         self._waited_s += record.waited_s
         self.admission = record if record.waited_s == self._waited_s else _together(record, self._waited_s)
         if observation.is_over:
             # Somebody has ended the call meanwhile: nobody else will give this place back.
             self.over(observation)
-        if not self._is_ready:
-            self._begins(observation, int(record.waited_s * 1e9))
+        self._begins(observation, int(record.waited_s * 1e9))
 
     @staticmethod
     def _begins(observation: Observation, waited_ns: int) -> None:
@@ -207,11 +208,11 @@ class Urgent:
         if memory is not None and tier is not None and tier.added is not None:
             memory.refuse(observation.origin, observation.model, tier.added)
 
-    def step_back(self, observation: Observation, *, failed: bool = False) -> None:
+    def step_back(self, observation: Observation, *, failed: bool = False, quietly: bool = False) -> None:
         """The attempt is over, and another one may follow: give the place back until then."""
         permit, self._permit = self._permit, None
-        if permit is not None and not (self.sharing is not None and self.sharing.hands_over(permit)):
-            self._leave(permit, observation, failed=failed, quietly=False)
+        if permit is not None and not (self.sharing is not None and not quietly and self.sharing.hands_over(permit)):
+            self._leave(permit, observation, failed=failed, quietly=quietly)
 
     def over(self, observation: Observation, *, quietly: bool = False) -> None:
         """The call is over; `quietly`: told by a finaliser."""
@@ -223,9 +224,13 @@ class Urgent:
 
     def _leave(self, permit: Permit, observation: Observation, *, failed: bool, quietly: bool) -> None:
         first_token_s, tokens = None, None
-        attempts, answer = observation.attempts, observation.answer
-        if attempts and not failed:
-            last = attempts[-1]
+        answer = observation.answer
+        sent = [one for one in observation.attempts[self._attempts_before :] if one.kind != "shared"]
+        if not sent:
+            # From this place nothing was sent: it tells nothing of the provider, and takes nothing of its limits.
+            tokens, failed = 0, True
+        elif not failed:
+            last = sent[-1]
             if answer.first_token_ns is not None:
                 sent_ns = last.phases.send_started_ns or last.started_ns
                 first_token_s = max(0.0, (answer.first_token_ns - sent_ns) / 1e9)

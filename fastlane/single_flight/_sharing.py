@@ -14,7 +14,7 @@ from .._exceptions import CallRefusedError
 from .._request import may_be_a_form
 from .._send import layers_to_pass
 from .._urgency_records import LEVELS, Level
-from ._flight import Key, Place, Seat, Send, leave
+from ._flight import Key, Place, Seat, Send, depart, leave
 from ._joining import follow, hand_over, join
 from ._key import key_of, why_not
 from ._tasks import async_shared
@@ -138,16 +138,19 @@ class Sharing:
         """Whether the request goes on without the call that has sent it, and keeps its place."""
         return self.seat is not None and hand_over(self.seat, place)
 
-    def leave(self) -> None:
-        """The call makes no use of its seat: somebody else is to send the request, if it has not been sent."""
+    def leave(self, *, quietly: bool = False) -> None:
+        """The call makes no use of its seat: somebody else is to send the request, if it has not been sent.
+
+        `quietly`: told by a finaliser.
+        """
         if self.seat is not None and self._is_fresh:
-            leave(self.seat)
+            (depart if quietly else leave)(self.seat)
         self._is_fresh = False
         self._owner = self._observation = self._options = None
 
     def left_by(self, error: BaseException) -> None:
         """The call ends with an error. Raises the one that the application gets in its place, if any."""
-        self.leave()
+        self.leave(quietly=isinstance(error, GeneratorExit))
         if isinstance(error, Refused):
             raise error.error from None
 

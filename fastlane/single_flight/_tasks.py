@@ -49,12 +49,13 @@ async def async_shared(
 ) -> Any:
     """See `shared`; `send` and `place.enter` are coroutine functions."""
     wait = HeadWait(seat, observation, request, is_read_at_once=not streams)
+    loop = asyncio.get_running_loop()
     try:
         while (step := wait.step()) != "look":
             if step == "send":
                 # A task of its own, which outlasts the call where others wait too.
                 carry = _carry(seat.flight, send, upstream_of(request, seat.flight))
-                seat.flight.task = asyncio.get_running_loop().create_task(carry, name="fastlane flight")
+                seat.flight.task = loop.create_task(carry, name="fastlane flight")
             elif step == "stand":
                 await place.enter()
             elif step == "give back":
@@ -68,6 +69,9 @@ async def async_shared(
         if not unread:
             await response.aread()
             wait.was_read(response)
+    except GeneratorExit:
+        _collected(loop, seat)
+        raise
     except BaseException:
         await _leave(seat)
         raise
@@ -134,6 +138,14 @@ async def _leave(seat: Seat) -> None:
             await flight.head.response.aclose()
 
 
+def _collected(loop: asyncio.AbstractEventLoop, seat: Seat) -> None:
+    """`_leave` by a finaliser, which waits for nothing."""
+    try:
+        loop.call_soon_threadsafe(_left, seat)
+    except RuntimeError:  # the loop has ended
+        depart(seat)
+
+
 def _left(seat: Seat) -> None:
     """`_leave` of a call that was garbage-collected, in a turn of its own."""
     if leave(seat):
@@ -172,10 +184,7 @@ class AsyncSharedBody(SharedBody):
         await _leave(self._seat)
 
     def _depart(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(_left, self._seat)
-        except RuntimeError:  # the loop has ended
-            depart(self._seat)
+        _collected(self._loop, self._seat)
 
     async def _has_more(self) -> bool:
         """Wait for the next piece, or read it for all; False at the end."""

@@ -6,16 +6,30 @@ import asyncio
 import gc
 import os
 import threading
+from contextlib import suppress
 from typing import Any
 
 import openai
 import pytest
 
+import fastlane
 from fastlane import Connection
 from fastlane.plays.urgency import Urgency
-from fastlane.single_flight import flights
+from fastlane.single_flight import _flight, flights
 from tests.attempts.scripted import Upstream, break_off, refuse
-from tests.single_flight.callers import HANG_S, KINDS, Party, answer, has_joined, held, in_steps, party_of, texts, until
+from tests.single_flight.callers import (
+    HANG_S,
+    KINDS,
+    MESSAGES,
+    Party,
+    answer,
+    has_joined,
+    held,
+    in_steps,
+    party_of,
+    texts,
+    until,
+)
 
 
 def was_reset(upstream: Upstream) -> bool:
@@ -372,3 +386,38 @@ def test_a_child_process_knows_of_no_flight(upstream: Upstream) -> None:
         assert os.waitstatus_to_exitcode(status) == 0
         for call in calls:
             call.result(HANG_S)
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_is_collected_leaves_without_waiting_for_a_lock(upstream: Upstream) -> None:
+    gate = threading.Event()
+    upstream.usually = held(gate, answer("The Rhine"))
+    plays = [Connection(), Urgency(single_flight=True)]
+    async with fastlane.AsyncOpenAI(api_key="sk-test", base_url=upstream.url, plays=plays, strict=True) as client:
+        create = client.chat.completions.create
+        calls = [asyncio.create_task(create(model="m", messages=MESSAGES, temperature=0)) for _ in range(2)]
+        while not (has_joined(2) and upstream.asked):  # noqa: ASYNC110 - nobody sets an event
+            await asyncio.sleep(0.005)
+        waited = threading.Event()
+
+        def let_go() -> None:
+            waited.set()
+            _flight._lock.release()
+
+        _flight._lock.acquire()
+        patience = threading.Timer(HANG_S, let_go)
+        patience.start()
+        # As the collector does, whenever it likes.
+        coroutine: Any = calls[0].get_coro()
+        coroutine.close()
+        patience.cancel()
+        assert not waited.is_set()
+        _flight._lock.release()
+
+        gate.set()
+        assert (await calls[1]).choices
+        calls[0].cancel()
+        with suppress(asyncio.CancelledError, RuntimeError):
+            await calls[0]
+    assert len(upstream.asked) == 1
+    assert not flights()

@@ -114,7 +114,8 @@ class Gate:
     def state(self) -> GateState:
         """What is going on: for reports, and for telemetry."""
         now = self._clock()
-        with self._lock:
+        self._lock.acquire()
+        try:
             core = self._core
             oldest_ns = core.oldest_ns()
             return GateState(
@@ -127,6 +128,8 @@ class Gate:
                 oldest_wait_s=None if oldest_ns is None else (now - oldest_ns) / _S,
                 refused=core.refused,
             )
+        finally:
+            self._let_go()
 
     @property
     def idle(self) -> bool:
@@ -305,8 +308,11 @@ class Gate:
 
     def bound(self, settings: AdmissionSettings) -> None:
         """A client comes that keeps to these."""
-        with self._lock:
+        self._lock.acquire()
+        try:
             self._bound(settings, self._clock())
+        finally:
+            self._let_go()
 
     def _bound(self, settings: AdmissionSettings, now: int) -> None:
         """The strictest that clients have set lately holds for all of them."""

@@ -85,7 +85,9 @@ class Slot:
     def leave(self, waiter: TaskWaiter) -> None:
         """It waits no longer."""
         self.waiting.discard(waiter)
-        if not self.waiting and self._slots.pop(self._end, None) is not None:
+        # (Where its end has come, another one may have its number.)
+        if not self.waiting and self._slots.get(self._end) is self:
+            del self._slots[self._end]
             self.handle.cancel()
 
 

@@ -7,9 +7,11 @@ import gc
 import os
 import pickle
 import random
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -392,3 +394,24 @@ def test_other_failures_teach_nothing_of_places() -> None:
     before = gate.state().limit
     refused_at(gate, 3, 500, {})
     assert gate.state().limit == before
+
+
+def test_a_place_given_back_quietly_while_this_thread_looks_is_not_lost() -> None:
+    gate = gate_with(ONE)
+    held = entered(gate)
+
+    def collector(frame: FrameType, event: str, _: Any) -> None:
+        # It runs wherever it likes, also where the lock is held.
+        if event == "call" and frame.f_code.co_name == "oldest_ns":
+            held.leave(quietly=True)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(entered, gate)
+        until(lambda: queued(gate) == 1)
+        sys.setprofile(collector)
+        try:
+            gate.state()
+        finally:
+            sys.setprofile(None)
+        # Nothing else happens at the gate until then.
+        waiting.result(20).leave()

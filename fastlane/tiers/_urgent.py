@@ -14,6 +14,7 @@ from .._tokens_seen import counted
 from .._urgency_records import AdmissionRecord, UrgencyRecord
 from ..admission import gate_of
 from ..outputs._ceiling import limit_in
+from ..pacing import tokens_counted
 from ._asked import AskedTier
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ class Urgent:
         limit = limit_in(body, observation.endpoint)
         written = observation.body(options)
         output = sizes.output_tokens(None) if limit is None else float(limit)
-        return round(sizes.input_tokens(0 if written is None else len(written)) + output)
+        prompt = sizes.input_tokens(0 if written is None else len(written))
+        return tokens_counted(self._rate_limits, prompt=prompt, output=output)
 
     def _most_wait_s(self, client: Any, observation: Observation, options: Any) -> float | None:
         """Seconds that it may wait: what the play allows, else the call's own time-out; no longer than its deadline."""

@@ -125,3 +125,9 @@ def test_the_newer_name_of_a_tier_is_the_same_tier() -> None:
     assert not is_downgrade(plan, "fast", "priority")
     assert is_downgrade(plan, "fast", "default")
     assert not is_downgrade(plan, "flex", "default")
+
+
+def test_a_tier_that_the_provider_chose_is_none_that_was_asked_for() -> None:
+    plan = TierPlan(field="service_tier", asked="auto", ranks=(("flex",), ("default",), ("auto", "priority")))
+
+    assert not is_downgrade(plan, "auto", "flex")

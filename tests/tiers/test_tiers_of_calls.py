@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from fastlane import BoundedOutput, CallRecord, PlayError, Urgency
+from fastlane.admission import _registry
 from fastlane.emulator import Emulator
 from fastlane.providers import facts_named, registered
 from tests.attempts.scripted import Upstream, refuse
@@ -110,6 +111,16 @@ async def test_a_tier_that_is_full_on_a_later_attempt_takes_no_retry_either(kind
 
 
 @both_kinds
+async def test_a_retry_that_was_used_before_the_tier_was_full_is_not_given_again(kind: str, scripted: Upstream) -> None:
+    scripted.scripts = [refuse(500), refuse(429, code="resource_unavailable"), refuse(500)]
+    async with calling(kind, scripted, max_retries=1) as caller:
+        with pytest.raises(openai.InternalServerError):
+            await caller.call(level="background")
+
+        assert statuses(caller.last) == [("first", 500), ("retry", 429), ("plain", 500)]
+
+
+@both_kinds
 async def test_where_the_next_tier_fails_too_the_retries_are_those_that_were_left(kind: str, tiered: Emulator) -> None:
     tiered.change_tier("flex", exhausted=1.0)
     tiered.change_tier("default", exhausted=1.0)
@@ -136,6 +147,9 @@ async def test_a_rate_limit_is_no_full_tier(kind: str, code: str | None, scripte
     assert record.urgency is not None
     assert record.urgency.full_tiers == ()
     assert record.urgency.asked_tier == "flex"
+    # The pace learns from it as from any refusal: its body was looked at first, and it is told after that.
+    (gate,) = _registry._gates.values()
+    assert gate.pacer.limits().refused == 1
 
 
 @both_kinds

@@ -1,0 +1,61 @@
+"""Whose calls share a place and a pace: told apart by key, organisation and project, and never by the key itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+from openai._models import FinalRequestOptions
+
+from fastlane.tiers._account import Account, Accounts
+
+KEY = "sk-this-is-a-secret"
+
+
+def account(accounts: Accounts, client: Any, headers: dict[str, str] | None = None) -> Account:
+    options = FinalRequestOptions.construct(method="post", url="/chat/completions")
+    if headers is not None:
+        options.headers = headers
+    return accounts.of(client, options)
+
+
+def test_clients_with_one_key_are_one_account_and_others_are_others() -> None:
+    with openai.OpenAI(api_key=KEY) as one, openai.OpenAI(api_key=KEY) as same, openai.OpenAI(api_key="sk-b") as other:
+        first = account(Accounts(), one)
+        assert account(Accounts(), same) == first
+        assert not set(account(Accounts(), other)) & set(first)
+        assert not set(account(Accounts(), one.with_options(project="p"))) & set(first)
+
+
+def test_a_key_that_one_call_brings_is_that_calls_alone() -> None:
+    with openai.OpenAI(api_key=KEY) as client:
+        accounts = Accounts()
+        usual = account(accounts, client)
+        own = account(accounts, client, {"Authorization": "Bearer sk-tenant"})
+        assert not set(own) & set(usual)
+        assert account(accounts, client, {"authorization": "Bearer sk-tenant"}) == own
+        assert account(accounts, client) == usual
+
+
+def test_another_key_of_the_same_client_is_another_account() -> None:
+    with openai.OpenAI(api_key=KEY) as client:
+        accounts = Accounts()
+        before = account(accounts, client)
+        client.api_key = "sk-next"
+        assert not set(account(accounts, client)) & set(before)
+
+
+def test_keys_that_are_asked_for_anew_are_told_apart_here_and_not_elsewhere() -> None:
+    # The addresses of two callables say nothing to another process: there they have one name.
+    with openai.OpenAI(api_key=lambda: "a") as one, openai.OpenAI(api_key=lambda: "b") as other:
+        first, second = account(Accounts(), one), account(Accounts(), other)
+        assert first.here != second.here
+        assert first.anywhere == second.anywhere
+
+
+def test_no_account_says_the_key() -> None:
+    with openai.OpenAI(api_key=KEY) as client:
+        accounts = Accounts()
+        found = account(accounts, client)
+        assert KEY not in f"{found!r} {accounts!r}"
+        assert KEY.encode() not in found.here

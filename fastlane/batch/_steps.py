@@ -41,6 +41,7 @@ _log = logging.getLogger("fastlane.batch")
 
 _ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 _KEPT_IN_MEMORY_BYTES = 8 << 20
+_TOO_LARGE = 413
 # A batch of which the provider knows nothing any more is asked after for so long: its lists may lag.
 _LOST_AFTER_S = 3_600.0
 
@@ -267,6 +268,9 @@ class Steps:
         if refused.code in TOO_MUCH and row.state == "creating":
             held.too_much = True
             wait_s = max(wait_s, self._rest_s(row))
+        elif refused.status == _TOO_LARGE and row.requests > 1:
+            # A gateway's own bound: the next one is half as large.
+            held.too_much = True
         elif refused.passes or row.state in ("created", "ended", "uploaded", "planned"):
             return Next(wait_s=wait_s)
         elif refused.status == 404 and row.state == "creating" and held.failures <= self._settings.max_attempts:

@@ -134,6 +134,38 @@ def test_input_that_cannot_work_is_told_with_what_to_do(
         assert "sk-secret" not in result.output
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+def test_output_that_cannot_be_written_is_told_in_one_line(where: Path, tmp_path: Path) -> None:
+    batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
+    batch("cancel", where, "a")
+    for out, said in ((tmp_path / "none" / "out", "No such file"), ("/dev/full", "No space left")):
+        result = batch("results", where, "--out", out)
+
+        assert (result.exit_code, result.stderr.count("\n"), said in result.stderr) == (1, 1, True)
+
+
+def test_a_reader_that_has_enough_ends_a_command_without_a_word(where: Path, tmp_path: Path) -> None:
+    batch("submit", where, lines_of(tmp_path / "jobs.jsonl", *(line(str(number), number) for number in range(2_000))))
+    batch("cancel", where, "--all")
+    command = f"{sys.executable} -m fastlane batch results {where} | head -1"
+
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+
+    assert json.loads(ended.stdout)["custom_id"] == "0"
+    assert ended.stderr == ""
+
+
+def test_names_of_models_are_no_markup(provider: Emulator, where: Path, tmp_path: Path) -> None:
+    with Queue(where) as queue:
+        submit(queue, range(2), model="[/a] [bold]b")
+        queue.storage.claim(
+            "w", origin=provider.base_url, endpoint="/v1/chat/completions", model="[/a] [bold]b", most_requests=2,
+            most_bytes=10_000, lease_s=60.0,
+        )  # fmt: skip
+
+    assert "[/a]" in batch("status", where).stdout
+
+
 def test_a_refused_key_is_told_in_one_line(provider: Emulator, where: Path, tmp_path: Path) -> None:
     batch("submit", where, lines_of(tmp_path / "jobs.jsonl", line("a", 1)))
     provider.set_faults("status=401")

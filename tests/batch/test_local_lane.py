@@ -82,6 +82,32 @@ def test_a_worker_that_is_stopped_keeps_the_answers_that_are_under_way(provider:
         assert states(queue)["done"] == calls(provider)
 
 
+def test_a_call_that_outlasts_its_lease_while_the_worker_ends_is_sent_by_no_other(
+    provider: Emulator, tmp_path: Path
+) -> None:
+    provider.set_faults("slow_headers=1.5;times=1")
+    short = {"lane": "live", "lease_s": 0.6}
+    with queue_of(tmp_path / "q", provider, **short) as one, queue_of(tmp_path / "q", provider, **short) as other:
+        submit(one, [0])
+        one.start()
+        wait_until(lambda: calls(provider))
+        assert not one.stop(timeout_s=0)
+        other.run()
+
+        assert states(other) == {"done": 1}
+    assert calls(provider) == 1
+
+
+def test_models_take_turns(provider: Emulator, tmp_path: Path) -> None:
+    with queue_of(tmp_path / "q", provider, lane="live", max_concurrency=1) as queue:
+        submit(queue, range(10))
+        submit(queue, range(10, 12), model="another")
+        queue.run()
+
+        order = [one.key for one in queue.results()]
+    assert order.index("11") < 6
+
+
 def test_calls_of_a_worker_are_offline_ones(provider: Emulator, tmp_path: Path) -> None:
     records: list[CallRecord] = []
     client = OpenAI(base_url=provider.base_url, api_key="sk-test", hooks=[records.append])

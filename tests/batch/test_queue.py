@@ -6,7 +6,7 @@ import asyncio
 import json
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -363,3 +363,29 @@ def test_nothing_of_a_prompt_is_in_what_is_shown(queue: Queue) -> None:
     shown = repr([queue, job, queue.storage, queue.status(), list(queue.results())])
     assert "secret" not in shown
     assert "title" not in shown
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda queue: queue.submit({"model": "m", "messages": []}, endpoint=[]), "endpoint expects"),
+        (lambda queue: queue.submit({"model": "m", "messages": [], "response_format": int}), "response_format"),
+        (lambda queue: queue.submit_many(None), "bodies expects a mapping"),
+        (lambda queue: queue.submit_many([{"model": "m"}]), "bodies expects"),
+        (lambda queue: queue.wait(5), "keys expects"),
+        (lambda queue: queue.cancel(5), "keys expects the key"),
+        (lambda queue: queue.wait(timeout_s="soon"), "timeout_s expects"),
+        (lambda queue: queue.forget(older_than_s=float("nan")), "older_than_s expects"),
+        (lambda _: Queue("jobs\0.sqlite"), "NUL"),
+        (lambda _: Queue("jobs.sqlite", worker={"lane": "live"}), "WorkerSettings"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_queue_cannot_work_with_is_refused_with_what_it_expects(
+    tmp_path: Path, wrong: Callable[[Any], object], said: str
+) -> None:
+    with Queue(tmp_path / "jobs.sqlite") as queue:
+        queue.submit({"model": "m", "messages": []}, key="a")
+        with pytest.raises(ConfigurationError, match=said):
+            wrong(queue)
+        with pytest.raises(UnknownJobError):
+            queue.retry_failed("b")

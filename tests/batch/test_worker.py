@@ -134,6 +134,16 @@ def test_batches_get_smaller_where_they_are_too_much_for_the_account(provider: E
         assert 0 < max(batch.total for batch in batches if batch.status == "completed") < 32
 
 
+def test_files_get_smaller_where_a_gateway_bears_no_larger_ones(provider: Emulator, tmp_path: Path) -> None:
+    provider.set_faults("status=413;on=POST files;times=2")
+    with queue_of(tmp_path / "q", provider, max_attempts=1) as queue:
+        submit(queue, range(8))
+        queue.run()
+
+        assert states(queue) == {"done": 8}
+        assert max(batch.total for batch in provider.offline().batches) <= 4
+
+
 def test_a_job_that_is_larger_than_a_file_may_be_fails_and_holds_nobody_up(provider: Emulator, tmp_path: Path) -> None:
     with queue_of(tmp_path / "q", provider, most_bytes=2_000) as queue:
         queue.submit({"model": "model", "messages": [{"role": "user", "content": "x" * 3_000}]}, key="large")

@@ -82,22 +82,27 @@ def _redis() -> Iterator[str | None]:
         server.stop()
 
 
+def _started(loads: list[Load], base_url: str, seconds: float) -> subprocess.Popen[str]:
+    """Have another process offer these."""
+    settings = json.dumps({"loads": loads, "base_url": base_url, "seconds": seconds})
+    command = [sys.executable, "-m", "benchmarks._paced", settings]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
 def _replicas(base_url: str, seconds: float, store: str | None) -> list[subprocess.Popen[str]]:
     started = []
     for number in range(_REPLICAS):
         loads = [Load("three", "ours", 20.0 / _REPLICAS, None, 100 + number)]
         if store is not None:
             loads.append(Load("three_store", "ours", 20.0 / _REPLICAS, store, 200 + number))
-        settings = json.dumps({"loads": loads, "base_url": base_url, "seconds": seconds})
-        command = [sys.executable, "-m", "benchmarks._paced", settings]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        started.append(_started(loads, base_url, seconds))
     return started
 
 
 def _ended(process: subprocess.Popen[str]) -> dict[str, Counter[str]]:
     written, _ = process.communicate()
     if process.returncode:
-        raise RuntimeError("a replica has failed")
+        raise RuntimeError("another process that offered calls has failed")
     return {model: Counter(ended) for model, ended in json.loads(written).items()}
 
 
@@ -145,11 +150,13 @@ def measure(quick: bool) -> Report:
     sides = [f"{client}-{kind}" for client in ("ours", "stock") for kind in _KINDS]
     with providers(1, model=_model(burst=_QUICK_BURST if quick else 1.0)) as (emulator,), _redis() as store:
         loads = [Load(side, side.partition("-")[0], seed=number) for number, side in enumerate(sides)]
-        replicas = _replicas(emulator.base_url, seconds, store)
+        # In a process of their own, so that their thousands of retries do not hold up the calls of ours.
+        stock = [load for load in loads if load.client == "stock"]
+        others = [_started(stock, emulator.base_url, seconds), *_replicas(emulator.base_url, seconds, store)]
         until_ns = now_ns() + int(seconds * 1e9)
-        ended = asyncio.run(offer(loads, emulator.base_url, seconds))
-        for replica in replicas:
-            for model, how in _ended(replica).items():
+        ended = asyncio.run(offer([load for load in loads if load not in stock], emulator.base_url, seconds))
+        for other in others:
+            for model, how in _ended(other).items():
                 ended.setdefault(model, Counter()).update(how)
         log = emulator.log()
     figures = _figures(log, ended, from_s, until_ns)

@@ -8,8 +8,9 @@ SMOOTH = 0.97
 """What is left of a limit's rate where it is enforced over shorter times than it says."""
 # Additive increase and multiplicative decrease, by requests: at most one of 210 finds out that it was too much.
 _LEAST, _LESS, _MORE = 0.02, 0.9, 1.0005
-# How far a request may be ahead of an even spread: timers do not wake as exactly as that.
-_TOLERANCE_S = 0.05
+# How late requests may be and still be caught up with, as a share of that time: a busy process wakes late, and what is
+# taken in the time itself is bounded anyway.
+_LATE = 0.25
 # "60,000 requests/minute may be enforced as 1,000 requests/second": OpenAI's guide, and its reading of no other time.
 _USUAL_S = 1.0
 # Requests on their way overtake each other by about as much, as a share of that time.
@@ -62,7 +63,7 @@ class Spread:
     def spend(self, now_s: float, cost: float, rate: float) -> None:
         """Count what leaves now."""
         self.share = min(SMOOTH, self.share * _MORE)
-        self._next_s = max(self._next_s, now_s - _TOLERANCE_S) + cost / (self.share * rate)
+        self._next_s = max(self._next_s, now_s - _LATE * self._every_s) + cost / (self.share * rate)
         self._sent.append((now_s, cost))
         self._sum += cost
         if len(self._sent) > _MOST_SENT:

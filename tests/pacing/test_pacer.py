@@ -205,9 +205,10 @@ def test_a_refusal_though_enough_is_left_spreads_what_follows() -> None:
     ask(quantized, T0 + NS // 10, {**told(589), "retry-after-ms": "100"}, status=429)
     assert [limit.is_spread for limit in quantized.limits().limits] == [True]
     now = T0 + 5 * NS
-    quantized.spend(now, tokens=10)
-
-    assert wait_s(quantized, now) == pytest.approx(0.083, abs=0.03)
+    for _ in range(3):  # what is late by up to a quarter of a second may catch up
+        assert wait_s(quantized, now) == 0
+        quantized.spend(now, tokens=10)
+    assert wait_s(quantized, now) == pytest.approx(3 / 9.7 - 0.25, abs=0.01)
 
 
 def test_a_limit_that_is_said_to_be_enforced_each_second_is_spread_from_the_beginning() -> None:

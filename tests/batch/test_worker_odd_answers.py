@@ -211,3 +211,15 @@ def test_a_worker_says_which_batches_are_at_another_provider(
             assert queue.job("0").state == "packed"
             wait_until(lambda: "(other.test)" in caplog.text)
     assert "password" not in caplog.text
+
+
+@pytest.mark.parametrize("status", [500, 502, 408])
+def test_an_error_of_a_gateway_does_not_say_that_no_batch_was_made(
+    provider: Emulator, tmp_path: Path, status: int
+) -> None:
+    # The provider has made it; what is in front of it says something else.
+    change = First(1, "POST /v1/batches", lambda _: status)
+    with worked_off(tmp_path / "q", provider, change) as queue:
+        assert states(queue) == {"done": 4}
+    assert executions(provider, range(4)) == [1] * 4
+    assert len(provider.offline().batches) == 1

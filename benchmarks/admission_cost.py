@@ -1,12 +1,14 @@
 """What a place costs: CPU microseconds of a call through a gate while 256 wait before it.
 
 So many more threads, or tasks, than there are places enter one gate, are answered and leave, again and again; every
-call waits, one in eight of them is interactive, and the provider's rate limits are kept to, of which none is known.
-Beside it, in turn and in reversed order every other time, the same through the standard library's semaphore, which
-knows neither urgency nor time-outs nor places that are found out, and the same without waiting for anything. Inside:
-this process's CPU time, all threads, from the first call of a round to its last, what waking a thread or a task costs
-included. Outside: starting them. `own_cpu_us` is what the gate adds to calls that wait for nothing, by pairs;
-`free_cpu_us` is a call that finds a place. The ratio is the gate's CPU to the semaphore's.
+call waits, one in eight of them is interactive, and the provider's rate limits are kept to: answers tell of two, with
+OpenAI's six headers. Beside it, in turn and in reversed order every other time, the same where answers tell of none
+(`untold`), the same through the standard library's semaphore, which knows neither urgency nor time-outs nor places that
+are found out, and which may let in a thread that runs past those that wait, and the same without waiting for anything.
+Inside: this process's CPU time, all threads, from the first call of a round to its last, what waking a thread or a task
+costs included. Outside: starting them. `own_cpu_us` is what the gate adds to calls that wait for nothing, by pairs, and
+`semaphore_own_cpu_us` what the semaphore adds to them; `free_cpu_us` is a call that finds a place. The ratio is the
+gate's CPU to the semaphore's.
 """
 
 from __future__ import annotations
@@ -22,17 +24,28 @@ from benchmarks._report import Figure, Reach, Report, main
 from fastlane._clock import cpu_ns, sleep
 from fastlane._urgency_records import Level
 from fastlane.admission import AdmissionSettings, Gate, gate_of
+from fastlane.providers import facts_named
 
 _WAITING = 256
 _PLACES = 8
 _SETTINGS = AdmissionSettings(max_concurrency=_PLACES)
-_HEADERS: dict[str, str] = {}
-_ARMS = ("gate", "semaphore", "nothing")
+_HEADERS = {
+    "x-ratelimit-limit-requests": "10000000",
+    "x-ratelimit-remaining-requests": "9999999",
+    "x-ratelimit-reset-requests": "6ms",
+    "x-ratelimit-limit-tokens": "10000000000",
+    "x-ratelimit-remaining-tokens": "9999999500",
+    "x-ratelimit-reset-tokens": "3ms",
+}
+# Before the call is over, which lasts some hundreds of microseconds here.
+_FIRST_TOKEN_S = 1e-4
+_FACTS = facts_named("openai").rate_limits
+_ARMS = ("gate", "untold", "semaphore", "nothing")
 _numbers = count()
 
 
 def _gate() -> Gate:
-    return gate_of(f"https://host-{next(_numbers)}.example.com", b"account", "model", _SETTINGS)
+    return gate_of(f"https://host-{next(_numbers)}.example.com", b"account", "model", _SETTINGS, _FACTS)
 
 
 def _level(number: int) -> Level:
@@ -41,14 +54,14 @@ def _level(number: int) -> Level:
 
 def _call_of_threads(arm: str) -> Callable[[int], None]:
     """One call of a thread, of the given number."""
-    if arm == "gate":
-        gate = _gate()
+    if arm in ("gate", "untold"):
+        gate, headers = _gate(), _HEADERS if arm == "gate" else {}
 
         def through(number: int) -> None:
             permit = gate.enter(_level(number), _SETTINGS, tokens=500, most_wait_s=600.0)
-            permit.answered(200, _HEADERS)
+            permit.answered(200, headers)
             sleep(0)
-            permit.leave(first_token_s=0.3, tokens=400)
+            permit.leave(first_token_s=_FIRST_TOKEN_S, tokens=400)
 
         return through
     semaphore = threading.Semaphore(_PLACES)
@@ -86,14 +99,14 @@ def _threads_us(arm: str, calls: int) -> float:
 
 
 def _call_of_tasks(arm: str) -> Callable[[int], Awaitable[None]]:
-    if arm == "gate":
-        gate = _gate()
+    if arm in ("gate", "untold"):
+        gate, headers = _gate(), _HEADERS if arm == "gate" else {}
 
         async def through(number: int) -> None:
             permit = await gate.async_enter(_level(number), _SETTINGS, tokens=500, most_wait_s=600.0)
-            permit.answered(200, _HEADERS)
+            permit.answered(200, headers)
             await asyncio.sleep(0)
-            permit.leave(first_token_s=0.3, tokens=400)
+            permit.leave(first_token_s=_FIRST_TOKEN_S, tokens=400)
 
         return through
     semaphore = asyncio.Semaphore(_PLACES)
@@ -128,7 +141,7 @@ def _free_us(calls: int) -> float:
     for _ in range(calls):
         permit = gate.enter("interactive", _SETTINGS, tokens=500, most_wait_s=600.0)
         permit.answered(200, _HEADERS)
-        permit.leave(first_token_s=0.3, tokens=400)
+        permit.leave(first_token_s=_FIRST_TOKEN_S, tokens=400)
     return (cpu_ns() - started) / 1e3 / calls
 
 
@@ -155,6 +168,9 @@ def measure(quick: bool) -> Report:
             f"{side}_own_low_cpu_us": own.low,
             f"{side}_own_high_cpu_us": own.high,
         }
+        for arm in ("untold", "semaphore"):
+            pairs = zip(taken[f"{side}_{arm}"], taken[f"{side}_nothing"], strict=True)
+            figures[f"{side}_{arm}_own_cpu_us"] = median([theirs - alone_us for theirs, alone_us in pairs]).value
         pairs = zip(taken[f"{side}_gate"], taken[f"{side}_semaphore"], strict=True)
         figures[f"{side}_ratio"] = median([ours / theirs for ours, theirs in pairs]).value
     return Report(

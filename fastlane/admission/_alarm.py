@@ -21,16 +21,16 @@ class _Alarms:
     def __init__(self) -> None:
         self._asked: SimpleQueue[tuple[int, Callable[[], None]]] = SimpleQueue()
         self._lock = threading.Lock()
-        self._running = False
+        self.running = False
 
     def start(self) -> None:
         """Have a thread for it, before anybody waits."""
-        if self._running:
+        if self.running:
             return
         with self._lock:
-            if not self._running:
+            if not self.running:
                 threading.Thread(target=self._run, args=(self._asked,), name="fastlane-admission", daemon=True).start()
-                self._running = True
+                self.running = True
 
     def at(self, when_ns: int, run: Callable[[], None]) -> None:
         self._asked.put((when_ns, run))

@@ -117,7 +117,7 @@ class Core:
 
     def try_enter(self, level: int, settings: AdmissionSettings, tokens: int, now_ns: int) -> Ticket | None:
         """A place at once, or None: never past those that wait and are as urgent, or more so."""
-        if any(self.queued[: level + 1]) or not self._has_place(level, settings):
+        if self.ahead(level) or not self._has_place(level, settings):
             return None
         if self._ready_ns(level, settings, tokens, now_ns) > now_ns:
             return None
@@ -125,10 +125,10 @@ class Core:
             self.asked.add(now_ns)
         return self._grant(level, tokens, settings, now_ns)
 
-    def join(self, waiter: Waiter, now_ns: int) -> None:
-        """Have it wait."""
+    def join(self, waiter: Waiter, now_ns: int, ahead: int | None = None) -> None:
+        """Have it wait; `ahead` of it so many, where that is known already."""
         waiter.arrived_ns, waiter.number = now_ns, self._arrivals
-        waiter.ahead = self.ahead(waiter.level)
+        waiter.ahead = self.ahead(waiter.level) if ahead is None else ahead
         self._arrivals += 1
         self._lines[waiter.level].append(waiter)
         self.queued[waiter.level] += 1
@@ -221,16 +221,24 @@ class Core:
 
     def ahead(self, level: int) -> int:
         """Calls that would be sent before one of this level that comes now."""
-        return sum(self.queued[: level + 1])
+        queued = self.queued
+        return queued[0] if not level else queued[0] + queued[1] if level == 1 else sum(queued)
+
+    @property
+    def paced(self) -> bool:
+        """Whether whoever is next waits for the pace."""
+        return self._blocked == "pace"
 
     def expected_wait_s(self, ahead: int, now_ns: int) -> float | None:
         """Seconds until one with so many ahead of it should have its place; None where too few are over to say so."""
         rate = self._left.per_s(now_ns)
         return (ahead + 1) / rate if rate > 0 and self._left.total >= _KNOWN else None
 
-    def certain_wait_s(self, level: int, settings: AdmissionSettings, tokens: int, now_ns: int) -> float:
+    def certain_wait_s(
+        self, level: int, settings: AdmissionSettings, tokens: int, now_ns: int, ahead: int | None = None
+    ) -> float:
         """Seconds that one which comes now waits at least, as far as that is certain."""
-        ahead = self.ahead(level)
+        ahead = self.ahead(level) if ahead is None else ahead
         place_s = 0.0
         if ahead >= _AHEAD and not self.limit.learning:
             expected_s = self.expected_wait_s(ahead - _AHEAD, now_ns)
@@ -288,14 +296,14 @@ class Core:
         self.wake_ns = at_ns if self.wake_ns is None else min(self.wake_ns, at_ns)
 
     def _has_place(self, level: int, settings: AdmissionSettings) -> bool:
-        limit = self.limit
+        limit, under_way = self.limit, self.under_way
         if not level:
-            if self.under_way < limit.for_interactive:
+            if under_way < limit.for_interactive:
                 return True
-        elif self.under_way < limit.for_others:
-            ceiling = limit.for_others
-            if not limit.guarded or self.under_way + self._guard.free(ceiling, settings.reserved) < ceiling:
-                return True
+        elif under_way < (ceiling := limit.for_others) and (
+            not limit.guarded or under_way + self._guard.free(ceiling, settings.reserved) < ceiling
+        ):
+            return True
         limit.wanted()
         return False
 

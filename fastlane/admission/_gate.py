@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from fastlane._clock import now_ns
-from fastlane._urgency_records import LEVELS, AdmissionRecord, Level
+from fastlane._urgency_records import LEVELS, Level
 from fastlane.pacing import Pacer
 
 from ._alarm import alarms
@@ -46,6 +46,8 @@ class Gate:
         self.used_ns = clock()
         self._clock = clock
         self._bounds: dict[Bounds, int] = {}
+        self._bounded_by: AdmissionSettings | None = None
+        self._bounded_ns = 0
         self._core = Core(pacer)
         self._lock = threading.Lock()
         self._generation = 0
@@ -88,7 +90,11 @@ class Gate:
             else:
                 await entered.wait(most_wait_s)
         except GeneratorExit:
-            # Somebody collects a task that never went on: a lock must not be waited for.
+            # Somebody collects a task that never went on: a lock must not be waited for, and its loop may be over, or
+            # another thread's. Its timer ends by itself.
+            if slot is not None and isinstance(entered, TaskWaiter):
+                slot.waiting.discard(entered)
+                slot = None
             self._gone.append(entered)
             self._if_free()
             raise
@@ -163,14 +169,15 @@ class Gate:
                 core.refused += 1
                 raise full(ahead, settings.max_queued, core.expected_wait_s(ahead, now))
             if most_wait_s is not None:
-                certain_s = core.certain_wait_s(rank, settings, tokens, now)
+                certain_s = core.certain_wait_s(rank, settings, tokens, now, ahead)
                 if certain_s > most_wait_s:
                     core.refused += 1
                     expected_s = max(certain_s, core.expected_wait_s(ahead, now) or 0.0)
                     raise too_late("its place would come too late", expected_s, most_wait_s, ahead)
-            alarms.start()
+            if not alarms.running:
+                alarms.start()
             waiter = make(rank, settings, tokens)
-            core.join(waiter, now)
+            core.join(waiter, now, ahead)
             # The first one of a level may have to be sent at a time of its own.
             alone = core.queued[rank] == 1
         finally:
@@ -208,25 +215,18 @@ class Gate:
             waiter.ticket = None
 
     def _permit(self, ticket: Ticket, generation: int, waited_s: float) -> Permit:
-        return Permit(
-            self,
-            ticket,
-            generation,
-            AdmissionRecord(
-                waited_s=waited_s, waited_for=ticket.waited_for, ahead=ticket.ahead, concurrency=ticket.concurrency
-            ),
-        )
+        return Permit(self, ticket, generation, waited_s)
 
     # What comes back.
 
     def _answered(self, permit: Permit, status: int, headers: Mapping[str, str]) -> None:
         now = self._clock()
+        refused = status in _REFUSALS
         self._lock.acquire()
         try:
             if permit._over or permit._generation != self._generation:
                 return
             ticket = permit._ticket
-            refused = status in _REFUSALS
             tried = refused and self._core.tried(ticket)
             rests = status == _TOO_MANY and any(name in headers for name in _RESTS)
             explained = False
@@ -240,17 +240,19 @@ class Gate:
                 if not explained and (tried or not rests):
                     self._core.refuse(ticket)
         finally:
-            self._go_on()
+            # An answer gives no place back: it may only tell of another pace.
+            self._go_on(now) if refused or self._core.paced else self._let_go()
 
     def _leave(
         self, permit: Permit, first_token_s: float | None, tokens: int | None, failed: bool, quietly: bool
     ) -> None:
-        self._left.append((permit, permit._sample(first_token_s, failed, self._clock()), tokens))
+        now = self._clock()
+        self._left.append((permit, permit._sample(first_token_s, failed, now), tokens))
         if quietly:
             self._if_free()
         else:
             self._lock.acquire()
-            self._go_on()
+            self._go_on(now)
 
     def _if_free(self) -> None:
         """Go on, unless somebody has the lock, who then does."""
@@ -263,18 +265,20 @@ class Gate:
         if self._left or self._gone:
             self._if_free()
 
-    def _go_on(self) -> None:
-        """Have the lock: send whoever can be sent, let go of it, and wake them."""
+    def _go_on(self, now: int | None = None) -> None:
+        """Have the lock: send whoever can be sent, let go of it, and wake them; `now` where it was just read."""
+        core = self._core
         while True:
             woken: list[Any] = []
             alarm_ns = None
             try:
-                now = self._clock()
+                if now is None:
+                    now = self._clock()
                 self._take_back(now)
-                while (waiter := self._core.next(now)) is not None:
+                while (waiter := core.next(now)) is not None:
                     waiter.generation = self._generation
                     woken.append(waiter)
-                wake_ns = self._core.wake_ns
+                wake_ns = core.wake_ns
                 if wake_ns is not None and (self._alarm_ns is None or wake_ns < self._alarm_ns):
                     self._alarm_ns = alarm_ns = wake_ns
             finally:
@@ -288,6 +292,7 @@ class Gate:
             # Whoever gave something back meanwhile found the lock taken, and left it to us.
             if not (self._left or self._gone) or not self._lock.acquire(blocking=False):
                 return
+            now = None
 
     def _take_back(self, now: int) -> None:
         while self._left:
@@ -316,9 +321,12 @@ class Gate:
 
     def _bound(self, settings: AdmissionSettings, now: int) -> None:
         """The strictest that clients have set lately holds for all of them."""
+        if settings is self._bounded_by and now - self._bounded_ns < _AGAIN_NS:
+            return
         given = settings.max_concurrency, settings.requests_per_minute, settings.tokens_per_minute
         bounds = self._bounds
         if now - bounds.get(given, -_AGAIN_NS) < _AGAIN_NS:
+            self._bounded_by, self._bounded_ns = settings, bounds[given]
             return
         bounds[given] = now
         for one, given_ns in list(bounds.items()):

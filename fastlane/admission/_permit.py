@@ -17,19 +17,31 @@ _S = 1e9
 
 
 class Permit:
-    """A call's place, from just before it is sent until it is over. One that is never given back counts for ever."""
+    """A call's place, from just before it is sent until it is over. Whoever forgets it gives it back."""
 
-    __slots__ = ("_gate", "_generation", "_over", "_refused", "_ticket", "record")
+    __slots__ = ("_gate", "_generation", "_left", "_over", "_refused", "_ticket", "_waited_s")
 
-    record: AdmissionRecord
-    """How the call got it."""
-
-    def __init__(self, gate: Gate, ticket: Ticket, generation: int, record: AdmissionRecord) -> None:
+    def __init__(self, gate: Gate, ticket: Ticket, generation: int, waited_s: float) -> None:
         self._gate = gate
         self._ticket = ticket
         self._generation = generation
-        self._over = self._refused = False
-        self.record = record
+        self._left = self._over = self._refused = False
+        self._waited_s = waited_s
+
+    def __del__(self) -> None:
+        if not self._left:
+            self.leave(failed=True, quietly=True)
+
+    @property
+    def record(self) -> AdmissionRecord:
+        """How the call got it."""
+        ticket = self._ticket
+        return AdmissionRecord(
+            waited_s=self._waited_s,
+            waited_for=ticket.waited_for,
+            ahead=ticket.ahead,
+            concurrency=ticket.concurrency,
+        )
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
         """The head of an answer has come: it may tell of rate limits, and 429, 503 and 529 of too many at once."""
@@ -50,6 +62,7 @@ class Permit:
         nothing of the provider's places; a refusal is told to `answered`. A finaliser gives it back `quietly`: no lock
         is waited for.
         """
+        self._left = True
         self._gate._leave(self, first_token_s, tokens, failed, quietly)
 
     def _sample(self, first_token_s: float | None, failed: bool, now_ns: int) -> Sample | None:

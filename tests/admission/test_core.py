@@ -190,7 +190,7 @@ def test_so_many_places_are_kept_that_one_in_twenty_interactive_calls_waits_for_
 
 
 def test_interactive_calls_that_come_where_places_come_fast_as_against_their_first_tokens_have_fewer_kept() -> None:
-    slow, fast = guard_places(0.2, 0.0), guard_places(0.2, 6.0)
+    slow, fast = guard_places(0.2, 0.0), guard_places(0.2, 8.0)
     assert slow > 1.5
     assert fast == 1
 

@@ -65,9 +65,23 @@ def test_clients_of_one_origin_account_and_model_share_a_gate() -> None:
 
 def test_the_strictest_bound_of_its_clients_holds() -> None:
     gate = gate_with(FEW)
-    entered(gate, ONE)
+    permit = entered(gate, ONE)
     assert gate.try_enter("interactive", FEW, tokens=10) is None
     assert gate.state().limit == 1
+    permit.leave()
+
+
+def test_a_place_that_everybody_has_forgotten_is_given_back() -> None:
+    gate = gate_with(ONE)
+    permits = [entered(gate)]
+    assert under_way(gate) == 1
+    permits.clear()
+    gc.collect()
+    assert under_way(gate) == 0
+    again = entered(gate)
+    again.leave()
+    del again
+    assert under_way(gate) == 0
 
 
 def test_a_place_is_given_back_once() -> None:
@@ -366,9 +380,10 @@ def test_a_setting_that_cannot_work_is_refused(wrong: dict[str, Any], said: str)
 
 
 def refused_at(gate: Gate, held: int, status: int, headers: dict[str, str]) -> None:
-    """Send so many calls, and have the last one refused."""
+    """Send so many calls, and have the last two refused."""
     permits = [entered(gate, AdmissionSettings()) for _ in range(held)]
-    permits[-1].answered(status, headers)
+    for permit in permits[-2:]:
+        permit.answered(status, headers)
     for permit in permits:
         permit.leave(failed=True)
 
@@ -376,7 +391,7 @@ def refused_at(gate: Gate, held: int, status: int, headers: dict[str, str]) -> N
 @pytest.mark.parametrize("status", [429, 503, 529])
 def test_a_refusal_teaches_how_many_are_too_many(status: int) -> None:
     gate = gate_with(AdmissionSettings())
-    refused_at(gate, 3, status, {})
+    refused_at(gate, 4, status, {})
     assert gate.state().limit == 2
     assert not gate.state().learning
 

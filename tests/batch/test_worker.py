@@ -112,7 +112,7 @@ def test_a_job_that_fails_again_and_again_fails_for_good_with_what_the_provider_
 
 
 def test_what_is_done_of_an_expired_batch_is_kept_and_the_rest_sent_again(provider: Emulator, tmp_path: Path) -> None:
-    provider.change_batches(expires_after_s=0.6, lines_per_s=20)
+    provider.change_batches(expires_after_s=0.3, lines_per_s=40)
     with queue_of(tmp_path / "q", provider, most_requests=20, max_attempts=50) as queue:
         submit(queue, range(20))
         queue.run()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Literal
 
 from ._evidence import Sample, Shift, mean_duration_s, mean_in_flight, shift
+from ._overload import Overload
+from ._trial import Direction, Mark as Mark, Trial
 
 # TCP starts with ten packets (RFC 6928) and doubles each round trip; what a call costs is known after its seconds only,
 # so that the calls for which nobody waits start with fewer, and those for which somebody does may go ahead of them.
@@ -36,28 +37,6 @@ _ENOUGH, _PATIENCE = 7 / 8, 16
 # After so long a silence nothing is certain any more.
 _STALE_NS = 60_000_000_000
 
-Direction = Literal["up", "down"]
-
-
-class _Trial:
-    """A number of calls sent at another level, which is left at once: what becomes of them is waited for."""
-
-    __slots__ = ("age", "direction", "level", "need", "over", "results", "sent", "step")
-
-    def __init__(self, direction: Direction, level: int, need: int, step: float) -> None:
-        self.direction = direction
-        self.level = level
-        self.need = need
-        self.step = step
-        self.age = 0
-        self.sent = 0
-        self.over = 0
-        self.results: list[Sample] = []
-
-
-Mark = object | None
-"""What a call is told when it is sent, and tells when it is over."""
-
 
 class ConcurrencyLimit:
     """The estimate of a provider's places.
@@ -73,8 +52,8 @@ class ConcurrencyLimit:
 
     __slots__ = (
         "_allowed", "_binding", "_busy", "_confirmed", "_cut_at", "_hold", "_last_ns", "_learning", "_limit",
-        "_need_times", "_recent", "_seen", "_sent", "_step", "_trial", "_trials", "_usual", "_wanted", "_windows",
-        "_worried", "for_interactive", "for_others", "guarded", "learning", "places",
+        "_need_times", "_overload", "_recent", "_seen", "_sent", "_step", "_trial", "_trials", "_usual", "_wanted",
+        "_windows", "_worried", "for_interactive", "for_others", "guarded", "learning", "places",
     )  # fmt: skip
 
     places: int
@@ -100,13 +79,14 @@ class ConcurrencyLimit:
         self._confirmed = True
         self._need_times = 1
         self._trials = 0
-        self._trial: _Trial | None = None
+        self._trial: Trial | None = None
         self._binding = False
         self._busy = False
         self._seen = 0
         self._sent = 0
         self._cut_at = 0
         self._last_ns = 0
+        self._overload = Overload()
         self._usual: deque[Sample] = deque(maxlen=_LARGEST)
         """Calls at the usual level, those before the last window's."""
         self._recent: list[Sample] = []
@@ -147,6 +127,7 @@ class ConcurrencyLimit:
     def sent(self, now_ns: int, in_flight: int) -> Mark:
         """A call is sent; there are so many with it. Returns its mark."""
         self._sent += 1
+        self._overload.sent(in_flight)
         if now_ns - self._last_ns > _STALE_NS:
             self._hold = 1
             self._usual.clear()
@@ -176,7 +157,7 @@ class ConcurrencyLimit:
 
     def over(self, mark: Mark, sample: Sample | None) -> None:
         """A call is over; `sample` is None where nothing is known of its first token."""
-        if isinstance(mark, _Trial):
+        if isinstance(mark, Trial):
             if mark is self._trial:
                 mark.over += 1
                 if sample is not None:
@@ -199,16 +180,23 @@ class ConcurrencyLimit:
     @staticmethod
     def tried(mark: Mark) -> bool:
         """Whether a call with this mark was more than usual."""
-        return isinstance(mark, _Trial) and mark.direction == "up"
+        return isinstance(mark, Trial) and mark.direction == "up"
 
     def refused(self, mark: Mark, number: int, in_flight: int) -> None:
         """A call was refused: the `number`-th that was sent, with so many under way, itself included."""
         if number <= self._cut_at or in_flight <= 1:
             # One that was alone was not refused for the others' sake.
             return
+        tried = self.tried(mark)
+        if isinstance(mark, Trial) and tried:
+            among = mark.lost(in_flight)
+        else:
+            among = self._overload.refused(number, in_flight, since=self._cut_at, limit=max(self._limit, in_flight))
+        if among is None:
+            return
+        in_flight = among
         # One cut for all that were sent before it was known, as for all losses of one window.
         self._cut_at = self._sent
-        tried = self.tried(mark)
         base = max(self._limit, float(in_flight)) if self._learning or tried else self._limit
         served = 0.0 if tried or self._learning or not self._usual else mean_in_flight(self._usual)
         told = in_flight - 1 if in_flight > served else _REFUSED * self._limit
@@ -252,14 +240,14 @@ class ConcurrencyLimit:
             if level >= mean_in_flight(self._usual) - 0.5:
                 self._worried, self._confirmed = False, True
                 return
-            self._trial = _Trial("down", level, self._size(self._limit - level), self._limit - level)
+            self._trial = Trial("down", level, self._size(self._limit - level), self._limit - level)
         else:
             step = self._limit if self._learning else max(1.0, self._step, _STEP * self._limit)
             level = min(self._most(), round(self._limit + step))
-            self._trial = _Trial("up", level, self._size(level - self._limit), level - self._limit)
+            self._trial = Trial("up", level, self._size(level - self._limit), level - self._limit)
         self._busy = False
 
-    def _conclude(self, trial: _Trial) -> None:
+    def _conclude(self, trial: Trial) -> None:
         self._trial, self._busy = None, False
         high, low = (trial.results, list(self._usual)) if trial.direction == "up" else (self._usual, trial.results)
         found = shift(high, low)
@@ -275,7 +263,7 @@ class ConcurrencyLimit:
             self._concluded_down(trial, found)
         self._say()
 
-    def _concluded_up(self, trial: _Trial, found: Shift) -> None:
+    def _concluded_up(self, trial: Trial, found: Shift) -> None:
         high, step = trial.results, trial.step
         queued = self._queued(found, high)
         if self._error(found, high) > step / 2 and queued < _SURE * self._error(found, high):
@@ -292,7 +280,7 @@ class ConcurrencyLimit:
         self._set(max(1.0, _LEAST_KEPT * self._limit, min(self._limit + step, places)))
         self._confirmed = not was_learning
 
-    def _concluded_down(self, trial: _Trial, found: Shift) -> None:
+    def _concluded_down(self, trial: Trial, found: Shift) -> None:
         high = list(self._usual)
         queued = self._queued(found, high)
         open_question = self._worried or not self._confirmed

@@ -26,6 +26,8 @@ class Load:
     """By the time in seconds."""
     refuses: bool = False
     """Whether it refuses what it has no place for, or has it wait."""
+    refused_share: float = 0.0
+    """Of calls that it refuses whatever is under way."""
     first_token_s: float = 0.3
     jitter: float = 0.6
     """Sigma of the log-normal distribution of first tokens."""
@@ -80,7 +82,10 @@ class _Provider:
         self.waiting: deque[Callable[[], None]] = deque()
 
     def take(self, begin: Callable[[], None], refuse: Callable[[], None]) -> None:
-        if self.serving < self.load.places(self.simulation.now_ns / S):
+        share = self.load.refused_share
+        if share and self.simulation.random.random() < share:
+            refuse()
+        elif self.serving < self.load.places(self.simulation.now_ns / S):
             self.serving += 1
             begin()
         elif self.load.refuses:

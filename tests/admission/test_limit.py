@@ -112,6 +112,22 @@ def test_calls_refused_together_are_one_lesson() -> None:
     assert limit.places == 20
 
 
+def test_one_refusal_alone_is_none() -> None:
+    limit = ConcurrencyLimit()
+    sent = [(limit.sent(0, number), limit.number, number) for number in range(1, 41)]
+    before = limit.places
+    limit.refused(*sent[20])
+    assert limit.places == before
+    assert limit.learning
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("share", [0.02, 0.05])
+def test_a_provider_that_refuses_a_few_whatever_is_under_way_is_used_all_the_same(share: float, seed: int) -> None:
+    outcome = Simulation(Load(places=lambda _: 32, refused_share=share, interactive_per_s=1.3, seed=seed)).run(300)
+    assert outcome.limit(150) > 20
+
+
 @given(
     low=st.lists(st.floats(min_value=0.1, max_value=10), min_size=8, max_size=64),
     later=st.floats(min_value=0, max_value=20),

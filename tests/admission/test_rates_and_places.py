@@ -33,7 +33,8 @@ def test_only_what_no_limit_per_time_explains_teaches_of_places(
 ) -> None:
     gate = gate_of("https://api.example.com", b"account", "model", SETTINGS)
     permits = [entered(gate) for _ in range(8)]
-    permits[7].answered(status, headers)
+    for permit in permits[4:]:
+        permit.answered(status, headers)
     state = gate.state()
     assert state.learning is is_learning
     for permit in permits:

@@ -73,6 +73,29 @@ def test_calls_of_one_level_go_in_the_order_in_which_they_came() -> None:
     assert order == waiting
 
 
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_nobody_who_comes_goes_past_one_of_its_own_level_that_waits(level: int) -> None:
+    core = core_with(replace(PLAIN, max_concurrency=1))
+    (ticket,) = taken(core, 0, 1)
+    first = come(core, level)
+    core.leave(ticket, 1, None, None)
+    assert core.try_enter(level, PLAIN, 10, 1) is None
+    assert all_sent(core, 1) == [first]
+
+
+def test_a_storm_of_cancellations_behind_one_that_stays_does_not_fill_the_memory() -> None:
+    core = core_with(replace(PLAIN, max_concurrency=1))
+    taken(core, 0, 1)
+    come(core, 1)
+    for number in range(1_000):
+        gone = come(core, 1, number)
+        assert isinstance(gone, Waiter)
+        assert core.withdraw(gone)
+    assert sum(len(line) for line in core._lines) < 200
+    assert core.queued == [0, 1, 0]
+    assert core.oldest_ns() == 0
+
+
 def test_the_last_place_is_kept_for_an_interactive_call() -> None:
     core = core_with(PLAIN)
     taken(core, 1, 3)

@@ -22,6 +22,8 @@ from fastlane import _clock
 from fastlane._exceptions import ConfigurationError, QueueFullError, QueueTimeoutError
 from fastlane._urgency_records import Level
 from fastlane.admission import AdmissionSettings, Gate, Permit, _registry, gate_of, states
+from fastlane.admission._waiters import ThreadWaiter
+from fastlane.pacing import Pacer
 
 ONE = AdmissionSettings(max_concurrency=1)
 FEW = AdmissionSettings(max_concurrency=3)
@@ -82,6 +84,27 @@ def test_a_place_that_everybody_has_forgotten_is_given_back() -> None:
     again.leave()
     del again
     assert under_way(gate) == 0
+
+
+def test_a_first_token_is_counted_from_the_moment_at_which_a_call_went_on() -> None:
+    now = [0]
+    gate = Gate("https://api.example.com", "model", Pacer(), clock=lambda: now[0])
+    first = entered(gate)
+    permits: list[Permit] = []
+    thread = threading.Thread(target=lambda: permits.append(entered(gate)))
+    thread.start()
+    until(lambda: gate._core.queued[0] == 1)
+    # It is granted at 5 and wakes at 8: only a clock that its own thread reads again can say so.
+    now[0] = 5
+    with gate._lock:
+        gate._core.leave(first._ticket, 5, None, None)
+        waiter = gate._core.next(5)
+    assert isinstance(waiter, ThreadWaiter)
+    now[0] = 8
+    assert waiter.wake()
+    thread.join()
+    assert permits[0]._ticket.sent_ns == 8
+    first._left = True
 
 
 def test_a_place_is_given_back_once() -> None:

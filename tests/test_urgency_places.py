@@ -134,6 +134,18 @@ def test_a_call_that_fails_gives_it_back(client: OpenAI, fault: str) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("seconds", [None, 1e308, float("inf")])
+async def test_a_time_out_that_no_clock_counts_to_is_none(arguments: dict[str, Any], seconds: float | None) -> None:
+    async with async_client(arguments) as client:
+        stream = await create(client, stream=True)
+        second = asyncio.ensure_future(create(client, timeout=seconds))
+        await async_eventually(lambda: waiting() == 1)
+        await stream.close()
+        await second
+    assert under_way() == 0
+
+
+@pytest.mark.asyncio
 async def test_asynchronous_calls_give_it_back_too(arguments: dict[str, Any]) -> None:
     async with async_client(arguments) as client:
         await create(client)

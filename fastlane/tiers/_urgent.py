@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -129,8 +129,8 @@ class Urgent:
             if isinstance(most_s, openai.NotGiven):
                 most_s = client.timeout
             most_s = getattr(most_s, "read", most_s)
-        if not isinstance(most_s, int | float) or most_s == math.inf:
-            most_s = None
+        if not isinstance(most_s, int | float) or most_s > threading.TIMEOUT_MAX:
+            most_s = None  # for ever, as no clock counts that far
         left_s = None if most_s is None else max(0.0, most_s - self._waited_s)
         leg = observation.leg
         if leg is not None and leg.deadline_ns is not None:

@@ -93,7 +93,7 @@ class AsyncCalls(CommonCalls):
         if urgent is None:
             return await self._looped(observation, cast_to, stream, stream_cls, options)
         try:
-            options = urgent.prepared(self, options)
+            options = urgent.prepared(self, observation, options)
             while True:
                 await urgent.async_enter(self, observation, options)
                 try:

@@ -175,7 +175,7 @@ class Calls(CommonCalls):
         if urgent is None:
             return self._looped(observation, cast_to, stream, stream_cls, options)
         try:
-            options = urgent.prepared(self, options)
+            options = urgent.prepared(self, observation, options)
             while True:
                 urgent.enter(self, observation, options)
                 try:

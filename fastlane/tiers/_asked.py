@@ -33,6 +33,11 @@ class AskedTier:
         self.full: tuple[str, ...] = ()
         """Tiers that had no capacity."""
 
+    @property
+    def added(self) -> str | None:
+        """The tier that was added to the call; None where it is the caller's own, or none."""
+        return self._plan.added
+
     def prepared(self, client: Any, options: Any) -> Any:
         """The options of the next attempts: at the tier that is asked for now, waiting as long as that may take."""
         plan = self._plan

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _MOST_UPSTREAMS = 256
 _MOST_PLANS = 512
+_MOST_DENIED = 4_096
 _NONE: frozenset[str] = frozenset()
 
 
@@ -34,6 +35,8 @@ class Memory:
             self._store = store_of(store, namespace="fastlane:urgency")
         self._sizes: OrderedDict[tuple[str, str | None], Sizes] = OrderedDict()
         self._refused: dict[tuple[str, str | None], frozenset[str]] = {}
+        self.denied: set[tuple[str, str | None, bytes, str]] = set()
+        """Tiers that are not for an account: origin, model, account, tier."""
         self._plans: dict[tuple[Any, ...], tuple[Any, UrgencyPlan]] = {}
         """What was planned for calls alike, and by which facts."""
 
@@ -82,6 +85,11 @@ class Memory:
         if len(self._refused) < _MOST_UPSTREAMS or (origin, model) in self._refused:
             self._refused[origin, model] = self.refused(origin, model) | {tier}
             self._plans.clear()
+
+    def deny(self, origin: str, model: str | None, account: bytes, tier: str) -> None:
+        """An upstream does not give this account such a tier: it alone does not ask for it again."""
+        if len(self.denied) < _MOST_DENIED:
+            self.denied.add((origin, model, account, tier))
 
     def share(self, gate: Any, key: str) -> None:
         """Have other processes with the same store know of the pace of a gate, and this one of theirs."""

@@ -170,9 +170,16 @@ class Urgent:
 
     # Its tier
 
-    def prepared(self, client: Any, options: Any) -> Any:
+    def prepared(self, client: Any, observation: Observation, options: Any) -> Any:
         """The options of its next attempts, at the tier that is asked for by then."""
-        return options if self.tier is None else self.tier.prepared(client, options)
+        tier, memory = self.tier, self.plan.memory
+        if tier is None:
+            return options
+        if memory is not None and memory.denied and tier.added is not None:
+            account = client._fastlane.accounts.of(client, options).here
+            if (observation.origin, observation.model, account, tier.added) in memory.denied:
+                tier.asked = None
+        return tier.prepared(client, options)
 
     def may_be_full(self, status: int) -> bool:
         """Whether an answer's body has to be looked at: it may say that the tier is full."""
@@ -182,12 +189,7 @@ class Urgent:
         """Look at the answer, read. Raises TierFull."""
         assert self.tier is not None
         unjudged, self._unjudged = self._unjudged, None
-        try:
-            self.tier.look(response)
-        except TierFull:
-            if not self.tier.full:
-                self.refused(observation)
-            raise
+        self.tier.look(response)
         if unjudged is not None and self._permit is not None:
             self._permit.answered(*unjudged)
 
@@ -195,6 +197,8 @@ class Urgent:
         """The options of the call at its next tier, for which it keeps its place."""
         assert self.tier is not None
         self._is_ready = self._permit is not None and self.sharing is None
+        if not self.tier.full:
+            self._is_denied(client, observation, options)
         return self.tier.fallen(client, observation, options, full)
 
     def took_back(self, observation: ObservedAttempts, fields: tuple[str, ...]) -> None:
@@ -209,6 +213,15 @@ class Urgent:
         self.tier.asked = None
         if memory is not None and tier is not None and tier.added is not None:
             memory.refuse(observation.origin, observation.model, tier.added)
+
+    def _is_denied(self, client: Any, observation: Observation, options: Any) -> None:
+        """The tier is not for this key: others that share the play may have it."""
+        tier, memory = self.tier, self.plan.memory
+        assert tier is not None
+        tier.asked = None
+        if memory is not None and tier.added is not None:
+            account = client._fastlane.accounts.of(client, options).here
+            memory.deny(observation.origin, observation.model, account, tier.added)
 
     def step_back(self, observation: Observation, *, failed: bool = False, quietly: bool = False) -> None:
         """The attempt is over, and another one may follow: give the place back until then."""

@@ -165,6 +165,17 @@ async def test_a_tier_that_is_not_for_this_key_is_left_and_not_asked_for_again(k
 
 
 @both_kinds
+async def test_a_tier_that_one_key_has_not_got_is_asked_for_with_another(kind: str, scripted: Upstream) -> None:
+    scripted.scripts = [refuse(403, param="service_tier")]
+    async with calling(kind, scripted) as caller:
+        await caller.call(level="background")
+        caller.client = caller.client.with_options(api_key="sk-other")
+        await caller.call(level="background")
+
+    assert [body.get("service_tier") for body in scripted.asked] == ["flex", None, "flex"]
+
+
+@both_kinds
 async def test_another_refusal_of_the_key_stays_one(kind: str, scripted: Upstream) -> None:
     scripted.scripts = [refuse(403, param="model")]
     async with calling(kind, scripted, max_retries=0) as caller:

@@ -203,8 +203,7 @@ class Worker:
                 raise
             except Exception as error:  # noqa: BLE001 - a provider that is away, or an answer that is none
                 held.failures += 1
-                kind = error.status_code if isinstance(error, openai.APIStatusError) else type(error).__name__
-                _log.warning("batch %s: the step %r failed: %s", held.row.name, held.row.state, kind)
+                _log.warning("batch %s: the step %r failed: %s", held.row.name, held.row.state, _kind_of(error))
                 held.due = _now() + patience(self.settings, held.failures)
                 return
             if following.over:
@@ -258,3 +257,14 @@ class Worker:
 
 def _now() -> float:
     return now_ns() / 1e9
+
+
+def _kind_of(error: Exception) -> str:
+    """What an error is, without any text of the provider: a status, or a class and what the system says of the cause."""
+    if isinstance(error, openai.APIStatusError):
+        return str(error.status_code)
+    cause: BaseException = error
+    while (deeper := cause.__cause__ or cause.__context__) is not None:
+        cause = deeper
+    # A refused connection, an unknown host, a certificate that nobody trusts: whoever reads it can mend that.
+    return f"{type(error).__name__} ({cause!s:.200})" if isinstance(cause, OSError) else type(error).__name__

@@ -14,6 +14,7 @@ from openai.types.chat import ChatCompletion
 import fastlane
 from fastlane.batch import JobCancelledError, JobFailedError, Queue, WorkerDeniedError, WorkerSettings
 from fastlane.emulator import Emulator
+from scripts.ports import free_port
 from tests.batch.offline_parts import (
     QUICK,
     body,
@@ -279,6 +280,20 @@ def test_a_client_that_only_an_event_loop_can_use_is_refused_with_what_to_do(tmp
         pytest.raises(fastlane.ConfigurationError, match="got a str"),
     ):
         queue.run()
+
+
+def test_a_provider_that_cannot_be_reached_is_told_with_what_the_system_says_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nobody = fastlane.OpenAI(base_url=f"http://127.0.0.1:{free_port()}/v1", api_key="sk-test", max_retries=0)
+    with Queue(tmp_path / "q", nobody, worker=WorkerSettings(**QUICK)) as queue:
+        submit(queue, range(1))
+        with caplog.at_level(logging.WARNING, logger="fastlane.batch"):
+            queue.start()
+            wait_until(lambda: caplog.records)
+            queue.stop()
+
+    assert "Connection refused" in caplog.text
 
 
 def test_no_log_shows_a_prompt_an_answer_or_a_key(

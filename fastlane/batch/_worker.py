@@ -260,7 +260,7 @@ def _now() -> float:
 
 
 def _kind_of(error: Exception) -> str:
-    """What an error is, without any text of the provider: a status, or a class and what the system says of the cause."""
+    """What an error is, without any text of a provider: a status, or a class and what the system says of the cause."""
     if isinstance(error, openai.APIStatusError):
         return str(error.status_code)
     cause: BaseException = error

@@ -70,7 +70,7 @@ async def later(record: object) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"default": "soon"}, "\"interactive\", \"background\" or \"offline\", got 'soon'"),
+        ({"default": "soon"}, '"interactive", "background" or "offline", got \'soon\''),
         ({"default": None}, "got None"),
         ({"tiers": {"soon": "flex"}}, "Urgency(tiers=...) takes tiers by level"),
         ({"tiers": {"background": ""}}, "Urgency(tiers=...) takes tiers by level"),

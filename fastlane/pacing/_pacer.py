@@ -21,7 +21,9 @@ from ._stated import LearnedPace, Stated
 
 _REFUSED = 429
 _RESTING = frozenset({429, 503, 529})
-_FIRST_REST_S, _MOST_REST_S = 0.5, 30.0
+# Of a refusal that says nothing more: the first and the longest pause of openai's own retries (openai._constants), so
+# that one which has nothing to do with the pace, a quota that is used up, holds nobody up for longer than that.
+_FIRST_REST_S, _MOST_REST_S = 0.5, 8.0
 # By so much at most, and by that share, a rest is longer than what was asked for: never shorter.
 _REST_JITTER, _MOST_REST_JITTER_S = 0.05, 0.5
 _SMOOTHED_WINDOW_S = 600.0

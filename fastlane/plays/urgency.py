@@ -26,6 +26,24 @@ class Urgency(Play):
     How urgent a call is, `fastlane.urgency(...)` around it says, or the client that `with_urgency(...)` made, or else
     `default`. Calls to one origin, model and key share places and a pace in the whole process, whichever client makes
     them: interactive calls come first. Background and offline calls ask for a cheaper tier where the provider has one.
+
+    Settings:
+
+    - `default`: the level of calls of which nothing else is said
+    - `tiers`: by level, the service tier to ask for; None: as the provider's facts say
+    - `limits`: whether calls wait for a place and keep to a pace; False: tiers alone
+    - `max_concurrency`: the most calls at once; None: as many as the provider is found to serve
+    - `reserved`: the share of the places that only interactive calls may take
+    - `ageing_s`: seconds in the queue after which a call counts as one level more urgent
+    - `max_queued`: the most calls that wait at once; a further one gets QueueFullError
+    - `max_wait_s`: the most seconds that a call waits, then QueueTimeoutError; None: its own time-out
+    - `pacing`: whether the provider's rate limits are kept to
+    - `requests_per_minute`, `tokens_per_minute`: the application's limits; None: learned from answers
+    - `single_flight`: whether identical calls that are under way at once are sent once
+    - `store`: where replicas share their pace, such as "redis://host:6379/0"; None: in this process
+    - `on_downgrade`: called with the record of every call that a slower tier served than the one it asked for
+
+    Raises ConfigurationError for a setting that cannot be one.
     """
 
     stage: ClassVar[Stage] = Stage.SHAPE

@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from .._timeline import Timeline
 
 Phase = Literal[
-    "prepare", "earlier attempts", "queue", "dns", "connect", "tls", "send", "wait", "first token", "decode", "body",
-    "tail", "validate", "hand over", "other",
+    "prepare", "wait_for_place", "earlier attempts", "queue", "dns", "connect", "tls", "send", "wait", "first token",
+    "decode", "body", "tail", "validate", "hand over", "other",
 ]  # fmt: skip
 """A part of a call's time. Those from `queue` to `wait` are of the attempt that answered (docs/measuring.md).
 
-- prepare: from issue until the first attempt was handed to the HTTP client: plays, and writing the request
+- prepare: from issue until the first attempt was handed to the HTTP client: plays, and writing the request;
+  without the wait for a place
+- wait_for_place: in fastlane's own queue, before the only attempt (of a call with several, how much of its wait was
+  before the first is not known: it stays in `prepare` and `earlier attempts`)
 - earlier attempts: from there until the attempt that answered began: failures, pauses, the wait before a hedge
 - first token: from the head of the answer to its first output
 - decode: from the first to the last output
@@ -44,9 +47,11 @@ def phases_of(record: CallRecord) -> dict[Phase, float]:
     answered_ns = head_ns if head_ns is None or wire.send_ended_ns is None else max(head_ns, wire.send_ended_ns)
     if answered_ns is not None and first_ns is not None and first_ns >= wire.started_ns:
         answered_ns = min(answered_ns, first_ns)
+    placed_s = _placed_s(record, begun_ns)
     handed_s, checked_s = seconds(timeline.answer_ended_ns, timeline.ended_ns), _checked_s(timeline)
     measured: dict[Phase, float | None] = {
-        "prepare": seconds(timeline.started_ns, begun_ns),
+        "prepare": (begun_ns - timeline.started_ns) / 1e9 - (placed_s or 0.0),
+        "wait_for_place": placed_s,
         "earlier attempts": seconds(begun_ns, wire.started_ns) if wire.started_ns > begun_ns else None,
         "queue": wire.queue_s,
         "dns": wire.dns_s,
@@ -65,6 +70,14 @@ def phases_of(record: CallRecord) -> dict[Phase, float]:
     found = {phase: took for phase, took in measured.items() if took is not None and took >= 0}
     found["other"] = max(0.0, record.duration_s - sum(found.values()))
     return found
+
+
+def _placed_s(record: CallRecord, begun_ns: int) -> float | None:
+    """Seconds in fastlane's own queue before the only attempt, as the span `wait_for_place` has them."""
+    urgency = record.urgency
+    if urgency is None or urgency.admission is None or len(record.attempts) != 1:
+        return None
+    return min(urgency.admission.waited_s, max(0, begun_ns - record.timeline.started_ns) / 1e9)
 
 
 def _checked_s(timeline: Timeline) -> float | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .._exceptions import ConfigurationError
 from ._groups import Group, answered, by_model, by_user_action, group_of
 from ._ledger import Ledger, ledger_of, openings
+from ._levels import Urgent, by_level
 from ._played import Played, plays_of
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Report:
     """By model and origin, the one that took most of the time first."""
     user_actions: tuple[Group, ...]
     """By the user actions around them; calls outside of any are not in here."""
+    urgency: tuple[Urgent, ...]
+    """By level, the most urgent first; calls of clients without the `Urgency` play are not in here."""
     plays: tuple[Played, ...]
     outcomes: Mapping[Outcome, int]
     """Calls by how they ended, the most frequent first."""
@@ -68,6 +71,7 @@ class Report:
             "everything": self.everything.to_dict(),
             "models": [group.to_dict() for group in self.models],
             "user_actions": [group.to_dict() for group in self.user_actions],
+            "urgency": [urgent.to_dict() for urgent in self.urgency],
             "plays": [played.to_dict() for played in self.plays],
             "outcomes": dict(self.outcomes),
             "unanswered": [
@@ -133,6 +137,7 @@ def report_of(
         everything=group_of(kept),
         models=by_model(kept),
         user_actions=by_user_action(kept),
+        urgency=by_level(kept),
         plays=plays_of(kept, opening_s),
         outcomes=dict(Counter(record.outcome for record in kept).most_common()),
         unanswered=_unanswered(kept),

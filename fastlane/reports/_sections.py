@@ -58,6 +58,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         _phases(report.everything),
         _metrics(report.everything),
         _groups("By model", ("model", "origin"), report.models),
+        _levels(report),
         _plays(report),
         _groups("By user action (their calls, not the time around these)", ("user_action",), report.user_actions),
         _unanswered(report),
@@ -135,6 +136,27 @@ def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Sect
         rows=tuple(rows),
         words=words,
         notes=(f"and {more:,} more",) if more > 0 else (),
+    )
+
+
+def _levels(report: Report) -> Section | None:
+    if len(report.urgency) < 2:
+        return None
+    rows = [
+        (
+            urgent.level,
+            f"{urgent.calls:,}",
+            f"{urgent.answered:,}",
+            *_times(urgent.came_s),
+            *_times(urgent.waited_s)[:2],
+        )
+        for urgent in report.urgency
+    ]
+    header = ("level", "calls", "answered", "answer p50", "p95 ", "p99 ", "wait p50", "p95 ")
+    return Section(
+        title="By urgency (answer: its first token, or all of it; wait: for a place, in fastlane's own queue)",
+        header=header,
+        rows=tuple(rows),
     )
 
 

@@ -7,6 +7,7 @@ from itertools import accumulate
 import pytest
 from hypothesis import given, strategies as st
 
+from fastlane import AdmissionRecord, UrgencyRecord
 from fastlane.reports._phases import PHASES, Phase, opening_of, phases_of
 from tests.reports.made import MS, ORIGIN, attempt, record
 
@@ -33,6 +34,18 @@ def test_what_went_before_the_attempt_that_answered_is_a_phase_of_its_own() -> N
     attempts = (attempt(), attempt(kind="retry", number=2, at=9))
 
     assert milliseconds(phases_of(record(attempts=attempts)))["earlier attempts"] == 8
+
+
+def test_the_wait_for_a_place_is_taken_out_of_prepare() -> None:
+    admission = AdmissionRecord(waited_s=0.0006, waited_for="place", ahead=3, concurrency=4)
+    urgency = UrgencyRecord(urgency="background", admission=admission)
+    found = milliseconds(phases_of(record(urgency=urgency)))
+    retried = milliseconds(phases_of(record(urgency=urgency, attempts=(attempt(), attempt(number=2, at=9)))))
+
+    assert (found["prepare"], found["wait_for_place"], found["queue"]) == (0.4, 0.6, 1)
+    assert round(sum(found.values()), 6) == 50
+    assert retried["prepare"] == 1
+    assert "wait_for_place" not in retried
 
 
 def test_a_hedge_that_lost_began_after_the_attempt_that_answered() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import fastlane
 from fastlane import (
+    AdmissionRecord,
     BoundedOutputRecord,
     CallRecord,
     ConfigurationError,
@@ -18,9 +19,12 @@ from fastlane import (
     HedgingRecord,
     Report,
     RoutingRecord,
+    Urgency,
+    UrgencyRecord,
     Usage,
 )
 from fastlane._output_records import OutputVerdict
+from fastlane._urgency_records import Level
 from fastlane.reports._report import report_of
 from tests.reports.made import attempt, failed, record
 
@@ -153,6 +157,36 @@ def test_a_play_says_on_which_calls_it_acted_and_what_came_of_that() -> None:
         "Mine": (3, None, None),
     }
     assert "secret" not in str(report(*calls))
+
+
+def urgent(level: Level, waited_s: float, **more: Any) -> CallRecord:
+    admission = AdmissionRecord(waited_s=waited_s, waited_for="place", ahead=0, concurrency=4)
+    return record(urgency=UrgencyRecord(urgency=level, admission=admission), **more)
+
+
+def test_levels_of_urgency_stand_apart() -> None:
+    calls = [
+        urgent("background", 0.5, tokens=()),
+        urgent("interactive", 0.0),
+        urgent("interactive", 0.0, outcome="failed"),
+    ]
+    both = report(*calls, record())
+
+    assert [(one["level"], one["calls"], one["answered"]) for one in both.to_dict()["urgency"]] == [
+        ("interactive", 2, 1),
+        ("background", 1, 1),
+    ]
+    assert [one.came_s and one.came_s.p50 for one in both.urgency] == [0.025, 0.05]
+    assert [one.waited_s and one.waited_s.p50 for one in both.urgency] == [0.0, 0.5]
+    assert "By urgency" in str(both)
+    assert "wait_for_place" in str(both)
+    assert "By urgency" not in str(report(calls[0], record()))
+
+
+def test_the_help_of_urgency_names_every_setting() -> None:
+    for setting in dataclasses.fields(Urgency):
+        if setting.init:
+            assert f"`{setting.name}`" in (Urgency.__doc__ or "")
 
 
 def test_calls_are_chosen_by_model_user_action_and_age() -> None:

@@ -222,7 +222,9 @@ def extend(transaction: Transaction, owner: str, lease_s: float, running: Sequen
 def take_over(transaction: Transaction, owner: str, origin: str, lease_s: float, most: int) -> list[BatchRow]:
     now = transaction.now()
     rows = transaction.all(
-        f"SELECT {BATCH} FROM batches WHERE state NOT IN ({_SETTLED}) AND origin = ? AND lease_until < ? "
+        # Before its creation was recorded there is no batch at any provider: whoever comes may pack its jobs anew.
+        f"SELECT {BATCH} FROM batches WHERE state NOT IN ({_SETTLED}) "
+        "AND (origin = ? OR state IN ('planned', 'uploading', 'uploaded')) AND lease_until < ? "
         f"ORDER BY planned_at, name LIMIT ?{transaction.skip_locked}",
         origin,
         now,

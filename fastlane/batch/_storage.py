@@ -180,7 +180,7 @@ class Storage(Protocol):
         ...
 
     def take_over(self, owner: str, *, origin: str, lease_s: float, most: int = 16) -> list[BatchRow]:
-        """Lease batches of this origin whose lease has run out, the oldest first.
+        """Lease batches of this origin, or not created yet, whose lease has run out, the oldest first.
 
         Jobs that were run by themselves under a lease that has run out wait again.
         """

@@ -117,10 +117,11 @@ class Worker:
             self._looked = now_ns()
             for row in self._storage.take_over(self.owner, origin=self.origin, lease_s=self.settings.lease_s):
                 _log.info("batch %s: gone on with, at %r", row.name, row.state)
-                self._held[row.name] = Held(row)
+                self._hold(row)
             # Also what was taken over without a word: where a connection breaks, nobody hears of it.
             for row in self._extend():
-                self._held.setdefault(row.name, Held(row))
+                if row.name not in self._held:
+                    self._hold(row)
             if not self._held and self._lane.idle:
                 self._tell_of_others()
         wait_s = self._pack()
@@ -131,6 +132,19 @@ class Worker:
             return 0.0  # Jobs of what has ended may wait again, and there is room for another batch.
         now = _now()
         return min([_LOOK_S, wait_s, *(held.due - now for held in self._held.values())])
+
+    def _hold(self, row: BatchRow) -> None:
+        """Go on with a batch that was taken over; where it was meant for another provider, let its jobs wait again."""
+        if row.origin == self.origin:
+            self._held[row.name] = Held(row)
+            return
+        # None was created there: its first worker, should it wake, finds another turn before it records a creation.
+        self._held.pop(row.name, None)
+        try:
+            self._storage.settle(row, "abandoned", error="another_provider", not_before_s=0.0, sent=False)
+        except LeaseLostError:
+            return
+        _log.info("batch %s: never created at the provider that it was meant for, and packed anew", row.name)
 
     def _tell_of_others(self) -> None:
         """Say of batches that no worker with this client can go on with."""
@@ -230,7 +244,7 @@ class Worker:
             held = self._held.get(name)
             if held is None or (held.row.state, held.row.turn) != (row.state, row.turn):
                 # As after a crash: what this worker believed of the step is no more than what a dead one did.
-                self._held[name] = Held(row)
+                self._hold(row)
 
     def _extend(self) -> list[BatchRow]:
         rows = self._storage.extend(self.owner, lease_s=self.settings.lease_s, running=self._lane.running)

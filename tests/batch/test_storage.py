@@ -163,6 +163,8 @@ def test_only_a_lease_that_has_run_out_is_taken_over(storage: Storage) -> None:
     claim(storage, "alive", most_requests=1)
     late = claim(storage, "late", most_requests=1, lease_s=-1.0)
     gone = claim(storage, "gone", most_requests=1)
+    for state in ("uploading", "uploaded", "creating"):
+        gone = storage.advance(gone, state)
 
     storage.extend("late", lease_s=600.0)
     assert storage.take_over("other", origin=ORIGIN, lease_s=600.0) == []
@@ -173,6 +175,16 @@ def test_only_a_lease_that_has_run_out_is_taken_over(storage: Storage) -> None:
     assert taken.name == gone.name
     assert [batch.name for batch in storage.extend("late", lease_s=600.0)] == [late.name]
     assert storage.take_over("third", origin=ORIGIN, lease_s=600.0) == []
+
+
+def test_what_was_not_created_yet_may_be_taken_over_for_any_address(storage: Storage) -> None:
+    storage.add([new("a")])
+    first = claim(storage, "gone", lease_s=-1.0)
+
+    (taken,) = storage.take_over("other", origin="https://elsewhere.test/", lease_s=600.0)
+    assert taken.name == first.name
+    with pytest.raises(LeaseLostError):
+        storage.advance(first, "uploading")
 
 
 def test_a_file_of_answers_may_be_read_again_from_its_beginning(storage: Storage) -> None:

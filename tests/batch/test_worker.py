@@ -296,6 +296,21 @@ def test_a_provider_that_cannot_be_reached_is_told_with_what_the_system_says_of_
     assert "Connection refused" in caplog.text
 
 
+def test_what_was_never_created_at_another_address_is_sent_to_this_one(provider: Emulator, tmp_path: Path) -> None:
+    nobody = fastlane.OpenAI(base_url=f"http://127.0.0.1:{free_port()}/v1", api_key="sk-test", max_retries=0)
+    with Queue(tmp_path / "q", nobody, worker=WorkerSettings(**QUICK)) as queue:
+        submit(queue, range(3))
+        queue.start()
+        wait_until(lambda: [batch.state for batch in queue.status().batches] == ["uploading"])
+        queue.stop()
+    with queue_of(tmp_path / "q", provider) as queue:
+        queue.run()
+
+        assert states(queue) == {"done": 3}
+        assert {one.job.attempts for one in queue.results()} == {1}
+        assert executions(provider, range(3)) == [1] * 3
+
+
 def test_no_log_shows_a_prompt_an_answer_or_a_key(
     provider: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -76,8 +76,8 @@ def run(
     Any number of these may run on one queue, here and on other machines. Ctrl-C and SIGTERM end it after what is under
     way; batches go on at the provider, and the next worker collects them. A worker that is killed loses nothing.
 
-    Exit codes: 0 when every job is over, or after SIGTERM; 1 where the provider refuses the key or the queue cannot be
-    written; 2 for input that cannot work; 130 after Ctrl-C.
+    Exit codes: 0 when every job is over, failed ones too, or after SIGTERM; 1 where the provider refuses the key or the
+    queue cannot be written; 2 for input that cannot work; 130 after Ctrl-C.
     """
     errors = Console(stderr=True, soft_wrap=True)
     ended_by: list[int] = []
@@ -93,12 +93,15 @@ def run(
             delete_files=not keep_files,
         )
         client = client_of(base_url, api_key_env)
-        with _queue(where, schema, client=client, may_be_new=True) as queue:
+        # One that goes on may be there before the first job. To one that is to end, a name without a queue is a typo.
+        with _queue(where, schema, client=client, may_be_new=not until_empty) as queue:
             worker = Worker(queue.storage, client, settings)
             with _ending(worker, ended_by), _watched(queue, errors):
                 worker.run(until_empty=until_empty)
             if ended_by:
                 _tell(errors, _what_goes_on(queue))
+            elif until_empty:
+                _tell(errors, _how_it_ended(queue))
     if signal.SIGINT in ended_by:
         raise typer.Exit(_INTERRUPTED)
 
@@ -270,6 +273,12 @@ def _ending(worker: Worker, ended_by: list[int]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _how_it_ended(queue: Queue) -> str:
+    jobs = queue.status().jobs
+    told = ", ".join(f"{jobs[state]:,} {state}" for state in ("done", "failed", "cancelled"))
+    return told + (": `fastlane batch results` says why jobs failed" if jobs["failed"] else "")
 
 
 def _what_goes_on(queue: Queue) -> str:

@@ -68,7 +68,8 @@ class WorkerDeniedError(QueueError):
     def __init__(self, status: int) -> None:
         super().__init__(
             f"the provider refuses this key, or has no batches for it: it answers {status}. Nothing is lost: put the "
-            'key right, or take lane="live", and run the worker again'
+            'key right, or, if it is batches that are refused, take live calls (lane="live"; at the command line '
+            "--lane live), and run the worker again"
         )
         self.status = status
 

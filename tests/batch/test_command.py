@@ -48,6 +48,7 @@ def test_a_file_goes_through_a_queue_and_comes_out_as_openai_writes_it(
     assert batch("submit", where, file).stdout == "3 jobs, 0 of them new\n"
     ran = batch("run", where, "--base-url", provider.base_url, *RUN)
     assert (ran.exit_code, ran.stdout) == (0, "")
+    assert "3 done, 0 failed, 0 cancelled\n" in ran.stderr
     told = json.loads(batch("status", where, "--json").stdout)
     assert (told["total"], told["over"], told["jobs"]["done"]) == (3, 3, 3)
     assert told["output_tokens"] == 9
@@ -62,6 +63,14 @@ def test_a_file_goes_through_a_queue_and_comes_out_as_openai_writes_it(
     written = tmp_path / "out.jsonl"
     assert batch("results", where, "--out", written, "--after", "2").exit_code == 0
     assert len(written.read_text().splitlines()) == 1
+
+
+def test_a_worker_that_is_to_end_makes_no_queue_of_a_misspelt_name(provider: Emulator, where: Path) -> None:
+    ran = batch("run", where, "--base-url", provider.base_url, *RUN)
+
+    assert ran.exit_code == 2
+    assert "there is no queue" in ran.stderr
+    assert not where.exists()
 
 
 def test_failed_jobs_are_written_with_their_errors_and_can_wait_again(

@@ -22,9 +22,8 @@ _KNOWN, _AHEAD = 32, 8
 # Calls may get their places twice as fast as they did lately, and a wait is still certain.
 _FASTER = 2.0
 
-# How often it is looked how many places are to be kept free, and over how many interactive calls their mean is taken.
+# How often it is looked how many places are to be kept free.
 _WEIGHED_NS = 100_000_000
-_SMOOTHED = 1 / 16
 
 _QUEUED, _GRANTED, _GONE = range(3)
 Reason = Literal["place", "pace"]
@@ -86,7 +85,7 @@ class Core:
     """Places, and the calls that wait for one, of one origin, account and model."""
 
     __slots__ = (
-        "_arrivals", "_blocked", "_dead", "_first_token_s", "_granted_ns", "_guard", "_left", "_lines", "_since",
+        "_arrivals", "_blocked", "_dead", "_granted_ns", "_guard", "_left", "_lines", "_since",
         "_weighed_ns", "asked", "in_flight", "limit", "pacer", "queued", "refused", "under_way",
         "wake_ns",
     )  # fmt: skip
@@ -109,7 +108,6 @@ class Core:
         self._since = [0, 0, 0]
         self._guard = Guard()
         self._weighed_ns = -_WEIGHED_NS
-        self._first_token_s = 0.0
         self.asked = Rate()
         self._left = Rate()
 
@@ -194,11 +192,6 @@ class Core:
         self._left.add(now_ns)
         if ticket.spent is not None and self.pacer is not None:
             self.pacer.settled(now_ns, ticket.spent, tokens)
-        if sample is not None and not ticket.level:
-            known_s = self._first_token_s
-            self._first_token_s = (
-                known_s + (sample.first_token_s - known_s) * _SMOOTHED if known_s else sample.first_token_s
-            )
         self.limit.over(ticket.mark, sample)
 
     def unused(self, ticket: Ticket, now_ns: int) -> None:
@@ -326,7 +319,7 @@ class Core:
         if level:
             if now_ns - self._weighed_ns > _WEIGHED_NS:
                 self._weighed_ns = now_ns
-                self._guard.weigh(self.asked.per_s(now_ns), self._left.per_s(now_ns), self._first_token_s)
+                self._guard.weigh(self.asked.per_s(now_ns), self._left.per_s(now_ns))
             self._guard.draw()
         self._granted_ns[level] = now_ns
         since = self._since

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-# One interactive call in twenty may wait for longer than is felt: than a fifth of what its first token takes anyway.
-_MAY_WAIT, _FELT = 0.05, 0.2
+# One interactive call in twenty may find none free, and gets the next one.
+_MAY_WAIT = 0.05
+_WAIT_LOG = math.log(_MAY_WAIT)
 
 
 class Guard:
@@ -13,9 +14,7 @@ class Guard:
 
     While they queue, the number of free places goes down with every interactive call and up with every call that is
     over, to at most `r`. Of such a birth-death process the share of the time in which none is free is (a / d) ** r,
-    where `a` and `d` are the rates of interactive calls and of calls that are over. One that finds none gets the next
-    place that is given back, so that it waits for longer than `t` with the probability exp(-d * t); `r` is where
-    (a / d) ** r * exp(-d * t) is one in twenty.
+    where `a` and `d` are the rates of interactive calls and of calls that are over; `r` is where that is one in twenty.
     (Hong and Rappaport, "Traffic model and performance analysis for cellular mobile radio telephone systems with
     prioritized and nonprioritized handoff procedures", 1986.) A fraction of a place is kept free for that fraction of
     the less urgent calls ("limited fractional guard channels": Ramjee, Towsley and Nagarajan, "On optimal call
@@ -29,10 +28,9 @@ class Guard:
         self._left_over = 0.0
         self._now = 1
 
-    def weigh(self, arrivals_per_s: float, departures_per_s: float, first_token_s: float) -> None:
-        """So many interactive calls come, so many calls are over, and so late is an interactive one's first token."""
-        ratio = arrivals_per_s / departures_per_s if departures_per_s > 0 else 1.0
-        self._wanted = guard_places(ratio, departures_per_s * first_token_s)
+    def weigh(self, arrivals_per_s: float, departures_per_s: float) -> None:
+        """So many interactive calls come, and so many calls are over."""
+        self._wanted = guard_places(arrivals_per_s / departures_per_s if departures_per_s > 0 else 1.0)
 
     def draw(self) -> None:
         """A less urgent call was sent: say how many places have to be free beside the next one's."""
@@ -50,18 +48,13 @@ class Guard:
         return most if self._wanted >= most else min(most, self._now)
 
 
-def guard_places(ratio: float, departures: float = 0.0) -> float:
-    """Places to keep free, with fractions.
-
-    `ratio` is how many interactive calls come for each call that is over, and `departures` how many calls are over in
-    the time that an interactive one's first token takes.
-    """
-    may_find_none = _MAY_WAIT * math.exp(min(_FELT * departures, 3.0))
+def guard_places(ratio: float) -> float:
+    """Places to keep free, with fractions: `ratio` is how many interactive calls come for each call that is over."""
     if ratio >= 1:
         return math.inf
-    if ratio <= may_find_none:
+    if ratio <= _MAY_WAIT:
         return 1.0
-    whole = int(math.log(may_find_none) / math.log(ratio))
-    # With a fraction f of a place more, (1 - f) * ratio**whole + f * ratio**(whole + 1) is the share that finds none.
-    more = (ratio**whole - may_find_none) / (ratio**whole * (1 - ratio))
+    whole = int(_WAIT_LOG / math.log(ratio))
+    # With a fraction f of a place more, (1 - f) * ratio**whole + f * ratio**(whole + 1) is the share that waits.
+    more = (ratio**whole - _MAY_WAIT) / (ratio**whole * (1 - ratio))
     return whole + max(0.0, min(1.0, more))

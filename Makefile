@@ -4,8 +4,11 @@ BIN := $(VENV)/bin
 ARGS ?=
 # openai's recorded streams, which 13 tests of `make conformance` need; they are left out where there are none.
 SNAPSHOTS ?= $(wildcard ../shared/conformance/snapshots)
+# The description of openai's API, by which a mock server answers most of its tests; they are left out where there is none.
+SPEC ?= $(wildcard ../shared/conformance/openapi-3.3.1.yml)
+CONFORMANCE = $(BIN)/python -m tests.conformance $(SNAPSHOTS:%=--snapshots %) $(SPEC:%=--spec %)
 # The first interpreter that is new enough; `make PYTHON=/path/to/python …` overrides it.
-PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
 
 # A stamp's name holds a checksum of what decides the installation, so that an unchanged one is not repeated.
@@ -16,7 +19,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install bench bench-local test test-backends check docs conformance benchmarks fuzz
+.PHONY: help install bench bench-local test test-backends check docs conformance faults frameworks conformance-release benchmarks fuzz soak audit wheel pythons
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name what; do \
@@ -45,11 +48,32 @@ docs: $(EVERYTHING) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 conformance: $(EVERYTHING) ## run openai's own test suite with fastlane's clients, on the newest openai and on 2.54.0
-	PYTHON=$(BIN)/python bash tests/conformance/run.sh fastlane $(SNAPSHOTS:%=--snapshots %) $(ARGS)
-	PYTHON=$(BIN)/python bash tests/conformance/run.sh fastlane --openai 2.54.0 $(SNAPSHOTS:%=--snapshots %) $(ARGS)
+	$(CONFORMANCE) --self-check
+	$(CONFORMANCE) $(ARGS)
 
-fuzz: $(EVERYTHING) ## decode mutated answers of every type and compare with the stock client (ARGS="--seed 1 --cases 500")
+conformance-release: $(EVERYTHING) ## all of it that must hold before a release, with the stock client beside ours
+	$(CONFORMANCE) --release $(ARGS)
+
+fuzz: $(EVERYTHING) ## feed every reader with what nobody would send, beside an oracle: a minute each (ARGS="--minutes 5 --target h2")
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+soak: $(EVERYTHING) ## a mixed life of calls, faults, cancellations and forks for 30 minutes: nothing lost, doubled, crossed or leaked
+	$(BIN)/python -m tests.soak $(ARGS)
+
+audit: $(EVERYTHING) ## advisories, a wheel built twice, what an empty environment imports and opens (ARGS="--only import")
+	$(BIN)/python -m scripts.audit $(ARGS)
+
+wheel: $(EVERYTHING) ## build wheel and source distribution into dist/, the same bytes wherever and whenever that is done
+	$(BIN)/python -m scripts.wheel $(ARGS)
+
+pythons: $(EVERYTHING) ## run the tests with every Python from 3.11 on that is here (ARGS="--quick", ARGS="--python 3.13")
+	$(BIN)/python -m scripts.pythons $(ARGS)
+
+frameworks: $(EVERYTHING) ## run frameworks that stand on openai's client, really installed, through fastlane's (ARGS="--only instructor")
+	$(BIN)/python -m scripts.frameworks $(ARGS)
+
+faults: $(EVERYTHING) ## everything that can go wrong with a call, beside the stock client (ARGS="--write" renews docs/reliability.md)
+	$(BIN)/python -m tests.faults $(ARGS)
 
 bench-local: $(BENCH) ## bench real engines on this machine, with a model of random weights (ARGS="transformers"; installs 1.5 GB)
 	$(BIN)/python -m scripts.engines $(ARGS)
@@ -58,8 +82,8 @@ benchmarks: $(EVERYTHING) ## run every benchmark of the README quickly
 	$(BIN)/python -m benchmarks --quick
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "fastlane needs Python 3.11 or newer, and none of python3, python3.13, python3.12 and" \
-		"python3.11 is one. Install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "fastlane needs Python 3.11 or newer, and none of python3, python3.14, python3.13," \
+		"python3.12 and python3.11 is one. Install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
 	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) could not make a virtual environment." \
 		"It needs its venv and ensurepip modules (on Debian and Ubuntu: the package python3-venv)." >&2; exit 1; }
 

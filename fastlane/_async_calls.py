@@ -202,12 +202,15 @@ class AsyncCalls(CommonCalls):
             return await super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
         self._before_retry(observation, **kwargs)
         urgent = observation.urgent
+        from ._retry_pause import async_pause
+
+        sleep = partial(super()._sleep_for_retry, **kwargs)  # type: ignore[misc]
         if urgent is None:
-            return await super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
+            return await async_pause(self._client, sleep)  # type: ignore[attr-defined]
         urgent.step_back(observation, failed=True)
         if urgent.sharing is not None and urgent.sharing.goes_along():
             return None
-        await super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
+        await async_pause(self._client, sleep)  # type: ignore[attr-defined]
         with self._unless_refused(kwargs["response"]):
             await urgent.async_enter(self, observation, kwargs["options"])
         return None

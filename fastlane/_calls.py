@@ -287,12 +287,15 @@ class Calls(CommonCalls):
             return super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
         self._before_retry(observation, **kwargs)
         urgent = observation.urgent
+        from ._retry_pause import stock_pause
+
+        sleep = stock_pause(super()._sleep_for_retry, self._client)  # type: ignore[misc, attr-defined]
         if urgent is None:
-            return super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
+            return sleep(**kwargs)
         urgent.step_back(observation, failed=True)
         if urgent.sharing is not None and urgent.sharing.goes_along():
             return None
-        super()._sleep_for_retry(**kwargs)  # type: ignore[misc]
+        sleep(**kwargs)
         with self._unless_refused(kwargs["response"]):
             urgent.enter(self, observation, kwargs["options"])
         return None

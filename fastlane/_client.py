@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import openai
@@ -12,6 +11,7 @@ from . import _resources, _warmth
 from ._async_calls import AsyncCalls
 from ._call import CallRecord
 from ._calls import Calls
+from ._closing import was_closed
 from ._configuration import (
     arms_of_client,
     checked_experiment,
@@ -211,12 +211,12 @@ class OpenAI(_Client, Calls, openai.OpenAI):
             **options: Unpack[OpenAIOptions],
         ) -> None: ...
 
-    @cached_property
+    @_resources.made_once
     def chat(self) -> Chat:
         """Chat completions."""
         return super().chat if self._fastlane is None else _resources.chat_of(self)
 
-    @cached_property
+    @_resources.made_once
     def responses(self) -> Responses:
         """The Responses API."""
         return super().responses if self._fastlane is None else _resources.responses_of(self)
@@ -230,7 +230,10 @@ class OpenAI(_Client, Calls, openai.OpenAI):
 
     def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
-        super().close()
+        try:
+            super().close()
+        finally:
+            was_closed(getattr(self, "_client", None))
         if self._fastlane is not None:
             self._fastlane.pipeline.report_abandoned()
         if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
@@ -266,12 +269,12 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
             **options: Unpack[AsyncOpenAIOptions],
         ) -> None: ...
 
-    @cached_property
+    @_resources.made_once
     def chat(self) -> AsyncChat:
         """Chat completions."""
         return super().chat if self._fastlane is None else _resources.async_chat_of(self)
 
-    @cached_property
+    @_resources.made_once
     def responses(self) -> AsyncResponses:
         """The Responses API."""
         return super().responses if self._fastlane is None else _resources.async_responses_of(self)
@@ -285,7 +288,10 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
 
     async def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
-        await super().close()
+        try:
+            await super().close()
+        finally:
+            was_closed(getattr(self, "_client", None))
         if self._fastlane is not None:
             self._fastlane.pipeline.report_abandoned()
         if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:

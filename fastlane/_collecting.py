@@ -23,6 +23,8 @@ _KINDS: Any = frozenset({"content", "reasoning", "tool_call", "refusal"})
 _DRAIN_S = 0.1
 # They describe the bytes that came, and not those that are handed on.
 _OF_THE_BYTES = frozenset({b"content-encoding", b"content-length", b"content-type", b"transfer-encoding"})
+# How the first line of an event stream begins; nothing in JSON does.
+_EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 NO_JSON: Any = object()
 """What `event_of` gives for data that is no JSON."""
 # By OpenAI's types and codes of errors (https://platform.openai.com/docs/guides/error-codes).
@@ -215,6 +217,10 @@ class _Reading:
     def read_whole(self) -> Any:
         """The answer that was not streamed, though that was asked for, or where nothing had to be."""
         response, observation = self._response, self._observation
+        if self._guard.collects and response.is_success and response.content.startswith(_EVENTS):
+            # Streams go by what they hold, as with openai's code, which does not look at what they are called.
+            self.piece(response.content)
+            return self.whole()
         observation.attempts[-1].response_body_bytes = response.num_bytes_downloaded
         if not 200 <= response.status_code < 300 or "json" not in response.headers.get("content-type", ""):
             return response
@@ -243,6 +249,9 @@ class _Reading:
             if self._garbage is not None:
                 # As an answer that is no JSON: what openai's code makes of that, it makes of this.
                 return self._handed_on(self._garbage)
+            if not observation.received_bytes:
+                # As an empty answer: nothing broke, and the stock client does not have it made again.
+                return self._handed_on(b"")
             if not observation.is_done:
                 raise self._broken_off()
         return self._handed_on(to_json(guard.checked(guard.assembled())))

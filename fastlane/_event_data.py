@@ -15,12 +15,15 @@ _LINE_ENDS = re.compile(rb"\r\n|\n|\r")
 class EventData:
     """Sans-IO. An event that the end of the stream cuts off is none, as for openai's own code."""
 
-    __slots__ = ("_decoder", "_rest", "_splitter")
+    __slots__ = ("_decoder", "_held", "_rest", "_splitter")
 
     def __init__(self) -> None:
         self._splitter = EventSplitter()
         self._decoder: SSEDecoder | None = None
-        self._rest = b""
+        self._rest: list[bytes] = []
+        """The pieces of a line that has not ended: put together once, however many they are."""
+        self._held = b""
+        """A carriage return at the edge of a piece: it may be the half of a line's end."""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """The data of the events that this piece ends."""
@@ -38,12 +41,13 @@ class EventData:
 
     def _lines(self, piece: bytes) -> Iterator[bytes]:
         assert self._decoder is not None
-        text = self._rest + piece
-        # A carriage return at the edge may be the half of a line's end.
-        held = text.endswith(b"\r")
-        *lines, self._rest = _LINE_ENDS.split(text[:-1] if held else text)
-        if held:
-            self._rest += b"\r"
+        text = self._held + piece
+        self._held = b"\r" if text.endswith(b"\r") else b""
+        *lines, rest = _LINE_ENDS.split(text[:-1] if self._held else text)
+        if lines:
+            lines[0] = b"".join((*self._rest, lines[0]))
+            self._rest.clear()
+        self._rest.append(rest)
         for line in lines:
             event = self._decoder.decode(line.decode("utf-8", "replace"))
             if event is not None and event.data:

@@ -21,7 +21,8 @@ def install(*, plays: Iterable[Play] | None = None, hooks: Iterable[Hook] | None
     """Make openai's module-level client one of ours, until `uninstall()`.
 
     The classes `openai.OpenAI` and `openai.AsyncOpenAI` stay as they are: import those from fastlane. A second call
-    takes the place of the first.
+    takes the place of the first. Raises ConfigurationError for arguments that cannot work, and FastlaneError where the
+    installed openai has no module-level client.
     """
     # Complain here, and not at the first call.
     pipeline = make_pipeline(plays, hooks, strict)

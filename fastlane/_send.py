@@ -79,11 +79,12 @@ def layers_to_pass(client: Any, http: Any, request: Any, options: dict[str, Any]
         if (
             not plain
             or request.url.userinfo
-            or http._state is layers.closed
+            or (state := http._state) is layers.closed
             or not http.__dict__.keys().isdisjoint(_METHODS)
         ):
             return None
-        http._state = layers.opened
+        if state is not layers.opened:  # lest a client be opened again that another thread closes meanwhile
+            http._state = layers.opened
     except (AttributeError, KeyError):
         return None
     return layers

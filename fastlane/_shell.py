@@ -157,9 +157,9 @@ class Shell:
         """The clients for other upstreams, shared by all clients with these plays."""
         siblings: Siblings | None = self.pipeline.siblings
         if siblings is None:
-            from .upstreams._siblings import Siblings
+            from .upstreams._siblings import siblings_of
 
-            siblings = self.pipeline.siblings = Siblings()
+            siblings = siblings_of(self.pipeline)
         return siblings
 
     @property

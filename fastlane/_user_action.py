@@ -33,6 +33,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
 
     Calls made inside belong to it, also those of tasks started inside. Actions nest: a call belongs to every action
     around it. A plain thread starts outside of any action unless it is run in a copy of the context.
+    Raises ConfigurationError for a name that is no text, or an empty one.
     """
 
     def __init__(self, name: str) -> None:

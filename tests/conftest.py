@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -11,12 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from fastlane.admission import _registry as gates
 from fastlane.emulator import Emulator, preset
-from fastlane.encoding import verdicts
-from fastlane.encoding._shares import shares
-from fastlane.providers import _registry
-from fastlane.single_flight import forget as forget_flights
+from tests import known_ports
 from tests.call_peer import PROTOCOLS, CallPeer, trusted
 
 # A shell without job control has its background jobs ignore Ctrl-C, and tests press it.
@@ -40,16 +37,17 @@ for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROX
     os.environ.pop(name, None)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def what_is_there_already_is_not_looked_through() -> None:
+    """Have the garbage collector leave out what other modules have left, which takes it a second each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_known_of_any_port() -> None:
     """Forget what was learned of servers by their address: after thousands of them a new one has an old one's port."""
-    _registry._heard.clear()
-    _registry._found.clear()
-    verdicts.clear()
-    shares._known.clear()
-    shares._passed.clear()
-    gates.clear()
-    forget_flights()
+    known_ports.forget()
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import inspect
 import os
 import re
 import subprocess
 import sys
 import typing
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import openai
@@ -148,3 +151,56 @@ def test_what_the_definitions_name_exists() -> None:
 
     known = METRICS | fields(CallRecord) | fields(Attempt) | fields(WireStamps) | properties(user_action)
     assert named_in_page - known - {"_s", "_ns"} == set()
+
+
+# Modules whose names applications import, and where each is explained name by name.
+REFERENCE = {
+    module: page
+    for page in sorted((ROOT / "docs/reference").glob("*.md"))
+    for module in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
+}
+
+
+@pytest.mark.parametrize("module", sorted(REFERENCE))
+def test_every_public_name_is_explained_in_the_reference(module: str) -> None:
+    public = importlib.import_module(module)
+    ours = [getattr(public, name) for name in public.__all__ if callable(getattr(public, name))]
+    explained = [each for each in ours if str(getattr(each, "__module__", "")).startswith("fastlane")]
+
+    assert [each.__name__ for each in explained if not inspect.getdoc(each)] == []
+    assert explained != []
+
+
+def raising(module: str) -> Iterator[tuple[str, str, str]]:
+    """Name, source and docstring of the public callables that are ours; a constructor's docstring with its class's."""
+    public = importlib.import_module(module)
+    for name in public.__all__:
+        kind = getattr(public, name)
+        # openai's constructors and copies are openai's to explain.
+        if issubclass_of_openai(kind):
+            continue
+        members = {"": kind} if inspect.isfunction(kind) else vars(kind) if isinstance(kind, type) else {}
+        for member, function in members.items():
+            function = getattr(function, "__func__", None) or getattr(function, "fget", None) or function
+            constructs = member in ("__init__", "__post_init__")
+            if not inspect.isfunction(function) or (member.startswith("_") and not constructs):
+                continue
+            with suppress(OSError):  # what a dataclass writes has no source
+                if function.__module__.startswith("fastlane"):
+                    explained = f"{function.__doc__} {kind.__doc__ if constructs else ''}"
+                    yield f"{name}.{member}".rstrip("."), inspect.getsource(function), explained
+
+
+def issubclass_of_openai(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, (openai.OpenAI, openai.AsyncOpenAI))
+
+
+@pytest.mark.parametrize("module", sorted(REFERENCE))
+def test_what_raises_says_so_in_the_reference(module: str) -> None:
+    silent = [
+        name
+        for name, source, explained in raising(module)
+        if re.search(r"\braise [A-Z]", source) and not re.search(r"[Rr]aise|Error", explained)
+    ]
+
+    assert silent == []

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from typing import Any
 
 import openai
+import pytest
 
 import fastlane
 from fastlane._clock import now_ns
@@ -84,3 +88,60 @@ def test_an_instrumentation_of_openais_own_classes_still_sees_the_call(
 
     assert seen == ["m"]
     assert isinstance(completions, openai.resources.chat.Completions)
+
+
+FORKS_AMID_THE_FIRST_USE = """
+import importlib.abc, os, sys, threading, time
+import fastlane
+
+importing = threading.Event()
+
+class Slowly(importlib.abc.MetaPathFinder):
+    '''A disk that takes its time over one of openai's modules.'''
+
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            importing.set()
+            time.sleep(1)
+
+sys.meta_path.insert(0, Slowly())
+client = fastlane.OpenAI(api_key="any")
+first = threading.Thread(target=lambda: (client.chat.completions, client.responses))
+first.start()
+assert importing.wait(60)
+child = os.fork()
+if child == 0:
+    client.chat.completions, client.responses
+    os._exit(0)
+first.join()
+for _ in range(1_000):
+    pid, status = os.waitpid(child, os.WNOHANG)
+    if pid:
+        sys.exit(os.waitstatus_to_exitcode(status))
+    time.sleep(0.03)
+os.kill(child, 9)
+os.waitpid(child, 0)
+sys.exit("the child hangs")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.parametrize(
+    "module",
+    [
+        "openai.resources.chat",
+        "openai.resources.chat.completions.completions",
+        "openai.resources.responses",
+        "openai.resources.responses.responses",
+    ],
+)
+def test_a_fork_amid_the_first_use_of_a_resource_leaves_a_child_that_can_use_it(module: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKS_AMID_THE_FIRST_USE, module],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")

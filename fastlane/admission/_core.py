@@ -36,6 +36,7 @@ class Ticket:
         "ahead",
         "concurrency",
         "in_flight",
+        "is_back",
         "level",
         "mark",
         "number",
@@ -49,6 +50,8 @@ class Ticket:
         self.level = level
         self.tokens = tokens
         self.ahead = 0
+        self.is_back = False
+        """It was given back. Ctrl-C may come amid that, and then it is given back once more."""
         self.waited_for: Reason | None = None
         self.sent_ns = self.in_flight = self.number = self.concurrency = 0
         self.mark: Mark = None
@@ -63,6 +66,7 @@ class Waiter:
         "ahead",
         "arrived_ns",
         "generation",
+        "is_recalled",
         "level",
         "number",
         "settings",
@@ -79,6 +83,8 @@ class Waiter:
         self.state = _QUEUED
         self.ticket: Ticket | None = None
         self.arrived_ns = self.number = self.ahead = self.generation = 0
+        self.is_recalled = False
+        """Somebody else has called it back."""
 
 
 class Core:
@@ -146,6 +152,13 @@ class Core:
             self._dead = 0
         return True
 
+    def recall(self, waiter: Waiter) -> bool:
+        """Have it wait no longer; False where it has a ticket already, or has left."""
+        if waiter.state != _QUEUED:
+            return False
+        waiter.is_recalled = True
+        return self.withdraw(waiter)
+
     def next(self, now_ns: int) -> Waiter | None:
         """One that got its ticket now; None where nobody can be sent, until something happens or `wake_ns`."""
         self.wake_ns = None
@@ -187,6 +200,9 @@ class Core:
 
     def leave(self, ticket: Ticket, now_ns: int, sample: Sample | None, tokens: int | None) -> None:
         """A call is over, and gives its place back."""
+        if ticket.is_back:
+            return
+        ticket.is_back = True
         self.in_flight[ticket.level] -= 1
         self.under_way -= 1
         self._left.add(now_ns)
@@ -196,6 +212,9 @@ class Core:
 
     def unused(self, ticket: Ticket, now_ns: int) -> None:
         """A ticket that nobody took: nothing was sent."""
+        if ticket.is_back:
+            return
+        ticket.is_back = True
         self.in_flight[ticket.level] -= 1
         self.under_way -= 1
         if ticket.spent is not None and self.pacer is not None:
@@ -307,9 +326,7 @@ class Core:
 
     def _grant(self, level: int, tokens: int, settings: AdmissionSettings, now_ns: int) -> Ticket:
         ticket = Ticket(level, tokens)
-        self.in_flight[level] += 1
-        self.under_way += 1
-        ticket.in_flight = self.under_way
+        ticket.in_flight = self.under_way + 1
         ticket.sent_ns = now_ns
         ticket.concurrency = self.limit.for_others if level else self.limit.for_interactive
         ticket.mark = self.limit.sent(now_ns, ticket.in_flight)
@@ -326,4 +343,7 @@ class Core:
         since[1] += 1
         since[2] += 1
         since[level] = 0
+        # Last of all, and without a call after it: Ctrl-C may come with any call, and take no place along.
+        self.in_flight[level] += 1
+        self.under_way += 1
         return ticket

@@ -12,13 +12,15 @@ from fastlane._urgency_records import LEVELS, Level
 from fastlane.pacing import Pacer
 
 from ._alarm import alarms
-from ._core import Core, Ticket, Waiter
+from ._bounds import AGAIN_NS, Bounds
+from ._core import Core, Waiter
 from ._evidence import Sample
 from ._permit import Permit
+from ._recall import Recall, Recalled
 from ._refusals import full, too_late
-from ._settings import AdmissionSettings
-from ._state import GateState
-from ._waiters import TaskWaiter, ThreadWaiter, task_waiter
+from ._settings import AdmissionSettings as Settings
+from ._state import GateState, state_of
+from ._waiters import TaskWaiter, ThreadWaiter, TrioWaiter, task_waiter
 
 W = TypeVar("W", bound=Waiter)
 
@@ -27,13 +29,6 @@ _TOO_MANY, _OVERLOADED = 429, 503
 _REFUSALS = frozenset({_TOO_MANY, _OVERLOADED, 529})
 _RESTS = ("retry-after", "retry-after-ms")
 _S = 1e9
-# A bound that one client has set holds for all of its gate so long after that client's last call.
-_LATELY_NS = 600_000_000_000
-# So often it is noted that they are still given: not for every call.
-_AGAIN_NS = 10_000_000_000
-
-Bounds = tuple[int | None, float | None, float | None]
-"""The most at once, requests per minute and tokens per minute that somebody has set."""
 
 
 class Gate:
@@ -45,9 +40,7 @@ class Gate:
         self.pacer = pacer
         self.used_ns = clock()
         self._clock = clock
-        self._bounds: dict[Bounds, int] = {}
-        self._bounded_by: AdmissionSettings | None = None
-        self._bounded_ns = 0
+        self._bounds = Bounds()
         self._core = Core(pacer)
         self._lock = threading.Lock()
         self._generation = 0
@@ -56,25 +49,31 @@ class Gate:
         self._left: deque[tuple[Permit, Sample | None, int | None]] = deque()
         self._gone: deque[Waiter] = deque()
 
-    def enter(self, level: Level, settings: AdmissionSettings, *, tokens: int, most_wait_s: float | None) -> Permit:
+    def enter(
+        self, level: Level, settings: Settings, *, tokens: int, most_wait_s: float | None, recall: Recall | None = None
+    ) -> Permit:
         """Wait for a place, and take it.
 
         `tokens` are those that the call may take, input and output. Raises QueueFullError where too many wait already,
-        and QueueTimeoutError where its place would certainly come after `most_wait_s` seconds, or has not come in them.
+        QueueTimeoutError where its place would certainly come after `most_wait_s` seconds, or has not come in them, and
+        Recalled where `recall` was made meanwhile.
         """
         came_ns = self._clock()
         entered = self._come(ThreadWaiter, level, settings, tokens, most_wait_s, came_ns)
-        if isinstance(entered, Permit):
-            return entered
         try:
+            if isinstance(entered, Permit):
+                return entered
+            if recall is not None:
+                recall.waits(self, entered)
             entered.turn.acquire(timeout=-1 if most_wait_s is None else min(most_wait_s, threading.TIMEOUT_MAX))
         except BaseException:
-            self._give_up(entered)
+            if not isinstance(entered, Permit):
+                self._give_up(entered)
             raise
         return self._arrived(entered, came_ns, most_wait_s)
 
     async def async_enter(
-        self, level: Level, settings: AdmissionSettings, *, tokens: int, most_wait_s: float | None
+        self, level: Level, settings: Settings, *, tokens: int, most_wait_s: float | None, recall: Recall | None = None
     ) -> Permit:
         """Do as `enter` does, for a task."""
         came_ns = self._clock()
@@ -83,6 +82,8 @@ class Gate:
             return entered
         slot = None
         try:
+            if recall is not None:
+                recall.waits(self, entered)
             if isinstance(entered, TaskWaiter):
                 if most_wait_s is not None:
                     slot = entered.in_time(most_wait_s)
@@ -106,7 +107,7 @@ class Gate:
                 slot.leave(entered)
         return self._arrived(entered, came_ns, most_wait_s)
 
-    def try_enter(self, level: Level, settings: AdmissionSettings, *, tokens: int) -> Permit | None:
+    def try_enter(self, level: Level, settings: Settings, *, tokens: int) -> Permit | None:
         """Take a place if nobody has to be waited for, else None."""
         now = self.used_ns = self._clock()
         with self._lock:
@@ -115,25 +116,13 @@ class Gate:
             generation = self._generation
         if self._left or self._gone:
             self._if_free()
-        return None if ticket is None else self._permit(ticket, generation, 0.0)
+        return None if ticket is None else Permit(self, ticket, generation, 0.0)
 
     def state(self) -> GateState:
         """What is going on: for reports, and for telemetry."""
-        now = self._clock()
         self._lock.acquire()
         try:
-            core = self._core
-            oldest_ns = core.oldest_ns()
-            return GateState(
-                origin=self.origin,
-                model=self.model,
-                limit=core.limit.places,
-                learning=core.limit.learning,
-                in_flight=dict(zip(LEVELS, core.in_flight, strict=True)),
-                queued=dict(zip(LEVELS, core.queued, strict=True)),
-                oldest_wait_s=None if oldest_ns is None else (now - oldest_ns) / _S,
-                refused=core.refused,
-            )
+            return state_of(self.origin, self.model, self._core, self._clock())
         finally:
             self._let_go()
 
@@ -146,9 +135,9 @@ class Gate:
 
     def _come(
         self,
-        make: Callable[[int, AdmissionSettings, int], W],
+        make: Callable[[int, Settings, int], W],
         level: Level,
-        settings: AdmissionSettings,
+        settings: Settings,
         tokens: int,
         most_wait_s: float | None,
         now: int,
@@ -157,13 +146,13 @@ class Gate:
         rank = _RANKS[level]
         self.used_ns = now
         core = self._core
-        alone = False
+        alone, waiter, ticket = False, None, None
         self._lock.acquire()
         try:
             self._bound(settings, now)
             ticket = core.try_enter(rank, settings, tokens, now)
             if ticket is not None:
-                return self._permit(ticket, self._generation, 0.0)
+                return Permit(self, ticket, self._generation, 0.0)
             ahead = core.ahead(rank)
             if ahead >= settings.max_queued:
                 core.refused += 1
@@ -180,8 +169,18 @@ class Gate:
             core.join(waiter, now, ahead)
             # The first one of a level may have to be sent at a time of its own.
             alone = core.queued[rank] == 1
+        except BaseException:
+            if ticket is not None:  # Ctrl-C
+                core.unused(ticket, now)
+            raise
         finally:
-            self._go_on() if alone else self._let_go()
+            try:
+                self._go_on() if alone else self._let_go()
+            except BaseException:  # Ctrl-C
+                if waiter is not None:
+                    self._gone.append(waiter)
+                raise
+        assert waiter is not None
         return waiter
 
     def _arrived(self, waiter: Waiter, came_ns: int, most_wait_s: float | None) -> Permit:
@@ -191,6 +190,8 @@ class Gate:
             self._lock.acquire()
             try:
                 ticket = waiter.ticket
+                if waiter.is_recalled:
+                    raise Recalled
                 if ticket is None:
                     core = self._core
                     expected_s = core.expected_wait_s(core.ahead(waiter.level), now)
@@ -200,7 +201,7 @@ class Gate:
             finally:
                 self._go_on()
         ticket.sent_ns = now
-        return self._permit(ticket, waiter.generation, max(0.0, (now - came_ns) / _S))
+        return Permit(self, ticket, waiter.generation, max(0.0, (now - came_ns) / _S))
 
     def _give_up(self, waiter: Waiter) -> None:
         self._lock.acquire()
@@ -209,13 +210,18 @@ class Gate:
         finally:
             self._go_on()
 
+    def recall(self, waiter: ThreadWaiter | TaskWaiter | TrioWaiter) -> None:
+        """Have one wait no longer that has no place yet, and tell it."""
+        self._lock.acquire()
+        was_waiting = self._core.recall(waiter)
+        self._go_on()
+        if was_waiting:
+            waiter.wake()
+
     def _withdraw(self, waiter: Waiter) -> None:
         if not self._core.withdraw(waiter) and waiter.ticket is not None:
             self._core.unused(waiter.ticket, self._clock())
             waiter.ticket = None
-
-    def _permit(self, ticket: Ticket, generation: int, waited_s: float) -> Permit:
-        return Permit(self, ticket, generation, waited_s)
 
     # What comes back.
 
@@ -296,10 +302,11 @@ class Gate:
 
     def _take_back(self, now: int) -> None:
         while self._left:
-            permit, sample, tokens = self._left.popleft()
+            permit, sample, tokens = self._left[0]
             if not permit._over and permit._generation == self._generation:
-                permit._over = True
                 self._core.leave(permit._ticket, now, sample, tokens)
+                permit._over = True
+            self._left.popleft()
         while self._gone:
             self._withdraw(self._gone.popleft())
 
@@ -311,7 +318,7 @@ class Gate:
 
     # What several clients have set.
 
-    def bound(self, settings: AdmissionSettings) -> None:
+    def bound(self, settings: Settings) -> None:
         """A client comes that keeps to these."""
         self._lock.acquire()
         try:
@@ -319,23 +326,14 @@ class Gate:
         finally:
             self._let_go()
 
-    def _bound(self, settings: AdmissionSettings, now: int) -> None:
+    def _bound(self, settings: Settings, now: int) -> None:
         """The strictest that clients have set lately holds for all of them."""
-        if settings is self._bounded_by and now - self._bounded_ns < _AGAIN_NS:
-            return
-        given = settings.max_concurrency, settings.requests_per_minute, settings.tokens_per_minute
         bounds = self._bounds
-        if now - bounds.get(given, -_AGAIN_NS) < _AGAIN_NS:
-            self._bounded_by, self._bounded_ns = settings, bounds[given]
+        if settings is bounds.by and now - bounds.noted_ns < AGAIN_NS:
             return
-        bounds[given] = now
-        for one, given_ns in list(bounds.items()):
-            if now - given_ns > _LATELY_NS:
-                del bounds[one]
-        self._core.limit.most = min((most for most, _, _ in bounds if most is not None), default=None)
-        requests = min((of for _, of, _ in bounds if of is not None), default=None)
-        tokens = min((of for _, _, of in bounds if of is not None), default=None)
-        self.pacer.state(requests_per_minute=requests, tokens_per_minute=tokens)
+        if bounds.note(settings, now):
+            self._core.limit.most, requests, tokens = bounds.strictest()
+            self.pacer.state(requests_per_minute=requests, tokens_per_minute=tokens)
 
     def _begin_in_child(self) -> None:
         """After a fork: nobody of the parent's is here."""

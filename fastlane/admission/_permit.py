@@ -25,11 +25,12 @@ class Permit:
         self._gate = gate
         self._ticket = ticket
         self._generation = generation
-        self._left = self._over = self._refused = False
+        self._over = self._refused = False
         self._waited_s = waited_s
+        self._left = False
 
     def __del__(self) -> None:
-        if not self._left:
+        if not getattr(self, "_left", True):  # Ctrl-C may come while it is made
             self.leave(failed=True, quietly=True)
 
     @property
@@ -62,8 +63,8 @@ class Permit:
         nothing of the provider's places; a refusal is told to `answered`. A finaliser gives it back `quietly`: no lock
         is waited for.
         """
-        self._left = True
         self._gate._leave(self, first_token_s, tokens, failed, quietly)
+        self._left = True  # not before: Ctrl-C may come amid it, and then a finaliser has it to do again
 
     def _sample(self, first_token_s: float | None, failed: bool, now_ns: int) -> Sample | None:
         if failed or self._refused:

@@ -107,7 +107,8 @@ class ChatChoice:
         if len(channel) == 1:
             return self._content.text or "".join(self._refusal or ())
         if channel[1] == _LEGACY_CALL:
-            return str((self._message.get("function_call") or {}).get("arguments") or "")
+            call = self._message.get("function_call")
+            return str(call.get("arguments") or "") if isinstance(call, dict) else ""
         return "" if self._calls is None else self._calls.text(channel[1])
 
     def body(self, cut: Cut | None) -> dict[str, Any]:

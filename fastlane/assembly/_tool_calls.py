@@ -32,12 +32,18 @@ class _Call:
 class ToolCalls:
     """All calls of one choice, in the order in which they began."""
 
-    __slots__ = ("_calls", "_choice", "_last")
+    __slots__ = ("_by_id", "_by_index", "_calls", "_choice", "_last", "_next")
 
     def __init__(self, choice: int) -> None:
         self._choice = choice
         self._calls: dict[int, _Call] = {}
+        """By position."""
+        self._by_index: dict[int, _Call] = {}
+        """The last one that was begun with an index."""
+        self._by_id: dict[str, _Call] = {}
         self._last: _Call | None = None
+        self._next = 0
+        """The position behind all others."""
 
     def take(self, pieces: Sequence[Any], deltas: list[Delta]) -> None:
         """Add the pieces of one chunk."""
@@ -55,25 +61,33 @@ class ToolCalls:
         index, id_ = piece.get("index"), piece.get("id")
         named = any(isinstance(piece.get(kind), Mapping) and piece[kind].get("name") for kind, _ in _INNER)
         if not isinstance(index, int) or isinstance(index, bool):
-            same = next((call for call in self._calls.values() if id_ and call.fields.get("id") == id_), None)
+            same = self._known_by(id_)
             if same is not None or (self._last is not None and not named):
                 return same or self._last  # type: ignore[return-value]
             return self._begin(None)
-        found = [call for call in self._calls.values() if call.sent_as == index]
-        if not found:
+        call = self._by_index.get(index)
+        if call is None:
             return self._begin(index)
-        call = found[-1]
         known = call.fields.get("id")
         if id_ and known and id_ != known and named and call.named:
-            return next((one for one in found if one.fields.get("id") == id_), None) or self._begin(index)
+            same = self._known_by(id_)
+            return same if same is not None and same.sent_as == index else self._begin(index)
         return call
+
+    def _known_by(self, id_: Any) -> _Call | None:
+        call = self._by_id.get(id_) if isinstance(id_, str) and id_ else None
+        # An id may have come in pieces, or be another by now.
+        return call if call is not None and call.fields.get("id") == id_ else None
 
     def _begin(self, index: int | None) -> _Call:
         position = index
         if position is None or position in self._calls or position < 0:
-            position = max(self._calls, default=-1) + 1
+            position = self._next
+        self._next = max(self._next, position + 1)
         call = self._calls[position] = _Call((self._choice, position))
         call.sent_as = index
+        if index is not None:
+            self._by_index[index] = call
         return call
 
     def _add(self, call: _Call, piece: Mapping[str, Any], deltas: list[Delta]) -> None:
@@ -85,6 +99,9 @@ class ToolCalls:
                 self._add_inner(call, field, inner, value, deltas)
             elif value is not None:
                 merge_delta(call.fields, {field: value})
+        id_ = call.fields.get("id")
+        if isinstance(id_, str):
+            self._by_id.setdefault(id_, call)
 
     @staticmethod
     def _add_inner(call: _Call, kind: str, inner: str, value: Mapping[str, Any], deltas: list[Delta]) -> None:

@@ -13,6 +13,7 @@ import anyio
 
 from .._clock import now_ns
 from .._context import current_observation, restore
+from .._retry_pause import async_pause
 from ._begun import async_begun
 from ._journey import Journey
 from ._judged import judged, received, whole_answer
@@ -51,17 +52,21 @@ async def async_travel(journey: Journey, cast_to: Any, stream: bool, stream_cls:
 
     outcome = await tried(journey.first())
     if isinstance(outcome, Leg):
-        from anyio import sleep
         from tenacity import AsyncRetrying
 
         is_first = True  # that has failed already
-        async for attempt in AsyncRetrying(sleep=sleep, **retrying()):
+
+        async for attempt in AsyncRetrying(sleep=partial(_paused, journey.http), **retrying()):
             if isinstance(outcome, Leg):
                 outcome = outcome if is_first else await tried(outcome)
             is_first = False
             attempt.retry_state.set_result(outcome)
     assert isinstance(outcome, tuple)
     return outcome
+
+
+async def _paused(http: Any, seconds: float) -> None:
+    await async_pause(http, partial(anyio.sleep, seconds))
 
 
 async def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
@@ -198,6 +203,7 @@ async def async_begun_by(
 ) -> Any:
     """See `begun_by`."""
     leg.check()
+    is_answered = False
     try:
         with _within(leg):
             response = await send()
@@ -205,9 +211,16 @@ async def async_begun_by(
                 return response
             if not unread:
                 return whole_answer(leg, observation, response)
+            is_answered = True
             verdict = await async_begun(response, observation.endpoint)
     except Exception as error:
         left = leg.left_by(error)
+        if left is None and is_answered and not leg.may_leave:
+            # It was begun, and may be billed: the application sees it break, as the stock client has it. openai's loop
+            # would try it again.
+            return response
+        if is_answered:
+            await response.aclose()
         if left is None:
             raise
         observation.attempt_failed(error)

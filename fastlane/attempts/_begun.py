@@ -23,7 +23,8 @@ def begun(response: Any, endpoint: str, *, first: FirstContent | None = None) ->
 
     Its `stream` then gives everything again from its first byte, each piece with the stamp of its arrival, and goes on
     with the rest. Where nothing can be said ("unknown" by its headers) nothing is read, and nothing is changed. Raises
-    what reading raises, with the answer closed. `first` says more of an error.
+    what reading raises: whoever catches that closes the answer, or hands it out, and its `stream` gives what had come
+    and raises the same. `first` says more of an error.
     """
     if not _can_be_looked_into(response):
         return "unknown"
@@ -40,11 +41,15 @@ def begun(response: Any, endpoint: str, *, first: FirstContent | None = None) ->
             else:
                 held.append((piece, phases.chunk_ns or now_ns()))
                 verdict = first.feed(piece)
-    except BaseException as error:
+    except Exception as error:
         name_request(error, response)
+        pieces = _broken(error)
+        raise
+    except BaseException:
         response.close()
         raise
-    response.stream = _body_class(SyncBegunBody, family(type(inner), "SyncByteStream"))(inner, pieces, phases, held)
+    finally:
+        response.stream = _body_class(SyncBegunBody, family(type(inner), "SyncByteStream"))(inner, pieces, phases, held)
     return verdict
 
 
@@ -65,12 +70,30 @@ async def async_begun(response: Any, endpoint: str, *, first: FirstContent | Non
             else:
                 held.append((piece, phases.chunk_ns or now_ns()))
                 verdict = first.feed(piece)
-    except BaseException as error:
+    except Exception as error:
         name_request(error, response)
+        pieces = _async_broken(error)
+        raise
+    except BaseException:
         await response.aclose()
         raise
-    response.stream = _body_class(AsyncBegunBody, family(type(inner), "AsyncByteStream"))(inner, pieces, phases, held)
+    finally:
+        response.stream = _body_class(AsyncBegunBody, family(type(inner), "AsyncByteStream"))(
+            inner, pieces, phases, held
+        )
     return verdict
+
+
+def _broken(error: Exception) -> Iterator[bytes]:
+    """The rest of a body of which reading has raised."""
+    raise error.with_traceback(None)
+    yield b""
+
+
+async def _async_broken(error: Exception) -> AsyncIterator[bytes]:
+    """See `_broken`."""
+    raise error.with_traceback(None)
+    yield b""
 
 
 def _can_be_looked_into(response: Any) -> bool:

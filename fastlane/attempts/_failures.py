@@ -101,7 +101,9 @@ def as_openai_error(left: Left) -> Exception:
     request = left.request
     if request is None:
         return openai.OpenAIError(f"the answer could not be had: {left.why}")
-    if left.why in ("timeout", "deadline"):
+    # A way that was left because another went on beside it may have timed out by itself: of either HTTP library.
+    is_late = any(kind.__name__ == "TimeoutException" for kind in type(left.error).__mro__)
+    if is_late or left.why in ("timeout", "deadline"):
         return openai.APITimeoutError(request=request)
     if left.why == "empty":
         return openai.APIConnectionError(

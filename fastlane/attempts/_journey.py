@@ -85,6 +85,11 @@ class Journey:
             seconds = getattr(seconds, "read", seconds)
         return None if not isinstance(seconds, int | float) else started_ns + int(seconds * 1e9)
 
+    @property
+    def http(self) -> Any:
+        """The application's own HTTP client."""
+        return self._client._client
+
     # The ways
 
     def first(self) -> Leg:

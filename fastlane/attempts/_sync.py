@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._clock import now_ns
 from .._context import current_observation, restore
+from .._retry_pause import pause
 from ._begun import begun
 from ._failures import as_openai_error
 from ._journey import Journey
@@ -49,7 +50,7 @@ def travel(journey: Journey, cast_to: Any, stream: bool, stream_cls: Any) -> tup
         from tenacity import Retrying
 
         is_first = True  # that has failed already
-        for attempt in Retrying(**retrying()):
+        for attempt in Retrying(sleep=partial(pause, journey.http), **retrying()):
             if isinstance(outcome, Leg):
                 outcome = outcome if is_first else tried(outcome)
             is_first = False
@@ -254,15 +255,23 @@ def result_of(
 def begun_by(leg: Leg, observation: Observation, send: Callable[[], Any], *, unread: bool) -> Any:
     """The answer to one attempt of a way, its first content seen. Raises Left where the way ends here."""
     leg.check()
+    is_answered = False
     try:
         response = send()
         if not received(response):
             return response
         if not unread:
             return whole_answer(leg, observation, response)
+        is_answered = True
         verdict = begun(response, observation.endpoint)
     except Exception as error:
         left = leg.left_by(error)
+        if left is None and is_answered and not leg.may_leave:
+            # It was begun, and may be billed: the application sees it break, as the stock client has it. openai's loop
+            # would try it again.
+            return response
+        if is_answered:
+            response.close()
         if left is None:
             raise
         observation.attempt_failed(error)

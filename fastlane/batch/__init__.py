@@ -21,3 +21,24 @@ from ._jobs import (
 )
 from ._queue import Finished as Finished, Queue as Queue
 from ._settings import WorkerSettings as WorkerSettings
+
+__all__ = [
+    "BatchRow",
+    "BatchState",
+    "Finished",
+    "Job",
+    "JobCancelledError",
+    "JobConflictError",
+    "JobFailedError",
+    "JobNotFinishedError",
+    "JobState",
+    "LeaseLostError",
+    "Queue",
+    "QueueError",
+    "QueueWaitTimeoutError",
+    "Status",
+    "StorageError",
+    "UnknownJobError",
+    "WorkerDeniedError",
+    "WorkerSettings",
+]

@@ -19,6 +19,7 @@ from .._json_body import stock_bytes
 from ._jobs import NewJob
 
 _MOST_KEY_LETTERS = 512
+_MOST_NAMED = 8
 # Arguments that are of the call and not of its body. A line of a batch has nowhere to put them.
 _OF_THE_CALL = ("extra_headers", "extra_query", "timeout")
 
@@ -104,8 +105,10 @@ def _bytes_of(given: dict[str, Any], endpoint: str) -> bytes:
             f"`{wrong}` expects a pydantic model or a schema as a mapping, got another class"
         ) from None
     if unknown := names.keys() - _arguments(endpoint):
+        named = "`, `".join(f"{name:.60}" for name in sorted(unknown)[:_MOST_NAMED])
+        more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
         raise ConfigurationError(
-            f"{ENDPOINTS[endpoint].resource}.create() has no argument `{'`, `'.join(sorted(unknown))}`: "
+            f"{ENDPOINTS[endpoint].resource}.create() has no argument `{named}`{more}: "
             f"what a provider takes besides openai's own goes into `extra_body`"
         )
     # Plain JSON is sent as it is.

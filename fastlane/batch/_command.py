@@ -175,7 +175,7 @@ def results(
     errors = Console(stderr=True, soft_wrap=True)
     with _complaining(errors), _queue(where, schema) as queue:
         written = 0
-        with out.open("wb") if out is not None else _stdout() as file:
+        with _written(out) if out is not None else _stdout() as file:
             while page := queue.storage.answers_after(after, _PAGE):
                 for answer in page:
                     file.write(line_of(answer))
@@ -305,6 +305,13 @@ def _opened(file: Path) -> Iterator[Any]:
         yield sys.stdin.buffer
         return
     with file.open("rb") as opened:
+        yield opened
+
+
+@contextmanager
+def _written(file: Path) -> Iterator[Any]:
+    # A file that is made here is its owner's alone: answers are in it.
+    with open(file, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:
         yield opened
 
 

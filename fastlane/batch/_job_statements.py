@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -51,9 +52,16 @@ def add(transaction: Transaction, jobs: Sequence[NewJob]) -> list[Job]:
         [(job.key, job.endpoint, job.model, len(job.body), job.digest, now) for job in new],
     )
     kept = {key: bytes(digest) for key, digest in transaction.all(digests, parameter)}
+    digest_of = dict[str, bytes]()
     for job in jobs:
         if job.key not in kept:
             raise AgainError  # it was there, and has been forgotten meanwhile
+        if digest_of.setdefault(job.key, job.digest) != job.digest:
+            raise JobConflictError(
+                f"two jobs with the key {job.key!r} are submitted together, with different bodies or endpoints: "
+                f"give each its own key",
+                key=job.key,
+            )
         if kept[job.key] != job.digest:
             raise JobConflictError(
                 f"a job with the key {job.key!r} is in the queue already, with another body or for another endpoint: "
@@ -219,6 +227,10 @@ def status(transaction: Transaction) -> Status:
     live = transaction.all(f"SELECT {BATCH} FROM batches WHERE state NOT IN ({_SETTLED}) ORDER BY planned_at, name")
     settled = transaction.all(f"SELECT count(*) FROM batches WHERE state IN ({_SETTLED})")[0][0]
     (oldest,) = transaction.all("SELECT min(submitted_at) FROM jobs WHERE state = 'waiting'")[0]
+    failures = transaction.all(
+        "SELECT error, status_code, count(*) FROM jobs WHERE state = 'failed' GROUP BY error, status_code "
+        "ORDER BY count(*) DESC, error, status_code"
+    )
     tokens = transaction.all("SELECT sum(input_tokens), sum(output_tokens), sum(cached_tokens) FROM jobs")[0]
     now = transaction.now()
     recent, first = transaction.all(
@@ -237,4 +249,12 @@ def status(transaction: Transaction) -> Status:
         input_tokens=int(tokens[0] or 0),
         output_tokens=int(tokens[1] or 0),
         cached_tokens=int(tokens[2] or 0),
+        failures=_by_reason(failures),
     )
+
+
+def _by_reason(rows: Sequence[tuple[str | None, int | None, int]]) -> dict[str, int]:
+    counts = Counter[str]()
+    for error, status_code, count in rows:
+        counts[error or (f"HTTP {status_code}" if status_code else "unknown")] += count
+    return dict(counts.most_common())

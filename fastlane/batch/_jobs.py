@@ -259,6 +259,8 @@ class Status:
     """The same."""
     cached_tokens: int
     """The same."""
+    failures: Mapping[str, int]
+    """Why jobs have failed, and how many for each reason, the most frequent first: `batch_expired`, or `HTTP 400`."""
 
     @property
     def total(self) -> int:

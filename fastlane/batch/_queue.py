@@ -234,7 +234,8 @@ class Queue:
         """Delete jobs that are over, with their bodies and answers; returns how many.
 
         All of them, or those with these keys, in these states, and over for at least so many seconds. Nothing else ever
-        deletes any. A key that is forgotten is free for another job.
+        deletes any. A key that is forgotten is free for another job. Raises ConfigurationError for a state in
+        which a job is not over.
         """
         if unknown := [state for state in states if state not in OVER]:
             raise ConfigurationError(f"states expects some of {', '.join(sorted(OVER))}, got {unknown[0]!r:.40}")

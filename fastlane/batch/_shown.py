@@ -21,6 +21,7 @@ def document(status: Status) -> dict[str, Any]:
         "total": status.total,
         "over": status.over,
         "jobs": dict(status.jobs),
+        "failures": dict(status.failures),
         "batches": [_batch(asdict(batch)) for batch in status.batches],
         "batches_settled": status.batches_settled,
         "oldest_waiting_s": status.oldest_waiting_s,
@@ -45,6 +46,10 @@ def shown(status: Status) -> Group:
     parts: list[Any] = [_line(status)]
     counts = [f"{status.jobs[state]:,} {state}" for state in JOB_STATES if status.jobs.get(state)]
     parts.append(Text("  ".join(counts) or "the queue is empty"))
+    if status.failures:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in status.failures.items())
+        # A provider's word for what went wrong is no markup.
+        parts.append(Text(f"failed: {reasons}", style="red"))
     tokens = (
         f"{status.input_tokens:,} tokens in ({status.cached_tokens:,} of them cached), {status.output_tokens:,} out"
     )

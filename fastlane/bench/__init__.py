@@ -37,6 +37,36 @@ _LATER = {
     "report": ".reports",
 }
 
+__all__ = [
+    "Arm",
+    "Budget",
+    "CheckResult",
+    "Checked",
+    "Closed",
+    "Conversation",
+    "Embedded",
+    "Experiment",
+    "Findings",
+    "Open",
+    "Precision",
+    "Progress",
+    "Real",
+    "Recorded",
+    "RunFailedError",
+    "Sample",
+    "Workload",
+    "arms_named",
+    "check",
+    "code_review",
+    "find",
+    "preset",
+    "presets",
+    "read_run",
+    "read_workload",
+    "report",
+    "scenarios",
+]
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

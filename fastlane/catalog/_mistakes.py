@@ -8,8 +8,11 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ..providers._load import key_part, shortened
+
 _MOST_ERRORS = 5
 _MOST_LETTERS = 60
+_LINE_ENDS = str.maketrans("\r\n", "  ")
 
 # Where people put a key by mistake: what stands there is never quoted.
 _CONFIDENTIAL = frozenset({"api_key_env", "base_url"})
@@ -18,7 +21,7 @@ _CONFIDENTIAL = frozenset({"api_key_env", "base_url"})
 def explained(error: ValidationError, kind: type[BaseModel], data: Mapping[str, Any], where: str) -> str:
     """Return a line for each of the first mistakes, which begins with `where`."""
     all_errors = error.errors(include_url=False)
-    lines = [f"{where}: {_key(one, data)}{_wrong(one, kind)}" for one in all_errors[:_MOST_ERRORS]]
+    lines = [f"{where}: {shortened(_key(one, data) + _wrong(one, kind))}" for one in all_errors[:_MOST_ERRORS]]
     further = len(all_errors) - len(lines)
     return "\n".join([*lines, *([f"{where}: {further} more"] if further else [])])
 
@@ -30,8 +33,7 @@ def _key(error: ErrorDetails, data: Mapping[str, Any]) -> str:
         if isinstance(part, int):
             written += f"[{part}]"
         elif part != "[key]":
-            dot = "." if written else ""
-            written += dot + (f'"{part}"' if set(part) & set("./ ") else part)
+            written += ("." if written else "") + key_part(part)
     match error["loc"]:
         case ("models", int(number), *rest) if (name := _name(data, number)) is not None:
             start = f"models[{number}]"
@@ -44,7 +46,7 @@ def _name(data: Mapping[str, Any], number: int) -> str | None:
         name = data["models"][number]["name"]
     except (KeyError, IndexError, TypeError):
         return None
-    return name if isinstance(name, str) else None
+    return shortened(name, _MOST_LETTERS).translate(_LINE_ENDS) if isinstance(name, str) else None
 
 
 def _wrong(error: ErrorDetails, kind: type[BaseModel]) -> str:
@@ -63,6 +65,8 @@ def _wrong(error: ErrorDetails, kind: type[BaseModel]) -> str:
         case "value_error":
             said = error["msg"].removeprefix("Value error, ")
             return said if ", got " in said else f"{said}, got {got}"
+        case "string_pattern_mismatch":
+            return f"expected a text that matches {error['ctx']['pattern']!r}, got {got}"
         case sort if sort.startswith("date"):
             return f"expected a date such as 2026-11-22, without quotes, got {got}"
         case _:
@@ -74,8 +78,7 @@ def _shown(error: ErrorDetails) -> str:
         return "a table"
     if _CONFIDENTIAL & set(error["loc"]):
         return f"a {type(error['input']).__name__}"
-    got = repr(error["input"])
-    return got if len(got) <= _MOST_LETTERS else f"{got[:_MOST_LETTERS]}..."
+    return shortened(repr(error["input"]), _MOST_LETTERS)
 
 
 def _known_keys(kind: type[BaseModel], keys: tuple[int | str, ...]) -> list[str]:

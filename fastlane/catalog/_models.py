@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import cached_property, lru_cache
@@ -241,8 +242,7 @@ class CatalogModel(_Part):
 def _some(value: tuple[CatalogModel, ...]) -> tuple[CatalogModel, ...]:
     if not value:
         raise ValueError("expected at least one model, got none")
-    names = [model.name for model in value]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(model.name for model in value).items() if count > 1)
     if twice:
         raise ValueError(f"expected each model to have a name of its own, got more than one {twice[0]!r}")
     return value

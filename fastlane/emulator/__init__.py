@@ -28,3 +28,24 @@ from fastlane.emulator._presets import preset as preset, presets as presets
 from fastlane.emulator._rate_limits import RateLimits as RateLimits
 from fastlane.emulator._server import Server as Server
 from fastlane.emulator._tiers import STANDARD_TIERS as STANDARD_TIERS, ServiceTier as ServiceTier
+
+__all__ = [
+    "STANDARD_TIERS",
+    "BatchLog",
+    "BatchSettings",
+    "Dialect",
+    "Emulator",
+    "Fault",
+    "FileLog",
+    "LineLog",
+    "Offline",
+    "ProviderModel",
+    "Quantiles",
+    "RateLimits",
+    "RequestLog",
+    "Server",
+    "ServiceTier",
+    "preset",
+    "presets",
+    "prompt_digest",
+]

@@ -322,4 +322,6 @@ def _status_error(fault: Fault) -> ApiError:
         ]
     kind = {429: "rate_limit_exceeded", 401: "invalid_api_key"}.get(status, "emulated_fault")
     error_type = "server_error" if status >= 500 else "invalid_request_error"
-    return ApiError(status, f"Emulated fault: {fault}.", type=error_type, code=kind, headers=headers)
+    # LiteLLM knows a 401 by OpenAI's words for it alone.
+    what = "Incorrect API key provided, by order" if status == 401 else "Emulated fault"
+    return ApiError(status, f"{what}: {fault}.", type=error_type, code=kind, headers=headers)

@@ -101,6 +101,7 @@ class Connection(asyncio.Protocol):
         self.settings = settings
         self.requests = 0
         self.closed = False
+        self._client_left = False
         self.socket_full = False
         self._choose = choose
         self._engine: Engine | None = None
@@ -142,6 +143,10 @@ class Connection(asyncio.Protocol):
         if self._engine:
             self._engine.writable_again()
 
+    def eof_received(self) -> None:
+        """Send nothing more: with the client's end of TLS the connection closes, and what is written then is lost."""
+        self._client_left = True
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop every answer."""
         self.closed = True
@@ -172,7 +177,7 @@ class Connection(asyncio.Protocol):
             self._stamps.clear()
             return
         data = self._engine.outgoing()
-        if data:
+        if data and not self._client_left and not self._transport.is_closing():
             self._transport.write(data)
         if self._stamps:
             stamps, self._stamps = self._stamps, []
@@ -183,7 +188,7 @@ class Connection(asyncio.Protocol):
     def write_raw(self, data: bytes) -> None:
         """Send bytes that the protocol's state shall not know of, after what it has to send."""
         self.flush()
-        if self._transport and not self.closed:
+        if self._transport and not self.closed and not self._client_left and not self._transport.is_closing():
             self._transport.write(data)
 
     def close(self) -> None:

@@ -110,7 +110,10 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """Read `kind[=value][;setting=value…]`, e.g. `status=429;retry_after=0.2;times=2`."""
+        """Read `kind[=value][;setting=value…]`, e.g. `status=429;retry_after=0.2;times=2`.
+
+        Raises ConfigurationError for a kind or a setting that there is not, and for a value that cannot be one.
+        """
         head, *rest = (part.strip() for part in text.split(";"))
         kind, _, value = (part.strip() for part in head.partition("="))
         settings: dict[str, Any] = {"kind": kind, "value": _number_or_word(value) if value else None}

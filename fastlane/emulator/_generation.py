@@ -57,8 +57,9 @@ def _choice(
     tool = prompt.forced_tool
     if tool is None and overrides.tool_call in prompt.tools:
         tool = overrides.tool_call
-    limit = prompt.output_limit
     habits = _habits(index, prompt, overrides, model, seed=seed)
+    tool = habits.called(prompt.body, prompt.tools, tool)
+    limit = prompt.output_limit
     most = min(model.run_on_tokens if limit is None else limit, model.context_window_tokens)
     written = _natural(prompt, overrides, model, tool, random, habits, tokens=max(1, most - thinking))
     stopped = _cut_at_stop(written.text, prompt.stop) if tool is None else written.text
@@ -106,7 +107,7 @@ def _natural(
             return Written(echoed, False)
         wanted = model.default_output_tokens if overrides.output_tokens is None else overrides.output_tokens
         return habits.write(_text.review(random, tokens=wanted), str, bound=False, tokens=tokens)
-    text = _filled(_drawn(habits.drawn_for(schema), random), overrides.output_tokens)
+    text = _filled(_drawn(habits.echoing(habits.drawn_for(schema), prompt.body), random), overrides.output_tokens)
     return habits.write(text, lambda: _drawn(schema, random), bound=True, tokens=tokens)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from typing import Literal
 
@@ -19,7 +20,7 @@ from h2.events import (
     StreamReset,
     WindowUpdated,
 )
-from h2.exceptions import ProtocolError
+from h2.exceptions import ProtocolError, StreamClosedError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
@@ -299,7 +300,8 @@ class _Stream:
             return
         self._gone = True
         self._unsent.clear()
-        self._http2.h2.reset_stream(self._stream_id, code)
+        with contextlib.suppress(StreamClosedError):  # the client has reset it, in what came together with its head
+            self._http2.h2.reset_stream(self._stream_id, code)
         self._connection.flush_soon(self.record.stamp_finished)
         self._http2.forget(self._stream_id)
 

@@ -25,9 +25,12 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "wrong_enum": "gives a value that the schema's enum does not hold",
         "overlong": "gives a string or an array that is longer than the schema allows",
         "truncated": "ends in the middle, as at a limit",
-        "echo": "says the last message again, where no schema and no tool binds the answer",
+        "echo": "says the last message again; where a schema or a tool binds the answer, in its property `echo`",
+        "tools": "calls the request's tools, one after the other, before it answers",
     }
 )
+# Ways to answer and not to go wrong: they do not end where a conversation asks again.
+_HARMLESS = ("echo", "tools")
 _RUNNING_ON = ("whitespace_inside", "whitespace", "prose", "second")
 _TALKATIVE_TOKENS = 60
 _OVER = 40
@@ -115,14 +118,15 @@ class Habits:
     def __init__(self, manners: Collection[Manner], random: Random, *, asked_again: bool) -> None:
         self._random = random
         # Drawn for every kind, so that a habit does not depend on which others the model has.
-        luck = {kind: random.random() for kind in KINDS if kind != "echo"}
-        # Drawn last and only where there is one, so that without it all is as it was.
-        luck["echo"] = random.random() if any(manner.kind == "echo" for manner in manners) else 1.0
+        luck = {kind: random.random() for kind in KINDS if kind not in _HARMLESS}
+        # Drawn last and only where there are some, so that without them all is as it was.
+        for kind in _HARMLESS:
+            luck[kind] = random.random() if any(manner.kind == kind for manner in manners) else 1.0
         self._of = {
             manner.kind: manner
             for manner in manners
             if manner.kind != "exact"
-            and luck[manner.kind] < (manner.repairs if asked_again and manner.kind != "echo" else manner.share)
+            and luck[manner.kind] < (manner.repairs if asked_again and manner.kind not in _HARMLESS else manner.share)
         }
         self._shown: dict[str, None] = {}
 
@@ -147,9 +151,32 @@ class Habits:
                 schema = misunderstood
         return schema
 
+    def echoing(self, schema: Any, body: Mapping[str, Any]) -> Any:
+        """Return the schema with the text of the request's last message for its string properties called `echo`."""
+        text = _last_text(body)
+        if "echo" not in self._of or not text:
+            return schema
+        saying = _everywhere(schema, lambda one: _saying(one, text))
+        if saying != schema:
+            self._has("echo")
+        return saying
+
     def echoed(self, body: Mapping[str, Any]) -> str | None:
         """Return the text of the request's last message, if it is what the answer says."""
         return (_last_text(body) or None) if self._has("echo") else None
+
+    def called(self, body: Mapping[str, Any], tools: Collection[str], forced: str | None) -> str | None:
+        """Return the tool that the answer calls: one that is `forced`, or the first whose turn it is."""
+        choice = body.get("tool_choice")
+        if "tools" not in self._of or not tools or choice == "none" or (forced is not None and choice != "required"):
+            return forced
+        before = _called_before(body)
+        turn = next((name for name in tools if name not in before), None)
+        if turn is None:
+            # All have had theirs: one that must call some calls the last again, which ends what waits for that.
+            return None if forced is None else [*tools][-1]
+        self._has("tools")
+        return turn
 
     def write(self, text: str, again: Callable[[], str], *, bound: bool, tokens: int) -> Written:
         """Return the answer in its manner, of at most `tokens` tokens where it runs on.
@@ -203,10 +230,26 @@ class Habits:
 def _last_text(body: Mapping[str, Any]) -> str:
     given = next((body[name] for name in ("messages", "input", "prompt") if name in body), "")
     last = given[-1] if isinstance(given, list) and given else given
-    content = last.get("content") if isinstance(last, Mapping) else last
+    # What a tool has returned stands in a response's `output`.
+    content = last.get("content", last.get("output")) if isinstance(last, Mapping) else last
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
     return content if isinstance(content, str) else ""
+
+
+def _called_before(body: Mapping[str, Any]) -> set[str]:
+    """The tools that the model has called since the user's last words."""
+    given = body.get("messages") or body.get("input")
+    called: set[str] = set()
+    for item in reversed(given if isinstance(given, list) else []):
+        if not isinstance(item, Mapping) or item.get("role") == "user":
+            break
+        calls = [item] if item.get("type") == "function_call" else item.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            function = call.get("function", call) if isinstance(call, Mapping) else None
+            if isinstance(function, Mapping):
+                called.add(str(function.get("name")))
+    return called
 
 
 def asks_again(body: Mapping[str, Any]) -> bool:
@@ -240,6 +283,16 @@ def _everywhere(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]])
         else:
             changed[keyword] = _everywhere(value, change) if keyword in _HOLDS_SCHEMAS else value
     return change(changed)
+
+
+def _saying(schema: dict[str, Any], text: str) -> dict[str, Any]:
+    properties = schema.get("properties")
+    named = properties.get("echo") if isinstance(properties, Mapping) else None
+    if not isinstance(properties, Mapping) or not isinstance(named, Mapping) or named.get("type") != "string":
+        return schema
+    most = named.get("maxLength")
+    said = text[:most] if isinstance(most, int) else text
+    return {**schema, "properties": {**properties, "echo": {"const": said}}}
 
 
 def _other_values(schema: dict[str, Any]) -> dict[str, Any]:

@@ -91,10 +91,8 @@ class Limit:
         self._has_learned = True
         self._full_at: float | None = None
         self._first_full_at = 0.0
-        self._full_was_said = False
-        self._jitter_s = 0.0
-        self._newest = -1
-        self._corrected = 0.0
+        self._full_was_said, self._jitter_s = False, 0.0
+        self._newest, self._corrected = -1, 0.0
         self._look: tuple[float, float, float] | None = None
         """When the refill was looked at last, what was left, and what had been spent."""
         self.level = said.remaining
@@ -185,7 +183,7 @@ class Limit:
         need = min(cost * (1 + self._others) + kept * self.holds, max(self.holds, 1.0))
         if self.level >= need:
             return now_s
-        wait_s = (need - self.level) / self._slope
+        wait_s = (need - max(self.level, -self.limit)) / self._slope  # of what was sent unknowing, one limit is owed
         if self._full_at is not None and self._full_at < now_s + wait_s and cost <= self.limit:
             wait_s = self._full_at - now_s + _GUARD_S
         return now_s + wait_s * (1 + 0.05 * self._jitter_s)
@@ -195,7 +193,8 @@ class Limit:
         spare = (self.margin - _LEAST_MARGIN) * self.limit + cost * self._others
         need = min(cost + spare, self.limit)
         if self.level < need:
-            return max(now_s, end_s) if self._full_was_said else now_s + (need - self.level) / self._slope
+            owed = need - max(self.level, -self.limit)
+            return max(now_s, end_s) if self._full_was_said else now_s + owed / self._slope
         if not self._full_was_said:
             return now_s
         if self.window_s > _LONG_S:
@@ -211,9 +210,10 @@ class Limit:
         """Count what leaves now."""
         self.advance(now_s)
         self.level -= cost
-        self._brisk_s = max(self._brisk_s, now_s - _BRISK_TOLERANCE_S) + cost / (_BRISK * self.rate)
+        paced = min(cost, self.limit)  # what is larger was let through whole, and is waited for no longer than that
+        self._brisk_s = max(self._brisk_s, now_s - _BRISK_TOLERANCE_S) + paced / (_BRISK * self.rate)
         if self.spread.share:
-            self.spread.spend(now_s, cost, self.rate)
+            self.spread.spend(now_s, paced, self.rate)
         return Mark(self.level, self._corrected)
 
     def take_back(self, cost: float) -> None:
@@ -269,7 +269,7 @@ class Limit:
         full_at = sent_s + said.reset_s + (said.step_s if said.step_s == 1.0 else 0.0)
         usual_s = self.given_window_s or 60.0
         holds = said.remaining + said.reset_s * self.limit / usual_s
-        if holds < 0.9 * self.limit and self.kind != "window":
+        if 0 < holds < 0.9 * self.limit and self.kind != "window":  # "0 left, whole in 0 s" says nothing
             self.holds = max(self.holds if self.holds < self.limit else 0.0, holds)
         elif holds <= 1.05 * self.limit:
             self.holds = self.limit

@@ -100,7 +100,7 @@ def said(limit: RateLimit, headers: Mapping[str, str], wall: Wall) -> Said | Non
     stated = headers.get(limit.limit_header) if limit.limit_header is not None else None
     whole = _same(stated)
     if stated is not None:
-        if whole is None or not 0 < whole <= MOST_LIMIT:
+        if whole is None or not 1 <= whole <= MOST_LIMIT:  # less than one of anything would let nothing pass
             return None
         if limit.limit_per_s is not None and limit.window_s is not None:
             whole *= limit.window_s / limit.limit_per_s
@@ -189,7 +189,7 @@ def _until(written: str, wall: Wall) -> float | None:
     except ValueError:
         try:
             moment = parsedate_to_datetime(written)
-        except (ValueError, TypeError, IndexError):
+        except (ValueError, TypeError, IndexError, OverflowError):
             return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -14,6 +14,7 @@ class Connection(Play):
     """Send calls over connections that all clients with equal settings share and that stay open while nobody calls.
 
     A client made with its own `http_client` keeps that client, and this play does nothing there.
+    Raises ConfigurationError for a setting that cannot work.
     """
 
     stage: ClassVar[Stage] = Stage.ENCODE

@@ -32,6 +32,7 @@ class Curation(Play):
     In between, what it begins with stays as it is. First go outputs of tools that a later one makes redundant, then
     the oldest outputs (a line stands for each), then the oldest turns; never instructions, the last turns, or half of
     a tool call and its result. The application sends its whole history with every call, and it is never changed.
+    Raises ConfigurationError for a setting that cannot work.
     """
 
     stage: ClassVar[Stage] = Stage.SHAPE

@@ -30,6 +30,7 @@ class Encoding(Play):
 
     Whether it pays is decided for each call, when its connection is known. A body that is refused is sent again as JSON
     at once, and the provider is not sent such bodies for a day.
+    Raises ConfigurationError for a setting that cannot work.
     """
 
     stage: ClassVar[Stage] = Stage.ENCODE

@@ -24,6 +24,7 @@ class Hedging(Play):
     The attempt that loses is reset. What second attempts cost stays within a share of all tokens. None is made while
     most answers are late, and none for calls with side effects: answers that the provider keeps, background work, tools
     that the provider runs, and tools that the application declares.
+    Raises ConfigurationError for a setting that cannot work.
     """
 
     stage: ClassVar[Stage] = Stage.SEND

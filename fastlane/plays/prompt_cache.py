@@ -38,6 +38,7 @@ class PromptCache(Play):
     which it did read, and where and how the prompt departed from the one before. It adds a cache key where the provider
     is known to take one, and nothing else. What changes the prompt is done for calls that declare what is stable
     (`fastlane.Prompt`, `fastlane.stable`), and where a setting asks for it.
+    Raises ConfigurationError for a setting that cannot work.
     """
 
     stage: ClassVar[Stage] = Stage.PREFIX
@@ -102,7 +103,7 @@ class PromptCache(Play):
         call = self._ordered(call)
         tools = call.body.get("tools")
         outlined = outline(call.endpoint, call.body, _written(tools) if tools else None)
-        name, key, shards = self._key(call, rules, outlined[0])
+        name, key, shards = self._key(call, rules, *outlined)
         body, changes, optional = call.body, call.changes, call.optional
         if name is not None:
             body = {**body, name: key}
@@ -145,7 +146,9 @@ class PromptCache(Play):
         name = _LISTS.get(call.endpoint)
         return with_breakpoints(call, name) if self.breakpoints and name is not None else call
 
-    def _key(self, call: Call, rules: _Rules, outlined: Outline) -> tuple[str | None, str | None, int]:
+    def _key(
+        self, call: Call, rules: _Rules, outlined: Outline, segments: list[Any]
+    ) -> tuple[str | None, str | None, int]:
         """The field to be added for a cache key, if any; the call's key; and among how many its family is spread."""
         name = rules.key_field
         given = call.body.get(_USUAL_KEY_FIELD)
@@ -157,6 +160,11 @@ class PromptCache(Play):
             return None, None, 1
         memory, key = self.memory, self.key
         if not isinstance(key, str):
+            from ..prefixes._too_short import is_too_short
+
+            # Nothing of it is kept, wherever it goes: it is sent as it was written.
+            if is_too_short(call.body, outlined, segments, rules.cache.minimum_tokens):
+                return None, None, 1
             key = memory.key_of(call.endpoint, call.body, call.placements, outlined)
         limit = self.requests_per_key_per_minute or rules.requests_per_key_per_minute
         if limit is None:

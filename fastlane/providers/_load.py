@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
@@ -19,6 +20,8 @@ M = TypeVar("M", bound=BaseModel)
 
 _MOST_ERRORS = 5
 _MOST_LETTERS = 60
+# The deepest fact stands in the sixth table.
+_MOST_LEVELS = 50
 
 
 def read_file(path: Path) -> ProviderFacts:
@@ -49,9 +52,28 @@ def packaged(file: str) -> bytes:
 def parsed(written: bytes, file: str) -> dict[str, Any]:
     """Return what a TOML file says. Raises ConfigurationError where it is none."""
     try:
-        return tomllib.loads(written.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        tables = tomllib.loads(written.decode())
+    except ValueError as error:  # no TOML, no UTF-8, or a number of more digits than Python reads
         raise ConfigurationError(f"{file}: expected TOML, got something else: {error}") from error
+    except RecursionError:
+        is_deep = True
+    else:
+        is_deep = _is_deep(tables)
+    if is_deep:
+        raise ConfigurationError(f"{file}: expected TOML, got lists or tables nested more than {_MOST_LEVELS} deep")
+    return tables
+
+
+def _is_deep(tables: Any) -> bool:
+    # Not by recursion: dotted keys nest as deeply as they are long, deeper than anything here could go down.
+    waiting = [(tables, 0)]
+    while waiting:
+        value, level = waiting.pop()
+        if level > _MOST_LEVELS:
+            return True
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        waiting += [(one, level + 1) for one in inner if isinstance(one, dict | list)]
+    return False
 
 
 def facts_from(tables: Mapping[str, Any], *, slug: str, file: str) -> ProviderFacts:
@@ -80,20 +102,29 @@ def resolved(facts: ProviderFacts, named: Callable[[str], ProviderFacts]) -> Pro
 
 def _explained(errors: Iterable[ErrorDetails], model: type[BaseModel], file: str) -> str:
     all_errors = list(errors)
-    lines = [f"{file}: {_key(error)}: {_wrong(error, model)}" for error in all_errors[:_MOST_ERRORS]]
+    lines = [f"{file}: {shortened(f'{_key(error)}: {_wrong(error, model)}')}" for error in all_errors[:_MOST_ERRORS]]
     further = len(all_errors) - len(lines)
     return "\n".join([*lines, *([f"{file}: {further} more"] if further else [])])
 
 
+def shortened(text: str, most: int = 1_000) -> str:
+    """A text of a file's, which may be of any length, as far as anybody reads it."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def _key(error: ErrorDetails) -> str:
     """The key as TOML would write it."""
-    parts = (str(part) for part in error["loc"] if part != "[key]")
-    return ".".join(f'"{part}"' if set(part) & set("./ ") else part for part in parts) or "the table"
+    return ".".join(key_part(str(part)) for part in error["loc"] if part != "[key]") or "the table"
+
+
+def key_part(part: str) -> str:
+    """A part of a key as TOML would write it: on one line."""
+    part = shortened(part, _MOST_LETTERS)
+    return json.dumps(part, ensure_ascii=False) if set(part) & set("./ ") or not part.isprintable() else part
 
 
 def _wrong(error: ErrorDetails, model: type[BaseModel]) -> str:
-    got = repr(error["input"])
-    got = got if len(got) <= _MOST_LETTERS else f"{got[:_MOST_LETTERS]}..."
+    got = shortened(repr(error["input"]), _MOST_LETTERS)
     match error["type"]:
         case "extra_forbidden":
             return f"unknown key; expected one of {', '.join(sorted(_known_keys(model, error['loc'][:-1])))}"
@@ -106,6 +137,8 @@ def _wrong(error: ErrorDetails, model: type[BaseModel]) -> str:
         case "value_error":
             said = error["msg"].removeprefix("Value error, ")
             return said if ", got " in said else f"{said}, got {got}"
+        case "string_pattern_mismatch":
+            return f"expected a text that matches {error['ctx']['pattern']!r}, got {got}"
         case kind if kind.startswith("date"):
             return f"expected a date such as 2026-11-22, without quotes, got {got}"
         case _:

@@ -31,6 +31,13 @@ class Place(Protocol):
         """Give it back; `quietly`: without a lock that the very thread may hold."""
 
 
+class Wait(Protocol):
+    """A candidate's wait for a place among the calls that are sent."""
+
+    def call_off(self) -> None:
+        """Another candidate was the first. Takes a lock, and waits for nothing else."""
+
+
 class Head(NamedTuple):
     """The head of an answer, out of which each call makes an answer of its own."""
 
@@ -45,7 +52,7 @@ class Flight:
     __slots__ = (
         "attempts", "body", "candidates", "error", "following", "has_begun", "head", "is_deserted", "is_read_at_once",
         "is_reading", "is_whole", "joined", "key", "last_ns", "leader", "members", "most_urgent", "patience", "pieces",
-        "place", "source", "task", "waiters",
+        "place", "queued", "source", "task", "waiters",
     )  # fmt: skip
 
     def __init__(self, key: Key) -> None:
@@ -56,6 +63,8 @@ class Flight:
         """Calls that have ever been."""
         self.candidates = 0
         """Members that have or wait for a place among the calls that are sent: whoever is first, sends."""
+        self.queued: set[Wait] = set()
+        """The waits of candidates that stand in the queue for a place."""
         self.most_urgent = 0
         """The level of the most urgent candidate: 0 is the most urgent of all."""
         self.has_begun = False
@@ -127,6 +136,14 @@ class Flight:
         for waiter in waiters:
             waiter.wake()
 
+    def begins(self, leader: Seat) -> None:
+        """A candidate sends the request: the others need no place any more."""
+        self.has_begun = True
+        self.leader = leader
+        _superfluous.extend(self.queued)
+        self.queued.clear()
+        self.wake()
+
     def fails(self, error: Exception) -> None:
         """The request, or its answer, was broken off."""
         told: BaseException | None = error
@@ -178,6 +195,11 @@ class Seat:
         self.is_candidate = is_candidate
         """Whether it needs a place among the calls that are sent, because it may be the one that sends."""
 
+    def __del__(self) -> None:
+        # Ctrl-C may come between a call's joining and its knowing of that, and nobody may wait for it.
+        if not getattr(self, "has_left", True):
+            depart(self)
+
     @property
     def leads(self) -> bool:
         """Whether it is the one that sent the request."""
@@ -202,6 +224,8 @@ _departed: deque[Seat] = deque()
 """Whose calls were garbage-collected: a finaliser takes no lock, and whoever lets go of the lock looks here."""
 _places: deque[Place] = deque()
 """To be given back once the lock is let go of."""
+_superfluous: deque[Wait] = deque()
+"""To be called off once the lock is let go of."""
 
 
 class _Locked:
@@ -216,6 +240,12 @@ class _Locked:
         _lock.release()
         if _departed or _places:
             sweep()
+        while _superfluous:
+            try:
+                wait = _superfluous.popleft()
+            except IndexError:  # another thread was faster
+                return
+            wait.call_off()
 
 
 locked = _Locked()
@@ -287,6 +317,7 @@ def forget() -> None:
     under_way.clear()
     _departed.clear()
     _places.clear()
+    _superfluous.clear()
 
 
 def flights() -> tuple[Flight, ...]:

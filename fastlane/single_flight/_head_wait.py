@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._clock import now_ns
+from .._closing import until_closed
 from ._flight import Seat, Waiter, locked
 from ._joining import Step, again, left_s, step
 from ._responses import answer_for, read_timeout_s, shared_failure, timed_out
@@ -16,11 +18,18 @@ if TYPE_CHECKING:
 class Entrance(Protocol):
     """How a call comes to a place among those that are sent: only one in a flight needs one."""
 
+    http: Any
+    """The HTTP client that would send it."""
+
     def enter(self) -> Any:
-        """Wait for a place (tasks await it), because those who had one are gone. Raises Refused."""
+        """Wait for a place (tasks await it), because those who had one are gone. Raises Refused and ClientClosed."""
 
     def give_back(self) -> None:
         """Another call was faster: the place is not needed."""
+
+
+class ClientClosed(Exception):  # noqa: N818 - the error follows
+    """The call's client was closed before anybody had sent its request: it finds out by sending it itself."""
 
 
 class HeadWait:
@@ -38,8 +47,10 @@ class HeadWait:
         self._timeout_ns = None if timeout_s is None else max(1, int(timeout_s * 1e9))
         self._until_ns: int | None = None
 
-    def step(self) -> Step:
-        """What is to be done now."""
+    def step(self, http: Any) -> Step:
+        """What is to be done now. Raises ClientClosed where the call's client was closed and nothing has been sent."""
+        if http.is_closed and not self._seat.flight.has_begun:
+            raise ClientClosed
         with locked:
             return step(self._seat, self._observation.attempts, is_read_at_once=self._at_once)
 
@@ -55,6 +66,13 @@ class HeadWait:
         if has_begun and self._until_ns is None and self._timeout_ns is not None:
             self._until_ns = now_ns() + self._timeout_ns
         return True
+
+    def until_closed(self, http: Any, waiter: Any) -> AbstractContextManager[None]:
+        """A block in which the waiter is woken too when the call's client is closed before the request is sent.
+
+        A request that is under way is like any other's then: it breaks off with the connections.
+        """
+        return nullcontext() if self._seat.flight.has_begun else until_closed(http, waiter)
 
     @property
     def left_s(self) -> float | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Any, Literal
 
 from .._clock import now_ns
-from ._flight import Flight, Key, Place, Seat, locked, seat_left, under_way
+from ._flight import Flight, Key, Place, Seat, Wait, locked, seat_left, under_way
 
 Step = Literal["look", "wait", "send", "stand", "give back"]
 """What a call does next: look at what has come; wait; send the request; get a place, in order to send it; give its
@@ -80,6 +81,28 @@ def step(seat: Seat, attempts: Any, *, is_read_at_once: bool) -> Step:
     return "stand" if stand_for(seat) else "wait"
 
 
+class until_sent:  # noqa: N801 - a block, not a thing
+    """In this block a candidate waits for a place; `wait` is called off once another one has sent the request."""
+
+    __slots__ = ("_flight", "_wait")
+
+    def __init__(self, seat: Seat, wait: Wait) -> None:
+        self._flight = seat.flight
+        self._wait = wait
+
+    def __enter__(self) -> None:
+        with locked:
+            if not self._flight.has_begun:
+                self._flight.queued.add(self._wait)
+                return
+        self._wait.call_off()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._flight.queued.discard(self._wait)  # in one step: a finaliser may come here, who waits for no lock
+
+
 def stand_down(seat: Seat) -> None:
     """Another one was the first: this call needs no place."""
     with locked:
@@ -105,11 +128,9 @@ def hand_over(seat: Seat, place: Place) -> bool:
 def _begin(seat: Seat, attempts: Any, *, is_read_at_once: bool) -> None:
     """Under the lock: this call is the one that sends the request."""
     flight = seat.flight
-    flight.has_begun = True
-    flight.leader = seat
     flight.attempts = attempts
     flight.is_read_at_once = is_read_at_once
-    flight.wake()
+    flight.begins(seat)
 
 
 def again(error: Exception, request: Any) -> Exception:

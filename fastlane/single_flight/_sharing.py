@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from openai._compat import model_copy
@@ -14,8 +15,9 @@ from .._exceptions import CallRefusedError
 from .._request import may_be_a_form
 from .._send import layers_to_pass
 from .._urgency_records import LEVELS, Level
-from ._flight import Key, Place, Seat, Send, depart, leave
-from ._joining import follow, hand_over, join
+from ._flight import Key, Place, Seat, Send, Wait, depart, leave
+from ._head_wait import ClientClosed
+from ._joining import follow, hand_over, join, until_sent
 from ._key import key_of, why_not
 from ._tasks import async_shared
 from ._threads import shared
@@ -84,6 +86,11 @@ class Sharing:
         self._is_fresh = True
         return not self.seat.is_candidate
 
+    def until_sent(self, wait: Wait) -> AbstractContextManager[None]:
+        """A block in which the call waits for a place: `wait` is called off once another one has sent the request."""
+        seat = self.seat
+        return nullcontext() if seat is None or not seat.is_candidate else until_sent(seat, wait)
+
     # The attempt
 
     @property
@@ -97,14 +104,20 @@ class Sharing:
         Raises the HTTP library's errors, and Refused.
         """
         seat, observation, place = self._taken(urgent, _Entrance)
-        response = shared(seat, observation, request, send, place, streams=self.streams, unread=unread)
+        try:
+            response = shared(seat, observation, request, send, place, streams=self.streams, unread=unread)
+        except ClientClosed:
+            return send(request)
         self._answered(seat, observation, response)
         return response
 
     async def async_answer(self, urgent: Any, request: Any, send: Send, *, unread: bool) -> Any:
         """See `answer`."""
         seat, observation, place = self._taken(urgent, _AsyncEntrance)
-        response = await async_shared(seat, observation, request, send, place, streams=self.streams, unread=unread)
+        try:
+            response = await async_shared(seat, observation, request, send, place, streams=self.streams, unread=unread)
+        except ClientClosed:
+            return await send(request)
         self._answered(seat, observation, response)
         return response
 
@@ -172,6 +185,7 @@ class _Entrance:
         self._urgent = urgent
         self._sharing = sharing
         self._call = client, observation, options
+        self.http = client._client
 
     def enter(self) -> Any:
         self._sharing.stands(is_ready=True)
@@ -181,6 +195,8 @@ class _Entrance:
             raise Refused(error) from None
         finally:
             self._sharing.stands(is_ready=False)
+        if self.http.is_closed:
+            raise ClientClosed
 
     def give_back(self) -> None:
         self._urgent.step_back(self._call[1])
@@ -195,6 +211,8 @@ class _AsyncEntrance(_Entrance):
             raise Refused(error) from None
         finally:
             self._sharing.stands(is_ready=False)
+        if self.http.is_closed:
+            raise ClientClosed
 
 
 def asked_for(client: Any, observation: Observation, options: Any) -> tuple[Key | None, str | None]:

@@ -30,6 +30,11 @@ class _TaskWaiter:
         with suppress(RuntimeError):  # the loop has ended, and nobody waits any more
             self._set(True)
 
+    def call_off(self) -> None:
+        """Have it look, from any thread."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._set, True)
+
     def _set(self, has_happened: bool) -> None:
         if not self._future.done():
             self._future.set_result(has_happened)
@@ -51,7 +56,7 @@ async def async_shared(
     wait = HeadWait(seat, observation, request, is_read_at_once=not streams)
     loop = asyncio.get_running_loop()
     try:
-        while (step := wait.step()) != "look":
+        while (step := wait.step(place.http)) != "look":
             if step == "send":
                 # A task of its own, which outlasts the call where others wait too.
                 carry = _carry(seat.flight, send, upstream_of(request, seat.flight))
@@ -63,11 +68,16 @@ async def async_shared(
                 place.give_back()
             else:
                 waiter = _TaskWaiter()
-                if wait.begin(waiter) and not await waiter.wait(wait.left_s):
-                    wait.time_is_up()
+                with wait.until_closed(place.http, waiter):
+                    if wait.begin(waiter) and not await waiter.wait(wait.left_s):
+                        wait.time_is_up()
         response = wait.answer(AsyncSharedBody)
         if not unread:
-            await response.aread()
+            try:
+                await response.aread()
+            except BaseException as error:
+                observation.attempt_failed(error)
+                raise
             wait.was_read(response)
     except GeneratorExit:
         _collected(loop, seat)

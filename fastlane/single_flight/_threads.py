@@ -29,7 +29,12 @@ class _ThreadWaiter:
         self._signal.acquire()
 
     def wake(self) -> None:
-        self._signal.release()
+        try:
+            self._signal.release()
+        except RuntimeError:  # it was woken already, and has not looked yet
+            pass
+
+    call_off = wake
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until something has happened; False where nothing has within the time."""
@@ -45,7 +50,7 @@ def shared(
     """
     wait = HeadWait(seat, observation, request, is_read_at_once=not streams)
     try:
-        while (step := wait.step()) != "look":
+        while (step := wait.step(place.http)) != "look":
             if step == "send":
                 _start(seat.flight, send, upstream_of(request, seat.flight))
             elif step == "stand":
@@ -55,11 +60,16 @@ def shared(
                 place.give_back()
             else:
                 waiter = _ThreadWaiter()
-                if wait.begin(waiter) and not waiter.wait(wait.left_s):
-                    wait.time_is_up()
+                with wait.until_closed(place.http, waiter):
+                    if wait.begin(waiter) and not waiter.wait(wait.left_s):
+                        wait.time_is_up()
         response = wait.answer(SyncSharedBody)
         if not unread:
-            response.read()
+            try:
+                response.read()
+            except BaseException as error:
+                observation.attempt_failed(error)
+                raise
             wait.was_read(response)
     except BaseException:
         _leave(seat)

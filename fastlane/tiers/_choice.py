@@ -30,9 +30,9 @@ def tier_plan(
     field = tier_field(tiers, wanted, level)
     if field is None:
         return None
-    given = call.body.get(field)
-    if given is not None:
-        # The caller's own is neither changed nor left for another, and is looked at all the same.
+    if field in call.body:
+        given = call.body[field]
+        # The caller's own, None included, is neither changed nor left for another, and is looked at all the same.
         return _plan(tiers, field, given if isinstance(given, str) else None, None)
     asked = _chosen(call, level, tiers, wanted)
     standard = _value(tiers.standard) if tiers is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from .._configuration import arms_of_client
@@ -38,8 +38,5 @@ def client_for(client: Any, level: Level) -> Any:
 def _remembered(kind: type[Any]) -> frozenset[str]:
     """The names of what a client makes once and remembers."""
     return frozenset(
-        name
-        for base in kind.__mro__
-        for name, value in base.__dict__.items()
-        if type(value).__name__ == "cached_property"
+        name for base in kind.__mro__ for name, value in base.__dict__.items() if isinstance(value, cached_property)
     )

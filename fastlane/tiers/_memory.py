@@ -44,8 +44,10 @@ class Memory:
         """The call with its plan: its place, and its tier."""
         facts = call.facts
         field = tier_field(None if facts is None else facts.tiers, play.tiers, level)
-        given = None if field is None else call.body.get(field)
-        key = (call.origin, call.model, call.endpoint, level, given if isinstance(given, str) else given is None)
+        given = () if field is None or field not in call.body else (call.body[field],)
+        if given and not isinstance(given[0], str):
+            given = (None,)
+        key = (call.origin, call.model, call.endpoint, level, given)
         known = self._plans.get(key)
         if known is None or known[0] is not facts:
             tier = tier_plan(call, level, play.tiers, self.refused(call.origin, call.model))

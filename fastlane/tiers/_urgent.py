@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import openai
 
 from .._clock import now_ns
+from .._closing import until_closed
 from .._refused_fields import TierFull
 from .._tokens_seen import counted
 from .._urgency_records import AdmissionRecord, UrgencyRecord
-from ..admission import gate_of
+from ..admission import Recall, Recalled, gate_of
 from ..outputs._ceiling import limit_in
 from ..pacing import tokens_counted
 from ._asked import AskedTier
@@ -64,16 +66,47 @@ class Urgent:
         gate = self._gate_for(client, observation, options)
         if gate is not None:
             plan, most_wait_s = self.plan, self._most_wait_s(client, observation, options)
-            permit = gate.enter(plan.urgency, plan.admission, tokens=self.tokens, most_wait_s=most_wait_s)
-            self._entered(permit, observation)
+            try:
+                with self._recalled_by(client) as recall:
+                    permit = gate.enter(
+                        plan.urgency, plan.admission, tokens=self.tokens, most_wait_s=most_wait_s, recall=recall
+                    )
+            except Recalled:
+                self._goes_without(client, observation)
+            else:
+                self._entered(permit, observation)
 
     async def async_enter(self, client: Any, observation: Observation, options: Any) -> None:
         """See `enter`."""
         gate = self._gate_for(client, observation, options)
         if gate is not None:
             plan, most_wait_s = self.plan, self._most_wait_s(client, observation, options)
-            permit = await gate.async_enter(plan.urgency, plan.admission, tokens=self.tokens, most_wait_s=most_wait_s)
-            self._entered(permit, observation)
+            try:
+                with self._recalled_by(client) as recall:
+                    permit = await gate.async_enter(
+                        plan.urgency, plan.admission, tokens=self.tokens, most_wait_s=most_wait_s, recall=recall
+                    )
+            except Recalled:
+                self._goes_without(client, observation)
+            else:
+                self._entered(permit, observation)
+
+    @contextmanager
+    def _recalled_by(self, client: Any) -> Iterator[Recall]:
+        """What calls it back while it waits: the end of its client, and another call that has sent the same request."""
+        recall = Recall()
+        with until_closed(client._client, recall):
+            if self.sharing is None:
+                yield recall
+            else:
+                with self.sharing.until_sent(recall):
+                    yield recall
+
+    def _goes_without(self, client: Any, observation: Observation) -> None:
+        """It was called back. If its client is closed, it finds out when it is sent, by itself and not for others."""
+        if self.sharing is not None and client._client.is_closed:
+            self.sharing.leave()
+        self._begins(observation, 0)
 
     def try_enter(self, client: Any, observation: Observation, options: Any) -> bool:
         """Whether there was a place without waiting: the call begins with it."""

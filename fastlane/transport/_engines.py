@@ -142,12 +142,13 @@ class SyncEngine(_Engine):
             if patience is not None:
                 patience.check()
             link = self._pool.acquire(origin, timeouts, phases, patience)
-            exchange = (
-                ThreadExchange(head, phases, link)
-                if patience is None
-                else PatientThreadExchange(head, phases, link, patience)
-            )
-            try:
+            exchange: ThreadExchange | None = None
+            try:  # from here on, lest Ctrl-C leave a place taken
+                exchange = (
+                    ThreadExchange(head, phases, link)
+                    if patience is None
+                    else PatientThreadExchange(head, phases, link, patience)
+                )
                 if patience is not None:
                     patience.check()
                 if trace is not None:
@@ -165,7 +166,10 @@ class SyncEngine(_Engine):
                 body_type = body_class(self._library, asynchronous=False)
                 return self._response(request, exchange, link, self._pool, timeouts.read, body_type)
             except BaseException as error:
-                link.drop(exchange)
+                if exchange is None:
+                    self._pool.unclaim(link)
+                else:
+                    link.drop(exchange)
                 if not retry.after(error, phases):
                     raise
         raise TransportError("ConnectError", f"{_MOST_CONNECTIONS} connections were closed before they could be used.")
@@ -187,6 +191,10 @@ class SyncEngine(_Engine):
     def close(self) -> None:
         """Close every connection."""
         self._pool.close()
+
+    def leave(self) -> None:
+        """The process ends: say goodbye on every connection, and leave those who wait for an answer waiting."""
+        self._pool.leave()
 
     def members(self) -> Iterator[Member]:
         """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""

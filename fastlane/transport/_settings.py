@@ -18,7 +18,10 @@ _SHORTEST_TICK_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSettings:
-    """The settings of one pool of connections: clients with equal settings share it."""
+    """The settings of one pool of connections: clients with equal settings share it.
+
+    Raises ValueError for one that cannot work.
+    """
 
     library: str = "httpx2"
     """The HTTP library whose requests and answers are spoken: "httpx2", or "httpx" for openai 2."""

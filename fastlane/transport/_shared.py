@@ -82,10 +82,10 @@ if hasattr(os, "register_at_fork"):
 
 
 @atexit.register
-def _close_at_exit() -> None:
+def _leave_at_exit() -> None:
     for engine in list(_Engines.sync.values()):
         with contextlib.suppress(Exception):
-            engine.close()
+            engine.leave()
 
 
 @cache

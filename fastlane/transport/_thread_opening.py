@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 import weakref
 from collections.abc import Callable
@@ -37,6 +38,26 @@ class OpeningLink(Link):
         self._unsent = b""
         self._sent_bytes = 0
         self._dead = False
+        self.is_left = False
+        """The process ends, and nobody is told any more what becomes of the connection."""
+
+    def leave(self) -> None:
+        """The process ends: say goodbye, and leave those who wait for an answer waiting."""
+        with self.lock:
+            self.is_left = True
+            if self.http is not None and not self._dead:
+                self._dead = True
+                self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        """Under the lock: the last words, as far as the socket takes them."""
+        with contextlib.suppress(TransportError, OSError, ssl.SSLError):
+            if self.http is not None:
+                self.http.goodbye()
+            self._flush()
+            if self.tls is not None:
+                self.tls.close()
+                self._flush()
 
     def _open(self) -> None:
         owner = self._owner()

@@ -87,7 +87,7 @@ class ThreadPool:
         self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None, patience: Patience | None = None
     ) -> ThreadLink:
         """A connection with a place for one exchange on it. Raises TransportError."""
-        waiter = None
+        member = waiter = None
         avoid = None if patience is None else patience.avoid
         try:
             with self._lock:
@@ -96,8 +96,14 @@ class ThreadPool:
                     waiter = _Waiter(avoid)
                     self._pool.wait(origin, waiter, now_ns())
                 new, surplus = self._pool.take_orders()
-        finally:
             self._catch_up()
+        except BaseException:
+            # Ctrl-C comes anywhere.
+            if isinstance(member, ThreadLink):
+                self.unclaim(member)
+            elif waiter is not None:
+                self._give_up(origin, waiter)
+            raise
         if waiter is not None:
             if phases is not None:
                 phases.connection_wait_started_ns = now_ns()
@@ -167,7 +173,11 @@ class ThreadPool:
             self._catch_up()
 
     def _give_up(self, origin: Origin, waiter: _Waiter) -> None:
-        self._withdraw(origin, waiter)
+        unwanted = self._withdraw(origin, waiter)
+        for opening in unwanted:
+            opening.hang_up(TransportError("ConnectError", CLOSED))
+        if unwanted:
+            self.serve()  # their places are others' now
         link, waiter.link = waiter.link, None
         if link is not None:
             self.unclaim(link)
@@ -273,6 +283,17 @@ class ThreadPool:
         for link in links:
             if link.thread is not threading.current_thread() and link.thread.is_alive():
                 link.thread.join(_JOIN_S)
+
+    def leave(self) -> None:
+        """The process ends: say goodbye on every connection, and leave those who wait for an answer waiting.
+
+        They are daemon threads, which end with the process, and would tell the world of an error instead.
+        """
+        with self._lock:
+            links = [member for member in self._pool.members() if isinstance(member, ThreadLink)]
+            self._start_over()
+        for link in links:
+            link.leave()
 
     def forget(self) -> None:
         """In a child process: leave the parent's connections alone."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -51,6 +50,8 @@ class ThreadLink(OpeningLink):
             failure = (
                 error if isinstance(error, TransportError) else TransportError("ConnectError", type(error).__name__)
             )
+            if self.is_left:
+                return
             self._let_go()
             self._tell(lambda owner: owner.failed(self, failure))
             if self.error is not None:
@@ -59,13 +60,16 @@ class ThreadLink(OpeningLink):
             threading.Event().wait(GROW_AGAIN_NS / 1e9)
             self._tell(lambda owner: owner.serve())
             return
+        if self.is_left:
+            return
         self._tell(lambda owner: owner.opened(self))
         ended_by: TransportError | None
         try:
             ended_by = self._read()
         except BaseException as error:  # noqa: BLE001 - as above
             ended_by = TransportError("ReadError", type(error).__name__)
-        self._finish(ended_by)
+        if not self.is_left:
+            self._finish(ended_by)
 
     def _read(self) -> TransportError | None:
         """Read until the connection is at its end; what broke it off, or None where nothing was harmed."""
@@ -153,18 +157,6 @@ class ThreadLink(OpeningLink):
         self._tell(
             lambda owner: owner.closed(self, by_idle_peer=by_peer and idle, unwelcome_pings=self.pings_are_unwelcome)
         )
-
-    def _say_goodbye(self) -> None:
-        """Under the lock: the last words, as far as the socket takes them."""
-        with contextlib.suppress(TransportError, OSError, ssl.SSLError):
-            if self.http is not None:
-                self.http.goodbye()
-            self._flush()
-            if self.tls is not None:
-                self.tls.close()
-                self._flush()
-
-    # The calling threads
 
     def send_request(
         self, exchange: ThreadExchange, body: Iterable[tuple[bytes, bool]], write_timeout_s: float | None

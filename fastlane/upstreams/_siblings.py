@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Whose locks a child process has to make anew.
 _all: WeakSet[Siblings] = WeakSet()
+_making = threading.Lock()
 
 _Key = tuple[str, str | None, bool, bool]
 """A base URL, the variable of its key, whether the client is asynchronous, and whether it validates strictly."""
@@ -124,6 +125,15 @@ class Siblings:
             return [self._made.pop(which) for which in list(self._made) if which[2] is asynchronous]
 
 
+def siblings_of(pipeline: Any) -> Siblings:
+    """Return those of a pipeline: the same to all of its threads, whose first calls may come at once."""
+    with _making:
+        if pipeline.siblings is None:
+            pipeline.siblings = Siblings()
+        made: Siblings = pipeline.siblings
+    return made
+
+
 def _sibling(client: Any, base_url: str, key: str) -> _Sibling:
     from .._client import AsyncOpenAI, OpenAI
 
@@ -185,6 +195,8 @@ def _outlook(transport: Any, request: Any) -> Outlook:
 
 def _new_locks_after_fork() -> None:
     """Another thread of the parent may have held one, and does not live on in the child."""
+    global _making  # noqa: PLW0603 - made anew
+    _making = threading.Lock()
     for siblings in list(_all):
         siblings._lock = threading.RLock()
 

@@ -110,11 +110,13 @@ def problem_of_syntax(error: json.JSONDecodeError) -> Problem:
     if _is_cut_off(text, error):
         return whole("not JSON: it ends before the value does", "The JSON ended before it was complete.", error)
     reason = next((reason for message, reason in _REASONS if error.msg.startswith(message)), "it cannot be read")
-    comma = text.rfind(",", 0, error.pos + 1)
-    if comma >= 0 and _TRAILING_COMMA.match(text, comma) and text[comma + 1 : error.pos].strip() == "":
+    at = error.pos
+    comma = text.rfind(",", 0, at + 1)
+    if comma >= 0 and (found := _TRAILING_COMMA.match(text, comma)) and text[comma + 1 : at].strip() == "":
         reason = "a comma with nothing behind it"
-    place = f"line {error.lineno}, column {error.colno}"
-    before, behind = text[max(0, error.pos - 30) : error.pos], text[error.pos : error.pos + 30]
+        at = found.end() - 1  # what it stands before: of the comma itself only Python 3.13 and later speak
+    place = f"line {text.count(chr(10), 0, at) + 1}, column {at - text.rfind(chr(10), 0, at)}"
+    before, behind = text[max(0, at - 30) : at], text[at : at + 30]
     advice = f"The answer is not JSON: {reason}, at {place}, behind {shown(before)} and before {shown(behind)}."
     return whole(f"not JSON: {reason}, at {place}", advice, error)
 

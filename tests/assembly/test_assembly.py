@@ -479,3 +479,9 @@ def test_a_body_is_a_new_one_each_time() -> None:
     first["usage"]["total_tokens"] = 9
     first["choices"][0]["message"]["content"] = "b"
     assert assembly.body() == body(CHAT, [chunk(piece(content="a"), usage={"total_tokens": 1})])
+
+
+def test_a_call_of_the_old_kind_that_is_a_text_has_no_arguments() -> None:
+    assembly = assembled(CHAT, [{"choices": [{"index": 0, "delta": {"function_call": "find"}}]}])
+
+    assert assembly.text((0, -1)) == ""

@@ -47,6 +47,7 @@ class Seen:
             self.verdicts.append(begun(response, self.endpoint, first=first))
         except Exception as error:
             self.errors.append(error)
+            response.close()
             raise
         self.returned_ns = now_ns()
 
@@ -56,6 +57,7 @@ class Seen:
             self.verdicts.append(await async_begun(response, self.endpoint, first=first))
         except Exception as error:
             self.errors.append(error)
+            await response.aclose()
             raise
         self.returned_ns = now_ns()
 

@@ -121,6 +121,13 @@ def fail_in_the_stream(upstream: Upstream, stream: Stream, body: dict[str, Any])
     stream.data(b'data: {"error": {"message": "overloaded", "type": "server_error", "code": null}}\n\n', end=True)
 
 
+def break_off_before(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+    """Send the head of an answer and its role, and reset the stream."""
+    stream.head(200, (EVENTS,))
+    stream.data(chunk(body["model"], {"role": "assistant", "content": ""}))
+    stream.rst(2)
+
+
 def break_off_after(text: str) -> Script:
     """Send some of an answer, and reset the stream."""
 
@@ -268,6 +275,21 @@ class Asked:
             return result.choices[0].message.content or ""
         events = [event async for event in result]
         return "".join(choice.delta.content or "" for event in events for choice in event.choices).strip()
+
+    def opened(self, model: str) -> Any:
+        """A stream of which nothing was read."""
+        result = self.client.chat.completions.create(model=model, messages=MESSAGES, stream=True)
+        return result if self._loop is None else self._loop.run_until_complete(result)
+
+    def rest(self, stream: Any) -> list[Any]:
+        """All its events."""
+        if self._loop is None:
+            return list(stream)
+
+        async def read() -> list[Any]:
+            return [event async for event in stream]
+
+        return self._loop.run_until_complete(read())
 
     @property
     def record(self) -> fastlane.CallRecord:

@@ -495,17 +495,27 @@ def test_a_large_first_piece_is_given_once() -> None:
     assert response.read() == COMMENT + piece
 
 
-def test_an_answer_that_cannot_be_read_is_closed_by_whoever_looks_into_it() -> None:
+def test_an_answer_that_cannot_be_read_gives_what_came_and_breaks_again_for_whoever_gets_it() -> None:
     response = prepared([ROLE], "ReadError")
     with pytest.raises(LIBRARY.ReadError) as raised:
         begun(response, CHAT)
     assert raised.value.request is response.request
+    pieces = response.iter_raw()
+    assert next(pieces) == ROLE
+    with pytest.raises(LIBRARY.ReadError):
+        next(pieces)
+    response.close()
     assert response.is_closed
 
     async def again() -> None:
         response = prepared([ROLE], "ReadError")
         with pytest.raises(LIBRARY.ReadError):
             await async_begun(response, CHAT)
+        pieces = response.aiter_raw()
+        assert await anext(pieces) == ROLE
+        with pytest.raises(LIBRARY.ReadError):
+            await anext(pieces)
+        await response.aclose()
         assert response.is_closed
 
     asyncio.run(again())

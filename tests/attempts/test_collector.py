@@ -275,6 +275,25 @@ def test_an_empty_answer_is_put_together_as_it_is(peer: CallPeer) -> None:
     assert answer.usage.total_tokens == 3
 
 
+@pytest.mark.parametrize("called", ["application/json", "text/plain", "text/html"])
+def test_a_stream_that_is_called_something_else_is_read_as_the_stream_that_it_is(peer: CallPeer, called: str) -> None:
+    body = b"".join((ROLE, said(content="Rhine"), STOP, USAGE, DONE))
+    peer.replies = [Reply(headers=(("content-type", called),), body=body)]
+    with peer_client(peer) as client:
+        answer = create(client)
+        assert len(client.calls[0].attempts) == 1
+    assert answer.choices[0].message.content == "Rhine"
+    assert answer.usage.total_tokens == 3
+
+
+def test_a_stream_that_ends_without_a_byte_is_an_empty_answer_and_not_asked_for_again(peer: CallPeer) -> None:
+    peer.usually = lambda _: Reply(headers=EVENT_STREAM, body=b"")
+    with peer_client(peer, max_retries=2) as client:
+        with pytest.raises(json.JSONDecodeError):
+            create(client)
+        assert len(peer.take()) == len(client.calls[0].attempts) == 1
+
+
 @pytest.mark.parametrize("name", ["stream_options", "stream"])
 def test_a_call_whose_stream_is_refused_is_sent_again_without_it(peer: CallPeer, name: str) -> None:
     refusal = {"error": {"message": f"Unknown parameter: '{name}'.", "param": name, "code": "unknown_parameter"}}

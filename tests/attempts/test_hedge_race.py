@@ -20,6 +20,7 @@ from tests.attempts.scripted import (
     Upstream,
     answer,
     answer_after,
+    break_off_before,
     model_at,
     refuse,
     routing,
@@ -139,6 +140,23 @@ def test_the_first_attempts_error_is_raised_where_both_fail(kind: str, upstreams
     assert raised.value.status_code == 503
 
 
+@both_ways
+@both_kinds
+def test_a_call_whose_attempts_both_time_out_has_timed_out(
+    kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, _ = upstreams
+    with Asked(kind, near.url, hedging(), max_retries=0, timeout=2) as asked:
+        used_to(asked, near, model="m")
+        near.scripts = [say_nothing, say_nothing]
+        with pytest.raises(openai.APITimeoutError):
+            asked.text("m", stream=stream)
+        record = asked.record
+    assert sorted(one.kind for one in record.attempts) == ["first", "hedge"]
+    assert [one.error for one in record.attempts] == ["ReadTimeout"] * 2
+    assert record.error == "APITimeoutError"
+
+
 @both_kinds
 def test_a_failure_before_the_delay_is_retried_as_ever(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
@@ -255,3 +273,21 @@ def test_routing_waits_no_longer_than_for_a_first_token_while_both_are_silent(
         assert asked.text().strip() == "from far"
         assert asked.record.routing is not None
         assert asked.record.routing.model == "far"
+
+
+@both_kinds
+def test_a_stream_that_breaks_before_its_first_token_is_not_asked_for_again(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, _ = upstreams
+    near.scripts = [break_off_before]
+    with Asked(kind, near.url, Hedging(budget=1.0, minimum_delay_s=20), max_retries=2) as asked:
+        stream = asked.opened("m")  # as with the stock client: it has begun
+        with pytest.raises(openai.APIConnectionError):
+            asked.rest(stream)
+        record = asked.record
+
+    assert len(near.asked) == 1
+    assert (record.outcome, record.error) == ("failed", "APIConnectionError")
+    assert [(attempt.kind, attempt.status_code) for attempt in record.attempts] == [("first", 200)]
+    assert record.attempts[0].error is not None

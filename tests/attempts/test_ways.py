@@ -243,9 +243,11 @@ WAITS = {"429": refuse(429, ("retry-after", "20")), "500": refuse(500, ("retry-a
 def test_no_wait_goes_beyond_the_deadline(failure: Script, kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     near.usually = far.usually = failure
+    # A refusal takes its time on a busy machine, and it has to arrive before the deadline.
+    deadline = 0.2 if failure is break_off else 8
     began = time.monotonic()
     with (
-        Asked(kind, near.url, routing(near, far, deadline=0.2), max_retries=5) as asked,
+        Asked(kind, near.url, routing(near, far, deadline=deadline), max_retries=5) as asked,
         pytest.raises((openai.APIStatusError, openai.APITimeoutError)) as raised,
     ):
         asked.text()
@@ -269,6 +271,7 @@ def test_a_silent_model_is_left_on_trios_loop_too(upstreams: tuple[Upstream, Ups
             return result.choices[0].message.content
 
     assert (anyio.run(asked, backend="trio") or "").strip() == "from far"
+    gc.collect()  # here, where it is expected: the library has left a socket open, and a later test would be blamed
     assert [(one.kind, one.given_up) for one in records[0].attempts] == [("first", "late"), ("fallback", None)]
 
 

@@ -123,6 +123,7 @@ def test_the_same_content_has_the_same_digest_however_it_came() -> None:
         ({"model": "m\0"}, "`model` expects"),
         ({"messages": openai.omit}, "needs `messages`"),
         ({"top_k": 3}, "has no argument `top_k`: .*`extra_body`"),
+        ({f"a{number}": 1 for number in range(30)}, "has no argument `a0`.*`a15` and 22 more: .*`extra_body`"),
         ({"extra_body": ["a secret"]}, "`extra_body` expects a mapping, got list"),
         ({"extra_body": {"stream": True}}, "nothing for `extra_body`"),
         ({"metadata": {"a": math.nan}}, r"metadata\.a is no finite number"),

@@ -232,6 +232,8 @@ def test_many_are_submitted_at_once_all_or_none(queue: Queue) -> None:
         queue.submit_many([("d", BODY), ("e", {"model": "small"})])
     with pytest.raises(JobConflictError):
         queue.submit_many([("d", BODY), ("a", {**BODY, "seed": 1})])
+    with pytest.raises(JobConflictError, match="two jobs with the key 'e' are submitted together"):
+        queue.submit_many([("e", BODY), ("e", {**BODY, "seed": 1})])
     assert queue.submit_many([]) == []
     assert queue.status().total == 4
 

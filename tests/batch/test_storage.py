@@ -387,7 +387,7 @@ def test_a_status_counts_everything(storage: Storage) -> None:
     batch = advanced(storage, claim(storage, most_requests=3))
     numbers = [job.number for job in storage.heads(batch)]
     outcome = Outcome(number=numbers[0], state="done", input_tokens=5, output_tokens=7, cached_tokens=2)
-    storage.record(batch, [outcome, Outcome(number=numbers[1], state="failed")])
+    storage.record(batch, [outcome, Outcome(number=numbers[1], state="failed", status_code=400, body=b"{}")])
     storage.cancel(["5"])
 
     status = storage.status()
@@ -396,6 +396,8 @@ def test_a_status_counts_everything(storage: Storage) -> None:
     assert (status.total, status.over) == (6, 3)
     assert (status.input_tokens, status.output_tokens, status.cached_tokens) == (5, 7, 2)
     assert [one.name for one in status.batches] == [batch.name]
+    assert status.failures == {"HTTP 400": 1}
+    assert empty.failures == {}
     assert status.oldest_waiting_s is not None
     assert status.finished_per_s is not None
     assert status.expected_end_s == pytest.approx(3 / status.finished_per_s)

@@ -54,7 +54,11 @@ def worked_off(where: Path, provider: Emulator, change: Change, **settings: Any)
     queue = Queue(where, client, worker=worker)
     submit(queue, range(4))
     with client:
-        queue.run()
+        try:
+            queue.run()
+        except BaseException:
+            queue.close()
+            raise
     return queue
 
 

@@ -93,9 +93,15 @@ def test_what_is_no_arm_is_refused(names: list[str], said: str) -> None:
     [
         ({"name": "größer"}, "an arm's name is printable ASCII text"),
         ({"name": ""}, "an arm's name is printable ASCII text"),
-        ({"name": "x", "client": lambda base_url, api_key: None}, "has to be a function of an importable module"),
+        pytest.param(
+            {"name": "x", "client": lambda base_url, api_key: None},
+            "has to be a function of an importable module",
+            id="a client of no module",
+        ),
         ({"name": "x", "client": 3}, "has to be a function of an importable module"),
-        ({"name": "x", "client": my_client, "plays": ()}, "has both `client` and `plays`"),
+        pytest.param(
+            {"name": "x", "client": my_client, "plays": ()}, "has both `client` and `plays`", id="a client and plays"
+        ),
         ({"name": "x", "plays": ("connection",)}, "have to be plays such as Connection"),
     ],
     ids=str,

@@ -139,3 +139,19 @@ def test_the_figures_in_the_documentation_are_those_of_the_example() -> None:
     for model in Catalog.example().models:
         row = f"| {model.name} | {model.quality:g} | {model.first_token_s[0][1]:g} | {model.tokens_per_s:,.0f} |"
         assert row in page
+
+
+def test_a_file_that_nests_deeply_or_has_too_many_digits_is_refused_like_any_other(tmp_path: Path) -> None:
+    for written in (f"models = {'[' * 5_000}", f"models.{'a.' * 3_000}b = 1", f"currency = {'9' * 4_400}"):
+        with pytest.raises(ConfigurationError, match=r"catalog\.toml: expected TOML, got"):
+            load(tmp_path, written)
+
+
+def test_what_is_said_of_a_model_with_a_long_name_is_short_and_on_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load(tmp_path, f'[[models]]\nname = "a\\n{"x" * 9_999}"\nsize = 1')
+
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith(f'{tmp_path / "catalog.toml"}: models[0] ("a xxx') for line in lines)
+    assert all(len(line) < 1_500 for line in lines)

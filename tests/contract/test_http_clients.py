@@ -79,6 +79,24 @@ async def test_a_given_async_http_client_carries_the_calls_and_is_not_modified(
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
+def test_a_given_http_client_needs_no_hash_and_is_like_no_other(arguments: dict[str, Any], name: str) -> None:
+    class Alike(library(name).Client):  # type: ignore[misc]
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    plays = [fastlane.Connection(), fastlane.PromptCache(), fastlane.Hedging(), fastlane.Urgency()]
+    with Alike() as given, fastlane.OpenAI(**arguments, http_client=given, plays=plays, strict=True) as client:
+        for entry in ENTRIES:
+            SYNC[entry](client)
+            SYNC[entry](client.with_options(max_retries=0))
+
+    assert given.is_closed
+    assert {record.outcome for record in client.calls} == {"completed"}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
 def test_a_call_over_a_given_http_client_is_stamped(arguments: dict[str, Any], name: str) -> None:
     with library(name).Client(http2=True) as given:
         client = fastlane.OpenAI(**arguments, http_client=given)

@@ -6,6 +6,7 @@ import json
 import socket
 import ssl
 import threading
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -238,3 +239,19 @@ def test_a_window_that_grows_by_settings_lets_the_tokens_go(emulator: Emulator) 
         raw.read_until(ended(asked))
 
     assert raw.body(asked).endswith(b"[DONE]\n\n")
+
+
+def test_what_is_said_beside_a_goodbye_that_the_client_does_not_return_is_not_complained_about(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with Emulator(model=ProviderModel(inter_token_s=0.002)) as emulator:
+        context = ssl.create_default_context(cafile=emulator.certificate_authority)
+        context.set_alpn_protocols(["h2"])
+        with RawHttp2(urlsplit(emulator.base_url).port or 0, context, window_bytes=100_000) as raw:
+            raw.post(chat(stream=True), x_emulator_output_tokens="100000")
+            raw.post(chat(stream=True), x_emulator_output_tokens="5", x_emulator_fault="goaway=hard;after=2")
+            # The client neither reads nor closes: the goodbye of TLS stands in front of what the other stream says.
+            time.sleep(1)
+        emulator.log()
+
+    assert capfd.readouterr().err == ""

@@ -309,3 +309,104 @@ def test_an_unknown_manner_is_a_400(http: httpx2.Client) -> None:
 
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "invalid_manner"
+
+
+TWO_TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+    for name in ("weather", "time")
+]
+QUESTION: dict[str, Any] = {"role": "user", "content": "Weather and time?"}
+
+
+def called(*names: str, **body: Any) -> str | None:
+    """The tool that is called where the named ones have returned already."""
+    said_before = [
+        message
+        for name in names
+        for message in (
+            {"role": "assistant", "tool_calls": [{"function": {"name": name, "arguments": "{}"}}]},
+            {"role": "tool", "content": f"the {name}"},
+        )
+    ]
+    settings = {"response_format": None, "messages": [QUESTION, *said_before], "tools": TWO_TOOLS, **body}
+    return said("tools,echo", **settings).tool
+
+
+def test_a_model_that_calls_tools_calls_one_after_the_other_and_answers_then() -> None:
+    assert [called(), called("weather"), called("weather", "time")] == ["weather", "time", None]
+
+
+def test_what_a_loop_of_tools_ends_with_is_what_the_last_one_returned() -> None:
+    back = [
+        {
+            "role": "assistant",
+            "tool_calls": [{"function": {"name": name, "arguments": "{}"}} for name in ("weather", "time")],
+        },
+        {"role": "tool", "content": "18 degrees"},
+        {"role": "tool", "content": "noon"},
+    ]
+    answer = said("tools,echo", response_format=None, messages=[QUESTION, *back], tools=TWO_TOOLS)
+
+    assert (answer.tool, text(answer), answer.finish_reason) == (None, "noon", "stop")
+
+
+def test_new_words_of_the_user_begin_the_loop_anew() -> None:
+    before = [
+        {"role": "assistant", "tool_calls": [{"function": {"name": "weather"}}]},
+        {"role": "tool", "content": "18"},
+    ]
+
+    assert called(messages=[QUESTION, *before, QUESTION]) == "weather"
+
+
+def test_who_must_call_a_tool_calls_the_last_when_all_were_called() -> None:
+    assert [called(*names, tool_choice="required") for names in ((), ("weather",), ("weather", "time"))] == [
+        "weather",
+        "time",
+        "time",
+    ]
+
+
+def test_the_requests_own_choice_of_a_tool_is_kept() -> None:
+    named = {"type": "function", "function": {"name": "time"}}
+
+    assert called(tool_choice=named) == "time"
+    assert called("time", tool_choice=named) == "time"
+    assert called(tool_choice="none") is None
+    assert called(tools=None) is None
+
+
+def test_the_tools_of_a_response_are_called_in_the_same_way() -> None:
+    tools = [{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}]
+    wish = read_overrides({"x-emulator-manner": "tools,echo"})
+    back = [
+        {"type": "function_call", "call_id": "1", "name": "weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "18 degrees"},
+    ]
+    first, last = (
+        generate(read_responses({"model": "m", "input": given, "tools": tools}), wish, ProviderModel(), seed=0)[0]
+        for given in ([QUESTION], [QUESTION, *back])
+    )
+
+    assert (first.tool, first.manner) == ("weather", ("tools",))
+    assert (last.tool, text(last)) == (None, "18 degrees")
+
+
+def test_an_echo_in_a_structure_stands_where_the_schema_has_a_place_for_it() -> None:
+    properties = {"echo": {"type": "string"}, "enum": {"type": "string"}, "short": {"$ref": "#/$defs/short"}}
+    short = {"type": "object", "properties": {"echo": {"type": "string", "maxLength": 3}}, "required": ["echo"]}
+    place = {"type": "object", "properties": properties, "required": [*properties], "$defs": {"short": short}}
+    form = {"type": "json_schema", "json_schema": {"name": "place", "schema": place}}
+    tools = [{"type": "function", "function": {"name": "file", "parameters": place}}]
+    named = {"type": "function", "function": {"name": "file"}}
+
+    for body in ({"response_format": form}, {"response_format": None, "tools": tools, "tool_choice": named}):
+        answer = said("echo", messages=[QUESTION], **body)
+        value = json.loads(text(answer))
+        assert (value["echo"], value["short"]) == (QUESTION["content"], {"echo": QUESTION["content"][:3]})
+        assert value["enum"] != QUESTION["content"]
+        assert answer.manner == ("echo",)
+
+
+def test_an_echo_changes_no_structure_without_a_place_for_it() -> None:
+    assert said("echo") == said("exact")

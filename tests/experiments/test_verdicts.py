@@ -124,7 +124,8 @@ def test_no_errors_at_all_are_no_certainty() -> None:
 
 
 def test_all_stages_together_stay_within_the_error_that_is_permitted() -> None:
-    assert sum(alpha_of(stage) for stage in range(1, 50)) <= ALPHA
+    # But for what rounding adds, which is not the same with each version of Python.
+    assert sum(alpha_of(stage) for stage in range(1, 50)) <= ALPHA * (1 + 1e-12)
     assert alpha_of(1) > alpha_of(2) > alpha_of(3)
 
 

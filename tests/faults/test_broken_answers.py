@@ -17,21 +17,6 @@ def tokens(events: list[Any]) -> int:
     return sum(bool(event.choices and event.choices[0].delta.content) for event in events)
 
 
-def stock(make_caller: Any, arguments: dict[str, Any], protocol: str) -> Any:
-    """A caller with the stock client, speaking the same protocol."""
-    form = openai.DefaultHttpxClient if make_caller.__name__ == "SyncCaller" else openai.DefaultAsyncHttpxClient
-    http_client = form(http2=protocol == "HTTP/2")
-    return make_caller(openai, **arguments, max_retries=0, timeout=40, http_client=http_client)
-
-
-def raised_by(caller: Any, **wish: Any) -> type[BaseException]:
-    """The class of the error that reading a stream raises."""
-    stream = caller.start(**wish)
-    with pytest.raises(Exception, match=r".*") as raised:
-        caller.rest(stream)
-    return raised.type
-
-
 @pytest.mark.parametrize(
     "fault", ["drop;after=3", "reset;after=3;code=8", "reset;after=3;code=2", "goaway=hard;after=3"]
 )
@@ -49,44 +34,6 @@ def test_a_stream_that_breaks(caller: Any, fault: str) -> None:
     assert record.attempts[-1].error is not None
     assert len(record.timeline.token_ns) <= 3
     assert caller.last_call.outcome == "completed"
-
-
-@pytest.mark.parametrize("fault", ["drop;after=3", "reset;after=3;code=8", "goaway=hard;after=3", "malformed;after=3"])
-def test_a_broken_stream_raises_what_the_stock_client_raises(
-    caller: Any, make_caller: Any, arguments: dict[str, Any], protocol: str, fault: str
-) -> None:
-    with stock(make_caller, arguments, protocol) as theirs:
-        expected = raised_by(theirs, fault=fault, token_ms=5)
-
-    assert raised_by(caller, fault=fault, token_ms=5) is expected
-    assert caller.last_call.outcome == "failed"
-    assert caller.last_call.error == expected.__name__
-
-
-def test_a_whole_answer_that_is_no_json_raises_what_the_stock_client_raises(
-    caller: Any, make_caller: Any, arguments: dict[str, Any], protocol: str
-) -> None:
-    def raised(by: Any) -> type[BaseException]:
-        with pytest.raises(Exception, match=r".*") as error:
-            by.ask(fault="malformed")
-        return type(error.value)
-
-    with stock(make_caller, arguments, protocol) as theirs:
-        expected = raised(theirs)
-
-    assert raised(caller) is expected
-    assert caller.last_call.outcome == "failed"
-    assert caller.last_call.error == expected.__name__
-
-
-@pytest.mark.usefixtures("without_pauses")
-@pytest.mark.parametrize("fault", ["drop", "reset"])
-def test_a_whole_answer_that_breaks_is_retried_like_the_stock_client_does(caller: Any, fault: str) -> None:
-    with pytest.raises(openai.APIConnectionError):
-        caller.ask(fault=fault)
-
-    assert len(caller.last_call.attempts) == 3
-    assert all(each.error for each in caller.last_call.attempts)
 
 
 def test_a_stream_that_stalls_runs_into_the_time_out(caller: Any) -> None:

@@ -27,7 +27,7 @@ TYPES: dict[str, tuple[Any, list[corpus.Document], bool]] = {
     "ResponseStreamEvent": (ResponseStreamEvent, corpus.EVENTS, True),
 }
 """By name: the type, documents of it, and whether it is an event of a stream."""
-_STRANGERS = [*corpus.CHUNKS, *corpus.COMPLETIONS, *corpus.RESPONSES, *corpus.EVENTS]
+STRANGERS = [*corpus.CHUNKS, *corpus.COMPLETIONS, *corpus.RESPONSES, *corpus.EVENTS]
 _ABSENT = object()
 
 
@@ -115,7 +115,7 @@ class Differential:
         for _ in range(count - len(self.documents)):
             made = self._draw.random() < 0.35
             document = mutation.sample(self.cast_to, self._draw) if made else self._draw.choice(self.documents)
-            yield mutation.mutated(document, self._draw, _STRANGERS)
+            yield mutation.mutated(document, self._draw, STRANGERS)
 
     def _tiers_of(self, data: bytes) -> Tiers | None:
         if self._union is None:

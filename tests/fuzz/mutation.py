@@ -78,11 +78,17 @@ def _change(document: Any, draw: random.Random, others: list[Any]) -> None:
         holder[draw.choice((*_KEYS, *holder))] = copy.deepcopy(draw.choice(VALUES))
 
 
-def mutated(document: Any, draw: random.Random, others: list[Any]) -> bytes:
-    """The document with a few changes, as JSON text."""
+def changed(document: Any, draw: random.Random, others: list[Any]) -> Any:
+    """A copy of the document with a few changes."""
     document = copy.deepcopy(document)
     for _ in range(draw.choice((0, 1, 1, 1, 2, 3, 5))):
         _change(document, draw, others)
+    return document
+
+
+def mutated(document: Any, draw: random.Random, others: list[Any]) -> bytes:
+    """The document with a few changes, as JSON text."""
+    document = changed(document, draw, others)
     if draw.random() < 0.1:
         entries = list(document.items())
         draw.shuffle(entries)

@@ -316,3 +316,27 @@ def test_what_counts_towards_a_limit_of_input_alone_is_learned() -> None:
         now += NS
 
     assert wait_s(apart, now, tokens=8_000) == 0
+
+
+def test_a_refusal_that_says_that_nothing_is_left_and_all_of_it_is_back_already_is_read_like_any_other() -> None:
+    asked = pacer()
+    nothing = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "0s"}
+    ask(asked, T0, nothing)
+    ask(asked, T0 + NS, nothing, status=429)
+
+    assert 0 < wait_s(asked, T0 + NS) < 120
+
+
+def test_what_was_sent_before_a_limit_is_known_is_waited_for_no_longer_than_that_limit_twice() -> None:
+    asked = pacer()
+    early = [asked.spend(T0, tokens=10_000_000) for _ in range(5)]
+    asked.answered(T0 + NS, early[0], 200, told(10, limit=100, what="tokens"))
+
+    assert wait_s(asked, T0 + NS, tokens=10) < 4 * 60
+
+
+def test_a_limit_of_less_than_one_is_none() -> None:
+    asked = pacer()
+    ask(asked, T0, {"x-ratelimit-limit-requests": "0.001", "x-ratelimit-remaining-requests": "0"})
+
+    assert asked.limits().limits == ()

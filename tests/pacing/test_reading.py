@@ -144,6 +144,7 @@ def test_whatever_a_server_writes_is_read_as_something_that_can_be_or_as_nothing
         ({"retry-after": "-1"}, None),
         ({"retry-after": "1e9"}, None),
         ({"retry-after": "nan"}, None),
+        ({"retry-after": "Sun, 22 Nov 2026 10:00:00 +99991795341600"}, None),
         ({}, None),
     ],
 )

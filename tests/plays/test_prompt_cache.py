@@ -34,7 +34,7 @@ def fact(value: Any) -> Fact[Any]:
 
 def facts(**cache: Any) -> ProviderFacts:
     said = {"automatic": True, "minimum_tokens": 1024, "block_tokens": 128, "lifetime_s": 300.0} | cache
-    made: dict[str, Any] = {name: fact(value) for name, value in said.items()}
+    made: dict[str, Any] = {name: fact(value) for name, value in said.items() if value is not None}
     return ProviderFacts(
         slug="example",
         cache=Cache(**made),
@@ -116,8 +116,37 @@ def test_a_key_is_added_where_the_provider_takes_one_and_the_same_for_what_begin
     assert len(keys) == 1
     assert planned[0].changes == ("PromptCache added prompt_cache_key",)
     assert planned[0].optional == ("prompt_cache_key",)
-    other = play.plan(call({"model": "m", "messages": conversation("Another one.")}, facts=known))
+    other = play.plan(call({"model": "m", "messages": conversation("Another one. " * 100)}, facts=known))
     assert other.body["prompt_cache_key"] not in keys
+
+
+def test_a_prompt_that_is_too_short_to_be_kept_goes_out_as_it_was_written() -> None:
+    short = call({"model": "m", "messages": conversation("Be brief.")}, facts=facts(key_field="prompt_cache_key"))
+    unknown = short.replaced(facts=facts(key_field="prompt_cache_key", minimum_tokens=None))
+
+    assert PromptCache().plan(short).body is short.body
+    assert "prompt_cache_key" in PromptCache().plan(unknown).body
+    assert PromptCache(key="ours").plan(short).body["prompt_cache_key"] == "ours"
+
+
+def test_a_conversation_gets_its_key_when_it_grows_and_loses_nothing_by_that(
+    known: None, arguments: dict[str, Any]
+) -> None:
+    sentence = "Two bags of up to 23 kg are free of charge. "
+    messages: list[Any] = [{"role": "system", "content": "Be brief."}]
+    with fastlane.OpenAI(**arguments, plays=[PromptCache()], strict=True) as client:
+        for _ in range(12):
+            messages.append({"role": "user", "content": sentence * 10})
+            client.chat.completions.create(model="m", messages=messages)
+        records = client.calls
+
+    keyed = [bool(record.changes) for record in records]
+    assert keyed == sorted(keyed)
+    assert set(keyed) == {False, True}
+    seen = [record.prompt_cache for record in records]
+    assert [one.drift for one in seen if one is not None] == [None] * len(records)
+    assert seen[-1] is not None
+    assert seen[-1].cached_tokens
 
 
 @pytest.mark.parametrize(

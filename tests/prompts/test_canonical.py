@@ -111,7 +111,11 @@ def test_the_order_of_properties_is_kept_on_request() -> None:
     assert list(canonical(TOOL)["function"]["parameters"]["properties"]) == ["enum", "from", "required", "to"]
 
 
-@pytest.mark.parametrize("value", [{1: "a", "b": 2}, {"required": ["a", 1]}, object(), float("nan"), {"a"}], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [{1: "a", "b": 2}, {"required": ["a", 1]}, pytest.param(object(), id="an object"), float("nan"), {"a"}],
+    ids=repr,
+)
 def test_what_is_not_json_is_handed_back(value: Any) -> None:
     assert repr(canonical(value)) == repr(value)
 

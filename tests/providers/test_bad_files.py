@@ -132,8 +132,16 @@ BAD = {
         f'[tiers.field]\nvalue = " "\n{WHERE}',
         "tiers.field.value: expected a text that is not empty, got ' '",
     ),
-    "slug with spaces": ('slug = "a b"', "slug: String should match pattern .*, got 'a b'"),
+    "slug with spaces": ('slug = "a b"', "slug: expected a text that matches .*, got 'a b'"),
     "no TOML": ("= 1", "expected TOML, got something else: .*line 1"),
+    "more digits than Python reads": (f"http2 = {'9' * 4_400}", "expected TOML, got something else: .*digits"),
+    "lists nested deeply": (f"http2 = {'[' * 5_000}", "expected TOML, got lists or tables nested more than 50 deep"),
+    "tables nested deeply": (
+        f"http2.{'a.' * 3_000}b = 1",
+        "expected TOML, got lists or tables nested more than 50 deep",
+    ),
+    "long key": (f"{'x' * 999} = 1", f'toml: "{"x" * 60}\\.\\.\\.": unknown key; expected one of'),
+    "key of two lines": ('"a\\nb" = 1', 'toml: "a\\\\nb": unknown key; expected one of'),
     "long value": (f'http2 = "{"x" * 999}"', f"got '{'x' * 59}\\.\\.\\.$"),
 }
 

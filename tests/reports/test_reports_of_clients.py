@@ -166,7 +166,7 @@ def upstreams(trusting_peers: None) -> Iterator[tuple[Upstream, Upstream]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hedge_that_won_is_counted_with_what_it_cost(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
-    with Asked(kind, near.url, Hedging(budget=1.0, minimum_delay_s=0.05)) as asked:
+    with Asked(kind, near.url, Hedging(budget=1.0, minimum_delay_s=0.5)) as asked:
         used_to(asked, near, model="m")
         near.scripts = [say_nothing, answer("second")]
         assert asked.text("m", stream=True) == "second"

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from tests.attempts.scripted import Upstream, refuse
 from tests.single_flight.callers import HANG_S, KINDS, Party, answer, held, in_steps, party_of, texts, until
+from tests.transport.peer import Stream
 
 
 class River(BaseModel):
@@ -279,3 +280,26 @@ def test_calls_of_one_sharing_need_one_place_between_them(kind: str, upstream: U
 
         assert len(upstream.asked) == 1
         assert [record.urgency.admission is None for record in party.records] == [False, True, True, True, True]
+
+
+def test_the_records_of_a_whole_answer_that_breaks_off_name_the_error(party: Party) -> None:
+    gate = threading.Event()
+
+    def breaks_off(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+        upstream.silent.append(stream)
+        stream.head(200, (("content-type", "application/json"),))
+        stream.data(b'{"id": "c1", ')
+        stream.hold(gate)
+        stream.rst(2)
+
+    party.upstream.usually = breaks_off
+    patient = party.client.with_options(max_retries=0)
+    calls = party.asks(3, client=patient)
+    gate.set()
+
+    for call in calls:
+        assert isinstance(call.exception(HANG_S), openai.APIConnectionError)
+    assert len(party.upstream.asked) == 1
+    attempts = [attempt for record in party.records for attempt in record.attempts]
+    assert [attempt.kind for attempt in attempts] == ["first", "shared", "shared"]
+    assert [(attempt.status_code, attempt.error) for attempt in attempts] == [(200, "RemoteProtocolError")] * 3

@@ -31,6 +31,13 @@ from tests.stores.conftest import PASSWORD, Join, eventually, store_threads
 # Forking beside threads is what is tested here; Python 3.12 and newer warn of it.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 TICKS_S = 0.15  # in which whatever comes twice has come twice
+UNSENDABLE: dict[str, object] = {
+    "a key that is a number": {1: 2},
+    "an object": {"object": object()},
+    "no event": 5,
+    "too long": {"text": "x" * 5_000},
+    "half a character": {"text": "\ud800"},
+}
 
 
 @contextlib.contextmanager
@@ -174,7 +181,7 @@ def test_a_receiver_that_raises_misses_its_event_and_no_other(
     assert len(warnings(caplog)) == 1
 
 
-@pytest.mark.parametrize("event", [{1: 2}, {"object": object()}, 5, {"text": "x" * 5_000}, {"text": "\ud800"}], ids=str)
+@pytest.mark.parametrize("event", UNSENDABLE.values(), ids=UNSENDABLE)
 def test_what_cannot_be_sent_is_refused_and_counted(event: object, redis_server: RedisServer, join: Join) -> None:
     one = join(redis_server.url)
     one.store.publish(event)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from fastlane._route_records import HedgingRecord, RoutingRecord
 from fastlane._timeline import Timeline, WireStamps
 from fastlane.telemetry import Experiment, TelemetrySettings, _settings
 from fastlane.telemetry._ended import EndedAction, EndedCall
-from fastlane.telemetry._metrics import flush, get_ready, tell
+from fastlane.telemetry._metrics import _telling, flush, get_ready, tell
 
 MS = 1_000_000
 
@@ -32,6 +32,9 @@ class Meters:
     def use(self, **settings: Any) -> None:
         _settings.use(TelemetrySettings(meter_provider=self.provider, **settings))
         assert get_ready()
+        # Its instruments are made in another thread, for which nobody waits long: on a busy machine they come later.
+        while _telling._found(self.provider) is None:
+            _telling._make(self.provider)
         flush()
 
     def tell(self, *told: EndedCall | EndedAction) -> None:

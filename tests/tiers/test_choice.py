@@ -88,6 +88,14 @@ def test_the_callers_own_tier_is_never_added_to_or_left(slug: str, level: Level,
     assert plan is None or (plan.added is None and not plan.falls)
 
 
+@given(slug=st.sampled_from(SLUGS), level=st.sampled_from(LEVELS), model=MODELS)
+def test_a_caller_who_says_none_gets_none(slug: str, level: Level, model: str) -> None:
+    asked = call(slug, model)
+    plan = tier_plan(asked.replaced(body={**asked.body, "service_tier": None}), level, {"offline": "flex"}, NONE)
+
+    assert plan is None or (plan.asked is None and plan.added is None and not plan.falls)
+
+
 @given(slug=st.sampled_from(SLUGS), model=MODELS)
 def test_interactive_calls_ask_for_none_by_themselves(slug: str, model: str) -> None:
     plan = tier_plan(call(slug, model), "interactive", None, NONE)

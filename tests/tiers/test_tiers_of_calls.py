@@ -198,6 +198,19 @@ async def test_the_callers_own_tier_is_kept_though_it_is_full(kind: str, tiered:
 
 
 @both_kinds
+async def test_a_caller_who_says_none_is_asked_for_none(kind: str, scripted: Upstream) -> None:
+    async with calling(kind, scripted) as caller:
+        await caller.call(level="background")
+        await caller.call(level="background", service_tier=None)
+        await caller.call(level="background")
+
+        records = caller.client.calls
+    assert [body.get("service_tier") for body in scripted.asked] == ["flex", None, "flex"]
+    assert [record.urgency.asked_tier for record in records] == ["flex", None, "flex"]
+    assert records[1].changes == ()
+
+
+@both_kinds
 async def test_a_tier_that_is_refused_is_taken_back_and_not_asked_for_again(kind: str, tiered: Emulator) -> None:
     tiered.change(refuse_unknown_tiers=True)
     play = Urgency(tiers={"background": "scale"})  # which OpenAI knows, and the emulated provider has not got

@@ -302,6 +302,8 @@ class PeerConnection:
         self._greeted = False
         self._early: list[Frame] = []
         """What must wait for our first SETTINGS."""
+        self._behind: bytearray | None = None
+        """What waits for the end of a frame that is dripped; None while none is."""
         self._plain_end = False
         self._aborting = False
         self._incoming, self._encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -317,11 +319,32 @@ class PeerConnection:
     def send_bytes(self, data: bytes) -> None:
         """Any bytes at all, in one TLS write."""
         with self.lock:
-            if self.over:
-                raise GoneError
-            with contextlib.suppress(ssl.SSLError):
-                self._tls.write(data)
-            self._flush()
+            if self._behind is None:
+                self._send_now(data)
+            else:
+                self._behind += data
+
+    def drip(self, data: bytes, pause_s: float) -> None:
+        """A frame byte by byte, each in a TLS write. What is to be sent meanwhile comes behind it; one at a time."""
+        with self.lock:
+            self._behind = bytearray()
+        try:
+            for at in range(len(data)):
+                with self.lock:
+                    self._send_now(data[at : at + 1])
+                time.sleep(pause_s)
+        finally:
+            with self.lock:
+                behind, self._behind = bytes(self._behind), None
+        if behind:
+            self.send_bytes(behind)
+
+    def _send_now(self, data: bytes) -> None:
+        if self.over:
+            raise GoneError
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.write(data)
+        self._flush()
 
     def send_when_greeted(self, frame: Frame) -> None:
         """A frame that must not come before our first SETTINGS."""
@@ -635,6 +658,7 @@ class Peer:
         alpn: Sequence[str] = ("h2",),
         names: tuple[str, ...] = LOCAL_NAMES,
         host: str = "127.0.0.1",
+        context: ssl.SSLContext | None = None,
     ) -> None:
         self.respond = respond
         self.opening = opening
@@ -642,7 +666,7 @@ class Peer:
         self.settings = settings
         self.grants = grants
         self.answers_pings = answers_pings
-        self.context = server_context(names, alpn)
+        self.context = server_context(names, alpn) if context is None else context
         self.context.sni_callback = self._asked_for
         self.names_asked: dict[int, str | None] = {}
         self.requests: list[Stream] = []

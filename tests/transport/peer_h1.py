@@ -103,6 +103,7 @@ class PeerH1:
         alpn: Sequence[str] = ("http/1.1",),
         names: tuple[str, ...] = LOCAL_NAMES,
         host: str = "127.0.0.1",
+        context: ssl.SSLContext | None = None,
     ) -> None:
         self.respond = respond
         self.requests: list[Request1] = []
@@ -111,7 +112,7 @@ class PeerH1:
         """Released once for each connection that has ended."""
         self.errors: list[BaseException] = []
         self.closing = False
-        self._context = server_context(names, alpn) if tls else None
+        self._context = context or (server_context(names, alpn) if tls else None)
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

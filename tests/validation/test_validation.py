@@ -131,6 +131,7 @@ def test_a_schema_with_integers_beyond_64_bits_is_taken() -> None:
         ('Sure! {"a": 1}', "$: not JSON: text before it"),
         ('{"a": 1,}', "$: not JSON: a comma with nothing behind it, at line 1, column 9"),
         ("[1, 2, ]", "$: not JSON: a comma with nothing behind it, at line 1, column 8"),
+        ("[1,\n 2,\n  ]", "$: not JSON: a comma with nothing behind it, at line 3, column 3"),
         ('{"a": 1} done', "$: not JSON: text behind the JSON, at line 1, column 10"),
         ('{"a": 1}{"a": 1}', "$: not JSON: text behind the JSON, at line 1, column 9"),
         ("{'a': 1}", "$: not JSON: a property's name in double quotes was expected, at line 1, column 2"),

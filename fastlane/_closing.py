@@ -1,0 +1,61 @@
+"""Calls that wait before they are sent, and are called off when the HTTP client that would send them is closed."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Protocol
+
+
+class Wait(Protocol):
+    """Somebody's wait."""
+
+    def call_off(self) -> None:
+        """Wait no longer. From any thread, more than once, and when the wait is over already."""
+
+
+# Who waits, and the HTTP client that is waited for, by its address: an application's own may have no hash, and it lives
+# for as long as somebody waits. Copies of a client share its HTTP client: closing one closes all of them, as with
+# openai's own. Sets of Python change in one step, so that nobody waits for a lock: a task that waits may be
+# garbage-collected.
+_waiting: set[tuple[int, Wait]] = set()
+
+
+class until_closed:  # noqa: N801 - a block, not a thing
+    """In this block somebody waits until something happens, or is called off because the HTTP client is closed.
+
+    What waited goes on to be sent all the same, and finds the client closed: the error is the HTTP library's own.
+    """
+
+    __slots__ = ("_http", "_wait")
+
+    def __init__(self, http: Any, wait: Wait) -> None:
+        self._http = http
+        self._wait = wait
+
+    def __enter__(self) -> None:
+        _waiting.add((id(self._http), self._wait))
+        # A client is closed first, and those who wait are called off afterwards.
+        if self._http.is_closed:
+            self._wait.call_off()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _waiting.discard((id(self._http), self._wait))
+
+
+def was_closed(http: Any) -> None:
+    """Call off what waits to be sent by an HTTP client that is closed; None where making one had failed."""
+    for wait in waiting_on(http):
+        wait.call_off()
+
+
+def waiting_on(http: Any) -> list[Wait]:
+    """Who waits to be sent by an HTTP client at the moment."""
+    return [wait for address, wait in list(_waiting) if address == id(http)]
+
+
+if hasattr(os, "register_at_fork"):
+    # Those who wait are the parent's.
+    os.register_at_fork(after_in_child=_waiting.clear)

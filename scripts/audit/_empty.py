@@ -1,0 +1,194 @@
+"""What the wheel brings into an empty environment, what importing it does there, and the README's example."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scripts.audit._finding import Finding, judged
+from scripts.environments import ROOT
+
+_LIMIT_S = 300.0
+_PROBE = Path(__file__).with_name("_probe.py")
+
+ALLOWED = frozenset((
+    "annotated_types", "anyio", "fastlane", "httpx2", "idna", "openai", "orjson", "pydantic", "pydantic_core",
+    "sniffio", "typing_extensions", "typing_inspection",
+))  # fmt: skip
+"""Packages that `import fastlane` may load. The others that it needs wait for the first call that needs them."""
+
+KEPT_OUT = (
+    "fastlane.bench",
+    "fastlane.emulator",
+    "fastlane.batch",
+    "fastlane.doctor",
+    "opentelemetry",
+    "openai.resources",
+)
+"""What nobody should pay for who only imports it; all of these have a package that is allowed, or come with it."""
+
+# What an interpreter or a library of the system's reads on any start: none of it is a user's.
+_OF_THE_SYSTEM = re.compile(
+    r"/dev/(u?random|null)$|/proc/|/sys/|/usr/(lib|local/lib|share/zoneinfo)|/lib|/etc/"
+    r"(localtime|nsswitch\.conf|resolv\.conf|hosts|host\.conf|gai\.conf|mime\.types|services|protocols|ssl/|pki/|ld\.so)"
+)
+
+# openai says in its headers on which system it runs, and finds out by Python's `platform`: once in a process.
+_OF_OPENAI = ("/etc/os-release", "/etc/lsb-release", "/dev/null", "subprocess.Popen ('uname',)")
+
+
+class EmptyError(RuntimeError):
+    """An environment cannot be made: the message says why."""
+
+
+class Environment:
+    """A virtual environment with a wheel in it."""
+
+    def __init__(self, home: Path) -> None:
+        venv.create(home, with_pip=False)
+        self.python = home / ("Scripts" if sysconfig.get_platform().startswith("win") else "bin") / "python"
+
+    def install(self, requirement: str) -> None:
+        """Install it with the versions of constraints.txt. Raises EmptyError."""
+        pins = str(ROOT / "constraints.txt")
+        options = ("--quiet", "--disable-pip-version-check", "--no-compile", "--constraint", pins)
+        self._pip("install", *options, requirement)
+
+    def check(self) -> list[str]:
+        """Return what pip finds missing or unfitting among what is installed."""
+        done = self._run([sys.executable, "-m", "pip", "--python", str(self.python), "check"], {})
+        return [] if done.returncode == 0 else done.stdout.strip().splitlines()
+
+    def installed(self) -> list[str]:
+        """Return the names of the distributions that are there."""
+        command = "from importlib.metadata import distributions as all; print(*sorted(one.name for one in all()))"
+        return self._run([str(self.python), "-I", "-c", command], {}).stdout.split()
+
+    def probe(self, what: str, name: str, variables: Mapping[str, str], cwd: Path) -> dict[str, Any]:
+        """Return what an import or a file of code did. Raises EmptyError where it failed."""
+        done = self._run([str(self.python), "-I", "-B", str(_PROBE), what, name], variables, cwd)
+        if done.returncode:
+            raise EmptyError(f"{what} {Path(name).name} failed: " + "\n".join(done.stderr.strip().splitlines()[-3:]))
+        *printed, last = done.stdout.splitlines()
+        return {**json.loads(last), "printed": printed}
+
+    def _pip(self, *arguments: str) -> None:
+        done = self._run([sys.executable, "-m", "pip", "--python", str(self.python), *arguments], {})
+        if done.returncode:
+            raise EmptyError("pip: " + "\n".join(done.stderr.strip().splitlines()[-3:]))
+
+    @staticmethod
+    def _run(
+        command: Sequence[str], variables: Mapping[str, str], cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=_LIMIT_S, check=False, cwd=cwd, env=clean(variables)
+        )
+
+
+def clean(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process without what would make it another Python's, or another provider's."""
+    names = ("PYTHON", "VIRTUAL_ENV", "OPENAI_", "AZURE_OPENAI_", "FASTLANE_", "OTEL_", "SSL_CERT_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(names)}
+    return {**{name: value for name, value in kept.items() if not name.lower().endswith("_proxy")}, **variables}
+
+
+def imported(environment: Environment, wheel: Path, cwd: Path) -> Iterator[Finding]:
+    """What a minimal installation brings, and what `import fastlane` does in it."""
+    part = "import"
+    environment.install(str(wheel))
+    there = environment.installed()
+    yield judged(
+        part, "what its metadata names is enough, and fits together", environment.check(), f"{len(there)} packages"
+    )
+    of_extras = {"numpy", "rich", "typer", "tiktoken", "trustme", "redis", "psycopg", "ray", "httpx", "altair", "isal"}
+    yield judged(part, "an installation without extras brings none of theirs", sorted(of_extras & set(there)))
+    did = environment.probe("import", "fastlane", {}, cwd)
+    loaded = {name.partition(".")[0] for name in did["modules"]} - sys.stdlib_module_names
+    others = sorted(name for name in loaded - ALLOWED if not name.startswith("_sysconfigdata"))
+    heavy = sorted({one for one in KEPT_OUT for name in did["modules"] if f"{name}.".startswith(f"{one}.")})
+    count = f"{len(did['modules'])} modules of {len(loaded & ALLOWED)} packages"
+    yield judged(part, "`import fastlane` loads no more packages than it is known to", [*others, *heavy], count)
+    yield judged(part, "it opens no file but those of Python and of packages", outside(did), f"{len(did['read'])} read")
+    yield judged(part, "it writes nothing", did["written"])
+    yield judged(part, "it opens no socket and asks for no address", did["network"])
+    yield judged(part, "it starts no process", did["processes"])
+    yield judged(part, "it starts no thread", did["threads"] + did["running"])
+    yield judged(
+        part, "it loads no data as code", [one for one in did["data_as_code"] if "types.py:coroutine" not in one]
+    )
+
+
+def outside(did: Mapping[str, Any]) -> list[str]:
+    """Return the files that were read and are neither Python's, nor a package's, nor the system's own."""
+    prefixes = tuple(f"{one}{os.sep}" for one in did["prefixes"])
+    return [
+        one
+        for one in did["read"]
+        if not one.startswith(prefixes) and not _OF_THE_SYSTEM.match(one) and Path(one) != _PROBE
+    ]
+
+
+def example() -> str:
+    """Return the first example of the README that makes a call."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return str(next(block for block in blocks if "from fastlane import" in block))
+
+
+@contextlib.contextmanager
+def emulator(command: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Run `fastlane emulator` as somebody at a terminal would, and give the variables that it says to export."""
+    process = subprocess.Popen(
+        [*command, "emulator", "--preset", "instant"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=clean({"PYTHONUNBUFFERED": "1"}),
+    )
+    try:
+        variables: dict[str, str] = {}
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("export "):
+                variables |= dict(pair.split("=", 1) for pair in line.removeprefix("export ").split())
+            if line.startswith("curl ") or {"OPENAI_BASE_URL", "OPENAI_API_KEY", "SSL_CERT_FILE"} <= variables.keys():
+                break
+        if "OPENAI_BASE_URL" not in variables:
+            raise EmptyError("`fastlane emulator` named no OPENAI_BASE_URL to export")
+        yield variables
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def called(environment: Environment, title: str, command: Sequence[str], cwd: Path) -> Iterator[Finding]:
+    """What the README's first example does against the emulator."""
+    part = "example"
+    file = cwd / "example.py"
+    file.write_text(example(), encoding="utf-8")
+    with emulator(command) as variables:
+        did = environment.probe("run", str(file), variables, cwd)
+    port = re.search(r":(\d+)", variables["OPENAI_BASE_URL"])
+    assert port is not None
+    answer = len(did["printed"]) == 2 and bool(did["printed"][0])
+    yield judged(
+        part,
+        f"{title}, the README's first example prints its answer and its times",
+        [] if answer else [f"it printed {did['printed']!r:.100}"],
+        did["printed"][-1] if did["printed"] else "",
+    )
+    strangers = [one for one in did["network"] if "127.0.0.1" not in one or port[1] not in one]
+    yield judged(part, "it reaches its provider and nobody else", strangers, "; ".join(sorted(set(did["network"]))))
+    expected = {*_OF_OPENAI, variables.get("SSL_CERT_FILE"), str(file)}
+    read = [one for one in outside(did) if one not in expected]
+    yield judged(part, "it opens no file but those of Python, of packages, and its certificates", read)
+    changed = [one for one in (*did["written"], *did["processes"]) if one not in expected]
+    yield judged(part, "it writes nothing and starts no process, but for the `uname` of openai's headers", changed)

@@ -1,0 +1,311 @@
+"""What a provider understands of a request is what the stock client says, whatever plays are on.
+
+Calls are drawn, and sent by openai's client and by ours; a play may add the fields that are its own,
+and change what its record says, and nothing else: no value, no order of fields, no header.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import httpx2
+import msgpack  # type: ignore[import-untyped]
+import openai
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import fastlane
+from fastlane import BoundedOutput, Connection, Curation, Encoding, Hedging, Play, PromptCache, Routing, Urgency
+from fastlane._call import Form
+from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.providers._schema import Cache, Tiers
+
+URL = "http://provider.example/v1"
+FORMS: tuple[Form, ...] = ("json+gzip", "msgpack", "msgpack+gzip")
+# Each example is two calls and a client.
+FEW = settings(max_examples=40)
+# They say how a body is written, and how long it is then.
+OF_THE_FORM = ("content-length", "content-type", "content-encoding")
+COMPLETION = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": '{"n": 1}'}}],
+}
+CHUNK = {
+    **COMPLETION,
+    "object": "chat.completion.chunk",
+    "choices": [{"index": 0, "finish_reason": "stop", "delta": {"content": '{"n": 1}'}}],
+}
+RESPONSE = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": [], "status": "completed"}
+
+
+def fact(value: Any) -> Fact[Any]:
+    return Fact(value=value, source="https://example.com/docs", checked=date(2026, 11, 22), evidence="documented")
+
+
+# A provider that takes all that a play may send.
+ABLE = ProviderFacts(
+    slug="able",
+    encodings={endpoint: fact(("json", *FORMS)) for endpoint in ("/chat/completions", "/responses")},
+    cache=Cache(automatic=fact(True), key_field=fact("prompt_cache_key"), lifetime_s=fact(300.0)),
+    parameters={name: fact(True) for name in ("prompt_cache_key", "max_completion_tokens", "max_output_tokens")}
+    | {"service_tier": fact(("auto", "default", "flex"))},
+    tiers=Tiers(
+        field=fact("service_tier"),
+        values=fact(("auto", "default", "flex")),
+        order=fact((("flex",), ("default",))),
+        standard=fact("default"),
+        patient={"*": fact("flex")},
+        endpoints=fact(("/chat/completions", "/responses")),
+    ),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def provider_is_known() -> Iterator[None]:
+    with registered(ABLE, origins=[URL]):
+        yield
+
+
+# Calls as applications make them
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.sampled_from(
+    ["", "Is water wet?", 'a "quote" \\ and \u2028', "é, ü, 你好, 🙂", "word " * 400]
+)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+PARTS = st.lists(st.builds(lambda text: {"type": "text", "text": text}, TEXT), min_size=1, max_size=3)
+MESSAGES = st.lists(
+    st.builds(
+        lambda role, content: {"role": role, "content": content}, st.sampled_from(["system", "user"]), TEXT | PARTS
+    )
+    | st.builds(lambda content: {"role": "assistant", "content": content}, TEXT),
+    min_size=1,
+    max_size=6,
+)
+TOOLS = st.lists(
+    st.builds(
+        lambda name, more: {
+            "type": "function",
+            "function": {"name": name, "parameters": {"type": "object", "x": more}},
+        },
+        st.sampled_from(["search", "book", "cancel"]),
+        JSON,
+    ),
+    max_size=3,
+)
+SHARED = {
+    "temperature": st.floats(0, 2) | st.integers(0, 2),
+    "metadata": st.dictionaries(TEXT, TEXT, max_size=2),
+    "store": st.booleans(),
+    "service_tier": st.sampled_from(["auto", "default"]),
+    "prompt_cache_key": st.sampled_from(["theirs"]),
+    "extra_body": st.dictionaries(st.sampled_from(["top_k", "thinking"]), JSON, max_size=2),
+    "extra_headers": st.just({"x-of-the-app": "1"}),
+}
+CHATS = st.fixed_dictionaries(
+    {"model": st.sampled_from(["m", "gpt-5-mini"]), "messages": MESSAGES},
+    optional=SHARED
+    | {
+        "tools": TOOLS,
+        "seed": st.integers(0, 9),
+        "max_tokens": st.integers(1, 9),
+        "stop": TEXT,
+        "stream": st.booleans(),
+    },
+)
+RESPONSES = st.fixed_dictionaries(
+    {"model": st.sampled_from(["m", "gpt-5-mini"]), "input": TEXT | MESSAGES},
+    optional=SHARED | {"instructions": TEXT, "max_output_tokens": st.integers(1, 9), "stream": st.booleans()},
+)
+ASKED = st.tuples(st.just("chat"), CHATS) | st.tuples(st.just("responses"), RESPONSES)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request, as a provider reads it."""
+
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+    def written(self, *without: str) -> str:
+        """The body as text: 1, 1.0 and True are equal to Python, and not the same."""
+        return json.dumps({name: value for name, value in self.body.items() if name not in without})
+
+
+def read(request: httpx2.Request) -> dict[str, Any]:
+    content = request.content
+    if request.headers.get("content-encoding") == "gzip":
+        content = gzip.decompress(content)
+    if "msgpack" in request.headers["content-type"]:
+        return dict(msgpack.unpackb(content, strict_map_key=False))
+    return dict(json.loads(content))
+
+
+class Provider:
+    """It remembers what it was asked, and answers at once."""
+
+    def __init__(self) -> None:
+        self.requests: list[httpx2.Request] = []
+        # One for all clients: to make one takes longer than a call.
+        self.http_client = httpx2.Client(transport=httpx2.MockTransport(self.answer))
+
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
+        self.requests.append(request)
+        is_chat = request.url.path.endswith("completions")
+        if read(request).get("stream"):
+            last = CHUNK if is_chat else {"type": "response.completed", "sequence_number": 0, "response": RESPONSE}
+            events = f"data: {json.dumps(last)}\n\ndata: [DONE]\n\n".encode()
+            return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events)
+        return httpx2.Response(200, json=COMPLETION if is_chat else RESPONSE)
+
+    def take(self) -> Sent:
+        (request,) = self.requests
+        self.requests.clear()
+        return Sent(read(request), dict(request.headers))
+
+
+PROVIDER = Provider()
+MADE = {"api_key": "sk-test", "base_url": URL, "http_client": PROVIDER.http_client, "max_retries": 0}
+STOCK = openai.OpenAI(**MADE)  # type: ignore[arg-type]
+
+
+def sent(client: Any, asked: tuple[str, Mapping[str, Any]]) -> Sent:
+    """What a client sends for a call."""
+    kind, arguments = asked
+    result = (client.chat.completions if kind == "chat" else client.responses).create(**arguments)
+    if arguments.get("stream"):
+        list(result)
+    return PROVIDER.take()
+
+
+def both(asked: tuple[str, Mapping[str, Any]], *plays: Play) -> tuple[Sent, Sent, Any]:
+    """What the stock client and ours send."""
+    before = json.dumps(asked[1])
+    client = fastlane.OpenAI(**MADE, plays=plays, strict=True)  # type: ignore[arg-type]
+    stock, ours = sent(STOCK, asked), sent(client, asked)
+    assert json.dumps(asked[1]) == before  # the application's objects are as they were
+    return stock, ours, client
+
+
+def headers_without(request: Sent, *names: str) -> dict[str, str]:
+    return {name: value for name, value in request.headers.items() if name not in names}
+
+
+@settings(FEW)
+@given(ASKED)
+def test_plays_that_are_about_time_and_calls_that_are_not_routed_change_nothing(asked: Any) -> None:
+    catalog = fastlane.Catalog(
+        models=(fastlane.CatalogModel(name="other", first_token_s=((0, 1.0),), tokens_per_s=50.0, quality=50.0),)
+    )
+
+    stock, ours, _ = both(asked, Routing(catalog), Connection(), Urgency())
+
+    assert ours.written() == stock.written()
+    assert ours.headers == stock.headers
+
+
+@settings(FEW)
+@given(ASKED, st.sampled_from(FORMS))
+def test_an_encoded_body_says_what_the_stock_clients_json_says(asked: Any, form: Form) -> None:
+    stock, ours, client = both(asked, Encoding(forms=(form,), min_bytes=0, uplink_bits_per_s=1e3))
+
+    assert ours.written() == stock.written()
+    assert headers_without(ours, *OF_THE_FORM) == headers_without(stock, *OF_THE_FORM)
+    assert client.last_call.encoding is not None
+
+
+@settings(FEW)
+@given(ASKED)
+def test_a_cache_key_is_added_and_nothing_else_is_changed(asked: Any) -> None:
+    stock, ours, client = both(asked, PromptCache())
+
+    assert ours.written("prompt_cache_key") == stock.written("prompt_cache_key")
+    assert headers_without(ours, "content-length") == headers_without(stock, "content-length")
+    if "prompt_cache_key" in stock.body:
+        assert ours.body["prompt_cache_key"] == stock.body["prompt_cache_key"]
+    else:
+        assert ours.body["prompt_cache_key"].startswith("fl-")
+        assert client.last_call.changes == ("PromptCache added prompt_cache_key",)
+
+
+@settings(FEW)
+@given(ASKED)
+def test_a_tier_is_asked_for_and_nothing_else_is_changed(asked: Any) -> None:
+    stock, ours, _ = both(asked, Urgency(default="background", limits=False))
+
+    assert ours.written("service_tier") == stock.written("service_tier")
+    assert ours.body.get("service_tier") == stock.body.get("service_tier", "flex")
+    assert headers_without(ours, "content-length") == headers_without(stock, "content-length")
+
+
+@settings(FEW)
+@given(ASKED)
+def test_a_call_that_may_get_a_second_attempt_is_streamed_and_nothing_else_is_changed(asked: Any) -> None:
+    stock, ours, _ = both(asked, Hedging())
+
+    assert ours.written("stream", "stream_options") == stock.written("stream", "stream_options")
+    assert set(ours.body) - set(stock.body) <= {"stream", "stream_options"}
+    assert headers_without(ours, "content-length") == headers_without(stock, "content-length")
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+
+
+@settings(FEW)
+@given(ASKED.filter(lambda asked: not asked[1].get("tools")))
+def test_a_call_without_a_schema_is_not_bounded(asked: Any) -> None:
+    stock, ours, _ = both(asked, BoundedOutput())
+
+    assert ours.written() == stock.written()
+    assert ours.headers == stock.headers
+
+
+@settings(FEW)
+@given(CHATS.filter(lambda arguments: not arguments.get("stream")))
+def test_a_bound_adds_a_limit_and_a_stream_and_changes_nothing_else(arguments: dict[str, Any]) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "number", "strict": True, "schema": SCHEMA}}
+    asked = ("chat", {**arguments, "response_format": form})
+
+    stock, ours, client = both(asked, BoundedOutput())
+
+    own = (*LIMITS, "stream", "stream_options")
+    assert ours.written(*own) == stock.written(*own)
+    assert all(ours.body[name] == stock.body[name] for name in LIMITS if name in stock.body)
+    assert set(ours.body) - set(stock.body) <= set(own)
+    assert client.last_call.output is not None
+
+
+@settings(FEW)
+@given(CHATS, st.integers(40, 400))
+def test_a_cut_conversation_is_the_stock_clients_with_messages_shortened_or_left_out(
+    arguments: dict[str, Any], budget: int
+) -> None:
+    stock, ours, client = both(("chat", arguments), Curation(high_water_tokens=budget))
+
+    assert ours.written("messages") == stock.written("messages")
+    assert headers_without(ours, "content-length") == headers_without(stock, "content-length")
+    kept = iter(stock.body["messages"])
+    assert all(any(message["role"] == other["role"] for other in kept) for message in ours.body["messages"])
+    if not client.last_call.changes:
+        assert ours.written() == stock.written()

@@ -1,0 +1,112 @@
+"""The page of the fault matrix: its results stand between two markers, written from a whole run alone."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import openai
+
+from tests.faults.judging import Verdict
+from tests.faults.running import ROOT
+from tests.faults.table import FAULTS, FORMS, PLAYS, PROTOCOLS, STREAMS, Cell, Fault, all_cells, applicable, why_not
+
+PAGE = "docs/reliability.md"
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+_MARKS = {"same": "=", "better": "+", "failed": "✗"}
+_MADE_BY = {"nobody": "nobody is there", "tls": "TLS", "script": "scripted server", "emulator": "embedded provider"}
+_WAYS = [(protocol, form, stream) for protocol in PROTOCOLS for form in FORMS for stream in STREAMS]
+
+
+def is_whole(cells: Iterable[Cell]) -> bool:
+    """Whether these are all the cells that have a meaning."""
+    return set(cells) == set(applicable())
+
+
+def write(verdicts: Mapping[Cell, Verdict], seconds: float, page: Path = ROOT / PAGE) -> None:
+    """Put the results between the markers. Raises ValueError where the page has none."""
+    text = page.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"expected {BEGIN} and {END} in {page}, got neither or one: put both where the results belong")
+    page.write_text(before + BEGIN + "\n" + "\n".join(rendered(verdicts, seconds)) + "\n" + END + after)
+
+
+def rendered(verdicts: Mapping[Cell, Verdict], seconds: float) -> Iterator[str]:
+    """The results as lines of Markdown."""
+    counts = Counter(verdict.verdict for verdict in verdicts.values())
+    nothing = len(all_cells()) - len(verdicts)
+    yield (
+        f"{len(verdicts):,} cells in {seconds / 60:.0f} minutes with openai {openai.__version__} on Python "
+        f"{platform.python_version()}: **{counts['same']:,} the same, {counts['better']:,} better on purpose, "
+        f"{counts['failed']:,} failed**; {nothing:,} more have no meaning."
+    )
+    yield ""
+    ways = [
+        f"{protocol.removeprefix('HTTP/')} {form} {'stream' if stream else 'whole'}" for protocol, form, stream in _WAYS
+    ]
+    yield "| fault | made by | stock client, whole | streamed | retries | longest | " + " | ".join(ways) + " |"
+    yield "|---" * (6 + len(ways)) + "|"
+    for fault in FAULTS.values():
+        yield _row(fault, verdicts)
+    yield ""
+    yield from _differences(verdicts)
+    failed = [verdict for _, verdict in sorted(verdicts.items()) if verdict.verdict == "failed"]
+    if failed:
+        yield ""
+        yield "| failed | |"
+        yield "|---|---|"
+        for verdict in failed:
+            yield f"| {str(verdict.cell).replace(' | ', ', ')} | {'; '.join(verdict.problems)} |"
+
+
+def _row(fault: Fault, verdicts: Mapping[Cell, Verdict]) -> str:
+    of_it = {cell: verdict for cell, verdict in verdicts.items() if cell.fault == fault.name}
+    stock = [_said({each.stock for cell, each in of_it.items() if cell.stream is stream}) for stream in STREAMS]
+    retries = _said({str(each.stock_retries) for each in of_it.values()})
+    longest = max((each.seconds for each in of_it.values()), default=0.0)
+    marks = []
+    for protocol, form, stream in _WAYS:
+        cells = [Cell(fault.name, form, stream, protocol, plays) for plays in PLAYS]
+        marks.append("".join("-" if why_not(fault, cell) else _MARKS[verdicts[cell].verdict] for cell in cells))
+    timed = f"{longest:.1f} of {fault.bound_s:.0f} s"
+    return (
+        f"| {fault.name} | {_MADE_BY[fault.peer]} | {' | '.join(stock)} | {retries} | {timed} | {' | '.join(marks)} |"
+    )
+
+
+def _said(values: set[str]) -> str:
+    return " or ".join(sorted(values)) or "-"
+
+
+def _differences(verdicts: Mapping[Cell, Verdict]) -> Iterator[str]:
+    """What is otherwise on purpose: one line for each fault, outcome and reason."""
+    found: dict[tuple[str, str, str, str], list[Cell]] = {}
+    for cell, each in sorted(verdicts.items()):
+        if each.verdict == "better":
+            stock = f"{each.stock}, {each.stock_retries} retries" if each.stock_retries != each.retries else each.stock
+            ours = f"{each.ours}, {each.retries} retries" if each.stock_retries != each.retries else each.ours
+            found.setdefault((cell.fault, stock, ours, each.why), []).append(cell)
+    yield "| fault | where | stock client | ours | why |"
+    yield "|---|---|---|---|---|"
+    for (name, stock, ours, why), cells in found.items():
+        yield f"| {name} | {_where(cells)} | {stock} | {ours} | {why} |"
+
+
+def _where(cells: list[Cell]) -> str:
+    """What the cells have in common, in words."""
+    parts = []
+    dimensions: list[tuple[set[Any], dict[Any, str]]] = [
+        ({cell.protocol for cell in cells}, {}),
+        ({cell.form for cell in cells}, {}),
+        ({cell.stream for cell in cells}, {True: "streamed", False: "whole"}),
+        ({cell.plays for cell in cells}, {"off": "plays off", "default": "default plays", "all": "all plays"}),
+    ]
+    for values, told in dimensions:
+        if len(values) == 1 or (len(values) == 2 and "default" in values):
+            parts.append(" and ".join(str(told.get(value, value)) for value in sorted(values, key=str, reverse=True)))
+    return ", ".join(parts) or "everywhere"

@@ -1,0 +1,115 @@
+"""The server of one cell: nobody, broken TLS, a scripted one or the embedded provider, and what it counted."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import trustme
+
+from fastlane.emulator import Emulator
+from tests.faults.scripts import answer
+from tests.faults.table import Cell, Fault
+from tests.faults.wire import Counts, Server
+from tests.transport.peer import LOCAL_NAMES, authority
+
+
+@dataclass
+class Place:
+    """Where a cell's call goes."""
+
+    base_url: str
+    counts: Counts = field(default_factory=Counts)
+    servers: list[Server] = field(default_factory=list)
+
+    def complaints(self) -> list[str]:
+        """What clients did wrong."""
+        return [said for server in self.servers for said in server.complaints()]
+
+    def is_left(self) -> bool:
+        """Whether clients have closed every connection."""
+        return all(server.is_left() for server in self.servers)
+
+
+@contextmanager
+def serving(cell: Cell, fault: Fault, emulator: Emulator | None, *, large_bytes: int) -> Iterator[Place]:
+    """The server of a cell, for one call."""
+    counts = Counts()
+    with ExitStack() as stack:
+        if fault.peer == "emulator":
+            assert emulator is not None
+            yield Place(emulator.base_url)
+        elif fault.tls in ("cut", "silent"):
+            yield Place(f"https://127.0.0.1:{stack.enter_context(_no_handshake(fault.tls))}/v1")
+        elif fault.peer == "nobody" and fault.name.startswith("DNS"):
+            # Reserved for names that there are not (RFC 6761).
+            yield Place("https://no-such-host.invalid/v1")
+        elif fault.peer == "nobody":
+            taken = stack.enter_context(socket.socket())
+            taken.bind(("127.0.0.1", 0))
+            yield Place(f"https://127.0.0.1:{taken.getsockname()[1]}/v1")
+        else:
+            context = None if fault.tls is None else _context(fault.tls, cell.protocol)
+            server = Server(cell.protocol, fault.script or answer, counts, large_bytes=large_bytes, context=context)
+            stack.enter_context(server)
+            server.other = Server(cell.protocol, answer, counts, main=server)
+            stack.enter_context(server.other)
+            yield Place(f"{server.url}/v1", counts, [server, server.other])
+
+
+def counted(place: Place, fault: Fault, emulator: Emulator | None, tag: str) -> Counts:
+    """What the server of a cell has counted of a call."""
+    if place.servers or emulator is None:
+        return place.counts
+    entries = [entry for entry in emulator.log() if entry.tag == tag]
+    begun = sum(entry.admitted_ns is not None for entry in entries) if fault.begins else 0
+    return Counts(requests=len(entries), begun=begun)
+
+
+def _context(tls: str, protocol: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    names = ("somebody.else",) if tls == "wrong host" else LOCAL_NAMES
+    issuer = trustme.CA() if tls == "untrusted" else authority()
+    expires = dt.datetime(2020, 1, 1, tzinfo=dt.UTC) if tls == "expired" else None
+    issuer.issue_cert(*names, not_after=expires).configure_cert(context)
+    context.set_alpn_protocols(["h2" if protocol == "HTTP/2" else "http/1.1"])
+    return context
+
+
+@contextmanager
+def _no_handshake(tls: str) -> Iterator[int]:
+    """A port where TLS is begun and cut, or never answered."""
+    closing = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0), backlog=50)
+
+    def serve() -> None:
+        open_: list[socket.socket] = []
+        with contextlib.suppress(OSError):
+            while not closing.is_set():
+                connection, _ = listener.accept()
+                connection.settimeout(5)
+                with contextlib.suppress(OSError):
+                    connection.recv(100)
+                if tls == "cut":
+                    connection.close()
+                else:
+                    open_.append(connection)
+        for connection in open_:
+            connection.close()
+
+    thread = threading.Thread(target=serve, name="peer", daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        closing.set()
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(30)

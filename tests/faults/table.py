@@ -1,0 +1,275 @@
+"""The one table that the fault matrix is generated from: what goes wrong, who makes it, what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from tests.faults import scripts
+from tests.faults.wire import Script
+
+FORMS = ("sync", "async")
+STREAMS = (False, True)
+PROTOCOLS = ("HTTP/1.1", "HTTP/2")
+PLAYS = ("off", "default", "all")
+
+WAITING_READ_S = 2.0
+"""The time-out for reading where the server sends nothing: as short as a busy machine allows."""
+READ_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Where ours does something else than the stock client on purpose, and why."""
+
+    why: str
+    raises: str | None = None
+    """The error's class in place of the stock client's; None: a whole answer, equal to a good one."""
+    form: str | None = None
+    stream: bool | None = None
+    protocol: str | None = None
+    plays: tuple[str, ...] = PLAYS
+    retries: int | None = None
+    """Retries in place of the stock client's; None: any number up to its."""
+    begun: int = 0
+    """Generations that the server may begin, where that is more than for the stock client."""
+
+    def holds(self, cell: Cell) -> bool:
+        """Whether it is about a cell."""
+        return (
+            self.form in (None, cell.form)
+            and self.stream in (None, cell.stream)
+            and self.protocol in (None, cell.protocol)
+            and cell.plays in self.plays
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that goes wrong."""
+
+    name: str
+    peer: Literal["nobody", "tls", "script", "emulator"]
+    """Who makes it: nobody is there, a server's TLS, a scripted server, the embedded provider."""
+    family: str = ""
+    """Faults of one family differ in a number alone: the covering part takes the pairs over all of them together."""
+    script: Script | None = None
+    """What the scripted server does with every request."""
+    emulator: str = ""
+    """What the embedded provider is told to do."""
+    tls: Literal["untrusted", "wrong host", "expired", "cut", "silent"] | None = None
+    protocols: tuple[str, ...] = PROTOCOLS
+    """The protocols that have such a thing."""
+    only_streams: bool = False
+    """Whether it is about events: where none are asked for, the answer is a good one."""
+    read_s: float = READ_S
+    bound_s: float = 30.0
+    """Seconds within which the call must be over, on a busy machine: all attempts, and the pauses between them."""
+    is_large: bool = False
+    hops: int = 0
+    """Requests that one attempt takes beyond the first."""
+    begins: bool = True
+    """Whether the embedded provider has begun what it has admitted; not where it says itself that it had not."""
+    differs: tuple[Difference, ...] = ()
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client's time-out for reading ends it."""
+        return self.read_s < READ_S
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """One fault under one way of calling."""
+
+    fault: str
+    form: str
+    stream: bool
+    protocol: str
+    plays: str
+
+    def __str__(self) -> str:
+        answer = "streamed" if self.stream else "whole"
+        return f"{self.fault} | {self.form} | {answer} | {self.protocol} | {self.plays}"
+
+
+_H2 = ("HTTP/2",)
+_OURS = ("default", "all")
+_ALL = ("all",)
+_DEADLINE = (
+    "with `Routing` all attempts of a call together have its deadline, which is its time-out for reading where no "
+    "other is given: nothing is left for a retry"
+)
+_LATE = Difference(raises="APITimeoutError", plays=_ALL, retries=0, why=_DEADLINE)
+_HEAD = Difference(
+    raises="APITimeoutError",
+    plays=("default",),
+    retries=2,
+    begun=3,
+    why="the time-out for reading is that of the whole head: a server that drips it cannot hold a call for as long as "
+    "it likes. Then it is retried, as the stock client retries any time-out",
+)
+
+CODES = (
+    "NO_ERROR",
+    "PROTOCOL_ERROR",
+    "INTERNAL_ERROR",
+    "FLOW_CONTROL_ERROR",
+    "SETTINGS_TIMEOUT",
+    "STREAM_CLOSED",
+    "FRAME_SIZE_ERROR",
+    "REFUSED_STREAM",
+    "CANCEL",
+    "COMPRESSION_ERROR",
+    "CONNECT_ERROR",
+    "ENHANCE_YOUR_CALM",
+    "INADEQUATE_SECURITY",
+    "HTTP_1_1_REQUIRED",
+)
+"""RFC 9113, section 7: the place is the code."""
+STATUSES = (408, 409, 429, 500, 502, 503, 504)
+
+
+def _script(name: str, script: Script, **more: object) -> Fault:
+    return Fault(name=name, peer="script", script=script, **more)  # type: ignore[arg-type]
+
+
+def _emulated(name: str, emulator: str, **more: object) -> Fault:
+    return Fault(name=name, peer="emulator", emulator=emulator, **more)  # type: ignore[arg-type]
+
+
+def _waiting(name: str, script: Script, **more: object) -> Fault:
+    return _script(name, script, read_s=WAITING_READ_S, bound_s=40.0, **more)
+
+
+def _connections() -> Iterator[Fault]:
+    yield Fault(name="connect refused", peer="nobody")
+    yield Fault(name="DNS failure", peer="nobody")
+    yield Fault(name="TLS: untrusted", peer="tls", tls="untrusted")
+    yield Fault(name="TLS: wrong host", peer="tls", tls="wrong host")
+    yield Fault(name="TLS: expired", peer="tls", tls="expired")
+    yield Fault(name="TLS: handshake cut", peer="tls", tls="cut")
+    yield Fault(
+        name="TLS: handshake stalls", peer="tls", tls="silent", read_s=WAITING_READ_S, bound_s=40.0, differs=(_LATE,)
+    )
+
+
+def _transport() -> Iterator[Fault]:
+    yield _script("reset before headers", scripts.reset_before_headers)
+    yield _script("reset before headers, once", scripts.reset_once)
+    yield _script("reset mid-body", scripts.reset_mid_body)
+    yield _waiting("stall before headers", scripts.stall_before_headers, differs=(_LATE,))
+    yield _waiting("stall mid-stream", scripts.stall_mid_body, differs=(replace(_LATE, stream=False),))
+    broken = Difference(
+        raises="APIConnectionError",
+        protocol="HTTP/2",
+        stream=False,
+        plays=_OURS,
+        retries=2,
+        begun=3,
+        why="the error of the stock client is that of a library underneath, which no `except openai.OpenAIError` "
+        "catches; ours is what both raise over HTTP/1.1, after as many retries",
+    )
+    differs = (broken, replace(broken, stream=True, retries=0, begun=0))
+    yield _script("truncated chunk", scripts.truncated, differs=differs)
+    yield _waiting("slow-loris: head dripped", scripts.dripped_head, differs=(_LATE, _HEAD))
+    yield _waiting("slow-loris: body dripped", scripts.dripped_body, differs=(replace(_LATE, stream=False),))
+
+
+def _bodies() -> Iterator[Fault]:
+    yield _script("malformed SSE", scripts.malformed_events)
+    yield _script("invalid JSON", scripts.invalid_json)
+    yield _script("invalid UTF-8", scripts.invalid_utf8)
+    yield _script("wrong content type", scripts.wrong_content_type)
+    yield _script("a page with 200", scripts.a_page)
+    yield _script("empty answer", scripts.empty)
+    yield _script("duplicate [DONE]", scripts.duplicate_done, only_streams=True)
+    yield _emulated("missing [DONE]", "no_done", only_streams=True)
+    estimated = Difference(
+        plays=_ALL,
+        stream=False,
+        retries=0,
+        why="the answer is streamed underneath; where the provider told no usage, it has an estimated one, which says "
+        "so (`usage.estimated`)",
+    )
+    yield _emulated("usage missing", "no_usage", differs=(estimated,))
+    yield _script("100 MB answer", scripts.large, is_large=True, bound_s=300.0, read_s=60.0)
+    bomb = Difference(
+        raises="APIConnectionError",
+        stream=False,
+        plays=_OURS,
+        retries=2,
+        begun=3,
+        why="it grew to 64 MiB and 300 times what came: it is broken off, where the stock client unpacks as long as "
+        "there is memory; a whole answer is tried again, as any that cannot be decoded",
+    )
+    differs = (bomb, replace(bomb, stream=True, retries=0, begun=0))
+    yield _script("gzip bomb", scripts.gzip_bomb, is_large=True, bound_s=300.0, read_s=60.0, differs=differs)
+
+
+def _statuses() -> Iterator[Fault]:
+    for status in STATUSES:
+        yield _emulated(f"{status}", f"status={status}", family="status")
+        yield _emulated(f"{status} with retry-after", f"status={status};retry_after=0.2", family="status")
+    for status in (429, 503):
+        yield _emulated(f"{status} once", f"status={status};retry_after=0.2;times=1", family="status")
+    for status in (301, 302, 307, 308):
+        for elsewhere in (False, True):
+            where = "to another origin" if elsewhere else "to the same origin"
+            script = partial(scripts.redirect, status=status, elsewhere=elsewhere)
+            yield _script(f"{status} {where}", script, family="redirect", hops=1)
+
+
+def _frames() -> Iterator[Fault]:
+    finished = Difference(
+        plays=_OURS,
+        retries=0,
+        why="the server says that it ends what it has begun (RFC 9113, 6.8), and does: the answer is whole, and is "
+        "billed once",
+    )
+    yield _emulated("GOAWAY graceful, mid-stream", "goaway=graceful;after=2", protocols=_H2, differs=(finished,))
+    yield _emulated("GOAWAY hard, mid-stream", "goaway=hard;after=2", protocols=_H2)
+    yield _emulated(
+        "GOAWAY hard, request not begun",
+        "goaway=hard;after=0;last=0",
+        protocols=_H2,
+        begins=False,
+    )
+    for code, name in enumerate(CODES):
+        script = partial(scripts.reset_stream, code=code)
+        yield _script(f"RST {name}, before headers", script, family="rst", protocols=_H2)
+    for code, name in enumerate(CODES):
+        yield _emulated(f"RST {name}, mid-stream", f"reset;after=2;code={code}", family="rst", protocols=_H2)
+
+
+FAULTS: dict[str, Fault] = {
+    fault.name: fault for part in (_connections, _transport, _bodies, _statuses, _frames) for fault in part()
+}
+
+
+def why_not(fault: Fault, cell: Cell) -> str | None:
+    """Why a fault has no meaning in a cell; None where it has one."""
+    if cell.protocol not in fault.protocols:
+        return f"{cell.protocol} has no such frame"
+    if fault.only_streams and not cell.stream and cell.plays != "all":
+        return "no events are asked for"
+    return None
+
+
+def all_cells() -> list[Cell]:
+    """Every cell, those without a meaning included."""
+    return [
+        Cell(fault, form, stream, protocol, plays)
+        for fault in FAULTS
+        for protocol in PROTOCOLS
+        for form in FORMS
+        for stream in STREAMS
+        for plays in PLAYS
+    ]
+
+
+def applicable() -> list[Cell]:
+    """Every cell with a meaning."""
+    return [cell for cell in all_cells() if why_not(FAULTS[cell.fault], cell) is None]

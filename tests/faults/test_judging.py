@@ -1,0 +1,176 @@
+"""A promise that is broken is found, whichever it is: each cell's judge is shown what must not pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from tests.faults.calling import KEY, PROMPT, Came, Ours
+from tests.faults.judging import Verdict, judge
+from tests.faults.table import Cell, Difference, Fault
+from tests.faults.wire import Counts
+
+FAULT = Fault(name="none", peer="script")
+CELL = Cell("none", "sync", False, "HTTP/1.1", "default")
+
+
+class Case:
+    """A call that went well with both clients, for a test to spoil."""
+
+    def __init__(self, record: fastlane.CallRecord) -> None:
+        self.fault = FAULT
+        self.stock, self.stock_counts = Came(result=["answer"], sent=1), Counts(requests=1, begun=1)
+        self.ours = Ours(came=Came(result=["answer"]), calls=(record,), hooked=[record], learned=[record])
+        self.counts = Counts(requests=1, begun=1)
+        self.logged = ""
+        self.beside: list[str] = []
+
+    def verdict(self) -> Verdict:
+        stock, ours = (self.stock, self.stock_counts), (self.ours, self.counts)
+        return judge(CELL, self.fault, stock, ours, good=["good answer"], logged=self.logged, beside=self.beside)
+
+    def now_the_record_is(self, **fields: Any) -> None:
+        record = replace(self.ours.calls[0], **fields)
+        self.ours.calls, self.ours.hooked, self.ours.learned = (record,), [record], [record]
+
+    def fails(self, error: BaseException) -> None:
+        self.ours.came = Came(error=error)
+        self.now_the_record_is(outcome="failed", error=type(error).__name__)
+
+
+@pytest.fixture
+def case(arguments: dict[str, Any]) -> Case:
+    with fastlane.OpenAI(**arguments) as client:
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])
+    return Case(client.calls[0])
+
+
+def test_a_call_that_went_well_with_both_is_the_same(case: Case) -> None:
+    assert case.verdict().problems == []
+    assert case.verdict().verdict == "same"
+
+
+def another_result(case: Case) -> None:
+    case.ours.came.result = ["another"]
+
+
+def another_error(case: Case) -> None:
+    case.fails(openai.OpenAIError("no"))
+
+
+def slow(case: Case) -> None:
+    case.ours.came.seconds = FAULT.bound_s + 1
+
+
+def retried(case: Case) -> None:
+    (attempt,) = case.ours.calls[0].attempts
+    case.now_the_record_is(attempts=(attempt, replace(attempt, number=2, kind="retry")))
+    case.counts.requests = 2
+
+
+def billed_twice(case: Case) -> None:
+    case.counts.begun = 2
+
+
+def two_records(case: Case) -> None:
+    case.ours.hooked *= 2
+
+
+def no_record(case: Case) -> None:
+    case.ours.learned.clear()
+
+
+def wrong_outcome(case: Case) -> None:
+    case.now_the_record_is(outcome="failed", error="APIError")
+
+
+def an_attempt_too_few(case: Case) -> None:
+    case.counts.requests = 2
+
+
+def key_in_the_log(case: Case) -> None:
+    case.logged = f"asked with {KEY}"
+
+
+def prompt_in_the_error(case: Case) -> None:
+    case.stock.error = openai.OpenAIError("")
+    case.fails(openai.OpenAIError(f"of {PROMPT}"))
+
+
+def prompt_in_a_cause(case: Case) -> None:
+    case.stock.error = openai.OpenAIError("")
+    error = openai.OpenAIError("no")
+    error.__cause__ = ValueError(PROMPT)
+    case.fails(error)
+
+
+def prompt_in_the_record(case: Case) -> None:
+    case.now_the_record_is(changes=(f"cut {PROMPT}",))
+
+
+def key_elsewhere(case: Case) -> None:
+    case.counts.keys_elsewhere = 1
+
+
+def a_leak(case: Case) -> None:
+    case.beside.append("a connection is still open")
+
+
+def noise(case: Case) -> None:
+    case.ours.noise.append("task left: wait")
+
+
+SPOILT = [
+    another_result,
+    another_error,
+    slow,
+    retried,
+    billed_twice,
+    two_records,
+    no_record,
+    wrong_outcome,
+    an_attempt_too_few,
+    key_in_the_log,
+    prompt_in_the_error,
+    prompt_in_a_cause,
+    prompt_in_the_record,
+    key_elsewhere,
+    a_leak,
+    noise,
+]
+
+
+@pytest.mark.parametrize("spoil", SPOILT, ids=lambda spoil: spoil.__name__)
+def test_a_broken_promise_fails_the_cell(case: Case, spoil: Callable[[Case], None]) -> None:
+    spoil(case)
+
+    assert case.verdict().verdict == "failed"
+    assert case.verdict().problems
+
+
+def test_what_is_otherwise_on_purpose_has_to_happen_so(case: Case) -> None:
+    otherwise = Difference(why="it is better", raises="APITimeoutError")
+    case.fault = replace(FAULT, differs=(otherwise,))
+
+    assert case.verdict().problems == ["raised answer, where the table expects APITimeoutError"]
+
+    case.stock.error = openai.OpenAIError("")
+    case.fault = replace(FAULT, differs=(replace(otherwise, raises=None),))
+    assert case.verdict().problems == ["the answer is not the good one"]
+
+    case.ours.came.result = ["good answer"]
+    assert case.verdict().verdict == "better"
+    assert case.verdict().why == "it is better"
+
+
+def test_a_second_attempt_that_is_on_the_record_is_no_second_bill(case: Case) -> None:
+    (attempt,) = case.ours.calls[0].attempts
+    case.now_the_record_is(attempts=(attempt, replace(attempt, number=2, kind="hedge", given_up="lost")))
+    case.counts = Counts(requests=2, begun=2)
+
+    assert case.verdict().problems == []

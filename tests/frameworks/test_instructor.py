@@ -1,0 +1,127 @@
+"""instructor talks through fastlane: `from_openai(client)`, or openai's module after `fastlane.install()`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import instructor
+import openai
+import pydantic
+import pytest
+from instructor.core import InstructorRetryException
+
+import fastlane
+from tests.frameworks.lanes import PLAYS, QUESTION, STOCK, Lane, River, is_river
+
+MESSAGES: Any = [{"role": "user", "content": QUESTION}]
+MODES = [
+    instructor.Mode.TOOLS,
+    instructor.Mode.TOOLS_STRICT,
+    instructor.Mode.JSON_SCHEMA,
+    instructor.Mode.RESPONSES_TOOLS,
+]
+
+
+class Ticket(pydantic.BaseModel):
+    category: Literal["billing", "bug"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_structured(lane: Lane, mode: Any) -> None:
+    client = instructor.from_openai(lane.client, mode=mode)
+    for _ in range(3):
+        assert is_river(client.create(model=lane.model, messages=MESSAGES, response_model=River))
+    lane.went(3, structured=True)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])
+async def test_structured_async(lane: Lane, mode: Any) -> None:
+    client = instructor.from_openai(lane.async_client, mode=mode)
+    for _ in range(3):
+        assert is_river(await client.create(model=lane.model, messages=MESSAGES, response_model=River))
+    lane.went(3)
+
+
+@pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])
+def test_partial(lane: Lane, mode: Any) -> None:
+    client = instructor.from_openai(lane.client, mode=mode)
+    seen = list(client.create_partial(model=lane.model, messages=MESSAGES, response_model=River))
+    assert len(seen) > 1
+    assert is_river(seen[-1])
+    lane.went(1, streams=1)
+
+
+@pytest.mark.asyncio
+async def test_partial_async(lane: Lane) -> None:
+    client = instructor.from_openai(lane.async_client)
+    seen = [each async for each in client.create_partial(model=lane.model, messages=MESSAGES, response_model=River)]
+    assert is_river(seen[-1])
+    lane.went(1, streams=1)
+
+
+def test_iterable(lane: Lane) -> None:
+    client = instructor.from_openai(lane.client)
+    rivers = list(client.create_iterable(model=lane.model, messages=MESSAGES, response_model=River))
+    assert all(is_river(each) for each in rivers)
+    lane.went(1, streams=1)
+
+
+def test_completion_beside_the_object(lane: Lane) -> None:
+    client = instructor.from_openai(lane.client)
+    river, completion = client.create_with_completion(model=lane.model, messages=MESSAGES, response_model=River)
+    assert is_river(river)
+    assert completion.usage.completion_tokens > 0
+    lane.went(1)
+
+
+def test_free_text(lane: Lane) -> None:
+    client = instructor.from_openai(lane.client)
+    assert (
+        client.create(model=lane.model, messages=MESSAGES, response_model=None).choices[0].message.content == QUESTION
+    )
+    lane.went(1)
+
+
+@pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])
+def test_asked_again(lane: Lane, mode: Any) -> None:
+    lane.emulator.change(manner="wrong_enum")
+    client = instructor.from_openai(lane.client, mode=mode)
+    ticket: Any = client.create(model=lane.model, messages=MESSAGES, response_model=Ticket, max_retries=2)
+    assert ticket.category in ("billing", "bug")
+    # A tool's arguments that are not said to be strict are not the play's to judge: instructor asks again.
+    repaired = lane.kind == PLAYS and mode == instructor.Mode.JSON_SCHEMA
+    lane.went(1 if repaired else 2, attempts=2 if repaired else 1)
+
+
+def test_error(lane: Lane) -> None:
+    lane.emulator.set_faults("status=401")
+    client = instructor.from_openai(lane.client)
+    with pytest.raises(InstructorRetryException) as error:
+        client.create(model=lane.model, messages=MESSAGES, response_model=River, max_retries=1)
+    assert isinstance(error.value.__cause__, openai.AuthenticationError)
+    lane.went(1, refused=1)
+
+
+def test_retry(lane: Lane) -> None:
+    lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
+    client = instructor.from_openai(lane.client)
+    assert is_river(client.create(model=lane.model, messages=MESSAGES, response_model=River))
+    lane.went(1, attempts=2)
+
+
+def test_module(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai, "api_key", "sk-test")
+    # openai's module-level client wants the slash.
+    monkeypatch.setattr(openai, "base_url", lane.emulator.base_url + "/")
+    monkeypatch.setattr(openai, "http_client", None)
+    openai._reset_client()
+    if lane.kind != STOCK:
+        fastlane.install(**lane.ours)
+    try:
+        create: Any = instructor.patch(create=openai.chat.completions.create)
+        assert is_river(create(model=lane.model, messages=MESSAGES, response_model=River))
+        lane.went(1)
+    finally:
+        fastlane.uninstall()
+        openai._reset_client()

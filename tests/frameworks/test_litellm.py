@@ -1,0 +1,121 @@
+"""LiteLLM talks through fastlane: `completion(client=...)`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import litellm
+import pytest
+
+from tests.frameworks.lanes import QUESTION, STOCK, WEATHER, Lane, River, get_weather, is_river
+
+MESSAGES: Any = [{"role": "user", "content": QUESTION}]
+TOOLS: Any = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}},
+                "required": ["city"],
+                "additionalProperties": False,
+            },
+        },
+    }
+]
+
+
+def settings(lane: Lane, **more: Any) -> dict[str, Any]:
+    return {"model": f"openai/{lane.model}", "messages": MESSAGES, **more}
+
+
+def test_whole(lane: Lane) -> None:
+    for _ in range(3):
+        answer: Any = litellm.completion(**settings(lane), client=lane.client)
+        assert answer.choices[0].message.content == QUESTION
+    lane.went(3)
+
+
+@pytest.mark.asyncio
+async def test_whole_async(lane: Lane) -> None:
+    for _ in range(3):
+        answer: Any = await litellm.acompletion(**settings(lane), client=lane.async_client)
+        assert answer.choices[0].message.content == QUESTION
+    lane.went(3)
+
+
+def test_streamed(lane: Lane) -> None:
+    stream: Any = litellm.completion(**settings(lane, stream=True), client=lane.client)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == QUESTION
+    lane.went(1, streams=1)
+
+
+@pytest.mark.asyncio
+async def test_streamed_async(lane: Lane) -> None:
+    stream: Any = await litellm.acompletion(**settings(lane, stream=True), client=lane.async_client)
+    assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == QUESTION
+    lane.went(1, streams=1)
+
+
+def test_loop_of_tools(lane: Lane) -> None:
+    messages = [*MESSAGES]
+    asked: Any = litellm.completion(**settings(lane, messages=messages, tools=TOOLS), client=lane.client)
+    message = asked.choices[0].message
+    (call,) = message.tool_calls
+    said = get_weather(**json.loads(call.function.arguments))
+    messages += [message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": said}]
+    answer: Any = litellm.completion(**settings(lane, messages=messages, tools=TOOLS), client=lane.client)
+    assert answer.choices[0].message.content == WEATHER
+    lane.went(2)
+
+
+@pytest.mark.asyncio
+async def test_tool_streamed_async(lane: Lane) -> None:
+    stream: Any = await litellm.acompletion(**settings(lane, tools=TOOLS, stream=True), client=lane.async_client)
+    built: Any = litellm.stream_chunk_builder([chunk async for chunk in stream])
+    (call,) = built.choices[0].message.tool_calls
+    assert call.function.name == "get_weather"
+    assert json.loads(call.function.arguments)
+    lane.went(1, streams=1)
+
+
+def test_structured(lane: Lane) -> None:
+    answer: Any = litellm.completion(**settings(lane, response_format=River), client=lane.client)
+    assert is_river(answer.choices[0].message.content)
+    lane.went(1, structured=True)
+
+
+@pytest.mark.asyncio
+async def test_structured_async(lane: Lane) -> None:
+    answer: Any = await litellm.acompletion(**settings(lane, response_format=River), client=lane.async_client)
+    assert is_river(answer.choices[0].message.content)
+    lane.went(1)
+
+
+def test_error(lane: Lane) -> None:
+    lane.emulator.set_faults("status=401")
+    with pytest.raises(litellm.AuthenticationError):
+        litellm.completion(**settings(lane), client=lane.client)
+    lane.went(1, refused=1)
+
+
+@pytest.mark.asyncio
+async def test_error_async(lane: Lane) -> None:
+    lane.emulator.set_faults("status=429;retry_after=0.01")
+    with pytest.raises(litellm.RateLimitError):
+        await litellm.acompletion(**settings(lane), client=lane.async_client, max_retries=0)
+
+
+def test_retry(lane: Lane) -> None:
+    lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
+    answer: Any = litellm.completion(**settings(lane), client=lane.client)
+    assert answer.choices[0].message.content == QUESTION
+    lane.went(1, attempts=2)
+
+
+def test_embedding(lane: Lane) -> None:
+    answer: Any = litellm.embedding(model="openai/text-embedding-3-small", input=["river"], client=lane.client)
+    assert len(answer.data[0]["embedding"]) > 100
+    assert [each.endpoint for each in lane.heard] == ([] if lane.kind == STOCK else ["/embeddings"])

@@ -1,0 +1,102 @@
+"""pydantic-ai talks through fastlane: `OpenAIProvider(openai_client=...)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, NativeOutput, ToolOutput
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from tests.frameworks.lanes import QUESTION, WEATHER, Lane, River, get_weather, is_river
+
+MODELS = pytest.mark.parametrize("kind", [OpenAIChatModel, OpenAIResponsesModel])
+
+
+def agent(lane: Lane, kind: Any, **settings: Any) -> Any:
+    return Agent(kind(lane.model, provider=OpenAIProvider(openai_client=lane.async_client)), **settings)
+
+
+@MODELS
+def test_whole(lane: Lane, kind: Any) -> None:
+    assert agent(lane, kind).run_sync(QUESTION).output == QUESTION
+    lane.went(1)
+
+
+@MODELS
+@pytest.mark.asyncio
+async def test_whole_async(lane: Lane, kind: Any) -> None:
+    for _ in range(3):
+        assert (await agent(lane, kind).run(QUESTION)).output == QUESTION
+    lane.went(3)
+
+
+@MODELS
+@pytest.mark.asyncio
+async def test_streamed_async(lane: Lane, kind: Any) -> None:
+    async with agent(lane, kind).run_stream(QUESTION) as run:
+        pieces = [piece async for piece in run.stream_text(delta=True, debounce_by=None)]
+    assert "".join(pieces) == QUESTION
+    lane.went(1, streams=1)
+
+
+@MODELS
+@pytest.mark.asyncio
+async def test_loop_of_tools(lane: Lane, kind: Any) -> None:
+    run = await agent(lane, kind, tools=[get_weather]).run("What is the weather like?")
+    assert run.output == WEATHER
+    lane.went(2)
+
+
+@MODELS
+@pytest.mark.asyncio
+async def test_loop_of_tools_streamed(lane: Lane, kind: Any) -> None:
+    async with agent(lane, kind, tools=[get_weather]).run_stream("What is the weather like?") as run:
+        assert await run.get_output() == WEATHER
+    lane.went(2, streams=2)
+
+
+@MODELS
+@pytest.mark.parametrize("way", [ToolOutput, NativeOutput])
+@pytest.mark.asyncio
+async def test_structured(lane: Lane, kind: Any, way: Any) -> None:
+    run = await agent(lane, kind, output_type=way(River)).run(QUESTION)
+    assert is_river(run.output)
+    lane.went(1, structured=True)
+
+
+@MODELS
+@pytest.mark.asyncio
+async def test_structured_streamed(lane: Lane, kind: Any) -> None:
+    async with agent(lane, kind, output_type=River).run_stream(QUESTION) as run:
+        seen = [each async for each in run.stream_output(debounce_by=None)]
+    assert is_river(seen[-1])
+    lane.went(1, streams=1)
+
+
+@MODELS
+@pytest.mark.asyncio
+async def test_structured_behind_a_tool(lane: Lane, kind: Any) -> None:
+    run = await agent(lane, kind, output_type=River, tools=[get_weather]).run(QUESTION)
+    assert is_river(run.output)
+    lane.went(2)
+
+
+@MODELS
+@pytest.mark.asyncio
+async def test_error(lane: Lane, kind: Any) -> None:
+    lane.emulator.set_faults("status=401")
+    with pytest.raises(ModelHTTPError) as error:
+        await agent(lane, kind).run(QUESTION)
+    assert error.value.status_code == 401
+    lane.went(1, refused=1)
+
+
+@MODELS
+@pytest.mark.asyncio
+async def test_retry(lane: Lane, kind: Any) -> None:
+    lane.emulator.set_faults("status=429;retry_after=0.01;times=1")
+    assert (await agent(lane, kind).run(QUESTION)).output == QUESTION
+    lane.went(1, attempts=2)

@@ -1,0 +1,28 @@
+"""The readers that are fuzzed, each with what has to be true of it."""
+
+from __future__ import annotations
+
+from . import (
+    _assembly,
+    _batch,
+    _bound,
+    _catalog,
+    _decode,
+    _facts,
+    _h1,
+    _h2,
+    _json,
+    _pacing,
+    _sse,
+    _stream,
+    _traces,
+)
+from ._target import Target as Target, WrongError as WrongError
+
+TARGETS: dict[str, Target] = {
+    module.TARGET.name: module.TARGET
+    for module in (
+        _sse, _stream, _decode, _json, _assembly, _h2, _h1, _facts, _catalog, _pacing, _batch, _traces, _bound,
+    )
+}  # fmt: skip
+"""By name."""

@@ -1,0 +1,113 @@
+"""Events put together into an answer: any events whatever, in any order, and never an error."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fastlane.assembly._assembly import Cut, assembly_of
+from tests.fuzz import corpus, mutation
+from tests.fuzz.drawn import Drawn, chance, json_value
+from tests.fuzz.targets._target import Target, holds
+
+_ENDPOINTS = {"/chat/completions": corpus.CHUNKS, "/completions": corpus.CHUNKS, "/responses": corpus.EVENTS}
+_NAMES = (
+    "choices",
+    "delta",
+    "index",
+    "content",
+    "tool_calls",
+    "function",
+    "arguments",
+    "type",
+    "usage",
+    "output_index",
+)
+
+
+def check(data: bytes) -> None:
+    """Draw events of an endpoint, changed and in any order, and put them together."""
+    draw = Drawn(data)
+    endpoint = draw.choice(list(_ENDPOINTS))
+    assembly = assembly_of(endpoint, choices=draw.randrange(1, 3))
+    assert assembly is not None
+    events: list[Any] = []
+    while not draw.spent and len(events) < 25:
+        document = draw.choice(_ENDPOINTS[endpoint])
+        event = mutation.changed(document, draw, _ENDPOINTS[endpoint])
+        if draw.randrange(10) == 0:
+            event = {name: json_value(draw, _NAMES) for name in draw.sample(_NAMES, 3)}
+        if isinstance(event, dict):
+            events.append(event)
+    before = copy.deepcopy(events)
+    texts: dict[Any, str] = {}
+    kinds: dict[Any, set[str]] = {}
+    for event in events:
+        for delta in assembly.take(event):
+            texts[delta.channel] = texts.get(delta.channel, "") + delta.text
+            kinds.setdefault(delta.channel, set()).add(delta.kind)
+    holds(repr(events) == repr(before), "an event was changed")
+    holds(assembly.finished in (True, False), "it is neither finished nor not")
+    body = assembly.body()
+    json.dumps(body)
+    holds(body == assembly.body() or "nan" in repr(body), "asked twice, it is another answer", body)
+    for channel, text in texts.items():
+        found = assembly.text(channel)
+        if kinds[channel] == {"content"} and endpoint != "/responses":  # whose later events say texts again
+            holds(found == text, "a text is not what its pieces come to", channel, found, text)
+    ends = {channel: draw.randrange(len(text) + 1) for channel, text in texts.items()}
+    json.dumps(assembly.body(Cut(ends=ends, usage={})))
+
+
+def seeds() -> list[bytes]:
+    """Bytes that draw events."""
+    return chance(40, 260)
+
+
+def _fed(make: Callable[[int], list[dict[str, Any]]]) -> Callable[[int], Callable[[], object]]:
+    def work(size: int) -> Callable[[], object]:
+        events = make(size)
+
+        def run() -> None:
+            assembly = assembly_of("/chat/completions")
+            assert assembly is not None
+            for event in events:
+                assembly.take(event)
+            assembly.body()
+
+        return run
+
+    return work
+
+
+def _chunk(delta: dict[str, Any]) -> dict[str, Any]:
+    return {"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+
+
+TARGET = Target(
+    name="assembly",
+    reads="events that are put together into an answer",
+    oracle="no error, no change of the events, and an answer that is JSON and the same when asked for again",
+    check=check,
+    seeds=seeds,
+    modules=("fastlane.assembly",),
+    grown={
+        "many pieces of a text": _fed(lambda size: [_chunk({"content": "x"})] * (size // 64)),
+        "many pieces of a tool's arguments": _fed(lambda size: [
+            _chunk({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f",
+            "arguments": "x"}}]})] * (size // 64)),
+        "many tools": _fed(lambda size: [
+            _chunk({"tool_calls": [{"index": number, "id": f"{number}", "function": {"name": "f", "arguments": "x"}}]})
+            for number in range(size // 64)]),
+        "many tools without an index": _fed(lambda size: [
+            _chunk({"tool_calls": [{"id": f"{number}", "function": {"name": "f", "arguments": "x"}}]})
+            for number in range(size // 64)]),
+        "many tools of one index": _fed(lambda size: [
+            _chunk({"tool_calls": [{"index": 0, "id": f"{number}", "function": {"name": "f", "arguments": "x"}}]})
+            for number in range(size // 64)]),
+        "many choices": _fed(lambda size: [
+            {"choices": [{"index": number, "delta": {"content": "x"}}]} for number in range(size // 64)]),
+    },
+)  # fmt: skip

@@ -1,0 +1,156 @@
+"""Lines of batches, in and out: a job or an answer, or the one error that says that it is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fastlane.batch._jobs import Answer, Job
+from fastlane.batch._lines_in import LineError, jobs_in, line_of
+from fastlane.batch._outcomes import outcome_of, read_line
+from fastlane.batch._settings import WorkerSettings
+from tests.fuzz import mutation
+from tests.fuzz.drawn import Drawn, chance, json_text, json_value
+from tests.fuzz.targets._target import Target, holds
+
+_SETTINGS = WorkerSettings()
+_BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi."}], "temperature": 0.5}
+_USAGE = {"prompt_tokens": 5, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 1}}
+_KNOWN: list[Any] = [
+    {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": _BODY},
+    {"custom_id": "b", "method": "POST", "url": "/v1/responses", "body": {"model": "m", "input": "Hi."}},
+    {"custom_id": "c", "url": "/v1/embeddings", "body": {"model": "m", "input": ["a", "b"]}},
+    _BODY,
+    {"id": "x", "custom_id": "fastlane-7", "error": None, "response": {
+        "status_code": 200, "request_id": "r", "body": {"id": "c", "choices": [], "usage": _USAGE}}},
+    {"id": "x", "custom_id": "fastlane-7", "response": None, "error": {"code": "batch_expired", "message": "Late."}},
+    {"id": "x", "custom_id": "fastlane-7", "response": {"status_code": 429, "body": {"error": {"message": "m"}}}},
+]  # fmt: skip
+_NAMES = (
+    "custom_id",
+    "method",
+    "url",
+    "body",
+    "response",
+    "error",
+    "status_code",
+    "request_id",
+    "usage",
+    "code",
+    "model",
+)
+
+
+def check(data: bytes) -> None:
+    """By the first byte: a line of bytes, or one drawn by them."""
+    draw = Drawn(data[1:])
+    if (data[0] if data else 0) % 3 == 0:
+        line = data[1:]
+    elif data[0] % 3 == 1:
+        line = mutation.mutated(draw.choice(_KNOWN), draw, _KNOWN)
+    else:
+        line = json_text(draw, json_value(draw, _NAMES)).encode("utf-8", "surrogatepass")
+    _check_in(line)
+    _check_out(line)
+
+
+def _check_in(line: bytes) -> None:
+    try:
+        jobs = list(jobs_in([line], prefix="file", endpoint="/v1/chat/completions"))
+    except LineError as error:
+        holds(str(error).startswith("line 1: ") and len(str(error)) < 3_000, "a refusal is none", str(error))
+        return
+    for job in jobs:
+        told = json.loads(job.body)
+        holds(told["model"] == job.model and b"\n" not in job.body, "a job's line is not its body", line, job.body)
+        again = list(jobs_in([line], prefix="file", endpoint="/v1/chat/completions"))
+        holds(again[0].digest == job.digest, "the same line is another job", line)
+        asked = json.loads(line)
+        body = asked["body"] if "custom_id" in asked or ("body" in asked and "url" in asked) else asked
+        sent = {name for name, value in body.items() if name not in ("extra_body", "timeout")}
+        if not body.get("extra_body") and job.endpoint == "/v1/chat/completions":
+            holds(sent >= set(told) - {"stream"}, "a job says more than it was told", line, told)
+
+
+def _check_out(line: bytes) -> None:
+    try:
+        read = read_line(line)
+    except ValueError:
+        try:
+            told = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        holds(not isinstance(told, dict), "a line of an answer is refused", line)
+        return
+    told = json.loads(line)
+    for attempts in (1, _SETTINGS.max_attempts):
+        job = Job(
+            number=7, key="k", endpoint="/v1/chat/completions", model="m", size=1, state="packed", attempts=attempts,
+            not_before=0.0, submitted_at=0.0,
+        )  # fmt: skip
+        outcome = outcome_of(read, job, _SETTINGS)
+        holds(
+            outcome.number == 7 and outcome.state in ("done", "failed", "waiting"), "an outcome is none", outcome.state
+        )
+        if outcome.state == "waiting":
+            holds(attempts < _SETTINGS.max_attempts, "a job is sent for ever", line)
+            holds(0 <= (outcome.not_before_s or 0) <= 3_600, "a job waits for more than an hour", outcome.not_before_s)
+        for word in (outcome.error, outcome.request_id):
+            holds(
+                word is None or ("\0" not in word and len(word) <= 512 and word.encode()), "no database keeps it", word
+            )
+        for count in (outcome.input_tokens, outcome.output_tokens, outcome.cached_tokens):
+            holds(count is None or 0 <= count < 1 << 62, "a count is none", count)
+        if outcome.state == "done":
+            _check_kept(told, outcome.body, job)
+
+
+def _check_kept(told: Any, body: bytes, job: Job) -> None:
+    holds(200 <= told["response"]["status_code"] < 300, "an error counts as an answer", told)
+    # As text: what is no number equals nothing.
+    kept = repr(json.loads(body)) == repr(told["response"]["body"])
+    holds(kept, "the answer that is kept is not the provider's", body, told)
+    written = line_of(Answer(job=job, body=body, request_id=None, sequence=1))
+    holds(json.loads(written)["custom_id"] == job.key and written.count(b"\n") == 1, "a line is none", written)
+
+
+def seeds() -> list[bytes]:
+    """Lines in and out, and bytes that draw changes of them."""
+    drawn = chance(20, 100)
+    return [
+        *(b"\0" + json.dumps(one).encode() for one in _KNOWN),
+        *(bytes([kind]) + one for one in drawn for kind in (1, 2)),
+    ]
+
+
+def _fed(make: Callable[[int], str]) -> Callable[[int], Callable[[], object]]:
+    def work(size: int) -> Callable[[], object]:
+        line = make(size).encode()
+
+        def run() -> None:
+            _check_in(line)
+            _check_out(line)
+
+        return run
+
+    return work
+
+
+TARGET = Target(
+    name="batch",
+    reads="lines of batches, in and out",
+    oracle="LineError or ValueError and nothing else; what is kept equals what json reads, and no job is sent for ever",
+    check=check,
+    seeds=seeds,
+    modules=("fastlane.batch._lines_in", "fastlane.batch._outcomes", "fastlane.batch._bodies"),
+    grown={
+        "deep lists": _fed(lambda size: "[" * size),
+        "a long answer": _fed(lambda size: '{"custom_id":"fastlane-7","response":{"status_code":200,"body":{"a":"'
+                                           + "x" * size + '"}}}'),
+        "many messages": _fed(lambda size: '{"model":"m","messages":['
+                                           + ",".join(['{"role":"user","content":"x"}'] * (size // 30)) + "]}"),
+        "many unknown arguments": _fed(lambda size: '{"model":"m","messages":[],'
+                                       + ",".join(f'"a{number}":1' for number in range(size // 10)) + "}"),
+    },
+)  # fmt: skip

@@ -1,0 +1,129 @@
+"""The peer of a connection over HTTP/1.1: any answer in any reads, against h11 alone on the whole of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fastlane.transport._errors import TransportError
+from fastlane.transport._exchange import Exchange
+from fastlane.transport._h1 import IN_NO_HEAD, MAX_INFORMATIONAL, Http1Connection
+from fastlane.transport._phases import Phases
+from tests.fuzz.drawn import Drawn, chance
+from tests.fuzz.targets._target import Target, holds
+from tests.transport.h2_peer import request_head
+from tests.transport.test_h1_laws import with_h11_alone, with_ours
+
+_PARTS = (
+    b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early\r\nLink: x\r\n\r\n",
+    b"HTTP/1.0 200 OK\r\n",
+    b"HTTP/1.1 204 No\r\n", b"HTTP/1.1 101 No\r\nUpgrade: x\r\n\r\n", b"HTTP/1.1 429 No\r\n", b"Content-Length: 5\r\n",
+    b"Content-Length: 0\r\n", b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n", b"X: y\r\n", b" folded\r\n",
+    b"\r\n", b"\r\n", b"\n", b"\r", b"5\r\nhello\r\n", b"1\r\na\r\n", b"0\r\n\r\n", b"0\r\nX: y\r\n\r\n",
+    b"2;a=b\r\nab\r\n",
+    b"a\r\n0123456789\r\n", b"FFFFFFFF\r\n", b"5\r\nhell", b"5\nhello\r\n", b"5\r\nhello\n", b"hello", b"0", b"\0",
+    b"no colon\r\n", b": \r\n", b"-1\r\n",
+    b"Transfer-Encoding: gzip\r\n", b"Content-Length: 5, 5\r\n", b"Content-Length: 1e3\r\n", b"X: \xff\r\n",
+    b"5 \r\nhello\r\n",
+    b"00005\r\nhello\r\n", b"1" * 25 + b"\r\n", b"\x0b", b"X:\ta\t\r\n", b"Content-Length: +5\r\n",
+)  # fmt: skip
+_HEADS = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n", b"HTTP/1.1 200 OK\r\n",
+)  # fmt: skip
+_PROPER = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1\r\na\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+    b"HTTP/1.1 200 OK\r\n\r\nuntil the end",
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nab\r\n0\r\nX-Sum: 1\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabHTTP/1.1 200 OK\r\n\r\n",
+    b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\na", b"HTTP/1.1 101 No\r\nUpgrade: x\r\n\r\nabc",
+)  # fmt: skip
+_MOST_BYTES = 3_000  # below the limits that are ours alone
+
+
+def _answer(draw: Drawn) -> bytes:
+    parts = [draw.choice(_HEADS)] if draw.randrange(4) else []
+    while not draw.spent and len(parts) < 30:
+        parts.append(draw.choice(_PARTS) if draw.randrange(6) else draw.bytes_of(12))
+    return b"".join(parts)
+
+
+def check(data: bytes) -> None:
+    """By the first byte: parts drawn by the bytes, or the bytes themselves as an answer."""
+    kind, draw = (data[0] if data else 0), Drawn(data[1:])
+    answer = _answer(draw) if kind % 2 else data[1:]
+    answer = answer[:_MOST_BYTES] or b"\n"
+    method = b"HEAD" if kind % 16 in (14, 15) else b"POST"
+    cutting = Drawn(data[::-1])
+    _compare(method, answer, cutting.cut(answer), closed=kind & 2 > 0)
+    _compare(method, answer, [answer[at : at + 1] for at in range(len(answer))], closed=kind & 2 > 0)
+
+
+def _compare(method: bytes, answer: bytes, reads: Sequence[bytes], *, closed: bool) -> None:
+    ours = with_ours(method, [read for read in reads if read], closed=closed)
+    expected = with_h11_alone(method, answer, closed=closed)
+    if not ours.ended and not ours.failed:
+        # That it will be closed is known from its head on; h11 alone shows it at the end.
+        expected = expected._replace(reusable=ours.reusable)
+    if ours.failed and not expected.failed and _is_ours_alone(answer):
+        return
+    holds(ours == expected, "an answer is another one than h11's", reads, ours, expected)
+
+
+def _is_ours_alone(answer: bytes) -> bool:
+    """What we refuse and h11 does not, or not yet: bytes that no head may have, before the head's end."""
+    return IN_NO_HEAD.search(answer) is not None or answer.count(b"HTTP/1.1 1") > MAX_INFORMATIONAL
+
+
+def seeds() -> list[bytes]:
+    """Answers of each form, and bytes that draw parts."""
+    drawn = chance(20, 50)
+    return [
+        *(bytes([kind]) + answer for answer in _PROPER for kind in (0, 2, 14)),
+        *(bytes([kind]) + one for one in drawn for kind in (1, 3)),
+    ]
+
+
+def _fed(make: Callable[[int], bytes], step: int) -> Callable[[int], Callable[[], object]]:
+    def work(size: int) -> Callable[[], object]:
+        answer = make(size)
+        reads = [answer[at : at + step] for at in range(0, len(answer), step)]
+
+        def run() -> None:
+            connection = Http1Connection()
+            exchange = Exchange(request_head(), Phases())
+            connection.begin(exchange, end=True)
+            try:
+                for number, read in enumerate(reads):
+                    connection.receive(read, number)
+            except TransportError:
+                pass
+
+        return run
+
+    return work
+
+
+_SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+_CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+TARGET = Target(
+    name="h1",
+    reads="the peer of a connection over HTTP/1.1",
+    oracle="h11 alone on the whole answer, cut in any way and byte by byte",
+    check=check,
+    seeds=seeds,
+    modules=("fastlane.transport._h1",),
+    grown={
+        "small chunks in one read": _fed(lambda size: _CHUNKED + b"1\r\na\r\n" * (size // 6), 1 << 30),
+        "small chunks byte by byte": _fed(lambda size: _CHUNKED + b"1\r\na\r\n" * (size // 6), 1),
+        "one large chunk in small reads": _fed(lambda size: _CHUNKED + b"%x\r\n" % size + b"a" * size, 64),
+        "a body of stated length": _fed(lambda size: _SIZED % size + b"a" * size, 64),
+        "chunks with extensions": _fed(lambda size: _CHUNKED + b"1;x\r\na\r\n" * (size // 8), 64),
+        "a long line of a size": _fed(lambda size: _CHUNKED + b"1;" + b" " * size, 64),
+        "a head in small reads": _fed(lambda size: b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * (size // 6), 64),
+        "a long head of blanks": _fed(lambda size: b"HTTP/1.1 200 OK\r\nX:" + b" " * size, 1_000),
+        "empty lines in front": _fed(lambda size: b"\r\n" * (size // 2), 64),
+    },
+)  # fmt: skip

@@ -1,0 +1,143 @@
+"""A defect that is put into a reader is found by its seeds and a few inputs that are made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastlane import _event_data, _events
+from fastlane.assembly import _chat_choice
+from fastlane.batch import _outcomes
+from fastlane.catalog import _mistakes
+from fastlane.pacing import _reading
+from fastlane.progress import _json_reading
+from fastlane.providers import _schema
+from fastlane.schemas import _bound
+from fastlane.traces import _otlp
+from fastlane.transport import _h1, _h2_answers, _h2_streams
+from tests.fuzz.failures import Failure, kept, smallest, tried
+from tests.fuzz.guard import HangError, limited
+from tests.fuzz.mutating import mutate
+from tests.fuzz.targets import TARGETS, Target, WrongError, _bound as bound_target, _facts as facts_target
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def first_found(target: Target, tries: int = 1_500) -> Failure | None:
+    seeds, draw = target.seeds(), random.Random(0)
+    inputs = (*seeds, *(mutate(seeds, draw) for _ in range(tries)))
+    return next((found for data in inputs if (found := tried(target, data)) is not None), None)
+
+
+def halved(patch: pytest.MonkeyPatch) -> None:
+    def shorter(*args: Any, **options: Any) -> Any:
+        found = _bound.bound(*args, **options)
+        less = None if found.compact_characters is None else found.compact_characters // 2
+        return dataclasses.replace(found, compact_characters=less)
+
+    patch.setattr(bound_target, "bound", shorter)
+
+
+def without_one(patch: pytest.MonkeyPatch) -> None:
+    written = _schema._written
+
+    def forgetful(value: Any) -> Any:
+        made = written(value)
+        if isinstance(made, dict):
+            made.pop("note", None)
+        return {name: one if not isinstance(one, dict) else forgetful_table(one) for name, one in made.items()}
+
+    def forgetful_table(table: dict[str, Any]) -> dict[str, Any]:
+        return {name: one for name, one in table.items() if name != "note"}
+
+    patch.setattr(facts_target, "_written", forgetful)
+
+
+def said_twice(patch: pytest.MonkeyPatch) -> None:
+    reset = _h2_streams.Http2Streams._reset
+
+    def twice(self: Any, stream: Any, code: Any) -> None:
+        reset(self, stream, code)
+        self.outgoing.append(self.outgoing[-1])
+
+    patch.setattr(_h2_streams.Http2Streams, "_reset", twice)
+
+
+def left(reading: _json_reading.Reading) -> None:
+    reading.container = reading.open.pop() if reading.open else None
+
+
+DEFECTS: dict[str, tuple[str, Break]] = {
+    "the blank behind a field's name is kept": (
+        "sse", lambda patch: patch.setattr(_events, "_value", lambda line, start: line[start:])),
+    "a carriage return at a piece's edge is a line's end": (
+        "sse", lambda patch: patch.setattr(_event_data, "_LINE_ENDS", re.compile(rb"\r|\n"))),
+    "an event that was cut off is lost": (
+        "stream", lambda patch: patch.setattr(_events.EventSplitter, "unended", lambda self: [])),
+    "what is required may be missing": (
+        "json", lambda patch: patch.setattr(_json_reading.Reading, "leave", left)),
+    "the text of an answer is lost": (
+        "assembly", lambda patch: patch.setattr(_chat_choice.ChatChoice, "text", lambda self, channel: "")),
+    "a stream is reset twice": ("h2", said_twice),
+    "a window may be overdrawn": (
+        "h2", lambda patch: patch.setattr(_h2_answers.Http2Answers, "_data", lambda *_: None)),
+    "a size may end with a line feed": (
+        "h1", lambda patch: patch.setattr(_h1, "SIZE_LINE", re.compile(rb"([0-9A-Fa-f]{1,8})\r?\n"))),
+    "notes are forgotten": ("facts", without_one),
+    "keys are quoted": ("catalog", lambda patch: patch.setattr(_mistakes, "_CONFIDENTIAL", frozenset())),
+    "a reset may be years away": ("pacing", lambda patch: patch.setattr(_reading, "_MOST_RESET_S", 1e12)),
+    "an answer is kept as nothing": ("batch", lambda patch: patch.setattr(_outcomes, "_json", lambda _: b"{}")),
+    "a number is none": (
+        "traces", lambda patch: patch.setitem(_otlp._READERS, "doubleValue", lambda *_: float("nan"))),
+    "a bound is half of itself": ("bound", halved),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, put = DEFECTS[defect]
+    put(monkeypatch)
+
+    assert first_found(TARGETS[name]) is not None
+
+
+def of_check(check: Callable[[bytes], None]) -> Target:
+    return Target(name="made-up", reads="bytes", oracle="none", check=check, seeds=lambda: [b"seed"], modules=())
+
+
+def test_an_input_that_fails_is_made_smaller_and_kept_with_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(data: bytes) -> None:
+        if b"ab" in data:
+            raise WrongError("a before b")
+
+    monkeypatch.setattr("tests.fuzz.failures.HOME", tmp_path)
+    monkeypatch.setattr("tests.fuzz.failures.ROOT", tmp_path)
+    target = of_check(check)
+    found = tried(target, b"x" * 300 + b"ab" + b"y" * 300)
+
+    assert found is not None
+    least = smallest(target, found)
+    assert least.data == b"ab"
+    file = kept(target, least)
+    assert file.read_bytes() == b"ab"
+    told = file.with_suffix(".txt").read_text()
+    assert f'make fuzz ARGS="--target made-up --input failures/made-up/{file.name}"' in told
+    assert "a before b" in told
+
+
+def test_an_input_that_takes_for_ever_is_stopped() -> None:
+    def for_ever() -> None:
+        with limited(0.2):
+            while True:
+                pass
+
+    with pytest.raises(HangError, match=r"more than 0\.2 s of CPU time"):
+        for_ever()

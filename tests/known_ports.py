@@ -1,0 +1,20 @@
+"""What this process has learned of servers by their address, forgotten."""
+
+from __future__ import annotations
+
+from fastlane.admission import _registry as gates
+from fastlane.encoding import verdicts
+from fastlane.encoding._shares import shares
+from fastlane.providers import _registry
+from fastlane.single_flight import forget as forget_flights
+
+
+def forget() -> None:
+    """Forget it: after thousands of servers a new one has an old one's port."""
+    _registry._heard.clear()
+    _registry._found.clear()
+    verdicts.clear()
+    shares._known.clear()
+    shares._passed.clear()
+    gates.clear()
+    forget_flights()

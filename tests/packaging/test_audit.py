@@ -1,0 +1,88 @@
+"""What the audit says where nothing can be asked, and what it takes for a stranger's file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.audit import __main__ as audit, _advisories, _empty
+
+
+def test_a_file_of_a_user_is_a_stranger_s_and_one_of_python_is_not() -> None:
+    did = {
+        "prefixes": ["/opt/python"],
+        "read": ["/opt/python/lib/os.py", "/dev/urandom", "/etc/hosts", "/srv/me/.netrc"],
+    }
+    assert _empty.outside(did) == ["/srv/me/.netrc"]
+
+
+def test_the_readme_s_first_example_makes_a_call() -> None:
+    assert "chat.completions.create(" in _empty.example()
+
+
+def test_nothing_of_the_surroundings_reaches_what_is_audited(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "PYTHONPATH", "https_proxy", "HTTPS_PROXY", "OTEL_TRACES_EXPORTER", "SSL_CERT_FILE"):
+        monkeypatch.setenv(name, "x")
+    assert _empty.clean({"OPENAI_API_KEY": "y"}).get("OPENAI_API_KEY") == "y"
+    assert (
+        not {"PYTHONPATH", "https_proxy", "HTTPS_PROXY", "OTEL_TRACES_EXPORTER", "SSL_CERT_FILE"}
+        & _empty.clean({}).keys()
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome", "said"),
+    [
+        ({}, "skipped", "jinja2==2.8"),
+        ({"pypi": "knows"}, "holds", "1 packages, asked of pypi"),
+        ({"osv": "knows"}, "holds", "asked of osv"),
+        ({"pypi": "finds"}, "broken", "bad 1.0: CVE-1, mended in 1.1"),
+    ],
+)
+def test_advisories_are_asked_of_whom_knows_of_a_bad_release(
+    answers: dict[str, str], outcome: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad: list[dict[str, Any]] = [
+        {"name": "jinja2", "version": "2.8", "vulns": [{"id": "CVE-0", "fix_versions": ["2.9"]}]}
+    ]
+    pins: dict[str, list[dict[str, Any]]] = {
+        "knows": [{"name": "good", "version": "1.0", "vulns": []}],
+        "finds": [{"name": "bad", "version": "1.0", "vulns": [{"id": "CVE-1", "fix_versions": ["1.1"]}]}],
+    }
+
+    def asked(service: str, versions: list[str]) -> tuple[list[dict[str, Any]], str]:
+        if service not in answers:
+            return [{"name": "jinja2", "skip_reason": "not found: x"}], "not found"
+        return (bad if versions == [_advisories._KNOWN_TO_BE_BAD] else pins[answers[service]]), ""
+
+    monkeypatch.setattr(_advisories, "_asked", asked)
+    (finding,) = _advisories.findings()
+    assert finding.outcome == outcome
+    assert said in finding.said
+
+
+def test_the_command_explains_itself_and_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(SystemExit) as ended:
+        audit.main(["--only", "nonsense"])
+    assert ended.value.code == 2
+
+
+def test_what_code_does_is_printed_behind_what_it_prints(tmp_path: Path) -> None:
+    file = tmp_path / "code.py"
+    file.write_text("print('said'); open('written', 'w').close()")
+    probe = Path(_empty.__file__).with_name("_probe.py")
+    ran = subprocess.run(
+        [sys.executable, "-I", "-B", str(probe), "run", str(file)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, last = ran.stdout.splitlines()
+    assert first == "said"
+    assert json.loads(last)["written"] == ["written"]

@@ -1,0 +1,38 @@
+"""Gates are kept by address, and flights end with their tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fastlane.admission import _registry
+from fastlane.single_flight import flights
+from tests.attempts.scripted import Upstream
+from tests.call_peer import trusted
+from tests.single_flight.callers import until
+
+
+@pytest.fixture(autouse=True)
+def no_gate_is_known() -> Iterator[None]:
+    _registry.clear()
+    yield
+    _registry.clear()
+
+
+@pytest.fixture
+def trusting_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Have the clients of this test, and of its child processes, trust the scripted servers."""
+    with trusted(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return environment
+
+
+@pytest.fixture
+def upstream(trusting_clients: dict[str, str]) -> Iterator[Upstream]:
+    """A server that answers as a test says."""
+    with Upstream("upstream") as running:
+        yield running
+    until(lambda: not flights())

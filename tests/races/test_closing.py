@@ -1,0 +1,268 @@
+"""A client that is closed leaves nobody waiting: what has not been sent finds it closed, and others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any
+
+import openai
+import pytest
+
+from fastlane import Connection, Hedging, Urgency
+from fastlane.admission import states
+from fastlane.single_flight import flights
+from tests.attempts.scripted import Upstream, refuse, say_nothing
+from tests.single_flight.callers import (
+    HANG_S,
+    KINDS,
+    MESSAGES,
+    Party,
+    answer,
+    has_joined,
+    held,
+    party_of,
+    until,
+)
+
+ANOTHER: list[Any] = [{"role": "user", "content": "Something else."}]
+ENDLESS = ("retry-after", "59")  # more than a test takes, and as much as openai's loop waits
+
+
+def close(party: Party, client: Any) -> None:
+    def sync() -> None:
+        client.close()
+
+    async def tasks() -> None:
+        await client.close()
+
+    party.run(sync, tasks).result(HANG_S)
+
+
+def queued() -> int:
+    return sum(sum(state.queued.values()) for state in states())
+
+
+def is_told_that_the_client_is_closed(call: Future[Any]) -> bool:
+    """As openai's client says it of a call that comes too late: some of its versions in an error of their own."""
+    error: BaseException | None = call.exception(HANG_S)
+    told = error.__cause__ if isinstance(error, openai.APIConnectionError) else error
+    return type(told) is RuntimeError and "the client has been closed" in str(told)
+
+
+def a_client(party: Party, *plays: Any, **options: Any) -> Any:
+    return party.new_client(plays=[Connection(), *plays], **options)
+
+
+def has_records(client: Any, *outcomes: str) -> bool:
+    return sorted(record.outcome for record in client.calls) == sorted(outcomes)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_who_waits_for_a_place_is_told(kind: str, upstream: Upstream) -> None:
+    gate = threading.Event()
+    upstream.usually = held(gate, answer("The Rhine"))
+    urgency = Urgency(max_concurrency=1, reserved=0.0)
+    with party_of(kind, upstream) as party:
+        leaves, stays = a_client(party, urgency), a_client(party, urgency)
+        before = party.ask(stays)
+        until(lambda: len(upstream.asked) == 1)
+        waits = [party.ask(leaves), party.ask(leaves.with_options(max_retries=5))]
+        behind = party.ask(stays)
+        until(lambda: queued() == 3)
+        close(party, leaves)
+
+        assert all(is_told_that_the_client_is_closed(call) for call in waits)
+        until(lambda: queued() == 1)
+        gate.set()
+        for call in (before, behind):
+            assert call.result(HANG_S).choices[0].message.content == "The Rhine"
+        assert len(upstream.asked) == 2
+        assert has_records(leaves, "failed", "failed")
+        close(party, stays)
+
+
+def test_who_pauses_before_a_retry_is_told(kind: str, upstream: Upstream) -> None:
+    upstream.usually = refuse(429, ENDLESS)
+    with party_of(kind, upstream) as party:
+        for plays in ((), (Urgency(),)):
+            upstream.asked.clear()
+            client = a_client(party, *plays, max_retries=1)
+            call = party.ask(client)
+            until(lambda: len(upstream.asked) == 1)
+            # The answer has to come, and the pause to begin.
+            until(lambda client=client: pauses(party, client) == 1)  # type: ignore[misc]
+            close(party, client)
+
+            assert is_told_that_the_client_is_closed(call)
+            assert len(upstream.asked) == 1
+            assert has_records(client, "failed")
+
+
+def pauses(party: Party, client: Any) -> int:
+    """How many calls of a client wait to be sent."""
+    from fastlane._closing import waiting_on
+
+    return len(waiting_on(client._client))
+
+
+def test_who_waits_for_the_next_way_is_told(kind: str, upstream: Upstream) -> None:
+    upstream.usually = refuse(429, ENDLESS)
+    with party_of(kind, upstream) as party:
+        client = a_client(party, Hedging(), max_retries=1)
+        call = party.ask(client)
+        until(lambda: pauses(party, client) == 1)
+        close(party, client)
+
+        assert is_told_that_the_client_is_closed(call)
+
+
+def test_a_call_that_was_to_send_for_others_leaves_that_to_one_of_them(kind: str, upstream: Upstream) -> None:
+    gate = threading.Event()
+    upstream.usually = held(gate, answer("The Rhine"))
+    with party_of(kind, upstream, max_concurrency=1, reserved=0.0) as party:
+        leaves = party.new_client()
+        before = party.ask(messages=ANOTHER)
+        until(lambda: len(upstream.asked) == 1)
+        candidate = party.ask(leaves, max_tokens=7)
+        until(lambda: has_joined(1))
+        others = [party.ask(max_tokens=7), party.ask(max_tokens=7)]
+        until(lambda: any(flight.members == 3 for flight in flights()))
+        close(party, leaves)
+
+        assert is_told_that_the_client_is_closed(candidate)
+        gate.set()
+        for call in (before, *others):
+            assert call.result(HANG_S).choices[0].message.content == "The Rhine"
+        assert len(upstream.asked) == 2
+
+
+def test_who_waits_for_anothers_request_that_is_not_sent_yet_is_told(kind: str, upstream: Upstream) -> None:
+    gate = threading.Event()
+    upstream.usually = held(gate, answer("The Rhine"))
+    with party_of(kind, upstream, max_concurrency=1, reserved=0.0) as party:
+        leaves = party.new_client()
+        before = party.ask(messages=ANOTHER)
+        until(lambda: len(upstream.asked) == 1)
+        candidate = party.ask(max_tokens=7)
+        until(lambda: has_joined(1))
+        follower = party.ask(leaves, max_tokens=7)
+        until(lambda: has_joined(2))
+        until(lambda: pauses(party, leaves) == 1)
+        close(party, leaves)
+
+        assert is_told_that_the_client_is_closed(follower)
+        gate.set()
+        for call in (before, candidate):
+            assert call.result(HANG_S).choices[0].message.content == "The Rhine"
+        assert len(upstream.asked) == 2
+
+
+def test_a_call_that_comes_after_the_end_is_told_at_once(kind: str, upstream: Upstream) -> None:
+    with party_of(kind, upstream, max_concurrency=1) as party:
+        clients = [party.new_client(), a_client(party), a_client(party, Hedging()), a_client(party, Urgency())]
+        for client in clients:
+            close(party, client)
+            assert is_told_that_the_client_is_closed(party.ask(client))
+        assert upstream.asked == []
+
+
+def test_calls_that_are_under_way_end_with_their_connections(kind: str, upstream: Upstream) -> None:
+    upstream.usually = say_nothing
+    with party_of(kind, upstream) as party:
+        for plays in ((), (Urgency(single_flight=True),)):
+            upstream.asked.clear()
+            client = a_client(party, *plays, max_retries=0)
+            close(party, party.client)  # nobody else may keep the connections
+            calls = [party.ask(client), party.ask(client.with_options(timeout=500))]
+            until(lambda count=1 if plays else 2: len(upstream.asked) == count)  # type: ignore[misc]
+            close(party, client)
+
+            assert all(isinstance(call.exception(HANG_S), openai.APIConnectionError) for call in calls)
+
+
+def test_a_client_of_two_loops_is_closed_on_one_of_them_for_both(upstream: Upstream) -> None:
+    gate = threading.Event()
+    upstream.usually = held(gate, answer("The Rhine"))
+    with party_of("async", upstream, max_concurrency=1, reserved=0.0) as party:
+        leaves = a_client(party, Urgency(max_concurrency=1, reserved=0.0))
+        before = party.ask(messages=ANOTHER)
+        until(lambda: len(upstream.asked) == 1)
+        waits = party.ask(leaves)
+        until(lambda: queued() == 1)
+        asyncio.run(leaves.close())
+
+        assert is_told_that_the_client_is_closed(waits)
+        gate.set()
+        before.result(HANG_S)
+
+
+def test_a_candidate_that_stands_in_the_queue_goes_on_when_another_was_first(kind: str, upstream: Upstream) -> None:
+    gates = [threading.Event(), threading.Event()]
+    upstream.scripts = [held(gate, answer("The Rhine")) for gate in gates]
+    with party_of(kind, upstream, max_concurrency=1, reserved=0.0) as party:
+        before = party.ask(messages=ANOTHER)
+        until(lambda: len(upstream.asked) == 1)
+        patient = party.ask(party.client.with_urgency("background"), service_tier="auto")
+        until(lambda: has_joined(1))
+        hurried = party.ask(party.client.with_urgency("interactive"), service_tier="auto")
+        until(lambda: has_joined(2) and queued() == 2)
+        gates[0].set()
+        until(lambda: len(upstream.asked) == 2)
+        # It is followed, and nobody stands in the queue any more while its answer is on its way.
+        until(lambda: queued() == 0)
+        gates[1].set()
+
+        for call in (before, patient, hurried):
+            assert call.result(HANG_S).choices[0].message.content == "The Rhine"
+        assert len(upstream.asked) == 2
+        assert {record.urgency.urgency: record.urgency.shared_with is None for record in party.records[1:]} == {
+            "background": False,
+            "interactive": True,
+        }
+
+
+def test_a_pause_that_somebody_else_has_replaced_is_theirs(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    upstream.scripts = [refuse(429, ENDLESS)]
+    slept: list[float] = []
+    this, sleep = threading.current_thread(), time.sleep
+
+    def note(seconds: float) -> None:
+        if threading.current_thread() is this:
+            slept.append(seconds)
+        else:
+            sleep(seconds)
+
+    monkeypatch.setattr("time.sleep", note)
+    with party_of("sync", upstream) as party:
+        client = a_client(party, max_retries=1)
+
+        client.chat.completions.create(model="m", messages=MESSAGES)
+        assert slept == [59.0]
+        client.close()
+
+
+def test_the_log_of_a_pause_is_openais(upstream: Upstream, caplog: pytest.LogCaptureFixture) -> None:
+    def said(client: Any) -> list[str]:
+        caplog.clear()
+        upstream.scripts = [refuse(429, ("retry-after-ms", "1"))]
+        with caplog.at_level("DEBUG", "openai"):
+            client.chat.completions.create(model="m", messages=MESSAGES)
+        words = ("retry", "Retrying")
+        return [record.getMessage() for record in caplog.records if any(word in record.getMessage() for word in words)]
+
+    with party_of("sync", upstream) as party:
+        ours = a_client(party)
+        with openai.OpenAI(api_key="sk-test", base_url=upstream.url, http_client=_http2()) as stock:
+            assert said(ours) == said(stock) != []
+        ours.close()
+
+
+def _http2() -> Any:
+    return openai.DefaultHttpxClient(http2=True)

@@ -1,0 +1,291 @@
+"""Ctrl-C at every stage of a call: raised at once, the provider told to stop, and nothing kept of the call."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane import Connection, Hedging, Urgency
+from fastlane._closing import waiting_on
+from fastlane.admission import states
+from fastlane.single_flight import flights
+from tests.attempts.scripted import MESSAGES, Asked, Upstream, answer, refuse, say_nothing, used_to
+from tests.single_flight.callers import HANG_S, has_joined, held, in_steps, until
+from tests.transport.faces import in_a_thread
+
+ENDLESS = ("retry-after", "59")
+PATIENT_S = 500.0
+"""A time-out that no test takes: what ends before it was interrupted."""
+
+
+@contextmanager
+def ctrl_c_when(happened: Callable[[], object]) -> Iterator[None]:
+    """Press Ctrl-C once something has happened, while this block runs in the main thread; it must be raised in it."""
+    assert threading.current_thread() is threading.main_thread()
+    over = threading.Event()
+    failed: list[str] = []
+
+    def press() -> None:
+        deadline = time.monotonic() + HANG_S
+        while not happened():
+            if over.is_set() or time.monotonic() > deadline:
+                failed.append("it was not interrupted where it was to be")
+                break
+            time.sleep(0.005)
+        if not over.wait(0.02):  # in which it begins to wait
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        over.set()
+        pressing.join()
+    assert failed == []
+
+
+@pytest.fixture(params=["HTTP/2", "HTTP/1.1"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def client_of(upstream: Upstream, *plays: Any, **options: Any) -> Any:
+    return client_at(upstream.url, *plays, **options)
+
+
+def client_at(url: str, *plays: Any, **options: Any) -> Any:
+    options = {"timeout": PATIENT_S, "max_retries": 2, **options}
+    return fastlane.OpenAI(api_key="sk-test", base_url=url, plays=[Connection(), *plays], **options)
+
+
+def ask(client: Any, **more: Any) -> Any:
+    return client.chat.completions.create(model="m", messages=MESSAGES, **{"temperature": 0, **more})
+
+
+def members(client: Any) -> list[Any]:
+    return list(client._client._transport._engine.members())
+
+
+def pauses(client: Any) -> int:
+    return len(waiting_on(client._client))
+
+
+def is_as_before(client: Any, upstream: Upstream, *outcomes: str) -> bool:
+    """Whether everything was given back, and the next call works."""
+    until(lambda: not any(member.is_busy or member.claimed for member in members(client)))
+    until(lambda: not any(sum(state.in_flight.values()) + sum(state.queued.values()) for state in states()))
+    until(lambda: not flights())
+    assert pauses(client) == 0
+    upstream.usually = answer("The Rhine")
+    assert ask(client.with_options(timeout=HANG_S)).choices[0].message.content.strip() == "The Rhine"
+    assert [record.outcome for record in client.calls] == [*outcomes, "completed"]
+    return True
+
+
+def is_reset(upstream: Upstream) -> bool:
+    return all(stream.reset is not None for stream in upstream.silent) and bool(upstream.silent)
+
+
+def test_while_a_connection_is_opened() -> None:
+    # Everything that the kernel takes for a server that accepts nobody is taken, so that a connection stays under way.
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        address = server.getsockname()
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(address)
+        with client_at(f"https://127.0.0.1:{address[1]}/v1") as client:
+            with ctrl_c_when(lambda: members(client)):
+                ask(client)
+            until(lambda: not members(client))
+            assert [record.outcome for record in client.calls] == ["cancelled"]
+        for filler in fillers:
+            filler.close()
+
+
+def test_during_the_handshake_of_tls() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        came: list[socket.socket] = []
+        taking = threading.Thread(target=lambda: came.append(server.accept()[0]))
+        taking.start()
+        with client_at(f"https://127.0.0.1:{server.getsockname()[1]}/v1") as client:
+            with ctrl_c_when(lambda: came):
+                ask(client)
+            taking.join()
+            until(lambda: not members(client))
+            assert [record.outcome for record in client.calls] == ["cancelled"]
+            # The server sees it: after what the client said first comes the end.
+            came[0].settimeout(HANG_S)
+            while came[0].recv(65_536):
+                pass
+        came[0].close()
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Hedging(),)], ids=["bare", "urgency", "hedging"])
+def test_while_the_answer_is_waited_for(upstream: Upstream, plays: tuple[Any, ...], stream: bool) -> None:
+    upstream.usually = say_nothing
+    with client_of(upstream, *plays) as client:
+        with ctrl_c_when(lambda: upstream.silent):
+            ask(client, stream=stream)
+        until(lambda: is_reset(upstream))
+        assert is_as_before(client, upstream, "cancelled")
+        assert len(upstream.asked) == 2
+        assert len(set(upstream.connections)) == 1
+
+
+@pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Hedging(),)], ids=["bare", "urgency", "hedging"])
+def test_while_a_stream_is_read(upstream: Upstream, plays: tuple[Any, ...]) -> None:
+    upstream.usually = in_steps(threading.Event())
+    with client_of(upstream, *plays) as client:
+        read: list[Any] = []
+        with ctrl_c_when(lambda: len(read) >= 2), ask(client, stream=True) as stream:
+            for event in stream:
+                read.append(event)  # noqa: PERF402 - what has come is looked at meanwhile
+        until(lambda: is_reset(upstream))
+        assert is_as_before(client, upstream, "cancelled")
+        assert len(set(upstream.connections)) == 1
+
+
+def test_in_the_queue(upstream: Upstream) -> None:
+    gate = threading.Event()
+    upstream.usually = held(gate, answer("The Rhine"))
+    with client_of(upstream, Urgency(max_concurrency=1)) as client:
+        before = in_a_thread(ask, client)
+        until(lambda: bool(upstream.asked))
+        with ctrl_c_when(lambda: pauses(client) == 1):
+            ask(client)
+        assert sum(states()[0].queued.values()) == 0
+        gate.set()
+        before.result()
+        assert len(upstream.asked) == 1
+        assert is_as_before(client, upstream, "cancelled", "completed")
+
+
+@pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),)], ids=["bare", "urgency"])
+def test_in_the_pause_before_a_retry(upstream: Upstream, plays: tuple[Any, ...]) -> None:
+    upstream.usually = refuse(429, ENDLESS)
+    with client_of(upstream, *plays) as client:
+        with ctrl_c_when(lambda: pauses(client) == 1):
+            ask(client)
+        upstream.usually = answer("The Rhine")
+        assert len(upstream.asked) == 1
+        assert [record.outcome for record in client.calls] == ["cancelled"]
+        if not plays:  # (A pace would keep to what the provider has asked for.)
+            assert is_as_before(client, upstream, "cancelled")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_amid_a_hedge(upstream: Upstream, stream: bool) -> None:
+    with Asked("sync", upstream.url, Hedging(budget=1.0), timeout=PATIENT_S) as asked:
+        used_to(asked, upstream, model="m")
+        before = len(asked.client.calls)
+        upstream.usually = say_nothing
+        with ctrl_c_when(lambda: len(upstream.silent) == 2):
+            ask(asked.client, stream=stream)
+        until(lambda: is_reset(upstream))
+        until(lambda: not any(thread.name == "fastlane hedge" for thread in threading.enumerate()))
+        assert is_as_before(asked.client, upstream, *["completed"] * before, "cancelled")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_of_a_call_that_has_sent_for_itself_alone(upstream: Upstream, stream: bool) -> None:
+    upstream.usually = say_nothing
+    with client_of(upstream, Urgency(single_flight=True)) as client:
+        with ctrl_c_when(lambda: upstream.silent):
+            ask(client, stream=stream)
+        until(lambda: is_reset(upstream))
+        assert is_as_before(client, upstream, "cancelled")
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["who sent it", "who follows"])
+def test_of_one_of_those_who_share_a_request(upstream: Upstream, leads: bool) -> None:
+    gate = threading.Event()
+    upstream.usually = held(gate, answer("The Rhine"))
+    with client_of(upstream, Urgency(single_flight=True)) as client:
+        others: list[Any] = []
+
+        def another_joins() -> bool:
+            if leads and not others and upstream.asked:
+                others.append(in_a_thread(ask, client))
+            return has_joined(2)
+
+        if not leads:
+            others.append(in_a_thread(ask, client))
+            until(lambda: bool(upstream.asked))
+        with ctrl_c_when(another_joins):
+            ask(client)
+        gate.set()
+        assert others[0].result().choices[0].message.content.strip() == "The Rhine"
+        assert len(upstream.asked) == 1
+        assert is_as_before(client, upstream, "cancelled", "completed")
+
+
+@pytest.mark.parametrize("plays", [(), (Urgency(max_concurrency=1),), (Urgency(single_flight=True),), (Hedging(),)])
+def test_of_a_program_on_an_event_loop(upstream: Upstream, plays: tuple[Any, ...]) -> None:
+    upstream.usually = say_nothing
+    client = fastlane.AsyncOpenAI(
+        api_key="sk-test", base_url=upstream.url, plays=[Connection(), *plays], timeout=PATIENT_S
+    )
+
+    async def call() -> None:
+        await ask(client)
+
+    with ctrl_c_when(lambda: upstream.silent):
+        asyncio.run(call())
+    until(lambda: upstream.silent[0].reset is not None or upstream.silent[0].connection.closed.is_set())
+    until(lambda: not flights())
+    assert [record.outcome for record in client.calls] == ["cancelled"]
+
+    async def call_again() -> Any:
+        async with client:
+            return await ask(client)
+
+    upstream.usually = answer("The Rhine")
+    assert asyncio.run(call_again()).choices[0].message.content.strip() == "The Rhine"
+    assert not any(sum(state.in_flight.values()) for state in states())
+
+
+@pytest.mark.parametrize(
+    "plays", [(), (Urgency(max_concurrency=1),), (Urgency(max_concurrency=1, single_flight=True),)],
+    ids=["bare", "urgency", "single flight"],
+)  # fmt: skip
+# Where it comes amid a finaliser, Python can only say so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_at_any_moment(upstream: Upstream, plays: tuple[Any, ...]) -> None:
+    """Whatever it interrupts, no place is lost, and the client goes on."""
+    previous = signal.getsignal(signal.SIGINT)
+    with client_of(upstream, *plays) as client:
+        ask(client)
+        begun = time.monotonic()
+        ask(client)
+        usual_s = min(0.05, time.monotonic() - begun)
+        try:
+            signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+            for number in range(100):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, max(1e-6, usual_s * number / 100))
+                    ask(client)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except KeyboardInterrupt:
+                    pass
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, previous)
+        until(lambda: not any(member.is_busy or member.claimed for member in members(client)))
+        until(lambda: not flights())
+        until(lambda: not any(sum(state.in_flight.values()) + sum(state.queued.values()) for state in states()))
+        assert ask(client.with_options(timeout=HANG_S)).choices[0].message.content

@@ -1,0 +1,245 @@
+"""Many threads, tasks and event loops on one client: each call gets its own answer and leaves one record."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import BoundedOutput, CallRecord, Connection, Hedging, PromptCache, Urgency
+from fastlane._closing import _waiting
+from fastlane.admission import states
+from fastlane.single_flight import flights
+from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, whole
+from tests.single_flight.callers import HANG_S, until
+from tests.transport.peer import Stream
+from tests.transport.resources import comes_true, threads
+
+THREADS = 64
+PLAYS: tuple[tuple[Any, ...], ...] = (
+    (),
+    (PromptCache(),),
+    (BoundedOutput(),),
+    (Urgency(max_concurrency=8),),
+    (Urgency(single_flight=True),),
+    (Hedging(),),
+)
+
+
+def echo(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+    """Answer with the question's own word."""
+    word = body["messages"][0]["content"]
+    if not body.get("stream"):
+        stream.answer(whole(body["model"], word), 200, (JSON,))
+        return
+    stream.head(200, (EVENTS,))
+    for piece in (word, " ", word):
+        stream.data(chunk(body["model"], {"content": piece}))
+    stream.data(chunk(body["model"], {}, "stop"))
+    last = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": body["model"], "choices": []}
+    usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+    if (body.get("stream_options") or {}).get("include_usage"):
+        stream.data(b"data: " + json.dumps({**last, "usage": usage}).encode() + b"\n\n")
+    stream.data(b"data: [DONE]\n\n", end=True)
+
+
+@pytest.fixture
+def echoing(upstream: Upstream) -> Upstream:
+    upstream.usually = echo
+    return upstream
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    yield
+    until(lambda: not flights())
+    until(lambda: not any(sum(state.in_flight.values()) + sum(state.queued.values()) for state in states()))
+    assert not _waiting
+
+
+def client_of(kind: Any, upstream: Upstream, hooks: Any = ()) -> Any:
+    options = {"api_key": "sk-test", "base_url": upstream.url, "timeout": 2 * HANG_S, "max_retries": 0}
+    return kind(plays=[Connection()], hooks=hooks, **options)
+
+
+def asked_of(word: str) -> dict[str, Any]:
+    return {"model": f"m-{word}", "messages": [{"role": "user", "content": word}], "temperature": 0}
+
+
+def variant(client: Any, chance: random.Random) -> Any:
+    """The client, or a copy that differs in one thing."""
+    way = chance.randrange(4)
+    if way == 0:
+        return client
+    if way == 1:
+        return client.with_options(timeout=chance.choice([2 * HANG_S, 3 * HANG_S]))
+    if way == 2:
+        return client.with_urgency(chance.choice(["interactive", "background", "offline"]))
+    return client.with_plays(Connection(), *chance.choice(PLAYS))
+
+
+def test_sixty_four_threads_share_a_client(echoing: Upstream) -> None:
+    reported: list[CallRecord] = []
+    before = threads()
+    client = client_of(fastlane.OpenAI, echoing, [reported.append])
+    begin = threading.Barrier(THREADS)
+
+    def work(number: int) -> list[str]:
+        """What went wrong."""
+        chance, wrong = random.Random(number), []
+        begin.wait(HANG_S)
+        for turn in range(4):
+            word, one, way = f"word-{number}-{turn}", variant(client, chance), chance.randrange(4)
+            if one._fastlane.pipeline.hooks != (reported.append,):
+                wrong.append("a copy has lost the hooks")
+            if way == 0:
+                said = one.chat.completions.create(**asked_of(word)).choices[0].message.content
+                wrong += [] if said.strip() in (word, f"{word} {word}") else [f"{said} for {word}"]
+                continue
+            stream = one.chat.completions.create(**asked_of(word), stream=True)
+            if way == 1:
+                assert word in next(stream).choices[0].delta.content
+                stream.close()
+                continue
+            said = "".join(choice.delta.content or "" for event in stream for choice in event.choices)
+            wrong += [] if said == f"{word} {word}" else [f"{said} for {word}"]
+            if way == 2 and turn == 3:
+                # Another client of the same connections comes and goes beside the others.
+                with client_of(fastlane.OpenAI, echoing) as other:
+                    other.chat.completions.create(**asked_of(word))
+        return wrong
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert [wrong for found in pool.map(work, range(THREADS)) for wrong in found] == []
+
+    # Each call has one record, in which nothing is of another.
+    assert len({record.call_id for record in reported}) == len(reported) == 4 * THREADS
+    words = Counter(record.model for record in reported)
+    assert words == Counter(f"m-word-{number}-{turn}" for number in range(THREADS) for turn in range(4))
+    assert {record.outcome for record in reported} <= {"completed", "closed"}
+    assert all(record in reported for record in client.calls)
+    client.close()
+    assert comes_true(lambda: not [thread for thread in threads() - before if "fastlane 127" in thread.name])
+
+
+def test_a_client_is_closed_beside_its_threads(echoing: Upstream) -> None:
+    """Whoever calls then gets an answer, or the error of a closed client, at once."""
+    reported: list[CallRecord] = []
+    client = client_of(fastlane.OpenAI, echoing, [reported.append])
+    begin = threading.Barrier(THREADS + 1)
+
+    def work(number: int) -> int:
+        begin.wait(HANG_S)
+        chance = random.Random(number)
+        for turn in range(1_000):
+            word, one = f"word-{number}-{turn}", variant(client, chance)
+            try:
+                said = one.chat.completions.create(**asked_of(word)).choices[0].message.content
+            except (openai.APIConnectionError, RuntimeError):
+                return turn + 1
+            assert word in said
+        return 1_000
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        calls = [pool.submit(work, number) for number in range(THREADS)]
+        begin.wait(HANG_S)
+        until(lambda: len(reported) >= THREADS)
+        client.close()
+        made = sum(call.result(HANG_S) for call in calls)
+
+    assert len({record.call_id for record in reported}) == len(reported) == made
+    assert Counter(record.outcome for record in reported)["failed"] == THREADS
+
+
+def test_two_event_loops_share_a_client(echoing: Upstream) -> None:
+    reported: list[CallRecord] = []
+    client = client_of(fastlane.AsyncOpenAI, echoing, [reported.append])
+    together = threading.Barrier(2)
+
+    async def call(word: str, chance: random.Random) -> None:
+        one = variant(client, chance)
+        if chance.random() < 0.5:
+            result = await one.chat.completions.create(**asked_of(word))
+            assert word in result.choices[0].message.content
+            return
+        stream = await one.chat.completions.create(**asked_of(word), stream=True)
+        said = [choice.delta.content or "" async for event in stream for choice in event.choices]
+        assert "".join(said) == f"{word} {word}"
+
+    async def work(number: int) -> None:
+        await asyncio.to_thread(together.wait, HANG_S)
+        chance = random.Random(number)
+        for turn in range(3):
+            await asyncio.gather(*(call(f"word-{number}-{turn}-{task}", chance) for task in range(16)))
+
+    with ThreadPoolExecutor(2) as pool:
+        for running in [pool.submit(asyncio.run, work(number)) for number in range(2)]:
+            running.result(2 * HANG_S)
+    asyncio.run(client.close())
+
+    assert len({record.call_id for record in reported}) == len(reported) == 2 * 3 * 16
+    assert {record.outcome for record in reported} == {"completed"}
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_one_client_goes_through_many_runs_that_leave_streams_open(echoing: Upstream, loop: str) -> None:
+    factory = None if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+    reported: list[CallRecord] = []
+    client = client_of(fastlane.AsyncOpenAI, echoing, [reported.append])
+    kept: list[Any] = []
+
+    async def work(number: int) -> None:
+        word = f"word-{number}"
+        answer = await client.chat.completions.create(**asked_of(word))
+        assert answer.choices[0].message.content == word
+        stream = await client.chat.completions.create(**asked_of(word), stream=True)
+        await anext(stream)
+        if number % 2:
+            kept.append(stream)  # nobody closes it before its loop has ended
+
+    for number in range(6):
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(work(number))
+    kept.clear()
+    gc.collect()
+
+    async def last() -> None:
+        async with client:
+            await client.chat.completions.create(**asked_of("last"))
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(last())
+    assert len({record.call_id for record in reported}) == len(reported) == 13
+    assert Counter(record.outcome for record in reported)["completed"] >= 7
+
+
+def test_trios_tasks_share_a_client(echoing: Upstream) -> None:
+    trio = pytest.importorskip("trio")
+    reported: list[CallRecord] = []
+
+    async def call(client: Any, word: str) -> None:
+        result = await client.chat.completions.create(**asked_of(word))
+        assert result.choices[0].message.content == word
+
+    async def work() -> None:
+        plays = [Connection(http2="require"), Urgency(max_concurrency=8)]  # the server speaks nothing else
+        async with (
+            client_of(fastlane.AsyncOpenAI, echoing).with_options(plays=plays, hooks=[reported.append]) as client,
+            trio.open_nursery() as nursery,
+        ):
+            for number in range(32):
+                nursery.start_soon(call, client, f"word-{number}")
+
+    trio.run(work)
+    assert len({record.call_id for record in reported}) == len(reported) == 32
+    assert {(record.outcome, record.transport) for record in reported} == {("completed", "stock")}

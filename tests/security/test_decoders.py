@@ -1,0 +1,84 @@
+"""Decoders are compiled from names of models, and whatever a name is, it stays a name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+from hypothesis import given, strategies as st
+from openai._models import construct_type
+from pydantic import Field, create_model
+
+from fastlane.decode._build import builder_of
+
+RAN: list[str] = []
+"""What code that was smuggled in would have written into."""
+
+HOSTILE = (
+    "'); RAN.append('x'); ('",
+    '"""',
+    "\\'",
+    "a\nimport os",
+    "{values}",
+    "get",
+    "values",
+    "found",
+    "None",
+    "__class__",
+    "x if RAN.append(1) else y",
+    "\N{FULLWIDTH LATIN SMALL LETTER A}",
+    "\u2028",
+    "",
+)
+
+
+def model_of(names: list[str]) -> Any:
+    fields: dict[str, Any] = {
+        f"field_{number}": (str | list[str] | None, Field(default=None, alias=name))
+        for number, name in enumerate(names)
+    }
+    return create_model("Made'\\n", __base__=openai.BaseModel, **fields)
+
+
+def named_like(names: list[str]) -> Any:
+    fields: dict[str, Any] = dict.fromkeys(names, (str | None, None))
+    return create_model("Made", __base__=openai.BaseModel, **fields)
+
+
+def same(model: Any, values: dict[str, Any]) -> bool:
+    made: Any = builder_of(model)(dict(values))
+    expected: Any = construct_type(value=dict(values), type_=model)
+    return bool(made == expected and made.model_fields_set == expected.model_fields_set)
+
+
+def test_a_name_that_looks_like_code_is_a_name() -> None:
+    names = [name for name in HOSTILE if name and not name.startswith("_")]
+    assert same(named_like(names), {name: name for name in names})
+    assert RAN == []
+
+
+def test_so_is_an_alias() -> None:
+    names = list(HOSTILE)
+    assert same(model_of(names), {name: name for name in names})
+    assert RAN == []
+
+
+@given(st.lists(st.text(min_size=1).filter(lambda name: not name.startswith(("_", "model_"))), unique=True, max_size=4))
+def test_any_text_is(names: list[str]) -> None:
+    try:
+        model = named_like(names)
+    except (NameError, TypeError, ValueError, UserWarning):
+        return  # pydantic takes no such name
+    assert same(model, {name: name for name in names})
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_comes_over_the_wire_is_never_compiled(name: str) -> None:
+    from openai.types.chat import ChatCompletion
+
+    build = builder_of(ChatCompletion)
+    body = {"id": "c", "choices": [], "created": 1, "model": "m", "object": "chat.completion", name: name}
+    assert build(dict(body)) == construct_type(value=dict(body), type_=ChatCompletion)
+    assert builder_of(ChatCompletion) is build
+    assert RAN == []

@@ -1,0 +1,79 @@
+"""What fastlane writes to disk of calls is its owner's alone, whatever the umask of the process lets others do."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fastlane.emulator import Emulator
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no modes of this kind")
+
+# Each writes into the folder that it runs in.
+WRITERS = {
+    "a recording, its text included": """
+import fastlane
+from fastlane.recordings import record
+with fastlane.OpenAI() as client, record(client, "calls.jsonl", text=True):
+    client.chat.completions.create(model="m", messages=[{"role": "user", "content": "secret"}])
+""",
+    "a queue of the offline lane": """
+import fastlane
+from fastlane.batch import Queue
+with fastlane.OpenAI() as client, Queue("jobs.sqlite", client) as queue:
+    queue.submit({"model": "m", "messages": [{"role": "user", "content": "secret"}]}, key="1")
+    import os
+    os._exit(0)  # what SQLite keeps beside it stays
+""",
+    "the answers of a queue": """
+from fastlane.batch import Queue
+import fastlane, sys
+with fastlane.OpenAI() as client, Queue("jobs.sqlite", client) as queue:
+    queue.submit({"model": "m", "messages": [{"role": "user", "content": "secret"}]}, key="1")
+from fastlane._commands import app
+app(["batch", "results", "jobs.sqlite", "--out", "answers.jsonl"])
+""",
+    "spans, with prompts and answers": """
+import fastlane
+telemetry = fastlane.telemetry.configure(level="phases", capture="span_only")
+with fastlane.OpenAI() as client:
+    client.chat.completions.create(model="m", messages=[{"role": "user", "content": "secret"}])
+telemetry.shutdown()
+""",
+    "which bodies a provider takes": """
+from fastlane.encoding import verdicts
+from fastlane.encoding._verdicts import Key
+verdicts.put(Key("https://api.example.com", "/chat/completions", "json+gzip"), "accepted", "it said so", "forms.json")
+""",
+}
+
+
+@pytest.mark.parametrize("what", WRITERS)
+def test_a_file_of_calls_is_its_owner_s_alone(what: str, provider: Emulator, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    variables = {
+        "OPENAI_BASE_URL": provider.base_url,
+        "OPENAI_API_KEY": "sk-test",
+        "FASTLANE_TRACE_DIR": str(place / "traces"),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", WRITERS[what]],
+        cwd=place,
+        umask=0,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **variables},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+    modes = {path.relative_to(place).as_posix(): stat.S_IMODE(path.stat().st_mode) for path in place.rglob("*")}
+    assert modes
+    assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077} == {}

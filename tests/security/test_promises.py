@@ -1,0 +1,51 @@
+"""What the page on security names exists: each promise has a place where it is kept, and a test that checks it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/security.md"
+
+
+def rows() -> list[list[str]]:
+    section = PAGE.read_text("utf-8").partition("## What is promised")[2].partition("\n## ")[0]
+    table = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[2:]]
+
+
+def missing(row: list[str]) -> list[str]:
+    """What a row names and does not exist."""
+    _, kept, checked = row
+    places = re.findall(r"`([^`]+)`", kept)
+    tests = re.findall(r"`([^`]+)`", checked)
+    found = [place for place in places if not (ROOT / place).is_file()]
+    for test in tests:
+        path, _, name = test.partition("::")
+        if not (ROOT / path).is_file():
+            found.append(test)
+            continue
+        tree = ast.parse((ROOT / path).read_text("utf-8"))
+        names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        if name and name not in names:
+            found.append(test)
+    return [*found, *(["no place"] if not places else []), *(["no test"] if not tests else [])]
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: re.sub(r"\W+", " ", row[0])[:40].strip())
+def test_a_promise_is_kept_somewhere_and_checked_by_a_test_that_there_is(row: list[str]) -> None:
+    assert len(row) == 3
+    assert missing(row) == []
+
+
+def test_what_does_not_exist_is_found() -> None:
+    assert missing(["p", "`fastlane/nowhere.py`", "`tests/test_commands.py::test_nothing`"]) == [
+        "fastlane/nowhere.py",
+        "tests/test_commands.py::test_nothing",
+    ]
+    assert missing(["p", "", ""]) == ["no place", "no test"]
+    assert len(rows()) > 15

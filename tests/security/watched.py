@@ -1,0 +1,43 @@
+"""Code that runs in a process of its own, in which every event that Python audits is noted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+_PROBE = ROOT / "scripts/audit/_probe.py"
+
+Watch = Callable[[str, Mapping[str, str]], dict[str, Any]]
+"""From code and variables of its environment to what it did: see `scripts/audit/_probe.py`."""
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    """Run code, and give what it did; what it prints last is under "printed"."""
+
+    def run(code: str, variables: Mapping[str, str]) -> dict[str, Any]:
+        file = tmp_path / "watched.py"
+        file.write_text(code, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-B", str(_PROBE), "run", str(file)],
+            env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        *printed, last = done.stdout.splitlines()
+        did: dict[str, Any] = {**json.loads(last), "printed": printed, "file": str(file)}
+        return did
+
+    return run

@@ -1,0 +1,173 @@
+"""The clients of the run: which plays they have, and how long they live."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from random import Random
+from typing import Any
+
+import fastlane
+from fastlane import (
+    AsyncOpenAI,
+    BoundedOutput,
+    Catalog,
+    CatalogModel,
+    Connection,
+    Curation,
+    Encoding,
+    Hedging,
+    OpenAI,
+    Play,
+    PromptCache,
+    Routing,
+    Urgency,
+)
+from fastlane.catalog._models import Ability
+from fastlane.providers import Fact, ProviderFacts
+from tests.soak.asking import MODEL
+from tests.soak.plan import PLAYS, Scene
+
+KEY_VARIABLE = "SOAK_API_KEY"
+_HEADERS = ("x-emulator-tag", "x-emulator-fault", "x-emulator-manner", "x-emulator-prefill-ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the two providers are: one that speaks HTTP/2, one that does not."""
+
+    h2: str
+    h1: str
+
+
+def _encoding() -> Encoding:
+    forms = Fact(
+        value=("json", "json+gzip", "msgpack", "msgpack+gzip"),
+        source="https://example.com",
+        checked=date(2026, 11, 22),
+        evidence="measured",
+    )
+    facts = ProviderFacts(slug="soak", encodings={"/chat/completions": forms, "/responses": forms})  # type: ignore[dict-item]
+    # On an uplink as narrow as this a smaller body pays on loopback too.
+    return Encoding(facts=facts, uplink_bits_per_s=2e6)
+
+
+def _catalog(places: Places) -> Catalog:
+    able: frozenset[Ability] = frozenset({"tools", "json", "json_strict"})
+    endpoints = ("/chat/completions", "/responses")
+    return Catalog(
+        models=tuple(
+            CatalogModel(
+                name=name,
+                model=MODEL,
+                base_url=url,
+                api_key_env=KEY_VARIABLE,
+                first_token_s=((1_000, 0.02),),
+                tokens_per_s=500,
+                abilities=able,
+                endpoints=endpoints,
+            )
+            for name, url in (("one", places.h2), ("other", places.h1))
+        )
+    )
+
+
+def plays_of(name: str, places: Places) -> list[Play] | None:
+    """Make a set of plays; None is that of a client that was made without saying which."""
+    hedging = Hedging(budget=0.5, minimum_delay_s=0.02)
+    match name:
+        case "default":
+            return None
+        case "everything":
+            return [
+                Connection(), PromptCache(), Curation(), Encoding(probe=True, uplink_bits_per_s=2e6), BoundedOutput(),
+                hedging, Urgency(single_flight=True),
+            ]  # fmt: skip
+        case "flight":
+            return [Connection(), PromptCache(), _encoding(), BoundedOutput(), Urgency(single_flight=True)]
+        case "hedging":
+            return [Connection(), hedging]
+        case "bounded":
+            return [Connection(), _encoding(), BoundedOutput(early_stop="at_once", repairs=1)]
+        case "routing":
+            route = Routing(_catalog(places), forward_headers=_HEADERS)
+            return [route, Connection(), PromptCache(), BoundedOutput(), hedging]
+        case _:
+            raise ValueError(name)
+
+
+@dataclass(slots=True)
+class Kept:
+    """A client that lives for some rounds."""
+
+    client: Any
+    dies_after: int
+
+
+@dataclass
+class Clients:
+    """All clients that are open, and the records of their calls."""
+
+    places: Places
+    seed: int
+    records: deque[Any] = field(default_factory=deque)
+    opened: int = 0
+    _plays: dict[str, list[Play] | None] = field(init=False)
+    _kept: dict[tuple[str, str, bool], Kept] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        # A process has one object of each play, as their pages advise: what it has learned stays with it.
+        self._plays = {name: plays_of(name, self.places) for name in (*PLAYS, "routing")}
+
+    def _made(self, scene: Scene, plays: Sequence[Play] | None) -> Any:
+        self.opened += 1
+        kind = AsyncOpenAI if scene.asynchronous else OpenAI
+        return kind(
+            base_url=self.places.h1 if scene.target == "h1" else self.places.h2,
+            api_key="soak",
+            plays=plays,
+            # A routed call's own client sends the rest; hooks are told of it once.
+            hooks=[self.records.append],
+        )
+
+    def own(self, scene: Scene) -> Any:
+        """Open a client, with plays of its own."""
+        return self._made(scene, plays_of(scene.plays, self.places))
+
+    def kept(self, scene: Scene, round_number: int) -> Any:
+        """Return the client of many rounds that a scene of this kind uses."""
+        key = (scene.target, scene.plays, scene.asynchronous)
+        with self._lock:
+            if key not in self._kept:
+                lives = Random(f"{self.seed}:{key}:{round_number}").randint(0, 2)
+                self._kept[key] = Kept(self._made(scene, self._plays[scene.plays]), round_number + lives)
+            return self._kept[key].client
+
+    def look(self) -> None:
+        """Have every open client tell of streams that were garbage-collected."""
+        for kept in self._kept.values():
+            assert kept.client.calls is not None
+
+    def dying(self, round_number: int | None = None) -> list[Any]:
+        """Give up the clients whose time has come, or all of them."""
+        over = [key for key, kept in self._kept.items() if round_number is None or kept.dies_after <= round_number]
+        return [self._kept.pop(key).client for key in over]
+
+    def begin_in_child(self) -> None:
+        """What a fork's child keeps: the clients, and no records."""
+        self.records.clear()
+        self._lock = threading.Lock()
+
+
+def model_of(scene: Scene) -> str:
+    """Return what a scene's calls ask for."""
+    return "fastlane/auto" if scene.target == "routed" else MODEL
+
+
+def is_asynchronous(client: Any) -> bool:
+    """Whether a client's calls are awaited."""
+    return isinstance(client, fastlane.AsyncOpenAI)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import none
 
 from fastlane.emulator import Emulator, preset
 from tests import known_ports
@@ -37,8 +38,23 @@ for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROX
     os.environ.pop(name, None)
 
 
+@given(none())
+def _nothing_in_particular(_: None) -> None:
+    """Hold for everything."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hypothesis_has_its_generator_of_random_numbers() -> None:
+    """Have Hypothesis make it before anything is frozen.
+
+    It looks through the garbage collector's objects for what holds the generator, and warns where it finds nothing,
+    as it does among frozen ones.
+    """
+    _nothing_in_particular()
+
+
 @pytest.fixture(scope="module", autouse=True)
-def what_is_there_already_is_not_looked_through() -> None:
+def what_is_there_already_is_not_looked_through(hypothesis_has_its_generator_of_random_numbers: None) -> None:
     """Have the garbage collector leave out what other modules have left, which takes it a second each time."""
     gc.collect()
     gc.freeze()

@@ -201,7 +201,8 @@ class Connection(asyncio.Protocol):
         """Break the connection off with a TCP reset."""
         if self._transport is None or self.closed:
             return
-        raw = self._transport.get_extra_info("socket")
+        # (One that is being closed, under TLS, no longer says which socket it has.)
+        raw = None if self._transport.is_closing() else self._transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()

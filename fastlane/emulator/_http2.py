@@ -20,7 +20,7 @@ from h2.events import (
     StreamReset,
     WindowUpdated,
 )
-from h2.exceptions import ProtocolError, StreamClosedError
+from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
@@ -300,7 +300,9 @@ class _Stream:
             return
         self._gone = True
         self._unsent.clear()
-        with contextlib.suppress(StreamClosedError):  # the client has reset it, in what came together with its head
+        with contextlib.suppress(
+            ProtocolError
+        ):  # the client has reset it, or left, in what came together with its head
             self._http2.h2.reset_stream(self._stream_id, code)
         self._connection.flush_soon(self.record.stamp_finished)
         self._http2.forget(self._stream_id)

@@ -217,8 +217,9 @@ class AsyncioLink(OpeningLink):
             data = self.output()
         except TransportError:
             return  # TLS is broken: reading says so too
-        if data and self._transport is not None:
-            self._transport.write(data)
+        transport = self._transport
+        if data and transport is not None and not transport.is_closing():  # the loop would log what it cannot send
+            transport.write(data)
 
     # What tasks call
 
@@ -245,6 +246,7 @@ class AsyncioLink(OpeningLink):
         if exchange.error is not None or exchange.answer_ended or exchange.answer_head is not None:
             return False
         if self._dead or http is None or transport is None or transport.is_closing():
+            self.is_closed = True  # the pool hears of it in a later turn of the loop, and would give it to others
             raise TransportError("ReadError", CLOSED, unprocessed=begin)
         if begin:
             clean = not transport.get_write_buffer_size()
@@ -260,6 +262,8 @@ class AsyncioLink(OpeningLink):
                 begin = False
                 if transport.is_closing() and clean:
                     # Not a byte of the request has left this machine: nobody can have processed it.
+                    self.is_closed = True
+                    exchange.phases.send_started_ns = None
                     raise TransportError("WriteError", CLOSED, unprocessed=True)
             if self._paused:
                 self._stalled.append(exchange)

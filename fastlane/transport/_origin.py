@@ -65,6 +65,7 @@ class Member:
         self.is_open = False
         """Whether the pool has heard that it is open: `http` may be there a moment earlier."""
         self.is_closed = False
+        """Whether no call gets it any more: it is closed, or a driver knows that it is about to be."""
         self.claimed = 0
         """Calls that were given a place on it and have not left."""
         self.was_used = False

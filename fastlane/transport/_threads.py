@@ -145,7 +145,7 @@ class ThreadLink(OpeningLink):
         http = self.http
         with self.lock:
             by_peer = not self._dead and not self._by_us
-            self._dead = True
+            self._dead = self.is_closed = True  # the pool is told in a moment, and would give it to others
             idle = not self.claimed
             if http is not None and not by_peer:
                 self._say_goodbye()
@@ -210,9 +210,11 @@ class ThreadLink(OpeningLink):
         except TransportError as error:
             if error.name != "WriteError":
                 raise
+            self.is_closed = True
             if begin and clean and self._sent_bytes == sent_bytes:
                 # Not a byte of the request has left this machine: nobody can have processed it.
                 error.unprocessed = True
+                exchange.phases.send_started_ns = None
                 raise
             return position, False  # an answer may have come before the server closed: the reading thread says so
         return position, True
@@ -291,7 +293,7 @@ class ThreadLink(OpeningLink):
         """Under the lock. The reading thread does the rest: nobody else may give its socket's number away."""
         if self._dead:
             return
-        self._dead = True
+        self._dead = self.is_closed = True
         self.error = error
         if self.http is not None:
             self._say_goodbye()

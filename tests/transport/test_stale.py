@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from fastlane.transport._phases import PHASES
 from tests.transport.faces import both_faces
 from tests.transport.peer import Peer, PeerConnection, Stream, by_path
 from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, chunk
@@ -55,6 +57,21 @@ def test_an_end_that_has_come_before_the_call_costs_no_error_however_soon_the_ca
             peer.connections[-1].fin()
 
         assert len(peer.requests) == 60
+
+
+@both_faces
+def test_a_connection_that_takes_nothing_more_is_given_to_no_further_call_before_the_pool_has_heard(
+    make_face: Any,
+) -> None:
+    with Peer() as peer, make_face(peer.url) as face:
+        for number in range(1, 31):
+            response = face.post(content=b"x")
+            assert response.content == b"ok"
+            assert response.extensions[PHASES].resent == 0, "what was never sent is not sent again"
+            assert len(peer.connections) == number
+            response.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_WR)
+
+        assert len(peer.requests) == 30
 
 
 @both_faces

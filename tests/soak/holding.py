@@ -50,10 +50,21 @@ def threads() -> list[str]:
     return sorted(names)
 
 
+def collect() -> None:
+    """Have all garbage collected that there is now.
+
+    While another thread collects, `gc.collect()` does nothing at all, and that thread may have begun too early: the
+    second end of a collection from now on is that of one that began after now.
+    """
+    before = gc.get_stats()[2]["collections"]
+    while gc.get_stats()[2]["collections"] < before + 2:
+        gc.collect()
+        time.sleep(0)
+
+
 def tidy() -> None:
     """Collect garbage, and give freed memory back, where the C library can."""
-    for _ in range(2):
-        gc.collect()
+    collect()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

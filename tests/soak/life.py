@@ -177,7 +177,7 @@ class Life:
     def _told_of_dropped(self, client: Any, actors: tuple[tuple[Op, ...], ...]) -> None:
         """Have a client that is about to go tell of streams that were dropped."""
         if any(op.leave in ("drop", "cycle") for ops in actors for op in ops):
-            gc.collect()
+            holding.collect()
             assert client.calls is not None
 
     def _actors(self, client: Any, scene: Scene, actors: tuple[tuple[Op, ...], ...]) -> None:

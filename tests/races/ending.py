@@ -22,7 +22,7 @@ from typing import Any
 
 import fastlane
 from fastlane import Connection, Hedging, Urgency
-from fastlane._keep_warm import KeepWarm
+from fastlane._keep_warm import AsyncKeepWarm, KeepWarm
 from fastlane.prefixes._keep_alive import KeepAlivePlan
 from tests.attempts.scripted import MESSAGES, Asked, routing, used_to
 
@@ -160,10 +160,12 @@ def falling_back(url: str) -> None:
     until(lambda: any(is_sent(one.client) for one in list(siblings._made.values())))
 
 
+PLAN = KeepAlivePlan(worth=True, every_s=500.0, most_requests=5, cost_per_hour=0.0, saves_per_hour=1.0, reason=".")
+PROMPT = [{"role": "system", "content": "Rivers."}]
+
+
 def keeping_a_prompt(url: str) -> None:
-    plan = KeepAlivePlan(worth=True, every_s=500.0, most_requests=5, cost_per_hour=0.0, saves_per_hour=1.0, reason=".")
-    prompt = [{"role": "system", "content": "Rivers."}]
-    kept.append(KeepWarm(client_of(url), prompt, plan, model="m").__enter__())
+    kept.append(KeepWarm(client_of(url), PROMPT, PLAN, model="m").__enter__())
 
 
 def filling_the_cache(url: str) -> None:
@@ -263,6 +265,22 @@ async def async_falling_back(url: str) -> None:
     await async_until(lambda: any(is_sent(one.client) for one in list(siblings._made.values())))
 
 
+async def async_hedged(url: str) -> None:
+    client = async_client_of(url, Hedging(budget=1.0))
+    for _ in range(2):
+        await ask(client, "answer")
+    asked: Any = SimpleNamespace(client=client, record=client.last_call, text=len)
+    used_to(asked, upstream_at(url), model="answer")
+    task(client.chat.completions.create(**late(), stream=True))
+    members = client._client._transport._engine.members
+    await async_until(lambda: sum(one.http.open_exchanges for one in members() if one.http is not None) == 2)
+
+
+async def async_keeping_a_prompt(url: str) -> None:
+    kept.append(await AsyncKeepWarm(async_client_of(url), PROMPT, PLAN, model="m").__aenter__())
+    await asyncio.sleep(0.01)  # its task has begun to wait
+
+
 async def async_kept_warm(url: str) -> None:
     assert await async_client_of(url).warm()
 
@@ -277,7 +295,8 @@ ASYNC: dict[str, AsyncState] = {
     state.__name__: state
     for state in (
         async_with_a_stream, async_waiting_for_an_answer, async_in_the_queue, async_sharing_one_request,
-        async_before_a_retry, async_falling_back, async_kept_warm, async_connecting,
+        async_before_a_retry, async_falling_back, async_hedged, async_keeping_a_prompt, async_kept_warm,
+        async_connecting,
     )
 }  # fmt: skip
 
@@ -325,7 +344,15 @@ def is_terminated() -> None:
     time.sleep(LIMIT_S)
 
 
-ENDS: dict[str, Callable[[], None]] = {end.__name__: end for end in (returns, exits, fails, is_terminated)}
+def takes_its_leave() -> None:
+    """As servers do that are told to end."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+    is_terminated()
+
+
+ENDS: dict[str, Callable[[], None]] = {
+    end.__name__: end for end in (returns, exits, fails, is_terminated, takes_its_leave)
+}
 
 
 def be(state: str, url: str, end: Callable[[], None]) -> None:

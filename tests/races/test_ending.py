@@ -16,7 +16,7 @@ from tests.attempts.scripted import Upstream, answer, answer_after, chunk, refus
 from tests.races.ending import ASYNC, ENDS, SYNC, WAITED_FOR
 from tests.transport.peer import Stream
 
-CODES = {"returns": 0, "exits": 3, "fails": 1, "is_terminated": -15}
+CODES = {"returns": 0, "exits": 3, "fails": 1, "is_terminated": -15, "takes_its_leave": 3}
 
 
 class Ended(NamedTuple):

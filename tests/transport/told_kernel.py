@@ -19,9 +19,8 @@ SIZES = (ctypes.c_uint32, ctypes.c_uint64)
 
 
 class Info(ctypes.Structure):
-    """As the kernel writes it."""
+    """As the kernel writes it: without gaps, each field where its size wants it to be anyway."""
 
-    _pack_ = 1
     _fields_ = [
         ("before", ctypes.c_uint8 * 7),
         ("flags", ctypes.c_uint8),

@@ -40,13 +40,13 @@ class ObservedAttempts:
     """What is known of one call while it lasts, and its attempts."""
 
     __slots__ = (
-        "_action", "_body_error", "_encoded", "_headers", "_issued", "_lock", "_made", "_number", "_numbers", "_over",
-        "_usage", "account", "action_path", "answer", "attempts", "before", "cached_path", "changes", "collector",
-        "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted", "experiment", "first_attempt", "guard",
-        "is_done", "leg", "method", "model", "next_kind", "optional", "origin", "outcome", "output", "pipeline",
-        "prompt", "prompt_cache", "provider_times", "pulling", "received_bytes", "refused", "sending", "started_ns",
-        "started_wall_ns", "stream", "streaming", "times_said", "trace", "transport", "urgency", "urgent",
-        "validate_ended_ns", "validate_started_ns", "watchers",
+        "_action", "_body_error", "_encoded", "_headers", "_is_first_way", "_issued", "_lock", "_made", "_number",
+        "_numbers", "_over", "_usage", "account", "action_path", "answer", "attempts", "before", "cached_path",
+        "changes", "collector", "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted", "experiment",
+        "first_attempt", "guard", "is_done", "leg", "method", "model", "next_kind", "optional", "origin", "outcome",
+        "output", "pipeline", "prompt", "prompt_cache", "provider_times", "pulling", "received_bytes", "refused",
+        "sending", "started_ns", "started_wall_ns", "stream", "streaming", "times_said", "trace", "transport",
+        "urgency", "urgent", "validate_ended_ns", "validate_started_ns", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +113,7 @@ class ObservedAttempts:
         self.cached_path: tuple[str, ...] = ()
         """Where the provider's usage counts cached tokens, if elsewhere than OpenAI's."""
         self.attempts: list[AttemptStamps] = []
+        self._is_first_way = beside is None
         self._numbers: Iterator[int] | None = None if beside is None else beside._numbers
         """Of the attempts of all of the call's ways; None where it has but one."""
         self.before: list[AttemptStamps] = []
@@ -202,9 +203,10 @@ class ObservedAttempts:
         self, request_body_bytes: int | None, *, form: Form = "json", plain: bool = False
     ) -> AttemptStamps:
         """An attempt is handed to the HTTP client; `plain`: because the one before it was refused for its form."""
-        # (Two ways may begin one at once.)
-        number = len(self.attempts) + 1 if self._numbers is None else next(self._numbers)
-        kind: Any = "plain" if plain else self.next_kind or ("first" if number == 1 else "retry")
+        # (Two ways may begin one at once; the call's own first one is the first, however late it comes to begin.)
+        begins = self._is_first_way and not self.attempts
+        number = 1 if begins else len(self.attempts) + 1 if self._numbers is None else next(self._numbers)
+        kind: Any = "plain" if plain else self.next_kind or ("first" if begins else "retry")
         self.next_kind = None
         attempt = AttemptStamps(number, request_body_bytes, kind=kind, form=form, origin=self.origin, model=self.model)
         self.attempts.append(attempt)
@@ -212,7 +214,7 @@ class ObservedAttempts:
 
     def goes_several_ways(self) -> None:
         """The call may be sent to other upstreams, or twice: attempts are counted over all of its ways."""
-        self._numbers = count(1)
+        self._numbers = count(2)
 
     def take_back(self, optional: tuple[str, ...]) -> None:
         """The next attempt is the call without these fields, and none of later calls has them."""

@@ -7,6 +7,7 @@ import gc
 import time
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -92,6 +93,24 @@ def test_the_first_attempt_may_still_win(kind: str, stream: bool, upstreams: tup
     assert (record.hedging.hedged, record.hedging.won) == (True, False)
     assert [one.kind for one in record.attempts] == ["hedge", "first"], "the last one is the one that answered"
     assert record.attempts[0].given_up == "lost"
+
+
+def test_the_first_attempt_is_the_first_however_late_it_begins(upstreams: tuple[Upstream, Upstream]) -> None:
+    near, _ = upstreams
+    with Asked("sync", near.url, hedging()) as asked:
+        used_to(asked, near, model="m")
+        first = iter([0.5])
+
+        def prepared(request: Any) -> None:
+            time.sleep(next(first, 0.0))
+
+        asked.client._prepare_request = prepared
+        near.scripts = [say_nothing, answer("there")]
+        assert asked.text("m").strip() == "there"
+        record = asked.record
+    assert sorted((one.number, one.kind) for one in record.attempts) == [(1, "first"), (2, "hedge")]
+    begun_ns = {one.kind: one.wire.started_ns for one in record.attempts}
+    assert begun_ns["first"] > begun_ns["hedge"]
 
 
 @both_kinds

@@ -55,6 +55,7 @@ def _told(outcome: Outcome) -> dict[str, Any]:
         "memory": None if outcome.flat is None else dataclasses.asdict(outcome.flat) | {"growth": outcome.flat.growth},
         "longest_call_s": round(judge.longest[0], 2),
         "models_said_to_be_unreachable": judge.unreachable,
+        "models_said_to_refuse": judge.said_to_refuse,
         "descriptors": [min(each["descriptors"] for each in bare), max(each["descriptors"] for each in bare)],
         "threads": [min(each["threads"] for each in bare), max(each["threads"] for each in bare)],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,8 +72,9 @@ class _Nonce:
     """Each with the number of its provider."""
 
 
-# What `Routing` logs of a model whose connection failed: where faults break connections it says what is true.
+# What `Routing` logs of a model whose connection failed, or that refused a call: where faults do that it is true.
 _UNREACHABLE = "of the catalog could not be connected to"
+_REFUSED = re.compile(r"of the catalog answered (\d+) at")
 
 
 class Judge:
@@ -87,6 +89,8 @@ class Judge:
         self.calls = self.requests = self.billed = 0
         self.unreachable = 0
         """How often routing said that a model could not be connected to."""
+        self.said_to_refuse = 0
+        """How often routing said that a model was refused, with the status that a fault had."""
         self.longest = (0.0, "")
         self._nonces: dict[int, dict[str, _Nonce]] = {}
         self._broken: deque[tuple[int, tuple[int, str]]] = deque()
@@ -110,11 +114,14 @@ class Judge:
         for each in self._nonces.values():
             for nonce, known in each.items():
                 self._doubled(number, nonce, known)
-        breaks = any(op.fault for scene in drawn.scenes for ops in scene.actors for op in ops)
+        struck = [op.fault for scene in drawn.scenes for ops in scene.actors for op in ops if op.fault]
         for kind in ("left", "wrong", "noises"):
             for what in told[kind]:
-                if kind == "noises" and breaks and _UNREACHABLE in what:
+                refused = _REFUSED.search(what)
+                if kind == "noises" and struck and _UNREACHABLE in what:
                     self.unreachable += 1
+                elif kind == "noises" and refused and any(f"status={refused[1]}" in fault for fault in struck):
+                    self.said_to_refuse += 1
                 else:
                     self._fail(kind, what, number)
         assert len(self.failures) >= before
@@ -227,7 +234,6 @@ class Judge:
             # What breaks an answer amid its body is not on every attempt's record.
             if (
                 op.fault is None
-                and not self._broken
                 and not any(
                     before["error"] is not None or before["status"] in _AGAIN or (before["status"] or 0) >= 500
                     for before in attempts[:index]

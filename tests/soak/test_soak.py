@@ -159,6 +159,9 @@ def test_that_a_model_cannot_be_reached_may_be_said_where_faults_break_connectio
     said = ["log: fastlane: the model 'one' of the catalog could not be connected to at https://127.0.0.1:1"]
     assert failures(op("a"), noises=said) == ["noises"]
     assert "noises" not in failures(op("a", fault="drop"), noises=said)
+    said = ["log: fastlane: the model 'one' of the catalog answered 404 at https://127.0.0.1:1: its model (said once)"]
+    assert "noises" in failures(op("a", fault="status=403;times=1"), noises=said)
+    assert "noises" not in failures(op("a", fault="status=404;times=1"), noises=said)
 
 
 def test_whose_text_it_is_is_seen() -> None:

@@ -23,7 +23,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r name what; do \
-		printf '  make %-14s %s\n' "$$name" "$$what"; done
+		printf '  make %-20s %s\n' "$$name" "$$what"; done
 
 install: $(EVERYTHING) ## set up .venv with everything that the other targets need
 
@@ -54,7 +54,7 @@ conformance: $(EVERYTHING) ## run openai's own test suite with fastlane's client
 conformance-release: $(EVERYTHING) ## all of it that must hold before a release, with the stock client beside ours
 	$(CONFORMANCE) --release $(ARGS)
 
-fuzz: $(EVERYTHING) ## feed every reader with what nobody would send, beside an oracle: a minute each (ARGS="--minutes 5 --target h2")
+fuzz: $(EVERYTHING) ## feed every reader with what nobody would send, beside an oracle: a minute each and more (ARGS="--minutes 5 --target h2")
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 soak: $(EVERYTHING) ## a mixed life of calls, faults, cancellations and forks for 30 minutes: nothing lost, doubled, crossed or leaked

@@ -34,8 +34,8 @@ class MissingExtraError(FastlaneError, ImportError):
 
     def __init__(self, extra: str, missing: str) -> None:
         super().__init__(
-            f"this part of fastlane needs {missing!r}, which is not installed: pip install 'fastlane-llm[{extra}]', "
-            f"or in a clone pip install '.[{extra}]'"
+            f"this part of fastlane needs {missing!r}, which is not installed: in a clone pip install '.[{extra}]', "
+            f"elsewhere pip install 'fastlane-llm[{extra}]'"
         )
         self._given = extra, missing
 

@@ -45,6 +45,8 @@ class Pipeline:
     """
 
     def __init__(self, plays: Iterable[Play], hooks: Iterable[Hook], *, strict: bool) -> None:
+        if isinstance(plays, str):
+            raise ConfigurationError(f"plays takes a list of plays such as [Connection()], got the str {plays!r}")
         self.plays = tuple(plays)
         self.hooks = tuple(hooks)
         self.strict = strict

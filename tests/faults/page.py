@@ -42,7 +42,7 @@ def rendered(verdicts: Mapping[Cell, Verdict], seconds: float) -> Iterator[str]:
     nothing = len(all_cells()) - len(verdicts)
     yield (
         f"{len(verdicts):,} cells in {seconds / 60:.0f} minutes with openai {openai.__version__} on Python "
-        f"{platform.python_version()}: **{counts['same']:,} the same, {counts['better']:,} better on purpose, "
+        f"{platform.python_version()}: **{counts['same']:,} the same, {counts['better']:,} otherwise on purpose, "
         f"{counts['failed']:,} failed**; {nothing:,} more have no meaning."
     )
     yield ""

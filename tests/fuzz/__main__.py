@@ -82,6 +82,8 @@ def main() -> int:
     parser.add_argument("--input", type=Path, default=None, help="try this file with one target, and nothing else")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     options = parser.parse_args()  # fmt: skip
+    if not options.minutes > 0:
+        parser.error(f"--minutes takes a number above 0, got {options.minutes:g}")
     names = options.target or list(TARGETS)
     if options.input is not None:
         if len(names) != 1 or not options.input.is_file():

@@ -100,7 +100,8 @@ def main() -> int:
     """Soak from the command line; 1 where anything failed."""
     arguments = _arguments()
     if arguments.minutes <= 0 or arguments.cores <= 0:
-        _TELL.print("--minutes and --cores must be above 0")
+        came = f"--minutes {arguments.minutes:g} --cores {arguments.cores:g}"
+        _TELL.print(f"--minutes and --cores take numbers above 0, got {came}")
         return 2
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

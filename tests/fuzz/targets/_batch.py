@@ -97,13 +97,20 @@ def _check_out(line: bytes) -> None:
             holds(attempts < _SETTINGS.max_attempts, "a job is sent for ever", line)
             holds(0 <= (outcome.not_before_s or 0) <= 3_600, "a job waits for more than an hour", outcome.not_before_s)
         for word in (outcome.error, outcome.request_id):
-            holds(
-                word is None or ("\0" not in word and len(word) <= 512 and word.encode()), "no database keeps it", word
-            )
+            holds(word is None or _can_be_kept(word), "no database keeps it", word)
         for count in (outcome.input_tokens, outcome.output_tokens, outcome.cached_tokens):
             holds(count is None or 0 <= count < 1 << 62, "a count is none", count)
         if outcome.state == "done":
             _check_kept(told, outcome.body, job)
+
+
+def _can_be_kept(word: str) -> bool:
+    """Whether any database takes it as text."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in word and len(word) <= 512
 
 
 def _check_kept(told: Any, body: bytes, job: Job) -> None:

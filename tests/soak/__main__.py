@@ -31,6 +31,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--report", type=Path, default=None, help="write every failure in full, as JSON lines")
     parser.add_argument("--keep-going", action="store_true", help="do not end early where much fails")
     parser.add_argument("--first-round", type=int, default=0, help="begin with this round of the plan (0)")
+    parser.add_argument("--forget-every", type=int, default=0, help="rounds after which plays begin anew (never)")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     return parser.parse_args()
 
@@ -121,7 +122,7 @@ def main() -> int:
         outcome = run(
             seed=seed, minutes=arguments.minutes, cores=arguments.cores, begun=begun,
             stop_at=None if arguments.keep_going else 20,
-            first=arguments.first_round,
+            first=arguments.first_round, forget_every=arguments.forget_every,
         )  # fmt: skip
     if arguments.chart is not None:
         written(outcome.samples, arguments.chart)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import _lru_cache_wrapper
 from random import Random
 from typing import Any
 
@@ -28,6 +30,7 @@ from fastlane import (
 )
 from fastlane.catalog._models import Ability
 from fastlane.providers import Fact, ProviderFacts
+from fastlane.routing import _takes
 from tests.soak.asking import MODEL
 from tests.soak.plan import PLAYS, Scene
 
@@ -120,8 +123,23 @@ class Clients:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        self._plays = self._new_plays()
+
+    def _new_plays(self) -> dict[str, list[Play] | None]:
         # A process has one object of each play, as their pages advise: what it has learned stays with it.
-        self._plays = {name: plays_of(name, self.places) for name in (*PLAYS, "routing")}
+        return {name: plays_of(name, self.places) for name in (*PLAYS, "routing")}
+
+    def forget(self) -> None:
+        """Forget all that plays have learned, and what the package has computed before, which it may keep.
+
+        Only while no client is open.
+        """
+        self._plays = self._new_plays()
+        _takes._takes.clear()
+        for each in gc.get_objects():
+            # (Some are proxies that load what they stand for when they are asked what they are.)
+            if type(each) is _lru_cache_wrapper and str(each.__module__).startswith("fastlane"):
+                each.cache_clear()
 
     def _made(self, scene: Scene, plays: Sequence[Play] | None) -> Any:
         self.opened += 1

@@ -30,8 +30,9 @@ _CHILD_HANGS_S = CALL_HANGS_S
 class Life:
     """Plays rounds."""
 
-    def __init__(self, places: Places, seed: int, told: IO[str], scratch: Path) -> None:
+    def __init__(self, places: Places, seed: int, told: IO[str], scratch: Path, forget_every: int = 0) -> None:
         self.clients = Clients(places, seed)
+        self._forget_every = self._forget_at = forget_every
         self.noises = holding.Noises()
         self.watchdog = Watchdog(self._hangs)
         self._seed = seed
@@ -82,6 +83,9 @@ class Life:
         if drawn.bare:
             self._closed(self.clients.dying())
         left = self._left() if drawn.bare else []
+        if drawn.bare and self._forget_every and number >= self._forget_at:
+            self._forget_at = number + self._forget_every
+            self.clients.forget()
         holding.tidy()
         records = [_told_of(self.clients.records.popleft()) for _ in range(len(self.clients.records))]
         seen, self._seen = self._seen, []
@@ -330,7 +334,8 @@ def main() -> None:
     """Do what is asked for on one pipe, and tell of it on another."""
     settings = json.loads(sys.argv[1])
     asked, told = os.fdopen(settings["asked"]), os.fdopen(settings["told"], "w")
-    life = Life(Places(settings["h2"], settings["h1"]), settings["seed"], told, Path(settings["scratch"]))
+    places, scratch = Places(settings["h2"], settings["h1"]), Path(settings["scratch"])
+    life = Life(places, settings["seed"], told, scratch, settings["forget_every"])
     life.begin()
     for line in asked:
         life.play(json.loads(line)["number"])

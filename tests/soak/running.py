@@ -74,10 +74,11 @@ def _cpu_s(*pids: int) -> float:
 class _Process:
     """The process that makes the calls."""
 
-    def __init__(self, seed: int, h2: str, h1: str, authorities: Path, scratch: Path) -> None:
+    def __init__(self, seed: int, h2: str, h1: str, authorities: Path, scratch: Path, forget_every: int) -> None:
         asked, ask = os.pipe()
         tell, told = os.pipe()
         settings = {"asked": asked, "told": told, "seed": seed, "h2": h2, "h1": h1, "scratch": str(scratch)}
+        settings["forget_every"] = forget_every
         self.errors = scratch / "stderr.txt"
         with self.errors.open("wb") as file:
             self._process = subprocess.Popen(
@@ -143,11 +144,12 @@ def run(
     begun: Callable[[Outcome], None],
     stop_at: int | None = 20,
     first: int = 0,
+    forget_every: int = 0,
 ) -> Outcome:
     """Soak for so many minutes, taking so many cores in the mean, and tell of each round.
 
     Begins with the round `first`, ends early with `stop_at` failures, and always behind a round after which every
-    client was closed.
+    client was closed. After so many rounds (`forget_every`; 0: never) what plays have learned is forgotten.
     """
     outcome = Outcome(seed, Judge())
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
@@ -155,7 +157,7 @@ def run(
         with _providers(scratch) as providers:
             authorities = scratch / "authorities.pem"
             authorities.write_text("".join(each.certificate_authority.read_text() for each in providers))
-            process = _Process(seed, providers[0].base_url, providers[1].base_url, authorities, scratch)
+            process = _Process(seed, providers[0].base_url, providers[1].base_url, authorities, scratch, forget_every)
             try:
                 _rounds(outcome, process, providers, minutes * 60, cores, begun, stop_at, first)
             finally:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+_WRONG_ARGUMENTS = 2
+
 
 def names() -> list[str]:
     """The benchmarks: every script whose name does not begin with an underscore."""
@@ -13,5 +15,11 @@ def names() -> list[str]:
 
 
 if __name__ == "__main__":
-    failed = [name for name in names() if subprocess.call([sys.executable, "-m", f"benchmarks.{name}", *sys.argv[1:]])]
+    failed = []
+    for name in names():
+        code = subprocess.call([sys.executable, "-m", f"benchmarks.{name}", *sys.argv[1:]])
+        if code == _WRONG_ARGUMENTS:  # which all of them would say
+            sys.exit(code)
+        if code:
+            failed.append(name)
     sys.exit(f"could not be run: {', '.join(failed)}" if failed else 0)

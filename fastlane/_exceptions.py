@@ -121,3 +121,11 @@ class InvalidOutputError(FastlaneError, ValueError):
 
 class PlayError(FastlaneError):
     """Raised with `strict=True` when a play or a hook raises, where a client without `strict` logs it and goes on."""
+
+
+# Tracebacks and logs name an error by where an application imports it from, as they do openai's own.
+for _error in (
+    FastlaneError, ConfigurationError, MissingExtraError, CallRefusedError, QueueFullError, QueueTimeoutError,
+    InvalidOutputError, PlayError,
+):  # fmt: skip
+    _error.__module__ = "fastlane"

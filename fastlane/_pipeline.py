@@ -46,7 +46,9 @@ class Pipeline:
 
     def __init__(self, plays: Iterable[Play], hooks: Iterable[Hook], *, strict: bool) -> None:
         if isinstance(plays, str):
-            raise ConfigurationError(f"plays takes a list of plays such as [Connection()], got the str {plays!r}")
+            raise ConfigurationError(
+                f"plays takes a list of instances of fastlane.Play such as [Connection()], got the str {plays!r}"
+            )
         self.plays = tuple(plays)
         self.hooks = tuple(hooks)
         self.strict = strict

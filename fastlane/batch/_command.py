@@ -304,6 +304,8 @@ def _opened(file: Path) -> Iterator[Any]:
     if str(file) == "-":
         yield sys.stdin.buffer
         return
+    if not file.exists():
+        raise ConfigurationError(f"there is no file {str(file)!r}: JSON lines are expected, or - for stdin")
     with file.open("rb") as opened:
         yield opened
 

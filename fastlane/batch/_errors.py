@@ -75,3 +75,11 @@ class WorkerDeniedError(QueueError):
 
     def __reduce__(self) -> tuple[Any, tuple[int]]:
         return type(self), (self.status,)
+
+
+# As applications import them.
+for _error in (
+    QueueError, StorageError, LeaseLostError, JobConflictError, UnknownJobError, JobNotFinishedError,
+    JobCancelledError, JobFailedError, QueueWaitTimeoutError, WorkerDeniedError,
+):  # fmt: skip
+    _error.__module__ = "fastlane.batch"

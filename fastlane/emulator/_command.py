@@ -147,9 +147,11 @@ def emulator(
             overload_status=overload_status,
             overload_retry_after_s=overload_retry_after,
         )
-    with _naming("--header, --timing, --cached-tokens or --service-tier-path"):
+    with _naming("--header"):
+        headers = [_header(line) for line in header or ()]
+    with _naming("--timing, --cached-tokens or --service-tier-path"):
         dialect = Dialect(
-            headers=[_header(line) for line in header or ()],
+            headers=headers,
             owned_by=owned_by,
             says_accepted=say_accepted,
             timing=tuple(timing or ()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections import Counter
@@ -82,8 +83,10 @@ def main() -> int:
     if not cells:
         parser.error(f"no cell has {' and '.join(options.only)} in its name: --list names them")
     if options.list:
-        for cell in cells:
-            sys.stdout.write(f"{cell}\n")
+        with contextlib.suppress(BrokenPipeError):
+            for cell in cells:
+                sys.stdout.write(f"{cell}\n")
+            sys.stdout.flush()
         return 0
     earlier, earlier_s = ({}, 0.0) if options.over is None else _earlier(options.over)
     if options.write and (not is_whole({*earlier, *cells}) or options.large_mb * 1_000_000 != LARGE_BYTES):

@@ -9,6 +9,7 @@ from typing import Any
 _ROWS = (
     ("resident", "resident memory, MiB"),
     ("objects", "Python objects"),
+    ("blocks", "blocks of memory in use"),
     ("descriptors", "file descriptors"),
     ("threads", "threads"),
 )

@@ -69,6 +69,7 @@ class Life:
             "descriptors": len(holding.descriptors()),
             "threads": len(holding.threads()),
             "objects": len(gc.get_objects()),
+            "blocks": sys.getallocatedblocks(),
         }
 
     def play(self, number: int) -> None:

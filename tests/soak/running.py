@@ -211,7 +211,7 @@ def _rounds(
         elapsed = time.monotonic() - started
         outcome.rounds, outcome.clients, outcome.seconds = number + 1 - first, told["opened"], elapsed
         outcome.cpu_s = _cpu_s(*pids) - used
-        names = ("resident", "descriptors", "threads", "objects", "bare")
+        names = ("resident", "descriptors", "threads", "objects", "blocks", "bare")
         outcome.samples.append({"minute": elapsed / 60, **{name: told[name] for name in names}})
         begun(outcome)
         if drawn.bare and (elapsed >= seconds or (stop_at is not None and len(outcome.failures) >= stop_at)):

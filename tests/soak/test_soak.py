@@ -201,7 +201,8 @@ def test_memory_that_grows_is_found_and_memory_that_varies_is_not() -> None:
 
 def test_the_course_is_written_as_text_and_as_a_picture(tmp_path: Path) -> None:
     samples = [
-        {"minute": n / 10, "bare": n % 2 == 1, "resident": 2**27 + n, "descriptors": 9, "threads": n, "objects": 1}
+        {"minute": n / 10, "bare": n % 2 == 1, "resident": 2**27 + n, "descriptors": 9, "threads": n}
+        | {"objects": 1, "blocks": 2}
         for n in range(200)
     ]
     written(samples, tmp_path / "soak.txt")

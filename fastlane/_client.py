@@ -230,14 +230,15 @@ class OpenAI(_Client, Calls, openai.OpenAI):
 
     def close(self) -> None:
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
+        # Those who wait are called off last: what was to go to another upstream is to find that closed as well.
         try:
             super().close()
+            if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
+                self._fastlane.pipeline.siblings.close()
         finally:
             was_closed(getattr(self, "_client", None))
         if self._fastlane is not None:
             self._fastlane.pipeline.report_abandoned()
-        if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
-            self._fastlane.pipeline.siblings.close()
         for other in others_of(self):
             other.close()
         _warmth.close(getattr(self, "_client", None))
@@ -290,12 +291,12 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
         """Close this client's HTTP client, and its pool's connections if no other client uses them."""
         try:
             await super().close()
+            if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
+                await self._fastlane.pipeline.siblings.aclose()
         finally:
             was_closed(getattr(self, "_client", None))
         if self._fastlane is not None:
             self._fastlane.pipeline.report_abandoned()
-        if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
-            await self._fastlane.pipeline.siblings.aclose()
         for other in others_of(self):
             await other.close()
         await _warmth.aclose(getattr(self, "_client", None))

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from ._closing import until_closed
@@ -40,13 +40,17 @@ def pause(http: Any, seconds: float) -> None:
 
 
 class _Time:
-    """The module `time`, as far as a function needs it that does nothing but sleep."""
+    """The module `time`, whose sleep the end of the client ends."""
 
-    def __init__(self, http: Any) -> None:
+    def __init__(self, http: Any, clock: Any) -> None:
         self._http = http
+        self._clock = clock
 
     def sleep(self, seconds: float) -> None:
         pause(self._http, seconds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._clock, name)
 
 
 def stock_pause(stock: Any, http: Any) -> Callable[..., None]:
@@ -54,23 +58,18 @@ def stock_pause(stock: Any, http: Any) -> Callable[..., None]:
 
     Where somebody has put another function, or another sleep, into its place, that is what is called.
     """
-    function = getattr(stock, "__func__", None)
-    if http.is_closed:
-        return _no_pause
-    if not isinstance(function, FunctionType) or function.__closure__ is not None:
+    # (A wrapper may say that it is what it wraps.)
+    function = stock.__func__ if type(stock) is MethodType else None
+    if type(function) is not FunctionType or function.__closure__ is not None:
         return stock  # type: ignore[no-any-return]
     clock = function.__globals__.get("time")
     if getattr(clock, "__name__", None) != "time" or not isinstance(getattr(clock, "sleep", None), BuiltinFunctionType):
         return stock  # type: ignore[no-any-return]
     # Its messages in the log are openai's, and differ between its versions.
-    names = {**function.__globals__, "time": _Time(http)}
+    names = {**function.__globals__, "time": _Time(http, clock)}
     ended_early = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
     ended_early.__kwdefaults__ = function.__kwdefaults__
     return ended_early.__get__(stock.__self__)
-
-
-def _no_pause(**_: Any) -> None:
-    """Nothing can be sent any more, and the next attempt says so."""
 
 
 class _TaskPause:

@@ -66,11 +66,11 @@ class Gate:
             if recall is not None:
                 recall.waits(self, entered)
             entered.turn.acquire(timeout=-1 if most_wait_s is None else min(most_wait_s, threading.TIMEOUT_MAX))
+            return self._arrived(entered, came_ns, most_wait_s)
         except BaseException:
             if not isinstance(entered, Permit):
                 self._give_up(entered)
             raise
-        return self._arrived(entered, came_ns, most_wait_s)
 
     async def async_enter(
         self, level: Level, settings: Settings, *, tokens: int, most_wait_s: float | None, recall: Recall | None = None
@@ -90,6 +90,7 @@ class Gate:
                 await entered.turn
             else:
                 await entered.wait(most_wait_s)
+            return self._arrived(entered, came_ns, most_wait_s)
         except GeneratorExit:
             # Somebody collects a task that never went on: a lock must not be waited for, and its loop may be over, or
             # another thread's. Its timer ends by itself.
@@ -105,7 +106,6 @@ class Gate:
         finally:
             if slot is not None and isinstance(entered, TaskWaiter):
                 slot.leave(entered)
-        return self._arrived(entered, came_ns, most_wait_s)
 
     def try_enter(self, level: Level, settings: Settings, *, tokens: int) -> Permit | None:
         """Take a place if nobody has to be waited for, else None."""

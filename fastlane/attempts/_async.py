@@ -218,6 +218,7 @@ async def async_begun_by(
         if left is None and is_answered and not leg.may_leave:
             # It was begun, and may be billed: the application sees it break, as the stock client has it. openai's loop
             # would try it again.
+            error.with_traceback(None)  # as in `begun_by`
             return response
         if is_answered:
             await response.aclose()

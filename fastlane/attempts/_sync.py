@@ -269,6 +269,7 @@ def begun_by(leg: Leg, observation: Observation, send: Callable[[], Any], *, unr
         if left is None and is_answered and not leg.may_leave:
             # It was begun, and may be billed: the application sees it break, as the stock client has it. openai's loop
             # would try it again.
+            error.with_traceback(None)  # it leads to the answer, which has the error to raise
             return response
         if is_answered:
             response.close()

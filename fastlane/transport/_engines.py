@@ -193,7 +193,7 @@ class SyncEngine(_Engine):
         self._pool.close()
 
     def leave(self) -> None:
-        """The process ends: say goodbye on every connection, and leave those who wait for an answer waiting."""
+        """The process ends: say goodbye on every connection without a call."""
         self._pool.leave()
 
     def members(self) -> Iterator[Member]:

@@ -42,8 +42,10 @@ class OpeningLink(Link):
         """The process ends, and nobody is told any more what becomes of the connection."""
 
     def leave(self) -> None:
-        """The process ends: say goodbye, and leave those who wait for an answer waiting."""
+        """The process ends: say goodbye, unless calls are on it."""
         with self.lock:
+            if self.is_busy:
+                return
             self.is_left = True
             if self.http is not None and not self._dead:
                 self._dead = True

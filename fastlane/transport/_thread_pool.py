@@ -285,9 +285,10 @@ class ThreadPool:
                 link.thread.join(_JOIN_S)
 
     def leave(self) -> None:
-        """The process ends: say goodbye on every connection, and leave those who wait for an answer waiting.
+        """The process ends: say goodbye on every connection without a call.
 
-        They are daemon threads, which end with the process, and would tell the world of an error instead.
+        Whoever waits for an answer is left waiting: daemon threads, which end with the process, and would tell the world
+        of an error instead; and handlers that are run at exit after this one may read the rest of an answer.
         """
         with self._lock:
             links = [member for member in self._pool.members() if isinstance(member, ThreadLink)]

@@ -453,3 +453,28 @@ def test_a_place_given_back_quietly_while_this_thread_looks_is_not_lost() -> Non
             sys.setprofile(None)
         # Nothing else happens at the gate until then.
         waiting.result(20).leave()
+
+
+def test_a_place_that_comes_in_the_moment_of_ctrl_c_is_given_back() -> None:
+    gate = gate_with(ONE)
+    held = entered(gate)
+
+    def interrupt(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "_arrived":
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    def let_it_in() -> None:
+        until(lambda: queued(gate) == 1)
+        held.leave()
+
+    with ThreadPoolExecutor(1) as pool:
+        leaving = pool.submit(let_it_in)
+        sys.setprofile(interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                entered(gate)
+        finally:
+            sys.setprofile(None)
+        leaving.result(20)
+    assert under_way(gate) == 0

@@ -29,6 +29,7 @@ from tests.attempts.scripted import (
     answer,
     answer_after,
     break_off,
+    break_off_before,
     chunk,
     keep_alive,
     model_at,
@@ -439,6 +440,34 @@ def test_a_call_needs_no_garbage_collection_to_be_forgotten(
                 if asked._loop is not None:
                     asked._loop.run_until_complete(asyncio.sleep(0.01))
                 time.sleep(0.01)
+            assert reference() is None
+        finally:
+            gc.enable()
+
+
+@both_kinds
+def test_a_stream_that_broke_and_was_not_read_needs_no_garbage_collection_to_be_forgotten(
+    kind: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, _ = upstreams
+    near.scripts = [break_off_before]
+    with Asked(kind, near.url, hedging()) as asked:
+        create = asked.client.chat.completions.create
+        messages = [{"role": "user", "content": "Name a river."}]
+        gc.collect()
+        gc.disable()
+        try:
+            if asked._loop is None:
+                with create(model="m", messages=messages, stream=True) as stream:
+                    reference = weakref.ref(stream.response)
+            else:
+
+                async def open_and_close() -> Any:
+                    async with await create(model="m", messages=messages, stream=True) as stream:
+                        return weakref.ref(stream.response)
+
+                reference = asked._loop.run_until_complete(open_and_close())
+            stream = None
             assert reference() is None
         finally:
             gc.enable()

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from concurrent.futures import Future
+from types import MethodType
 from typing import Any
 
+import anyio
 import openai
 import pytest
 
-from fastlane import Connection, Hedging, Urgency
+from fastlane import Connection, Hedging, Routing, Urgency
+from fastlane._closing import until_closed, waiting_on
+from fastlane._retry_pause import _TaskPause, _ThreadPause, stock_pause
 from fastlane.admission import states
+from fastlane.catalog import Catalog
 from fastlane.single_flight import flights
-from tests.attempts.scripted import Upstream, refuse, say_nothing
+from fastlane.upstreams._siblings import Siblings
+from tests.attempts.scripted import Upstream, model_at, refuse, say_nothing
 from tests.single_flight.callers import (
     HANG_S,
     KINDS,
@@ -107,8 +114,6 @@ def test_who_pauses_before_a_retry_is_told(kind: str, upstream: Upstream) -> Non
 
 def pauses(party: Party, client: Any) -> int:
     """How many calls of a client wait to be sent."""
-    from fastlane._closing import waiting_on
-
     return len(waiting_on(client._client))
 
 
@@ -121,6 +126,28 @@ def test_who_waits_for_the_next_way_is_told(kind: str, upstream: Upstream) -> No
         close(party, client)
 
         assert is_told_that_the_client_is_closed(call)
+
+
+def test_who_waits_for_another_upstream_is_told(
+    trusting_clients: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Upstream("near") as near, Upstream("far") as far, party_of("sync", near) as party:
+        near.usually = refuse(429, ENDLESS)
+        models = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=90.0)))
+        client = a_client(party, Routing(models, exploration=0.0), max_retries=0)
+        call = party.ask(client, model="fastlane/auto")
+        until(lambda: pauses(party, client) == 1)
+        close_siblings = Siblings.close
+
+        def close_slowly(siblings: Siblings) -> None:
+            time.sleep(0.2)  # in which whoever was called off would go on
+            close_siblings(siblings)
+
+        monkeypatch.setattr(Siblings, "close", close_slowly)
+        close(party, client)
+
+        assert is_told_that_the_client_is_closed(call)
+        assert (len(near.asked), len(far.asked)) == (1, 0)
 
 
 def test_a_call_that_was_to_send_for_others_leaves_that_to_one_of_them(kind: str, upstream: Upstream) -> None:
@@ -246,6 +273,50 @@ def test_a_pause_that_somebody_else_has_replaced_is_theirs(upstream: Upstream, m
         client.chat.completions.create(model="m", messages=MESSAGES)
         assert slept == [59.0]
         client.close()
+
+
+def test_a_pause_that_somebody_else_has_wrapped_is_theirs() -> None:
+    class Wrapper:  # as those of `wrapt`: it is asked for nothing that it does not have from what it wraps
+        def __init__(self, wrapped: Any) -> None:
+            self._wrapped = wrapped
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._wrapped, name)
+
+    with openai.OpenAI(api_key="sk-test") as client:
+        wrapped: Any = Wrapper(client._sleep_for_retry)
+        assert stock_pause(wrapped, client._client) is wrapped
+
+
+def test_a_pause_may_do_more_with_the_time_than_sleep() -> None:
+    def pause(self: Any) -> float:
+        time.sleep(0.001)
+        return time.monotonic()
+
+    with openai.OpenAI(api_key="sk-test") as client:
+        paused: Any = stock_pause(MethodType(pause, client), client._client)
+        before = time.monotonic()
+        assert paused() >= before
+        assert paused.__func__ is not pause
+
+
+def test_a_pause_is_called_off_twice_and_behind_the_end_of_its_loop_without_an_error() -> None:
+    async def pausing() -> _TaskPause:
+        return _TaskPause(anyio.CancelScope())
+
+    for pause in (_ThreadPause(), asyncio.run(pausing())):
+        pause.call_off()
+        pause.call_off()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_nobody_waits_in_a_child_process() -> None:
+    with openai.OpenAI(api_key="sk-test") as client, until_closed(client._client, _ThreadPause()):
+        child = os.fork()
+        if not child:
+            os._exit(len(waiting_on(client._client)))
+        assert len(waiting_on(client._client)) == 1
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_the_log_of_a_pause_is_openais(upstream: Upstream, caplog: pytest.LogCaptureFixture) -> None:

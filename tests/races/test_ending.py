@@ -152,3 +152,28 @@ print(next(stream).choices[0].delta.content)
     ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False)
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Rhine \n", "")
+
+
+def test_a_handler_at_exit_reads_the_rest_of_a_stream(
+    url: str, trusting_clients: dict[str, str], tmp_path: Path
+) -> None:
+    # (One that was registered before fastlane was imported is run behind fastlane's own.)
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import atexit
+
+@atexit.register
+def read_on():
+    for _ in range(40):
+        print(next(stream).choices[0].delta.content, flush=True)
+
+import fastlane
+stream = fastlane.OpenAI(api_key="sk-test", base_url={url!r}, timeout=20, max_retries=0).chat.completions.create(
+    model="stream", messages=[{{"role": "user", "content": "Name rivers."}}], stream=True
+)
+print(next(stream).choices[0].delta.content, flush=True)
+""")
+
+    ran = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Rhine \n" * 41, "")

@@ -33,18 +33,9 @@ class Ticket:
     """A place that a call has."""
 
     __slots__ = (
-        "ahead",
-        "concurrency",
-        "in_flight",
-        "is_back",
-        "level",
-        "mark",
-        "number",
-        "sent_ns",
-        "spent",
-        "tokens",
+        "ahead", "concurrency", "in_flight", "is_back", "level", "mark", "number", "sent_ns", "spent", "tokens",
         "waited_for",
-    )
+    )  # fmt: skip
 
     def __init__(self, level: int, tokens: int) -> None:
         self.level = level
@@ -62,18 +53,9 @@ class Waiter:
     """A call that waits."""
 
     __slots__ = (
-        "ageing_ns",
-        "ahead",
-        "arrived_ns",
-        "generation",
-        "is_recalled",
-        "level",
-        "number",
-        "settings",
-        "state",
-        "ticket",
-        "tokens",
-    )
+        "ageing_ns", "ahead", "arrived_ns", "generation", "is_recalled", "level", "number", "settings", "state",
+        "ticket", "tokens",
+    )  # fmt: skip
 
     def __init__(self, level: int, settings: AdmissionSettings, tokens: int) -> None:
         self.level = level
@@ -287,6 +269,13 @@ class Core:
             return level
         return max(0, level - (now_ns - head.arrived_ns) // ageing_ns)
 
+    def _old_enough_ns(self, head: Waiter) -> int:
+        """When its age has made it as urgent as an interactive one, if nobody else is sent until then."""
+        by_age_ns = head.arrived_ns + head.level * head.ageing_ns
+        if self._since[head.level] >= _EVERY - 1:
+            return by_age_ns
+        return max(by_age_ns, self._last_ns(head) + head.ageing_ns)
+
     def _last_ns(self, head: Waiter) -> int:
         return max(head.arrived_ns, self._granted_ns[head.level] or head.arrived_ns)
 
@@ -294,8 +283,10 @@ class Core:
         if not self._has_place(head.level if rank else 0, head.settings):
             self._blocked = "place"
             if rank and self.under_way < self.limit.for_interactive:
-                # A place is kept free, but not for ever.
-                self._wake_at(max(head.arrived_ns + head.level * head.ageing_ns, self._last_ns(head) + head.ageing_ns))
+                # A place is kept free, but not for ever: not from the first of these whose age counts in full.
+                for each in self._heads():
+                    if each.level:
+                        self._wake_at(self._old_enough_ns(each))
             return False
         ready_ns = self._ready_ns(head.level, head.settings, head.tokens, now_ns)
         if ready_ns > now_ns:

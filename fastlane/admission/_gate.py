@@ -29,6 +29,7 @@ _TOO_MANY, _OVERLOADED = 429, 503
 _REFUSALS = frozenset({_TOO_MANY, _OVERLOADED, 529})
 _RESTS = ("retry-after", "retry-after-ms")
 _S = 1e9
+_AT_ONCE = (False,)
 
 
 class Gate:
@@ -42,9 +43,12 @@ class Gate:
         self._clock = clock
         self._bounds = Bounds()
         self._core = Core(pacer)
+        # Taken with `with`, lest Ctrl-C between two calls leave it taken. Whoever has had it calls `_tell` afterwards.
         self._lock = threading.Lock()
         self._generation = 0
         self._alarm_ns: int | None = None
+        self._alarm_is_new = False
+        self._woken: deque[Any] = deque()  # sent, and to be woken once the lock is let go of
         # What is given back without waiting for the lock: whoever has it takes them from here.
         self._left: deque[tuple[Permit, Sample | None, int | None]] = deque()
         self._gone: deque[Waiter] = deque()
@@ -68,8 +72,7 @@ class Gate:
             entered.turn.acquire(timeout=-1 if most_wait_s is None else min(most_wait_s, threading.TIMEOUT_MAX))
             return self._arrived(entered, came_ns, most_wait_s)
         except BaseException:
-            if not isinstance(entered, Permit):
-                self._give_up(entered)
+            self._give_up(entered)
             raise
 
     async def async_enter(
@@ -98,7 +101,7 @@ class Gate:
                 slot.waiting.discard(entered)
                 slot = None
             self._gone.append(entered)
-            self._if_free()
+            self._tell()
             raise
         except BaseException:
             self._give_up(entered)
@@ -115,16 +118,15 @@ class Gate:
             ticket = self._core.try_enter(_RANKS[level], settings, tokens, now)
             generation = self._generation
         if self._left or self._gone:
-            self._if_free()
+            self._tell()
         return None if ticket is None else Permit(self, ticket, generation, 0.0)
 
     def state(self) -> GateState:
         """What is going on: for reports, and for telemetry."""
-        self._lock.acquire()
-        try:
-            return state_of(self.origin, self.model, self._core, self._clock())
-        finally:
-            self._let_go()
+        with self._lock:
+            state = state_of(self.origin, self.model, self._core, self._clock())
+        self._tell()
+        return state
 
     @property
     def idle(self) -> bool:
@@ -146,75 +148,74 @@ class Gate:
         rank = _RANKS[level]
         self.used_ns = now
         core = self._core
-        alone, waiter, ticket = False, None, None
-        self._lock.acquire()
+        permit = ticket = None
+        waiter: W | None = None
         try:
-            self._bound(settings, now)
-            ticket = core.try_enter(rank, settings, tokens, now)
-            if ticket is not None:
-                return Permit(self, ticket, self._generation, 0.0)
-            ahead = core.ahead(rank)
-            if ahead >= settings.max_queued:
-                core.refused += 1
-                raise full(ahead, settings.max_queued, core.expected_wait_s(ahead, now))
-            if most_wait_s is not None:
-                certain_s = core.certain_wait_s(rank, settings, tokens, now, ahead)
-                if certain_s > most_wait_s:
-                    core.refused += 1
-                    expected_s = max(certain_s, core.expected_wait_s(ahead, now) or 0.0)
-                    raise too_late("its place would come too late", expected_s, most_wait_s, ahead)
-            if not alarms.running:
-                alarms.start()
-            waiter = make(rank, settings, tokens)
-            core.join(waiter, now, ahead)
-            # The first one of a level may have to be sent at a time of its own.
-            alone = core.queued[rank] == 1
+            with self._lock:
+                self._bound(settings, now)
+                ticket = core.try_enter(rank, settings, tokens, now)
+                if ticket is not None:
+                    permit = Permit(self, ticket, self._generation, 0.0)
+                else:
+                    ahead = core.ahead(rank)
+                    if ahead >= settings.max_queued:
+                        core.refused += 1
+                        raise full(ahead, settings.max_queued, core.expected_wait_s(ahead, now))
+                    if most_wait_s is not None:
+                        certain_s = core.certain_wait_s(rank, settings, tokens, now, ahead)
+                        if certain_s > most_wait_s:
+                            core.refused += 1
+                            expected_s = max(certain_s, core.expected_wait_s(ahead, now) or 0.0)
+                            raise too_late("its place would come too late", expected_s, most_wait_s, ahead)
+                    if not alarms.running:
+                        alarms.start()
+                    waiter = make(rank, settings, tokens)
+                    core.join(waiter, now, ahead)
+                    # The first one of a level may have to be sent at a time of its own.
+                    if core.queued[rank] == 1:
+                        self._send_on(self._clock())
+            if self._woken or self._left or self._gone or self._alarm_is_new:
+                self._tell()
         except BaseException:
-            if ticket is not None:  # Ctrl-C
-                core.unused(ticket, now)
+            if ticket is not None and permit is None:  # Ctrl-C, here and below
+                permit = Permit(self, ticket, self._generation, 0.0)
+            self._give_up(permit or waiter)
             raise
-        finally:
-            try:
-                self._go_on() if alone else self._let_go()
-            except BaseException:  # Ctrl-C
-                if waiter is not None:
-                    self._gone.append(waiter)
-                raise
-        assert waiter is not None
-        return waiter
+        assert permit is not None or waiter is not None
+        return permit or waiter  # type: ignore[return-value]
 
     def _arrived(self, waiter: Waiter, came_ns: int, most_wait_s: float | None) -> Permit:
         now = self._clock()
         ticket = waiter.ticket
         if ticket is None:
-            self._lock.acquire()
-            try:
+            with self._lock:
                 ticket = waiter.ticket
                 if waiter.is_recalled:
-                    raise Recalled
+                    raise Recalled  # and who gives up goes on
                 if ticket is None:
                     core = self._core
                     expected_s = core.expected_wait_s(core.ahead(waiter.level), now)
                     core.withdraw(waiter)
                     core.refused += 1
                     raise too_late("its place did not come in time", expected_s, most_wait_s or 0.0, waiter.ahead)
-            finally:
-                self._go_on()
+            self._go_on()
         ticket.sent_ns = now
         return Permit(self, ticket, waiter.generation, max(0.0, (now - came_ns) / _S))
 
-    def _give_up(self, waiter: Waiter) -> None:
-        self._lock.acquire()
-        try:
-            self._withdraw(waiter)
-        finally:
-            self._go_on()
+    def _give_up(self, entered: Permit | Waiter | None) -> None:
+        """Nobody goes on with it: a place that it has is another's."""
+        if isinstance(entered, Permit):
+            self._left.append((entered, None, None))
+        elif entered is not None:
+            self._gone.append(entered)
+        self._go_on()
 
     def recall(self, waiter: ThreadWaiter | TaskWaiter | TrioWaiter) -> None:
         """Have one wait no longer that has no place yet, and tell it."""
-        self._lock.acquire()
-        was_waiting = self._core.recall(waiter)
-        self._go_on()
+        with self._lock:
+            was_waiting = self._core.recall(waiter)
+            self._send_on(self._clock())
+        self._tell()
         if was_waiting:
             waiter.wake()
 
@@ -228,26 +229,25 @@ class Gate:
     def _answered(self, permit: Permit, status: int, headers: Mapping[str, str]) -> None:
         now = self._clock()
         refused = status in _REFUSALS
-        self._lock.acquire()
-        try:
-            if permit._over or permit._generation != self._generation:
-                return
-            ticket = permit._ticket
-            tried = refused and self._core.tried(ticket)
-            rests = status == _TOO_MANY and any(name in headers for name in _RESTS)
-            explained = False
-            if ticket.spent is not None:
-                # One of those that were more than usual was refused for that, unless the answer asks for a rest:
-                # nothing is wrong with the pace, and nobody else has to wait.
-                told = _OVERLOADED if tried and not rests else status
-                explained = self.pacer.answered(now, ticket.spent, told, headers)
-            if refused and not permit._refused:
-                permit._refused = True
-                if not explained and (tried or not rests):
-                    self._core.refuse(ticket)
-        finally:
+        with self._lock:
+            if not permit._over and permit._generation == self._generation:
+                ticket = permit._ticket
+                tried = refused and self._core.tried(ticket)
+                rests = status == _TOO_MANY and any(name in headers for name in _RESTS)
+                explained = False
+                if ticket.spent is not None:
+                    # One of those that were more than usual was refused for that, unless the answer asks for a rest:
+                    # nothing is wrong with the pace, and nobody else has to wait.
+                    told = _OVERLOADED if tried and not rests else status
+                    explained = self.pacer.answered(now, ticket.spent, told, headers)
+                if refused and not permit._refused:
+                    permit._refused = True
+                    if not explained and (tried or not rests):
+                        self._core.refuse(ticket)
             # An answer gives no place back: it may only tell of another pace.
-            self._go_on(now) if refused or self._core.paced else self._let_go()
+            if refused or self._core.paced:
+                self._send_on(now)
+        self._tell()
 
     def _leave(
         self, permit: Permit, first_token_s: float | None, tokens: int | None, failed: bool, quietly: bool
@@ -255,50 +255,55 @@ class Gate:
         now = self._clock()
         self._left.append((permit, permit._sample(first_token_s, failed, now), tokens))
         if quietly:
-            self._if_free()
+            self._tell()
         else:
-            self._lock.acquire()
             self._go_on(now)
 
-    def _if_free(self) -> None:
-        """Go on, unless somebody has the lock, who then does."""
-        if self._lock.acquire(blocking=False):
-            self._go_on()
-
-    def _let_go(self) -> None:
-        """Have the lock, and let go of it: nobody can be sent who could not before."""
-        self._lock.release()
-        if self._left or self._gone:
-            self._if_free()
-
     def _go_on(self, now: int | None = None) -> None:
-        """Have the lock: send whoever can be sent, let go of it, and wake them; `now` where it was just read."""
+        """Send whoever can be sent, and wake them; `now` where it was just read."""
+        with self._lock:
+            self._send_on(self._clock() if now is None else now)
+        self._tell()
+
+    def _send_on(self, now: int) -> None:
+        """Have the lock: take back what was given back, and send whoever can be sent then."""
         core = self._core
+        self._take_back(now)
+        while (waiter := core.next(now)) is not None:
+            waiter.generation = self._generation
+            self._woken.append(waiter)
+        wake_ns = core.wake_ns
+        if wake_ns is not None and (self._alarm_ns is None or wake_ns < self._alarm_ns):
+            self._alarm_ns, self._alarm_is_new = wake_ns, True
+
+    def _tell(self) -> None:
+        """Without the lock: wake who was sent, and go on with what was given back meanwhile.
+
+        Whoever gave something back found the lock taken, and left it to the one who had it. Waits for no lock.
+        """
         while True:
-            woken: list[Any] = []
-            alarm_ns = None
-            try:
-                if now is None:
-                    now = self._clock()
-                self._take_back(now)
-                while (waiter := core.next(now)) is not None:
-                    waiter.generation = self._generation
-                    woken.append(waiter)
-                wake_ns = core.wake_ns
-                if wake_ns is not None and (self._alarm_ns is None or wake_ns < self._alarm_ns):
-                    self._alarm_ns = alarm_ns = wake_ns
-            finally:
-                self._lock.release()
-            if alarm_ns is not None:
-                alarms.at(alarm_ns, self._again)
-            # One that is gone gives its place on.
-            for one in woken:
+            if self._alarm_is_new:
+                self._alarm_is_new = False  # before it is read: another thread may set an earlier one
+                if (alarm_ns := self._alarm_ns) is not None:
+                    alarms.at(alarm_ns, self._again)
+            while self._woken:
+                try:
+                    one = self._woken.popleft()
+                except IndexError:  # another thread was faster
+                    break
                 if not one.wake():
-                    self._gone.append(one)
-            # Whoever gave something back meanwhile found the lock taken, and left it to us.
-            if not (self._left or self._gone) or not self._lock.acquire(blocking=False):
+                    self._gone.append(one)  # one that is gone gives its place on
+            if not (self._left or self._gone):
                 return
-            now = None
+            taken: list[bool] = []
+            try:
+                taken += map(self._lock.acquire, _AT_ONCE)  # in one step: Ctrl-C cannot come before it is known
+                if not taken[0]:
+                    return
+                self._send_on(self._clock())
+            finally:
+                if taken and taken[0]:
+                    self._lock.release()
 
     def _take_back(self, now: int) -> None:
         while self._left:
@@ -312,7 +317,6 @@ class Gate:
 
     def _again(self) -> None:
         """The time has come at which somebody may be sent."""
-        self._lock.acquire()
         self._alarm_ns = None
         self._go_on()
 
@@ -320,11 +324,9 @@ class Gate:
 
     def bound(self, settings: Settings) -> None:
         """A client comes that keeps to these."""
-        self._lock.acquire()
-        try:
+        with self._lock:
             self._bound(settings, self._clock())
-        finally:
-            self._let_go()
+        self._tell()
 
     def _bound(self, settings: Settings, now: int) -> None:
         """The strictest that clients have set lately holds for all of them."""
@@ -339,7 +341,8 @@ class Gate:
         """After a fork: nobody of the parent's is here."""
         self._lock = threading.Lock()
         self._generation += 1
-        self._alarm_ns = None
+        self._alarm_ns, self._alarm_is_new = None, False
+        self._woken.clear()
         self._left.clear()
         self._gone.clear()
         learned, pacer = self._core.limit, self._core.pacer

@@ -217,7 +217,10 @@ class Seat:
         return self.flight.joined - 1 if self.leads else 0
 
 
-_lock = threading.Lock()
+lock = threading.Lock()
+"""Of all flights: held for microseconds, and never while anything is waited for. Taken with `with swept, lock:` alone,
+since Ctrl-C comes between any two calls of Python, and would leave it taken that was taken by one of them."""
+_AT_ONCE = (False,)
 under_way: dict[Key, Flight] = {}
 """Those that a call could join, and some whose end nobody has seen."""
 _departed: deque[Seat] = deque()
@@ -228,16 +231,14 @@ _superfluous: deque[Wait] = deque()
 """To be called off once the lock is let go of."""
 
 
-class _Locked:
-    """The lock of all flights: held for microseconds, and never while anything is waited for."""
+class _Swept:
+    """A block around the one that has the lock: behind it, what finalisers have left to do meanwhile is done."""
 
-    def __enter__(self) -> None:
-        _lock.acquire()
+    def __enter__(self) -> None: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _lock.release()
         if _departed or _places:
             sweep()
         while _superfluous:
@@ -248,14 +249,14 @@ class _Locked:
             wait.call_off()
 
 
-locked = _Locked()
+swept = _Swept()
 
 
 def leave(seat: Seat) -> bool:
     """The call needs no more of the answer; True where it was the last one, and nothing more is to come."""
     if seat.has_left:
         return False
-    with locked:
+    with swept, lock:
         return seat_left(seat)
 
 
@@ -268,15 +269,20 @@ def depart(seat: Seat) -> None:
 
 def sweep() -> None:
     """Have those leave whose calls were garbage-collected, unless somebody holds the lock, who does so afterwards."""
-    while _departed and _lock.acquire(blocking=False):
+    while _departed:
         deserted = []
+        taken: list[bool] = []
         try:
+            taken += map(lock.acquire, _AT_ONCE)  # in one step: Ctrl-C cannot come before it is known
+            if not taken[0]:
+                break
             while _departed:
                 seat = _departed.popleft()
                 if seat_left(seat):
                     deserted.append(seat.flight)
         finally:
-            _lock.release()
+            if taken and taken[0]:
+                lock.release()
         for flight in deserted:
             flight.patience.give_up()
     while _places:
@@ -312,8 +318,7 @@ Send = Callable[[Any], Any]
 
 def forget() -> None:
     """Know of no flight any more: in a child process the requests are its parent's, and in tests they are over."""
-    global _lock  # noqa: PLW0603 - the parent's may be held by a thread that the child has not
-    _lock = threading.Lock()
+    lock._at_fork_reinit()  # type: ignore[attr-defined]  # a thread may have it that the child has not
     under_way.clear()
     _departed.clear()
     _places.clear()

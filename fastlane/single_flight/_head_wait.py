@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .._clock import now_ns
 from .._closing import until_closed
-from ._flight import Seat, Waiter, locked
+from ._flight import Seat, Waiter, lock, swept
 from ._joining import Step, again, left_s, step
 from ._responses import answer_for, read_timeout_s, shared_failure, timed_out
 
@@ -51,13 +51,13 @@ class HeadWait:
         """What is to be done now. Raises ClientClosed where the call's client was closed and nothing has been sent."""
         if http.is_closed and not self._seat.flight.has_begun:
             raise ClientClosed
-        with locked:
+        with swept, lock:
             return step(self._seat, self._observation.attempts, is_read_at_once=self._at_once)
 
     def begin(self, waiter: Waiter) -> bool:
         """Have the waiter woken by what happens next; False where something has happened already."""
         flight = self._seat.flight
-        with locked:
+        with swept, lock:
             has_begun = flight.has_begun
             if flight.head is not None or flight.error is not None or not (has_begun or flight.candidates):
                 return False

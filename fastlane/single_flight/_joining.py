@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from .._clock import now_ns
-from ._flight import Flight, Key, Place, Seat, Wait, locked, seat_left, under_way
+from ._flight import Flight, Key, Place, Seat, Wait, lock, seat_left, swept, under_way
 
 Step = Literal["look", "wait", "send", "stand", "give back"]
 """What a call does next: look at what has come; wait; send the request; get a place, in order to send it; give its
@@ -18,7 +18,7 @@ def join(key: Key, call_id: str, level: int) -> Seat:
 
     A call that is more urgent than all that may send it is one more that may, lest it wait behind them.
     """
-    with locked:
+    with swept, lock:
         flight = under_way.get(key)
         if flight is None or not flight.is_open:
             flight = under_way[key] = Flight(key)
@@ -27,7 +27,7 @@ def join(key: Key, call_id: str, level: int) -> Seat:
 
 def follow(seat: Seat) -> Seat:
     """A seat for the next attempt of a call whose last one failed for all in its flight: one of them sends it."""
-    with locked:
+    with swept, lock:
         # (Where a call has only waited for too long, the request is still under way.)
         last, following = seat.flight, seat.flight if seat.flight.is_open else seat.flight.following
         # Whoever is slow may find that the others have failed once more meanwhile.
@@ -91,7 +91,7 @@ class until_sent:  # noqa: N801 - a block, not a thing
         self._wait = wait
 
     def __enter__(self) -> None:
-        with locked:
+        with swept, lock:
             if not self._flight.has_begun:
                 self._flight.queued.add(self._wait)
                 return
@@ -105,7 +105,7 @@ class until_sent:  # noqa: N801 - a block, not a thing
 
 def stand_down(seat: Seat) -> None:
     """Another one was the first: this call needs no place."""
-    with locked:
+    with swept, lock:
         if seat.is_candidate and not seat.has_left:
             seat.flight.candidates -= 1
         seat.is_candidate = False
@@ -116,7 +116,7 @@ def hand_over(seat: Seat, place: Place) -> bool:
     flight = seat.flight
     if not seat.leads:
         return False
-    with locked:
+    with swept, lock:
         others = flight.members - (not seat.has_left)
         is_failed = flight.head is not None and flight.head.response.status_code >= 400
         if not others or is_failed or flight.is_whole or flight.error is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .._clock import now_ns
 from ..transport._phases import PHASES
-from ._flight import Flight, Head, Seat, Send, depart, leave, locked
+from ._flight import Flight, Head, Seat, Send, depart, leave, lock, swept
 from ._head_wait import Entrance, HeadWait
 from ._joining import again, left_s, stand_down
 from ._responses import SharedBody, closed, is_timeout, own_body, read_timeout_s, timed_out, upstream_of
@@ -95,7 +95,7 @@ async def _carry(flight: Flight, send: Send, upstream: Any) -> None:
         _fail(flight, error)
         return
     body = own_body(response, "AsyncBody")
-    with locked:
+    with swept, lock:
         flight.head = Head(response, now_ns())
         flight.last_ns = flight.head.came_ns
         if body is None:
@@ -118,13 +118,13 @@ async def _read_all(flight: Flight, response: Any, body: Any) -> None:
         async for piece in body:
             came_ns = getattr(phases, "chunk_ns", 0) or now_ns()
             flight.last_ns = came_ns
-            with locked:
+            with swept, lock:
                 flight.pieces.append((piece, came_ns))
                 flight.wake()
     except BaseException as error:  # noqa: BLE001 - for the calls that wait
         _fail(flight, error)
     else:
-        with locked:
+        with swept, lock:
             flight.ends()
     await response.aclose()
 
@@ -133,7 +133,7 @@ def _fail(flight: Flight, error: BaseException) -> None:
     flight.task = None
     if not isinstance(error, Exception):
         error = RuntimeError(f"the task that sent the request ended with {type(error).__name__}")
-    with locked:
+    with swept, lock:
         flight.fails(error)
 
 
@@ -202,7 +202,7 @@ class AsyncSharedBody(SharedBody):
         until_ns = None if timeout_s is None else now_ns() + int(timeout_s * 1e9)
         while True:
             waiter = None
-            with locked:
+            with swept, lock:
                 if self._taken < len(flight.pieces):
                     return True
                 if flight.error is not None or flight.is_whole or seat.has_left:
@@ -234,18 +234,18 @@ class AsyncSharedBody(SharedBody):
         except StopAsyncIteration:
             pass
         except Exception as error:  # noqa: BLE001 - everybody's, or this call's time is up
-            with locked:
+            with swept, lock:
                 if not is_timeout(error):
                     flight.fails(error)
                     return
                 self._let_others_read(flight)
             raise timed_out(self._request, has_head=True) from None
         except BaseException:
-            with locked:
+            with swept, lock:
                 self._let_others_read(flight)
             raise
         assert flight.head is not None
-        with locked:
+        with swept, lock:
             flight.came(piece)
         if piece is None:
             await flight.head.response.aclose()

@@ -287,8 +287,8 @@ class ThreadPool:
     def leave(self) -> None:
         """The process ends: say goodbye on every connection without a call.
 
-        Whoever waits for an answer is left waiting: daemon threads, which end with the process, and would tell the world
-        of an error instead; and handlers that are run at exit after this one may read the rest of an answer.
+        Whoever waits for an answer is left waiting: daemon threads, which end with the process, and would tell the
+        world of an error instead; and handlers that are run at exit after this one may read the rest of an answer.
         """
         with self._lock:
             links = [member for member in self._pool.members() if isinstance(member, ThreadLink)]

@@ -307,5 +307,20 @@ class Gates(RuleBasedStateMachine):
         assert self.core.idle
 
 
+def test_whoever_is_old_enough_first_is_sent_though_another_would_be_next_now() -> None:
+    gates = Gates()
+    gates.begin(most=6, gap_s=0.0)
+    for level in (0, 0, 0, 2, 2):
+        gates.come(level)
+    gates.time_goes_on(9.0)
+    gates.come(1)
+    gates.time_goes_on(1.0)
+    gates.come(1)
+    gates.come(2)
+    gates.time_goes_on(5.0)
+    gates.nobody_waits_beside_a_free_place()
+    assert gates.core.under_way == 6
+
+
 Gates.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestGates = Gates.TestCase

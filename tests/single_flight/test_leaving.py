@@ -402,9 +402,9 @@ async def test_a_call_that_is_collected_leaves_without_waiting_for_a_lock(upstre
 
         def let_go() -> None:
             waited.set()
-            _flight._lock.release()
+            _flight.lock.release()
 
-        _flight._lock.acquire()
+        _flight.lock.acquire()
         patience = threading.Timer(HANG_S, let_go)
         patience.start()
         # As the collector does, whenever it likes.
@@ -412,7 +412,7 @@ async def test_a_call_that_is_collected_leaves_without_waiting_for_a_lock(upstre
         coroutine.close()
         patience.cancel()
         assert not waited.is_set()
-        _flight._lock.release()
+        _flight.lock.release()
 
         gate.set()
         assert (await calls[1]).choices

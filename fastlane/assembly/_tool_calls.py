@@ -100,8 +100,8 @@ class ToolCalls:
             elif value is not None:
                 merge_delta(call.fields, {field: value})
         id_ = call.fields.get("id")
-        if isinstance(id_, str):
-            self._by_id.setdefault(id_, call)
+        if isinstance(id_, str) and self._known_by(id_) is None:
+            self._by_id[id_] = call
 
     @staticmethod
     def _add_inner(call: _Call, kind: str, inner: str, value: Mapping[str, Any], deltas: list[Delta]) -> None:

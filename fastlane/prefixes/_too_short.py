@@ -14,9 +14,10 @@ _TEXTS = ("text", "input_text", "output_text", "refusal")
 
 
 def is_too_short(body: Mapping[str, Any], outlined: Outline, segments: list[Any], minimum_tokens: int | None) -> bool:
-    """Whether a prompt is certain to have fewer tokens than a provider keeps prompts from.
+    """Whether a prompt is as good as certain to have fewer tokens than a provider keeps prompts from.
 
-    A token is seldom less than a character, so that a text of fewer characters than that many tokens is too short. What
+    A token is seldom less than a character, so that a text of fewer characters than that many tokens is too short. (One
+    of rare emoji or scripts may be taken for too short: that costs it a cache key, and nothing else.) What
     has another size than its words in the request say, such as an image or a tool of the provider's own, never is; nor
     is any prompt where the minimum is not known.
     """

@@ -191,9 +191,16 @@ class Seat:
         self.flight = flight
         self.call_id = call_id
         self.level = level
-        self.has_left = False
         self.is_candidate = is_candidate
         """Whether it needs a place among the calls that are sent, because it may be the one that sends."""
+        # In one go, without a call in between: Ctrl-C comes before all of it, or after.
+        if is_candidate:
+            if not flight.candidates or level < flight.most_urgent:
+                flight.most_urgent = level
+            flight.candidates += 1
+        flight.members += 1
+        flight.joined += 1
+        self.has_left = False
 
     def __del__(self) -> None:
         # Ctrl-C may come between a call's joining and its knowing of that, and nobody may wait for it.

@@ -22,7 +22,12 @@ def join(key: Key, call_id: str, level: int) -> Seat:
         flight = under_way.get(key)
         if flight is None or not flight.is_open:
             flight = under_way[key] = Flight(key)
-        return _seat(flight, call_id, level)
+        try:
+            return _seat(flight, call_id, level)
+        except BaseException:  # Ctrl-C
+            if not flight.members:
+                under_way.pop(key, None)
+            raise
 
 
 def follow(seat: Seat) -> Seat:
@@ -45,12 +50,7 @@ def follow(seat: Seat) -> Seat:
 
 def _seat(flight: Flight, call_id: str, level: int) -> Seat:
     is_candidate = not flight.has_begun and (not flight.candidates or level < flight.most_urgent)
-    seat = Seat(flight, call_id, level, is_candidate=is_candidate)
-    flight.members += 1
-    flight.joined += 1
-    if is_candidate:
-        _may_send(seat)
-    return seat
+    return Seat(flight, call_id, level, is_candidate=is_candidate)
 
 
 def _may_send(seat: Seat) -> None:

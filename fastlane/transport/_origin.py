@@ -56,7 +56,7 @@ class Waiter(Protocol):
 
 
 class Member:
-    """A connection as its pool sees it. Changed only under the pool's lock, apart from `ended`."""
+    """A connection as its pool sees it. Changed only under the pool's lock, apart from `ended` and `is_closed`."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin

@@ -246,10 +246,11 @@ class Pool:
         return None if best is None else self._take(state, best)
 
     def _take(self, state: OriginState, member: Member) -> Member:
-        member.claimed += 1
         member.was_used = True
         state.fruitless = 0
         self._idle.pop(member, None)
+        # Last of all, and without a call after it: Ctrl-C may come with any call, and take no place along.
+        member.claimed += 1
         return member
 
     def _has_place(self) -> bool:

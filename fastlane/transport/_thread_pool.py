@@ -88,6 +88,7 @@ class ThreadPool:
     ) -> ThreadLink:
         """A connection with a place for one exchange on it. Raises TransportError."""
         member = waiter = None
+        new, surplus = list[Member](), list[Member]()
         avoid = None if patience is None else patience.avoid
         try:
             with self._lock:
@@ -98,7 +99,8 @@ class ThreadPool:
                 new, surplus = self._pool.take_orders()
             self._catch_up()
         except BaseException:
-            # Ctrl-C comes anywhere.
+            # Ctrl-C comes anywhere, and others may wait for what was to be opened.
+            self._start(new, surplus)
             if isinstance(member, ThreadLink):
                 self.unclaim(member)
             elif waiter is not None:

@@ -158,6 +158,8 @@ class ThreadLink(OpeningLink):
             lambda owner: owner.closed(self, by_idle_peer=by_peer and idle, unwelcome_pings=self.pings_are_unwelcome)
         )
 
+    # The calling threads
+
     def send_request(
         self, exchange: ThreadExchange, body: Iterable[tuple[bytes, bool]], write_timeout_s: float | None
     ) -> None:
@@ -173,6 +175,11 @@ class ThreadLink(OpeningLink):
                         complete = position >= len(data) and not blocked
                         if complete and last and goes_on:
                             exchange.phases.send_ended_ns = now_ns()
+                except TransportError:
+                    raise
+                except BaseException:  # Ctrl-C amid it: nobody knows what of the frames has been sent
+                    self.hang_up(TransportError("ReadError", CLOSED))
+                    raise
                 finally:
                     if self.dropped:
                         self.sweep()

@@ -478,3 +478,27 @@ def test_a_place_that_comes_in_the_moment_of_ctrl_c_is_given_back() -> None:
             sys.setprofile(None)
         leaving.result(20)
     assert under_way(gate) == 0
+
+
+def test_a_bound_holds_while_its_client_goes_on_calling_and_lapses_ten_minutes_later() -> None:
+    time_s = [0]
+    gate = Gate("https://api.example.com", "model", Pacer(), clock=lambda: time_s[0] * 10**9)
+    free = AdmissionSettings()
+
+    def places() -> int:
+        held: list[Permit] = []
+        while len(held) < 2 and (permit := gate.try_enter("interactive", free, tokens=10)) is not None:
+            held.append(permit)
+        for permit in held:
+            permit.leave()
+        return len(held)
+
+    for _ in range(700):
+        time_s[0] += 1
+        gate.enter("interactive", ONE, tokens=10, most_wait_s=60).leave()
+        gate.enter("interactive", free, tokens=10, most_wait_s=60).leave()
+    assert places() == 1
+    time_s[0] += 580
+    assert places() == 1
+    time_s[0] += 40
+    assert places() == 2

@@ -13,10 +13,11 @@ from typing import NamedTuple
 LIMIT_S = 20.0
 """CPU time of one input; the slowest of those that are fuzzed takes a hundredth of it."""
 
-FACTOR = 4
-"""How much larger the larger input is. Its time is 4 times as long where it grows as the input does, 16 times where it
+FACTOR = 8
+"""How much larger the larger input is. Its time is 8 times as long where it grows as the input does, 64 times where it
 grows with the square; between the two lies what caches of a size do to what is larger than them."""
-MOST_RATIO = 10.0
+MOST_RATIO = 20.0
+"""Seen as soon as a quarter of the smaller input's time is what grows with the square: 8 * 3/4 + 64 * 1/4 = 22."""
 _MEASURABLE_S = 0.01
 _LARGEST = 4 << 20
 
@@ -51,25 +52,24 @@ def limited(seconds: float = LIMIT_S) -> Iterator[None]:
 
 
 def growth(made: Callable[[int], Callable[[], object]], first: int = 2_048) -> Grown:
-    """Find a size that takes long enough to be measured, and compare its time with that of a size four times as large.
+    """Find a size that takes long enough to be measured, and compare its time with that of FACTOR times the size.
 
-    CPU time of this thread, the least of several runs each, and the least of three such comparisons: what else the
-    machine does makes a run longer, never shorter.
+    CPU time of this thread, the least of all runs of each size, in up to three rounds: what else the machine does makes
+    a run longer, never shorter.
     """
     size = first
-    while (took := _least(made(size), 1)) < _MEASURABLE_S and size < _LARGEST // FACTOR:
+    while _least(made(size), 1) < _MEASURABLE_S and size < _LARGEST // FACTOR:
         size *= 2
     larger = size * FACTOR
-    best = Grown(larger, 0.0, float("inf"))
+    short = long = float("inf")
     for _ in range(3):
-        took = _least(made(size), 2)
-        long = _least(made(larger), 1)
+        short = min(short, _least(made(size), 2))
+        long = min(long, _least(made(larger), 1))
         # What is done at once with the largest size is quick enough, whatever its first part took.
-        found = Grown(larger, long, long / max(took, 1e-4) if long > _MEASURABLE_S else 0.0)
-        best = min(best, found, key=lambda one: one.ratio)
-        if best.ratio <= MOST_RATIO:
+        found = Grown(larger, long, long / max(short, 1e-4) if long > _MEASURABLE_S else 0.0)
+        if found.ratio <= MOST_RATIO:
             break
-    return best
+    return found
 
 
 def _least(work: Callable[[], object], times: int) -> float:

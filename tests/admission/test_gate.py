@@ -21,7 +21,7 @@ import trio.testing
 from fastlane import _clock
 from fastlane._exceptions import ConfigurationError, QueueFullError, QueueTimeoutError
 from fastlane._urgency_records import Level
-from fastlane.admission import AdmissionSettings, Gate, Permit, _registry, gate_of, states
+from fastlane.admission import AdmissionSettings, Gate, Permit, Recall, _registry, gate_of, states
 from fastlane.admission._waiters import ThreadWaiter
 from fastlane.pacing import Pacer
 
@@ -212,6 +212,22 @@ def test_a_task_that_is_cancelled_with_its_place_in_hand_gives_it_on() -> None:
             await second
 
     asyncio.run(both())
+    assert under_way(gate) == 0
+
+
+def test_one_that_has_its_place_already_is_not_called_back() -> None:
+    gate = gate_with(ONE)
+    first = entered(gate)
+    waiter = gate._come(ThreadWaiter, "interactive", ONE, 10, 60, _clock.now_ns())
+    assert isinstance(waiter, ThreadWaiter)
+    first.leave()  # which wakes it, and it has not looked yet
+    recall = Recall()
+    recall.waits(gate, waiter)
+    recall.call_off()
+
+    permit = gate._arrived(waiter, _clock.now_ns(), 60)
+    assert under_way(gate) == 1
+    permit.leave()
     assert under_way(gate) == 0
 
 

@@ -69,3 +69,11 @@ def test_a_conversation_that_is_long_enough_stays_so_when_it_grows(texts: list[s
     assert judged == sorted(judged, reverse=True)
     if judged[-1]:
         assert sum(map(len, texts)) < minimum_tokens
+
+
+def test_a_prompt_of_as_many_characters_as_tokens_are_kept_may_be_kept() -> None:
+    body = {"messages": [{"role": "user", "content": "Hi"}]}
+    characters = sum(outline(CHAT, body)[0].sizes)
+
+    assert not too_short(CHAT, body, minimum_tokens=characters)
+    assert too_short(CHAT, body, minimum_tokens=characters + 1)

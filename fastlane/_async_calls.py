@@ -50,30 +50,31 @@ class AsyncCalls(CommonCalls):
         observation = shell.begin(client._base_url, options, stream=stream, experiment=assigned)
         token = current_observation.set(observation)
         journey: Journey | None = None
+        way: Any = None
         try:
-            if stream and stream_cls is not None:
-                stream_cls = observing(stream_cls)
-            if shell.pipeline.goes_several_ways:
-                from .attempts._journey import journey_of
+            try:
+                if stream and stream_cls is not None:
+                    stream_cls = observing(stream_cls)
+                if shell.pipeline.goes_several_ways:
+                    from .attempts._journey import journey_of
 
-                journey = journey_of(client, observation, options)
-            if journey is None:
-                options = shell.plan(observation, options, client._custom_headers)
-                result = await client._planned(observation, cast_to, stream, stream_cls, options)
-            else:
-                from .attempts._async import async_travel
+                    journey = journey_of(client, observation, options)
+                if journey is None:
+                    options = shell.plan(observation, options, client._custom_headers)
+                    result = await client._planned(observation, cast_to, stream, stream_cls, options)
+                else:
+                    from .attempts._async import async_travel
 
-                result, way = await async_travel(journey, cast_to, stream, stream_cls)
-                observation = journey.ended(way)
+                    result, way = await async_travel(journey, cast_to, stream, stream_cls)
+                    observation = journey.ended(way)
+            finally:
+                restore(current_observation, token)
+            shell.returned(observation, result)
         except BaseException as error:
             if journey is not None:
-                observation = journey.ended(None)
-            observation.failed(error)
-            observation.finish()
+                observation = journey.ended(None) if way is None else way.observation
+            observation.broken_off(error)
             raise
-        finally:
-            restore(current_observation, token)
-        shell.returned(observation, result)
         return result
 
     async def _planned(

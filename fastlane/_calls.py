@@ -13,7 +13,7 @@ import openai
 from ._answers import UNDECODED, decode, open_stream
 from ._body import watch_body
 from ._call_options import post_options
-from ._context import current_observation, restore
+from ._context import current_observation
 from ._exceptions import CallRefusedError
 from ._own_methods import OwnMethods
 from ._refused_fields import TierFull, without_refused
@@ -132,32 +132,35 @@ class Calls(CommonCalls):
             client, assigned = shell.arms.choose(self, options)
             shell = client._fastlane
         observation = shell.begin(client._base_url, options, stream=stream, experiment=assigned)
-        token = current_observation.set(observation)
+        before = current_observation.get()
         journey: Journey | None = None
+        way: Any = None
         try:
-            if stream and stream_cls is not None:
-                stream_cls = observing(stream_cls)
-            if shell.pipeline.goes_several_ways:
-                from .attempts._journey import journey_of
+            try:
+                current_observation.set(observation)
+                if stream and stream_cls is not None:
+                    stream_cls = observing(stream_cls)
+                if shell.pipeline.goes_several_ways:
+                    from .attempts._journey import journey_of
 
-                journey = journey_of(client, observation, options)
-            if journey is None:
-                options = shell.plan(observation, options, client._custom_headers)
-                result = client._planned(observation, cast_to, stream, stream_cls, options)
-            else:
-                from .attempts._sync import travel
+                    journey = journey_of(client, observation, options)
+                if journey is None:
+                    options = shell.plan(observation, options, client._custom_headers)
+                    result = client._planned(observation, cast_to, stream, stream_cls, options)
+                else:
+                    from .attempts._sync import travel
 
-                result, way = travel(journey, cast_to, stream, stream_cls)
-                observation = journey.ended(way)
+                    result, way = travel(journey, cast_to, stream, stream_cls)
+                    observation = journey.ended(way)
+            finally:
+                # In one step and without a token: Ctrl-C may have come before there was one, and comes here as well.
+                current_observation.set(before)
+            shell.returned(observation, result)
         except BaseException as error:
             if journey is not None:
-                observation = journey.ended(None)
-            observation.failed(error)
-            observation.finish()
+                observation = journey.ended(None) if way is None else way.observation
+            observation.broken_off(error)
             raise
-        finally:
-            restore(current_observation, token)
-        shell.returned(observation, result)
         return result
 
     def _planned(self, observation: Observation, cast_to: Any, stream: bool, stream_cls: Any, options: Any) -> Any:

@@ -19,6 +19,7 @@ FINISHING_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/response
 # Endpoints whose whole answers report usage.
 _ANSWERING_ENDPOINTS = FINISHING_ENDPOINTS | {"/embeddings"}
 
+_AT_ONCE = (False,)
 _CANCELLATIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 
 
@@ -122,6 +123,13 @@ class Observation(ObservedAttempts):
 
             raise Left("lost")
 
+    def broken_off(self, error: BaseException) -> None:
+        """The call ends with an error, wherever it came: even amid its end, as Ctrl-C may."""
+        self.failed(error)
+        self.finish()
+        if self.urgent is not None:
+            self.urgent.over(self)
+
     def set_aside(self) -> None:
         """The call goes on another way, whose observation makes the record."""
         with self._lock:
@@ -141,15 +149,23 @@ class Observation(ObservedAttempts):
 
     def _finish(self, *, abandoned: bool) -> None:
         # A stream may be closed by one thread while another reads it. A finaliser may interrupt the very thread that
-        # holds the lock, so it does not wait: whoever holds it is finishing already.
-        if not self._lock.acquire(blocking=not abandoned):
-            return
-        try:
-            if self._over:
-                return
-            self._over = True
-        finally:
-            self._lock.release()
+        # holds the lock, so it does not wait: whoever holds it is finishing already. (It is taken in one step each
+        # time: Ctrl-C cannot come between that and knowing of it.)
+        if abandoned:
+            taken: list[bool] = []
+            try:
+                taken += map(self._lock.acquire, _AT_ONCE)
+                if not taken[0] or self._over:
+                    return
+                self._over = True
+            finally:
+                if taken and taken[0]:
+                    self._lock.release()
+        else:
+            with self._lock:
+                if self._over:
+                    return
+                self._over = True
         if self.guard is not None and not abandoned:
             checking_ns = now_ns()
             self.guard.settle(is_stream=self.stream, finish_reason=self.answer.finish_reason)

@@ -50,9 +50,9 @@ class Flight:
     """One request. Everything is changed under the lock of all flights, apart from `pieces`, which only grows."""
 
     __slots__ = (
-        "attempts", "body", "candidates", "error", "following", "has_begun", "head", "is_deserted", "is_read_at_once",
-        "is_reading", "is_whole", "joined", "key", "last_ns", "leader", "members", "most_urgent", "patience", "pieces",
-        "place", "queued", "source", "task", "waiters",
+        "_unsent", "attempts", "body", "candidates", "error", "following", "has_begun", "head", "is_deserted",
+        "is_read_at_once", "is_reading", "is_whole", "joined", "key", "last_ns", "leader", "members", "most_urgent",
+        "patience", "pieces", "place", "queued", "source", "task", "waiters",
     )  # fmt: skip
 
     def __init__(self, key: Key) -> None:
@@ -70,6 +70,7 @@ class Flight:
         self.has_begun = False
         self.leader: Seat | None = None
         """Of the call that sent the request."""
+        self._unsent = {0: True}
         self.attempts: Any = ()
         """The attempts of whoever sent it."""
         self.patience = Patience()
@@ -127,6 +128,10 @@ class Flight:
     def _phases(self) -> Any:
         own = [attempt for attempt in tuple(self.attempts) if attempt.kind != "shared"]
         return own[-1].phases if own else None
+
+    def is_to_be_sent(self) -> bool:
+        """Whether nobody has begun to send the request: then it is for whoever asks, once."""
+        return self._unsent.pop(0, False)
 
     # Under the lock
 

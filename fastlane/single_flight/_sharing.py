@@ -151,21 +151,24 @@ class Sharing:
         """Whether the request goes on without the call that has sent it, and keeps its place."""
         return self.seat is not None and hand_over(self.seat, place)
 
-    def leave(self, *, quietly: bool = False) -> None:
-        """The call makes no use of its seat: somebody else is to send the request, if it has not been sent.
-
-        `quietly`: told by a finaliser.
-        """
+    def leave(self) -> None:
+        """The call makes no use of its seat: somebody else is to send the request, if it has not been sent."""
         if self.seat is not None and self._is_fresh:
-            (depart if quietly else leave)(self.seat)
-        self._is_fresh = False
-        self._owner = self._observation = self._options = None
+            leave(self.seat)
+        self._forget()
 
     def left_by(self, error: BaseException) -> None:
         """The call ends with an error. Raises the one that the application gets in its place, if any."""
-        self.leave(quietly=isinstance(error, GeneratorExit))
+        if self.seat is not None:
+            # Whatever it was doing: Ctrl-C may have come just before the attempt, which leaves it at its own end.
+            depart(self.seat)
+        self._forget()
         if isinstance(error, Refused):
             raise error.error from None
+
+    def _forget(self) -> None:
+        self._is_fresh = False
+        self._owner = self._observation = self._options = None
 
     @property
     def shared_with(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import sys
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -48,8 +49,8 @@ def shared(
 
     `streams`: whether the body asks for a stream. Raises the HTTP library's errors, and what `place.enter` raises.
     """
-    wait = HeadWait(seat, observation, request, is_read_at_once=not streams)
     try:
+        wait = HeadWait(seat, observation, request, is_read_at_once=not streams)
         while (step := wait.step(place.http)) != "look":
             if step == "send":
                 _start(seat.flight, send, upstream_of(request, seat.flight))
@@ -72,6 +73,9 @@ def shared(
                 raise
             wait.was_read(response)
     except BaseException:
+        if seat.leads and seat.flight.is_to_be_sent():
+            # Ctrl-C came before there was a thread that sends it: whoever waits tries again.
+            _fail(seat.flight, closed(request))
         _leave(seat)
         raise
     return response
@@ -79,14 +83,22 @@ def shared(
 
 def _start(flight: Flight, send: Send, upstream: Any) -> None:
     """Send the request, in a thread that may outlast the call's own wait for it."""
+    handled = sys.exception()
     run = contextvars.copy_context().run
     try:
         threading.Thread(target=run, args=(_carry, flight, send, upstream), name="fastlane flight", daemon=True).start()
-    except RuntimeError:  # no thread to be had
-        _carry(flight, send, upstream)
+    except RuntimeError as error:
+        # Ctrl-C may come when the thread has begun already, and be followed by an error over `threading`'s own lock.
+        interrupt = error.__context__
+        if interrupt is not None and interrupt is not handled and not isinstance(interrupt, Exception):
+            raise interrupt from None
+        _carry(flight, send, upstream)  # no thread to be had
 
 
 def _carry(flight: Flight, send: Send, upstream: Any) -> None:
+    """Send it, unless that has been begun."""
+    if not flight.is_to_be_sent():
+        return
     try:
         response = send(upstream)
     except BaseException as error:  # noqa: BLE001 - for the calls that wait

@@ -318,11 +318,12 @@ class ThreadLink(OpeningLink):
     def let_reader_catch_up(self) -> None:
         """Give the reading thread the time to see what has come."""
         before = self.reads
-        pause = threading.Event()
-        for _ in range(1_000):
-            if self._dead or self.reads != before or not self.looks_stale():
-                return
-            pause.wait(0.001)
+        pause = threading.Lock()  # (Ctrl-C amid the waiting of an Event may come out as an error over its lock.)
+        with pause:
+            for _ in range(1_000):
+                if self._dead or self.reads != before or not self.looks_stale():
+                    return
+                pause.acquire(timeout=0.001)
 
     def network_info(self, info: str) -> Any:
         """What the library's `network_stream` extension tells."""

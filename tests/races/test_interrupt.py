@@ -264,17 +264,12 @@ def test_of_a_program_on_an_event_loop(upstream: Upstream, plays: tuple[Any, ...
     assert not any(sum(state.in_flight.values()) for state in states())
 
 
-not_yet_at_any = pytest.mark.xfail(
-    strict=False, reason="amid the bookkeeping of a queue or a shared answer Ctrl-C may still lose a place"
-)
-
-
 @pytest.mark.parametrize(
     "plays",
     [
         pytest.param((), id="bare"),
-        pytest.param((Urgency(max_concurrency=1),), id="urgency", marks=not_yet_at_any),
-        pytest.param((Urgency(max_concurrency=1, single_flight=True),), id="single flight", marks=not_yet_at_any),
+        pytest.param((Urgency(max_concurrency=1),), id="urgency"),
+        pytest.param((Urgency(max_concurrency=1, single_flight=True),), id="single flight"),
     ],
 )
 # Where it comes amid a finaliser, Python can only say so.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .._clock import now_ns
 from .._context import current_observation, restore
 from .._retry_pause import pause
+from ..transport._starting import start
 from ._begun import begun
 from ._failures import as_openai_error
 from ._journey import Journey
@@ -164,7 +165,7 @@ class _Second:
     def start(self) -> None:
         """The first one is late."""
         try:
-            threading.Thread(target=self._context.run, args=(self._go,), name="fastlane hedge", daemon=True).start()
+            start(threading.Thread(target=self._context.run, args=(self._go,), name="fastlane hedge", daemon=True))
         except RuntimeError:  # no thread to be had
             self._journey.account.why_not = "no thread could be started"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextvars
-import sys
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .._clock import now_ns
 from ..transport._phases import PHASES
+from ..transport._starting import start
 from ..transport._thread_exchange import lock_timeout
 from ._flight import Flight, Head, Seat, Send, leave, lock, swept
 from ._head_wait import Entrance, HeadWait
@@ -83,16 +83,11 @@ def shared(
 
 def _start(flight: Flight, send: Send, upstream: Any) -> None:
     """Send the request, in a thread that may outlast the call's own wait for it."""
-    handled = sys.exception()
     run = contextvars.copy_context().run
     try:
-        threading.Thread(target=run, args=(_carry, flight, send, upstream), name="fastlane flight", daemon=True).start()
-    except RuntimeError as error:
-        # Ctrl-C may come when the thread has begun already, and be followed by an error over `threading`'s own lock.
-        interrupt = error.__context__
-        if interrupt is not None and interrupt is not handled and not isinstance(interrupt, Exception):
-            raise interrupt from None
-        _carry(flight, send, upstream)  # no thread to be had
+        start(threading.Thread(target=run, args=(_carry, flight, send, upstream), name="fastlane flight", daemon=True))
+    except RuntimeError:  # no thread to be had
+        _carry(flight, send, upstream)
 
 
 def _carry(flight: Flight, send: Send, upstream: Any) -> None:

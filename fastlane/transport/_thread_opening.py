@@ -15,6 +15,7 @@ from ._connect import connect_sync
 from ._errors import TransportError
 from ._link import CLOSED, MOST_OPENING_NS, Link
 from ._settings import Origin, tick_s
+from ._starting import start
 from ._tls import Tls
 
 if TYPE_CHECKING:
@@ -40,6 +41,31 @@ class OpeningLink(Link):
         self._dead = False
         self.is_left = False
         """The process ends, and nobody is told any more what becomes of the connection."""
+        self.thread: threading.Thread | None = None
+        """Reads from it."""
+        self._unstarted = {0: True}
+
+    def start(self) -> None:
+        """Have it opened, and read from. Raises RuntimeError where there is no thread to be had.
+
+        Ctrl-C may come amid it, and then it is to be called again: of several threads one does it.
+        """
+        if 0 in self._unstarted:
+            name = f"fastlane {self.origin.host}:{self.origin.port}"
+            self.thread = threading.Thread(target=self._run_once, name=name, daemon=True)
+            try:
+                start(self.thread)
+            except RuntimeError:
+                self._unstarted.clear()
+                raise
+
+    def _run_once(self) -> None:
+        if self._unstarted.pop(0, False):
+            self.thread = threading.current_thread()
+            self._run()
+
+    def _run(self) -> None:
+        raise NotImplementedError
 
     def leave(self) -> None:
         """The process ends: say goodbye, unless calls are on it."""

@@ -22,6 +22,7 @@ from ._threads import ThreadLink
 
 # How long `close()` waits for the threads to be gone.
 _JOIN_S = 5.0
+_AT_ONCE = (False,)
 
 
 class _Waiter:
@@ -98,6 +99,15 @@ class ThreadPool:
                     self._pool.wait(origin, waiter, now_ns())
                 new, surplus = self._pool.take_orders()
             self._catch_up()
+            if waiter is not None:
+                if phases is not None:
+                    phases.connection_wait_started_ns = now_ns()
+                self._start(new, surplus)
+                return self._wait(origin, waiter, timeouts, patience)
+            assert isinstance(member, ThreadLink)
+            self._start(new, surplus)
+            if not member.is_busy and member.looks_stale():
+                member.let_reader_catch_up()
         except BaseException:
             # Ctrl-C comes anywhere, and others may wait for what was to be opened.
             self._start(new, surplus)
@@ -105,23 +115,6 @@ class ThreadPool:
                 self.unclaim(member)
             elif waiter is not None:
                 self._give_up(origin, waiter)
-            raise
-        if waiter is not None:
-            if phases is not None:
-                phases.connection_wait_started_ns = now_ns()
-            try:
-                self._start(new, surplus)
-                return self._wait(origin, waiter, timeouts, patience)
-            except BaseException:
-                self._give_up(origin, waiter)
-                raise
-        assert isinstance(member, ThreadLink)
-        try:
-            self._start(new, surplus)
-            if not member.is_busy and member.looks_stale():
-                member.let_reader_catch_up()
-        except BaseException:
-            self.unclaim(member)
             raise
         return member
 
@@ -185,10 +178,18 @@ class ThreadPool:
             self.unclaim(link)
 
     def _start(self, new: Iterable[Member], surplus: Iterable[Member]) -> None:
+        try:
+            self._carry_out(new, surplus)
+        except BaseException:
+            # Ctrl-C, and others wait for what was to be opened: what was done already is not done again.
+            self._carry_out(new, surplus)
+            raise
+
+    def _carry_out(self, new: Iterable[Member], surplus: Iterable[Member]) -> None:
         for member in new:
             assert isinstance(member, ThreadLink)
             try:
-                member.thread.start()
+                member.start()
             except RuntimeError as error:  # no further thread to be had
                 self.failed(member, TransportError("ConnectError", str(error)))
         for member in surplus:
@@ -196,24 +197,35 @@ class ThreadPool:
             member.hang_up(TransportError("ReadError", CLOSED))
 
     def _do(self, act: Callable[[Pool, int], None]) -> None:
+        new, surplus = list[Member](), list[Member]()
         try:
             with self._lock:
                 act(self._pool, now_ns())
                 new, surplus = self._pool.take_orders()
-        finally:
             self._catch_up()
+        except BaseException:
+            self._start(new, surplus)
+            self._catch_up()
+            raise
         if new or surplus:
             self._start(new, surplus)
 
     def _catch_up(self) -> None:
         """Take note of connections that have changed, unless somebody holds the lock, who does so when they let go."""
-        while self._changed and self._lock.acquire(blocking=False):
+        while self._changed:
+            new, surplus = list[Member](), list[Member]()
+            taken: list[bool] = []
             try:
+                taken += map(self._lock.acquire, _AT_ONCE)  # in one step: Ctrl-C cannot come before it is known
+                if not taken[0]:
+                    return
                 while self._changed:
-                    self._pool.changed(self._changed.popleft(), now_ns())
+                    self._pool.changed(self._changed[0], now_ns())  # which may be done again
+                    self._changed.popleft()
                 new, surplus = self._pool.take_orders()
             finally:
-                self._lock.release()
+                if taken and taken[0]:
+                    self._lock.release()
             if new or surplus:
                 # The garbage collector may have come here, in a thread that holds who knows what. (A bare thread:
                 # starting one of `threading` takes locks too.)
@@ -283,8 +295,9 @@ class ThreadPool:
         for link in links:
             link.hang_up(TransportError("ReadError", "The transport was closed."))
         for link in links:
-            if link.thread is not threading.current_thread() and link.thread.is_alive():
-                link.thread.join(_JOIN_S)
+            thread = link.thread
+            if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+                thread.join(_JOIN_S)
 
     def leave(self) -> None:
         """The process ends: say goodbye on every connection without a call.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # How often a thread that waits for room in the socket looks whether an answer has come already.
 _LOOK_S = 0.1
+_AT_ONCE = (False,)
 
 
 class ThreadLink(OpeningLink):
@@ -39,7 +40,6 @@ class ThreadLink(OpeningLink):
         self._has_room = threading.Event()
         """The application has made room for more of an answer over HTTP/1.1."""
         self.reads = 0
-        self.thread = threading.Thread(target=self._run, name=f"fastlane {origin.host}:{origin.port}", daemon=True)
 
     # The reading thread
 
@@ -266,12 +266,18 @@ class ThreadLink(OpeningLink):
 
     def sweep(self) -> None:
         """Drop what nobody reads, unless somebody holds the lock, who does so when they let go of it."""
-        while self.dropped and self.lock.acquire(blocking=False):
+        while self.dropped:
+            taken: list[bool] = []
             try:
+                taken += map(self.lock.acquire, _AT_ONCE)  # in one step: Ctrl-C cannot come before it is known
+                if not taken[0]:
+                    return
                 while self.dropped:
-                    self._drop(*self.dropped.popleft())
+                    self._drop(*self.dropped[0])  # which may be done again
+                    self.dropped.popleft()
             finally:
-                self.lock.release()
+                if taken and taken[0]:
+                    self.lock.release()
 
     def took(self, exchange: ThreadExchange, count: int) -> None:
         """The application has read this much of the body: let the peer send more."""

@@ -324,3 +324,31 @@ def test_a_connection_that_was_to_be_opened_is_opened_for_others() -> None:
         others[0].result()
         until(lambda: not pool._pool.is_opening(origin))
         pool.close()
+
+
+def test_amid_the_start_of_a_thread_the_shared_request_is_sent_once(upstream: Upstream) -> None:
+    """Python then tells of its own lock, which looks like an error of somebody who has no thread left."""
+
+    def interrupt(frame: FrameType, event: str, _: Any) -> None:
+        caller = frame.f_back and frame.f_back.f_back and frame.f_back.f_back.f_back
+        if (
+            event == "call"
+            and frame.f_code.co_name == "_acquire_restore"
+            and caller
+            and caller.f_code.co_name == "start"
+        ):
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    gate = threading.Event()
+    upstream.usually = held(gate, answer("The Rhine"))
+    with client_of(upstream, Urgency(single_flight=True)) as client:
+        sys.setprofile(interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                ask(client)
+        finally:
+            sys.setprofile(None)
+        gate.set()
+        assert is_as_before(client, upstream, "cancelled")
+        assert len(upstream.asked) <= 2, "once, unless it was given up before, and once by the call after it"

@@ -57,6 +57,7 @@ def _told(outcome: Outcome) -> dict[str, Any]:
         "longest_call_s": round(judge.longest[0], 2),
         "models_said_to_be_unreachable": judge.unreachable,
         "models_said_to_refuse": judge.said_to_refuse,
+        "struck_and_late_elsewhere": judge.late,
         "descriptors": [min(each["descriptors"] for each in bare), max(each["descriptors"] for each in bare)],
         "threads": [min(each["threads"] for each in bare), max(each["threads"] for each in bare)],
     }

@@ -91,6 +91,8 @@ class Judge:
         """How often routing said that a model could not be connected to."""
         self.said_to_refuse = 0
         """How often routing said that a model was refused, with the status that a fault had."""
+        self.late = 0
+        """Calls that a fault struck on one way, and that routing gave up on another whose first token was late."""
         self.longest = (0.0, "")
         self._nonces: dict[int, dict[str, _Nonce]] = {}
         self._broken: deque[tuple[int, tuple[int, str]]] = deque()
@@ -190,6 +192,11 @@ class Judge:
         if self._broken_for(known):
             # Somebody else's fault took its connection, which openai's client tries again as often as it may.
             allowed |= {"connection"}
+        if op.fault is not None and _was_late(known):
+            # The fault was one way's, and the other was given up by `Routing`, which waits for a first token for a
+            # second and more, as long as is usual: this machine may be busier than that.
+            self.late += 1
+            allowed |= {"timeout"}
         return allowed
 
     def _broken_for(self, known: _Nonce) -> bool:
@@ -271,6 +278,13 @@ def _is_odd(op: Op) -> bool:
     """Whether the fault leaves out what a record goes by, only the application reads it, or somebody else closes it."""
     hidden = (op.fault or "").startswith(("no_done", "truncate", "misparse"))
     return hidden or op.api == "chat_bytes" or op.leave == "elsewhere"
+
+
+def _was_late(known: _Nonce) -> bool:
+    """Whether a call that went to both providers timed out at one of them."""
+    attempts = [attempt for record in known.records for attempt in record["attempts"]]
+    late = any(attempt["error"] in ("ConnectTimeout", "ReadTimeout") for attempt in attempts)
+    return late and len({attempt["origin"] for attempt in attempts}) > 1
 
 
 def is_billed(entry: RequestLog) -> bool:

@@ -164,6 +164,15 @@ def test_that_a_model_cannot_be_reached_may_be_said_where_faults_break_connectio
     assert "noises" not in failures(op("a", fault="status=404;times=1"), noises=said)
 
 
+def test_a_call_that_a_fault_strikes_may_time_out_at_another_provider() -> None:
+    struck, seen = op("a", fault="no_done"), [("a", "timeout", "openai.APITimeoutError", 1.2)]
+    broken, late = attempt(kind="hedge", error="RemoteProtocolError"), attempt(status=None, error="ConnectTimeout")
+    elsewhere = record("a", broken, {**late, "origin": "p"}, outcome="failed")
+    assert "unfit" not in failures(struck, seen=seen, records=[elsewhere])
+    assert "unfit" in failures(struck, seen=seen, records=[record("a", broken, late, outcome="failed")])
+    assert "unfit" in failures(op("a"), seen=seen, records=[elsewhere])
+
+
 def test_whose_text_it_is_is_seen() -> None:
     mine, other = op("a"), op("b")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from types import TracebackType
 from typing import Any, Protocol
+from weakref import ref
 
 
 class Wait(Protocol):
@@ -16,9 +17,9 @@ class Wait(Protocol):
 
 # Who waits, and the HTTP client that is waited for, by its address: an application's own may have no hash, and it lives
 # for as long as somebody waits. Copies of a client share its HTTP client: closing one closes all of them, as with
-# openai's own. Sets of Python change in one step, so that nobody waits for a lock: a task that waits may be
-# garbage-collected.
-_waiting: set[tuple[int, Wait]] = set()
+# openai's own. Dictionaries of Python change in one step, so that nobody waits for a lock: a task that waits may be
+# garbage-collected. Weakly, because Ctrl-C may come before somebody has left.
+_waiting: dict[ref[Wait], int] = {}
 
 
 class until_closed:  # noqa: N801 - a block, not a thing
@@ -27,14 +28,15 @@ class until_closed:  # noqa: N801 - a block, not a thing
     What waited goes on to be sent all the same, and finds the client closed: the error is the HTTP library's own.
     """
 
-    __slots__ = ("_http", "_wait")
+    __slots__ = ("_http", "_ref", "_wait")
 
     def __init__(self, http: Any, wait: Wait) -> None:
         self._http = http
         self._wait = wait
+        self._ref = ref(wait, _waiting.__delitem__)
 
     def __enter__(self) -> None:
-        _waiting.add((id(self._http), self._wait))
+        _waiting[self._ref] = id(self._http)
         # A client is closed first, and those who wait are called off afterwards.
         if self._http.is_closed:
             self._wait.call_off()
@@ -42,7 +44,8 @@ class until_closed:  # noqa: N801 - a block, not a thing
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _waiting.discard((id(self._http), self._wait))
+        _waiting.pop(self._ref, None)
+        del self._ref  # now: it would look for its entry when the wait goes
 
 
 def was_closed(http: Any) -> None:
@@ -53,7 +56,8 @@ def was_closed(http: Any) -> None:
 
 def waiting_on(http: Any) -> list[Wait]:
     """Who waits to be sent by an HTTP client at the moment."""
-    return [wait for address, wait in list(_waiting) if address == id(http)]
+    waits = [wait() for wait, address in _waiting.copy().items() if address == id(http)]
+    return [wait for wait in waits if wait is not None]
 
 
 if hasattr(os, "register_at_fork"):

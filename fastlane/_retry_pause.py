@@ -15,7 +15,7 @@ from ._closing import until_closed
 class _ThreadPause:
     """A thread that pauses."""
 
-    __slots__ = ("_signal",)
+    __slots__ = ("__weakref__", "_signal")
 
     def __init__(self) -> None:
         self._signal = threading.Lock()
@@ -75,7 +75,7 @@ def stock_pause(stock: Any, http: Any) -> Callable[..., None]:
 class _TaskPause:
     """A task that pauses, on asyncio's loop or on trio's."""
 
-    __slots__ = ("_scope", "_soon")
+    __slots__ = ("__weakref__", "_scope", "_soon")
 
     def __init__(self, scope: Any) -> None:
         self._scope = scope

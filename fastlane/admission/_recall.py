@@ -16,7 +16,7 @@ class Recalled(Exception):  # noqa: N818 - no error
 class Recall:
     """Calls one call back, before it waits or while it does; one that has its place by then keeps it. Thread-safe."""
 
-    __slots__ = ("_waits", "was_made")
+    __slots__ = ("__weakref__", "_waits", "was_made")
 
     def __init__(self) -> None:
         self.was_made = False

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class _TaskWaiter:
     """A task that waits."""
 
-    __slots__ = ("_future", "_loop")
+    __slots__ = ("__weakref__", "_future", "_loop")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

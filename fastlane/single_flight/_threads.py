@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class _ThreadWaiter:
     """A thread that waits."""
 
-    __slots__ = ("_signal",)
+    __slots__ = ("__weakref__", "_signal")
 
     def __init__(self) -> None:
         self._signal = threading.Lock()

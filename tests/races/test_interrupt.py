@@ -299,6 +299,7 @@ def test_at_any_moment(upstream: Upstream, plays: tuple[Any, ...]) -> None:
         until(lambda: not flights())
         until(lambda: not any(sum(state.in_flight.values()) + sum(state.queued.values()) for state in states()))
         assert ask(client.with_options(timeout=HANG_S)).choices[0].message.content
+        until(lambda: not pauses(client))
 
 
 def test_a_connection_that_was_to_be_opened_is_opened_for_others() -> None:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ import pytest
 from benchmarks._batch_lives import Lives
 from fastlane.batch import Queue
 from fastlane.emulator import Emulator
-from tests.batch.offline_parts import QUICK, executions, files_left, queue_of, states, submit, wait_until
+from tests.batch.offline_parts import PATIENCE_S, QUICK, executions, files_left, queue_of, states, submit, wait_until
 
 # A lease that is so short that nobody waits for it, and so long that no worker loses it on a busy machine for nothing.
 SETTINGS = {**QUICK, "lease_s": 0.6, "listing_lag_s": 0.3, "most_requests": 3}
@@ -129,7 +132,13 @@ def test_a_worker_that_was_only_away_does_not_go_on_with_what_is_another_s(
     lives.begin("absent", where=queue.storage.name)
     wait_until(lambda: struck(provider))
     assert lives.pid is not None
-    os.kill(lives.pid, signal.SIGSTOP)
+    # While this one writes, the worker does not: stopped amid a transaction it would let nobody else write.
+    with closing(sqlite3.connect(queue.storage.name, timeout=PATIENCE_S, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        os.kill(lives.pid, signal.SIGSTOP)
+        # A signal takes effect soon, and not at once.
+        time.sleep(0.05)
+        other.execute("ROLLBACK")
     queue.run()
     os.kill(lives.pid, signal.SIGCONT)
 

@@ -48,10 +48,10 @@ docs: $(EVERYTHING) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 conformance: $(EVERYTHING) ## run openai's own test suite with fastlane's clients, on the newest openai and on 2.54.0
-	$(CONFORMANCE) --self-check
 	$(CONFORMANCE) $(ARGS)
 
 conformance-release: $(EVERYTHING) ## all of it that must hold before a release, with the stock client beside ours
+	$(CONFORMANCE) --self-check
 	$(CONFORMANCE) --release $(ARGS)
 
 fuzz: $(EVERYTHING) ## feed every reader with what nobody would send, beside an oracle: a minute each and more (ARGS="--minutes 5 --target h2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from . import __version__
@@ -9,32 +10,82 @@ from ._exceptions import MissingExtraError
 
 try:
     import typer
-
-    from .batch._command import batch
-    from .bench._command import bench
-    from .doctor._command import doctor
-    from .emulator._command import emulator
-    from .traces._command import trace
 except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] == "fastlane":
-        raise
-    raise MissingExtraError("bench", error.name) from error
-
-app = typer.Typer(
-    name="fastlane",
-    help="A drop-in OpenAI client that makes calls faster from the client's side, and measures it.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command()(bench)
-app.command()(doctor)
-app.command()(emulator)
-app.add_typer(batch)
-app.add_typer(trace)
+    raise MissingExtraError("bench", error.name or "typer") from error
 
 
-@app.command()
+def command_line(asked: str | None = None) -> typer.Typer:
+    """Make the command line.
+
+    Where `asked`, the first argument, is the name of a command it is the only one: each takes up to a second to import.
+
+    Raises:
+        MissingExtraError: a package of the extra "bench" is not installed.
+    """
+    app = typer.Typer(
+        name="fastlane",
+        help="A drop-in OpenAI client that makes calls faster from the client's side, and measures it.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    only = "version" if asked == "--version" else asked
+    try:
+        for name, add in _COMMANDS.items():
+            if only not in _COMMANDS or only == name:
+                add(app)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "fastlane":
+            raise
+        raise MissingExtraError("bench", error.name) from error
+    return app
+
+
+def _bench(app: typer.Typer) -> None:
+    from .bench._command import bench
+
+    app.command()(bench)
+
+
+def _doctor(app: typer.Typer) -> None:
+    from .doctor._command import doctor
+
+    app.command()(doctor)
+
+
+def _emulator(app: typer.Typer) -> None:
+    from .emulator._command import emulator
+
+    app.command()(emulator)
+
+
+def _version(app: typer.Typer) -> None:
+    app.command()(version)
+
+
+def _batch(app: typer.Typer) -> None:
+    from .batch._command import batch
+
+    app.add_typer(batch)
+
+
+def _trace(app: typer.Typer) -> None:
+    from .traces._command import trace
+
+    app.add_typer(trace)
+
+
+_COMMANDS: Mapping[str, Callable[[typer.Typer], None]] = {
+    "bench": _bench,
+    "doctor": _doctor,
+    "emulator": _emulator,
+    "version": _version,
+    "batch": _batch,
+    "trace": _trace,
+}
+
+
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
@@ -46,8 +97,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def options(
+def _options(
     *,
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)

@@ -10,7 +10,9 @@ from ._exceptions import MissingExtraError
 def main() -> None:
     """Run the command line."""
     try:
-        from ._commands import app
+        from ._commands import command_line
+
+        app = command_line(*sys.argv[1:2])
     except MissingExtraError as error:
         sys.exit(f"fastlane: {error}")
     app()

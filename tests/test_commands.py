@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from fastlane import __version__
-from fastlane._commands import app
+from fastlane._commands import command_line
 
 
 @pytest.mark.parametrize("argument", ["--version", "version"])
 def test_the_version_is_printed_either_way(argument: str) -> None:
-    result = CliRunner().invoke(app, [argument])
+    result = CliRunner().invoke(command_line(argument), [argument])
 
     assert (result.exit_code, result.stdout) == (0, f"{__version__}\n")
 
@@ -21,3 +21,36 @@ def test_the_package_runs_as_a_module() -> None:
     ended = subprocess.run([sys.executable, "-m", "fastlane", "--version"], capture_output=True, text=True, check=False)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{__version__}\n", "")
+
+
+@pytest.mark.parametrize("name", ["batch", "bench", "doctor", "emulator", "trace", "version"])
+def test_a_command_is_the_same_alone_as_among_all(name: str) -> None:
+    alone, among_all = (CliRunner().invoke(app, [name, "--help"]) for app in (command_line(name), command_line()))
+
+    assert alone.exit_code == among_all.exit_code == 0
+    assert alone.stdout == among_all.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_without_a_command_all_of_them_are_told_of(arguments: list[str]) -> None:
+    told = CliRunner().invoke(command_line(*arguments), arguments).output
+
+    assert all(name in told for name in ("batch", "bench", "doctor", "emulator", "trace", "version"))
+
+
+def test_a_command_that_does_not_exist_is_named() -> None:
+    result = CliRunner().invoke(command_line("bnech"), ["bnech"])
+
+    assert result.exit_code == 2
+    assert "bnech" in result.stderr
+
+
+def test_no_more_is_imported_than_the_command_asked_for() -> None:
+    program = (
+        "import sys; from fastlane._commands import command_line; command_line('trace'); "
+        "print(*(name for name in ('batch', 'bench', 'doctor', 'emulator') if f'fastlane.{name}' in sys.modules))"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (ended.stdout.strip(), ended.stderr) == ("", "")

@@ -84,9 +84,9 @@ def exists(command: str) -> bool:
         case ["make", target, *_]:
             return re.search(rf"^{re.escape(target)}:", (ROOT / "Makefile").read_text(), re.MULTILINE) is not None
         case ["fastlane" | ".venv/bin/fastlane", name, *rest]:
-            from fastlane._commands import app
+            from fastlane._commands import command_line
 
-            commands = getattr(typer.main.get_command(app), "commands", {})
+            commands = getattr(typer.main.get_command(command_line()), "commands", {})
             within = getattr(commands.get(name), "commands", None)
             return name in commands and (within is None or any(word in within for word in rest[:1]))
         case [".venv/bin/python", "-m", module, *_] if module.startswith("benchmarks."):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from fastlane._commands import app
+from fastlane._commands import command_line
 from fastlane.batch import Queue
 from fastlane.emulator import Emulator
 from tests.batch.offline_parts import body, states, submit, wait_until
@@ -22,7 +22,7 @@ RUN = ["--until-empty", "--lane", "batch", "--linger-s", "0", "--poll-s", "0.02"
 
 
 def batch(*arguments: object, **more: Any) -> Result:
-    return CliRunner().invoke(app, ["batch", *map(str, arguments)], **more)
+    return CliRunner().invoke(command_line("batch"), ["batch", *map(str, arguments)], **more)
 
 
 def lines_of(path: Path, *lines: dict[str, Any]) -> Path:

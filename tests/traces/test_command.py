@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fastlane._commands import app
+from fastlane._commands import command_line
 from tests.traces.recorded import everyday, experiment
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["trace", *map(str, arguments)])
+    return CliRunner().invoke(command_line("trace"), ["trace", *map(str, arguments)])
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tests.soak.chart import as_text, written
-from tests.soak.judging import WARM_UP, Failure
+from tests.soak.judging import WARM_UP, Failure, Flat
 from tests.soak.running import Outcome, run
 
 _TELL = Console(stderr=True)
@@ -53,7 +53,9 @@ def _told(outcome: Outcome) -> dict[str, Any]:
         "attempts": dict(judge.attempts.most_common()),
         "faults": dict(judge.struck.most_common()),
         "failures": {kind: kinds.count(kind) for kind in sorted({*kinds})},
-        "memory": None if outcome.flat is None else dataclasses.asdict(outcome.flat) | {"growth": outcome.flat.growth},
+        "memory": _growth(outcome.flat),
+        "allocated": _growth(outcome.allocated),
+        "blocks": _growth(outcome.blocks),
         "longest_call_s": round(judge.longest[0], 2),
         "models_said_to_be_unreachable": judge.unreachable,
         "models_said_to_refuse": judge.said_to_refuse,
@@ -61,6 +63,10 @@ def _told(outcome: Outcome) -> dict[str, Any]:
         "descriptors": [min(each["descriptors"] for each in bare), max(each["descriptors"] for each in bare)],
         "threads": [min(each["threads"] for each in bare), max(each["threads"] for each in bare)],
     }
+
+
+def _growth(flat: Flat | None) -> dict[str, float] | None:
+    return None if flat is None else dataclasses.asdict(flat) | {"growth": flat.growth}
 
 
 def _show(told: dict[str, Any], outcome: Outcome) -> None:
@@ -72,14 +78,19 @@ def _show(told: dict[str, Any], outcome: Outcome) -> None:
     table.add_row("requests", f"{told['requests']:,}, of which {told['billed']:,} were generated for")
     for name in ("ends", "attempts", "faults"):
         table.add_row(name, ", ".join(f"{what} {count:,}" for what, count in told[name].items()))
-    if outcome.flat is None:
+    if outcome.flat is None or outcome.allocated is None or outcome.blocks is None:
         table.add_row("memory", "too few samples to judge")
     else:
-        flat = outcome.flat
+        flat, allocated, blocks = outcome.flat, outcome.allocated, outcome.blocks
         table.add_row(
             "memory",
             f"{flat.before / 2**20:.1f} MiB, {flat.after / 2**20:.1f} MiB at the end: {flat.growth:+.1%} "
             f"(medians of quarters behind a warm-up of {WARM_UP:.0%})",
+        )
+        table.add_row(
+            "in use of it",
+            f"by the C library {allocated.before / 2**20:.1f}, {allocated.after / 2**20:.1f} MiB: "
+            f"{allocated.growth:+.1%}; Python's blocks {blocks.before:,.0f}, {blocks.after:,.0f}: {blocks.growth:+.1%}",
         )
     table.add_row("with every client closed", f"descriptors {told['descriptors']}, threads {told['threads']}")
     table.add_row("failures", str(told["failures"] or "none"))

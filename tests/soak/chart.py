@@ -8,15 +8,17 @@ from typing import Any
 
 _ROWS = (
     ("resident", "resident memory, MiB"),
+    ("allocated", "of the C library, MiB"),
     ("objects", "Python objects"),
     ("blocks", "blocks of memory in use"),
     ("descriptors", "file descriptors"),
     ("threads", "threads"),
 )
+_BYTES = ("resident", "allocated")
 
 
 def _values(samples: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    return [sample[name] / 2**20 if name == "resident" else float(sample[name]) for sample in samples]
+    return [sample[name] / 2**20 if name in _BYTES else float(sample[name]) for sample in samples]
 
 
 def written(samples: Sequence[Mapping[str, Any]], path: Path) -> None:

@@ -41,6 +41,9 @@ class Outcome:
     seconds: float = 0.0
     cpu_s: float = 0.0
     flat: Flat | None = None
+    # Not judged: what tells memory that is in use from memory that is only held.
+    allocated: Flat | None = None
+    blocks: Flat | None = None
 
     @property
     def failures(self) -> list[Failure]:
@@ -163,8 +166,10 @@ def run(
             finally:
                 code = process.close()
         _said_nothing(outcome, code, process.errors, scratch / "providers.txt")
-    bare = [(sample["minute"], sample["resident"]) for sample in outcome.samples if sample["bare"]]
-    outcome.flat = flatness(bare)
+    outcome.flat, outcome.allocated, outcome.blocks = (
+        flatness([(sample["minute"], sample[name]) for sample in outcome.samples if sample["bare"]])
+        for name in ("resident", "allocated", "blocks")
+    )
     if outcome.flat is not None and not outcome.flat.holds:
         outcome.failures.append(Failure("memory", f"resident memory grew by {outcome.flat.growth:.1%}", outcome.rounds))
     return outcome
@@ -211,7 +216,7 @@ def _rounds(
         elapsed = time.monotonic() - started
         outcome.rounds, outcome.clients, outcome.seconds = number + 1 - first, told["opened"], elapsed
         outcome.cpu_s = _cpu_s(*pids) - used
-        names = ("resident", "descriptors", "threads", "objects", "blocks", "bare")
+        names = ("resident", "allocated", "descriptors", "threads", "objects", "blocks", "bare")
         outcome.samples.append({"minute": elapsed / 60, **{name: told[name] for name in names}})
         begun(outcome)
         if drawn.bare and (elapsed >= seconds or (stop_at is not None and len(outcome.failures) >= stop_at)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import dataclasses
 import json
 from pathlib import Path
@@ -18,6 +19,7 @@ from fastlane.emulator._log import OpenRecord
 from tests.soak import faults
 from tests.soak.asking import ENDS, Seen, error_of, judged
 from tests.soak.chart import as_text, written
+from tests.soak.holding import allocated
 from tests.soak.judging import Judge, flatness
 from tests.soak.plan import PLAYS, Op, Round, Scene, round_of
 
@@ -208,10 +210,21 @@ def test_memory_that_grows_is_found_and_memory_that_varies_is_not() -> None:
     assert flatness([(0, 1.0), (1, 1.0), (2, 1.0)]) is None
 
 
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="only glibc says what it has given out")
+def test_what_the_c_library_has_given_out_is_seen_and_seen_to_come_back() -> None:
+    before = allocated()
+    held = [bytearray(100_000) for _ in range(100)]
+    during = allocated()
+    del held
+
+    assert during - before == pytest.approx(10_000_000, rel=0.1)
+    assert allocated() - before < 1_000_000
+
+
 def test_the_course_is_written_as_text_and_as_a_picture(tmp_path: Path) -> None:
     samples = [
         {"minute": n / 10, "bare": n % 2 == 1, "resident": 2**27 + n, "descriptors": 9, "threads": n}
-        | {"objects": 1, "blocks": 2}
+        | {"objects": 1, "blocks": 2, "allocated": 2**20}
         for n in range(200)
     ]
     written(samples, tmp_path / "soak.txt")

@@ -197,6 +197,9 @@ class Judge:
             # second and more, as long as is usual: this machine may be busier than that.
             self.late += 1
             allowed |= {"timeout"}
+        if op.api == "responses" and not op.stream and (op.fault or "").startswith("no_done"):
+            # Streamed to a play, it lacks the one event by which its end is known: it is taken for broken off.
+            allowed |= {"connection"}
         return allowed
 
     def _broken_for(self, known: _Nonce) -> bool:

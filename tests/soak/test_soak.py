@@ -175,6 +175,20 @@ def test_a_call_that_a_fault_strikes_may_time_out_at_another_provider() -> None:
     assert "unfit" in failures(op("a"), seen=seen, records=[elsewhere])
 
 
+@pytest.mark.parametrize(
+    ("api", "stream", "fits"), [("responses", False, True), ("responses", True, False), ("chat", False, False)]
+)
+def test_a_whole_response_whose_stream_lacks_its_last_event_may_be_taken_for_broken_off(
+    api: str, stream: bool, fits: bool
+) -> None:
+    struck = op("a", fault="no_done;times=1", api=api, stream=stream)
+    broken = record("a", attempt(error="RemoteProtocolError"), outcome="failed")
+
+    judged_so = failures(struck, seen=[("a", "connection", "openai.APIConnectionError", 0.1)], records=[broken])
+
+    assert ("unfit" not in judged_so) == fits
+
+
 def test_whose_text_it_is_is_seen() -> None:
     mine, other = op("a"), op("b")
 

@@ -20,7 +20,9 @@ Summarise = Callable[[list[Any]], str]
 SUMMARY = "[Summary of earlier messages of this conversation, which are left out]\n"
 """What stands before a summary."""
 
+# About 4 MB: a message takes a number, and what a conversation has come to as much as 16 of these beside them.
 _MOST_REMEMBERED_MESSAGES = 200_000
+_STATE_AS_MESSAGES = 16
 _MOST_SUMMARIES = 1_024
 _MOST_CUTS = 256
 
@@ -90,7 +92,7 @@ class Memory:
         """Keep a state."""
         known = self._states.pop(key, None)
         self._states[key] = state
-        self._messages += len(state.sizes) - (len(known.sizes) if known is not None else 0)
+        self._messages += _weight(state) - (_weight(known) if known is not None else 0)
         if self._messages > _MOST_REMEMBERED_MESSAGES:
             self._forget()
 
@@ -99,7 +101,7 @@ class Memory:
             if self._messages <= _MOST_REMEMBERED_MESSAGES * 3 // 4:
                 return
             gone = self._states.pop(key, None)
-            self._messages -= len(gone.sizes) if gone is not None else 0
+            self._messages -= _weight(gone) if gone is not None else 0
 
     def summary(self, key: Any, make: Callable[[], str]) -> Made:
         """Return a batch's summary, made once. A failure is remembered too: later it would break the prefix again."""
@@ -129,6 +131,10 @@ class Memory:
         made = make()
         self._cuts[id(changes)] = (meant, made)
         return made
+
+
+def _weight(state: State) -> int:
+    return len(state.sizes) + _STATE_AS_MESSAGES
 
 
 class Replay(NamedTuple):

@@ -43,13 +43,23 @@ def sent(results: list[Result]) -> list[Any]:
 
 def test_what_is_remembered_is_bounded_and_forgetting_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [grown(f"talk {number}", Memory()) for number in range(5)]
-    monkeypatch.setattr(_replay, "_MOST_REMEMBERED_MESSAGES", 200)
+    monkeypatch.setattr(_replay, "_MOST_REMEMBERED_MESSAGES", 400)
     memory = Memory()
 
     small = [grown(f"talk {number}", memory) for number in range(5)]
 
     assert [sent(results) for results in small] == [sent(results) for results in whole]
-    assert sum(len(state.sizes) for state in memory._states.values()) == memory._messages <= 200
+    assert sum(len(state.sizes) + 16 for state in memory._states.values()) == memory._messages <= 400
+
+
+def test_conversations_of_one_message_are_bounded_by_their_number_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_replay, "_MOST_REMEMBERED_MESSAGES", 400)
+    memory = Memory()
+
+    for number in range(100):
+        curated("messages", [{"role": "user", "content": f"Question {number}"}], settings(memory))
+
+    assert 400 / 17 * 0.75 - 1 <= len(memory._states) <= 400 / 17
 
 
 def test_what_is_remembered_twice_counts_once() -> None:
@@ -59,7 +69,7 @@ def test_what_is_remembered_twice_counts_once() -> None:
     memory.remember(1, state)
     memory.remember(1, state)
 
-    assert memory._messages == 3
+    assert memory._messages == 3 + 16
 
 
 def test_threads_that_send_the_same_conversations_at_once_send_the_same() -> None:

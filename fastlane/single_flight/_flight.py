@@ -282,21 +282,20 @@ def depart(seat: Seat) -> None:
 def sweep() -> None:
     """Have those leave whose calls were garbage-collected, unless somebody holds the lock, who does so afterwards."""
     while _departed:
-        deserted = []
         taken: list[bool] = []
         try:
             taken += map(lock.acquire, _AT_ONCE)  # in one step: Ctrl-C cannot come before it is known
             if not taken[0]:
                 break
             while _departed:
-                seat = _departed.popleft()
-                if seat_left(seat):
-                    deserted.append(seat.flight)
+                seat = _departed[0]
+                seat_left(seat)
+                if seat.flight.is_deserted:
+                    seat.flight.patience.give_up()  # without effect on an answer that has come to its end
+                del _departed[0]  # behind the rest: where Ctrl-C comes before, all of it is done again
         finally:
             if taken and taken[0]:
                 lock.release()
-        for flight in deserted:
-            flight.patience.give_up()
     while _places:
         try:
             place = _places.popleft()

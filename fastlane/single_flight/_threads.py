@@ -144,13 +144,19 @@ def _fail(flight: Flight, error: BaseException) -> None:
 
 def _leave(seat: Seat) -> None:
     """The call needs no more of the answer: with the last one, the server is told to stop."""
-    if leave(seat):
-        flight = seat.flight
-        if flight.head is None or flight.is_read_at_once:
+    flight = seat.flight
+    try:
+        if leave(seat):
+            if flight.head is None or flight.is_read_at_once:
+                flight.patience.give_up()
+            else:
+                # Where all but the end of the stream has come, that is waited for a moment.
+                flight.head.response.close()
+    except BaseException:
+        # Ctrl-C: nobody else sees that nobody is left.
+        if flight.is_deserted:
             flight.patience.give_up()
-        else:
-            # Where all but the end of the stream has come, that is waited for a moment.
-            flight.head.response.close()
+        raise
 
 
 class SyncSharedBody(SharedBody):

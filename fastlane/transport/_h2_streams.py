@@ -121,8 +121,9 @@ class Http2Streams:
             self._late_window += stream.window
 
     def _reset(self, stream: Stream, code: ErrorCodes) -> None:
-        self._forget(stream)
+        # In this order: Ctrl-C may come in between, and a stream that is known is reset once more.
         self.outgoing.append(wire.rst_stream(stream.stream_id, code))
+        self._forget(stream)
 
     def _break_off(self, stream: Stream, message: str) -> None:
         """The answer cannot be used; the connection's other answers can."""

@@ -273,20 +273,22 @@ class Link(Member):
         """
         if given_up and (exchange.is_over or exchange.discarding):
             return True
-        exchange.discarding = True
-        exchange.chunks.clear()
-        http = self.http
-        stays = True
+        http, stays, lingers = self.http, True, False
         if http is not None and not (exchange.is_over and exchange.request_ended) and exchange.error is None:
             # (Over HTTP/1.1 its reader has waited for the end, and nobody else can use the connection until it comes.)
-            if worth_lingering(exchange) and not self.is_http1 and not given_up:
+            lingers = worth_lingering(exchange) and not self.is_http1 and not given_up
+            if lingers:
                 if not any(other is exchange for _, other in self._lingering):
                     self._lingering.append((time_ns + LINGER_NS, exchange))
-                return True
-            stays = http.cancel(exchange)
-            # Another thread may be reading it.
-            exchange.fail(TransportError("ReadError", GIVEN_UP if given_up else _CLOSED_EARLY))
-        exchange.leave()
+            else:
+                stays = http.cancel(exchange)
+                # Another thread may be reading it.
+                exchange.fail(TransportError("ReadError", GIVEN_UP if given_up else _CLOSED_EARLY))
+        exchange.chunks.clear()
+        if not lingers:
+            exchange.leave()
+        # Last of all: where Ctrl-C comes before, all of it is done again.
+        exchange.discarding = True
         return stays
 
     def check_ready(self) -> None:

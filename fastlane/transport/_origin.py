@@ -72,7 +72,7 @@ class Member:
         """Whether a call was ever given a place on it."""
         self.has_said = False
         """Whether the pool has seen what the peer allows at first."""
-        self.ended: deque[Exchange] = deque()
+        self.ended: deque[Exchange | None] = deque()
         """Exchanges that are over: each gives a place back when the pool looks."""
         self.idle_since_ns = 0
         """Since when it has been of no use: when the last call left, or asked for the origin if none was given it."""

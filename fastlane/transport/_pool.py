@@ -72,6 +72,11 @@ class Pool:
         # What has left without the pool's having looked goes first to those who wait, wherever they want to go.
         return UNKNOWN if state is None else state.outlook(now_ns, with_ended=not self._waiting)
 
+    @property
+    def has_orders(self) -> bool:
+        """Whether there are any. May be asked without the lock."""
+        return bool(self._new or self._surplus)
+
     def take_orders(self) -> tuple[list[Member], list[Member]]:
         """The connections that are to be opened now, and idle ones, out of the pool already, that are to be closed."""
         orders = self._new, self._surplus
@@ -120,10 +125,8 @@ class Pool:
     def withdraw(self, origin: Origin, waiter: Waiter) -> None:
         """The call waits no longer."""
         state = self._origins.get(origin)
-        if state is not None and waiter in state.waiters:
-            del state.waiters[waiter]
-            if not state.waiters:
-                self._waiting.pop(origin, None)
+        if state is not None and state.waiters.pop(waiter, None) is not None and not state.waiters:
+            self._waiting.pop(origin, None)
 
     def unclaim(self, member: Member, now_ns: int) -> None:
         """A call leaves its place without an exchange that is over."""
@@ -131,7 +134,8 @@ class Pool:
         if state is None:
             member.claimed -= 1
             return
-        self._leave(state, member, now_ns)
+        member.claimed -= 1
+        self._has_left(state, member, now_ns)
         self.serve(now_ns)
 
     @property
@@ -180,8 +184,6 @@ class Pool:
             return
         self._settle(state, member, now_ns)
         state.see(member)
-        if member not in state.spare:
-            state.spare[member] = None
         self.serve(now_ns)
 
     def closed(self, member: Member, now_ns: int, *, by_idle_peer: bool, unwelcome_pings: bool) -> None:
@@ -259,36 +261,38 @@ class Pool:
     def _open(self, state: OriginState) -> None:
         """Open a connection; only where there is a place for it."""
         member = self._make(state.origin)
-        state.members[member] = None
-        state.opening += 1
         if self._count >= self._max_connections:
             self._retire_oldest()
+        # Without a call in between: Ctrl-C comes before all of it, or after.
+        state.members[member] = None
+        state.opening += 1
         self._count += 1
-        self._new.append(member)
+        self._new += [member]
 
     def _retire_oldest(self) -> None:
         """Take the connection out of the pool, to be closed, that has been without a call the longest."""
         member = next(iter(self._idle))
         state, had_room = self._origins[member.origin], member.room(UNBOUNDED) > 0
+        self._surplus.append(member)  # first: Ctrl-C may come behind it, and what is closed leaves the pool by itself
         self._remove(state, member)
         member.is_closed = True
-        self._surplus.append(member)
         # Two origins whose servers allow nothing would close each other's connections for ever.
         if not had_room:
             self._refuse(state, state.fruitless_end())
 
     def _remove(self, state: OriginState, member: Member) -> None:
-        del state.members[member]
+        state.round_trip_ns = member.round_trip_ns or state.round_trip_ns
         state.spare.pop(member, None)
         self._idle.pop(member, None)
+        # Without a call in between, as in `_open`.
+        del state.members[member]
         if not member.is_open:
             state.opening -= 1
-        state.round_trip_ns = member.round_trip_ns or state.round_trip_ns
         self._count -= 1
 
-    def _leave(self, state: OriginState, member: Member, now_ns: int) -> None:
-        member.claimed -= 1
-        if not member.claimed:
+    def _has_left(self, state: OriginState, member: Member, now_ns: int) -> None:
+        """Note what places less have come to."""
+        if not member.claimed and member not in self._idle:
             member.idle_since_ns = member.unused_since_ns = now_ns
             self._idle[member] = None
             if state.speaks_http2 is False:
@@ -298,12 +302,12 @@ class Pool:
 
     def _settle(self, state: OriginState, member: Member, now_ns: int) -> None:
         while member.ended:
-            member.ended.popleft()
-            self._leave(state, member, now_ns)
+            member.claimed -= 1  # and no call in between, as in `_open`
+            del member.ended[0]
+        self._has_left(state, member, now_ns)
 
     def _settle_all(self, state: OriginState, now_ns: int) -> bool:
-        with_ended = [member for member in state.members if member.ended]
-        for member in with_ended:
+        for member in (with_ended := [member for member in state.members if member.ended]):
             self._settle(state, member, now_ns)
         return bool(with_ended)
 

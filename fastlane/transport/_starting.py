@@ -17,6 +17,6 @@ def start(thread: threading.Thread) -> None:
         thread.start()
     except RuntimeError as error:
         raised = error.__context__
-        if raised is None or raised is handled or isinstance(raised, Exception):
+        if raised is None or raised is handled:
             raise
         raise raised from None

@@ -52,9 +52,11 @@ class OpeningLink(Link):
         """
         if 0 in self._unstarted:
             name = f"fastlane {self.origin.host}:{self.origin.port}"
-            self.thread = threading.Thread(target=self._run_once, name=name, daemon=True)
+            thread = threading.Thread(target=self._run_once, name=name, daemon=True)
+            if self.thread is None:
+                self.thread = thread
             try:
-                start(self.thread)
+                start(thread)
             except RuntimeError:
                 self._unstarted.clear()
                 raise

@@ -171,8 +171,7 @@ class ThreadPool:
         unwanted = self._withdraw(origin, waiter)
         for opening in unwanted:
             opening.hang_up(TransportError("ConnectError", CLOSED))
-        if unwanted:
-            self.serve()  # their places are others' now
+        self.serve()  # their places are others' now
         link, waiter.link = waiter.link, None
         if link is not None:
             self.unclaim(link)
@@ -203,40 +202,59 @@ class ThreadPool:
                 act(self._pool, now_ns())
                 new, surplus = self._pool.take_orders()
             self._catch_up()
+            if new or surplus:
+                self._start(new, surplus)
         except BaseException:
             self._start(new, surplus)
             self._catch_up()
             raise
-        if new or surplus:
-            self._start(new, surplus)
 
     def _catch_up(self) -> None:
         """Take note of connections that have changed, unless somebody holds the lock, who does so when they let go."""
-        while self._changed:
+        try:
+            self._note_changes()
+        except BaseException:
+            # Ctrl-C, and others may wait for the places that there are now.
+            self._note_changes()
+            raise
+
+    def _note_changes(self) -> None:
+        while self._changed or self._pool.has_orders:
             new, surplus = list[Member](), list[Member]()
             taken: list[bool] = []
             try:
-                taken += map(self._lock.acquire, _AT_ONCE)  # in one step: Ctrl-C cannot come before it is known
-                if not taken[0]:
-                    return
-                while self._changed:
-                    self._pool.changed(self._changed[0], now_ns())  # which may be done again
-                    self._changed.popleft()
-                new, surplus = self._pool.take_orders()
-            finally:
-                if taken and taken[0]:
-                    self._lock.release()
-            if new or surplus:
-                # The garbage collector may have come here, in a thread that holds who knows what. (A bare thread:
-                # starting one of `threading` takes locks too.)
                 try:
-                    _thread.start_new_thread(self._start, (new, surplus))
-                except RuntimeError:  # no further thread to be had: `_start` says so to whom it concerns
-                    self._start(new, surplus)
+                    taken += map(self._lock.acquire, _AT_ONCE)  # in one step: Ctrl-C cannot come before it is known
+                    if not taken[0]:
+                        return
+                    while self._changed:
+                        self._pool.changed(self._changed[0], now_ns())  # which may be done again
+                        self._changed.popleft()
+                    new, surplus = self._pool.take_orders()
+                finally:
+                    if taken and taken[0]:
+                        self._lock.release()
+                self._order(new, surplus)
+            except BaseException:
+                self._order(new, surplus)  # which may be done again too
+                raise
+
+    def _order(self, new: list[Member], surplus: list[Member]) -> None:
+        """Have somebody else carry it out.
+
+        The garbage collector may have come here, in a thread that holds who knows what. (A bare thread: starting one of
+        `threading` takes locks too.)
+        """
+        if new or surplus:
+            try:
+                _thread.start_new_thread(self._start, (new, surplus))
+            except RuntimeError:  # no further thread to be had: `_start` says so to whom it concerns
+                self._start(new, surplus)
 
     def unclaim(self, link: ThreadLink) -> None:
         """The call leaves without having begun."""
-        self._do(lambda pool, time_ns: pool.unclaim(link, time_ns))
+        link.ended.append(None)
+        self.changed(link)
 
     def opened(self, link: ThreadLink) -> None:
         """The connection is open."""

@@ -1,0 +1,139 @@
+"""Ctrl-C at each point of the bookkeeping of a pool of threads leaves the pool right, and whoever waits is served.
+
+CPython handles a signal where a function is entered, and where one that is written in C returns: a profiler sees both,
+and what it raises comes out there.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from fastlane.transport._requests import Timeouts
+from fastlane.transport._settings import Origin, PoolSettings
+from fastlane.transport._thread_pool import ThreadPool
+from fastlane.transport._threads import ThreadLink
+
+FILES = ("_pool.py", "_thread_pool.py", "_origin.py", "_threads.py", "_thread_opening.py")
+PATIENCE = Timeouts(10, 10, 10, 10)
+# Calls that change nothing, and a lock's `with`: whether a signal comes between taking it and its block is Python's.
+UNSEEN = ("isinstance", "len", "setprofile", "__enter__", "__exit__")
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt at the point of that number."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.seen = 0
+
+    def __call__(self, frame: FrameType, event: str, of: Any) -> None:
+        place = frame.f_code.co_filename
+        if "/fastlane/transport/" not in place or not place.endswith(FILES):
+            return
+        if event == "call" or (event == "c_return" and getattr(of, "__name__", "") not in UNSEEN):
+            self.seen += 1
+            if self.seen == self.at:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    def disturbs(self, act: Callable[[], None]) -> bool:
+        """Do it, and say whether it was interrupted."""
+        before = sys.getprofile()
+        try:
+            sys.setprofile(self)
+            act()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.setprofile(before)
+        return False
+
+
+@contextmanager
+def listening() -> Iterator[Origin]:
+    """A server that accepts, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=500) as server:
+        yield Origin("http", "127.0.0.1", server.getsockname()[1], "127.0.0.1")
+
+
+@pytest.fixture
+def origins() -> Iterator[tuple[Origin, Origin]]:
+    with listening() as here, listening() as there:
+        yield here, there
+
+
+def pool_of_one() -> ThreadPool:
+    return ThreadPool(PoolSettings(max_connections=1, http2="never"), ssl.create_default_context)
+
+
+def has_lost_nothing(pool: ThreadPool) -> None:
+    """Whether the books are right, and each origin is to be had."""
+    books = pool._pool
+    members = list(books.members())
+    assert books._count == len(members)
+    assert set(books._idle) <= set(members)
+    for state in books._origins.values():
+        assert state.opening == sum(not member.is_open for member in state.members)
+
+
+def can_be_used(pool: ThreadPool, *origins: Origin) -> None:
+    for origin in origins:
+        pool.unclaim(pool.acquire(origin, PATIENCE))
+
+
+def test_taking_a_connection_whose_place_another_one_has(origins: tuple[Origin, Origin]) -> None:
+    here, there = origins
+    at = 1
+    while True:
+        pool = pool_of_one()
+        can_be_used(pool, here)
+        got: list[ThreadLink] = []
+
+        interrupted = Interrupt(at).disturbs(lambda pool=pool, got=got: got.append(pool.acquire(there, PATIENCE)))  # type: ignore[misc]
+
+        for link in got:
+            pool.unclaim(link)
+        can_be_used(pool, here, there)
+        has_lost_nothing(pool)
+        pool.close()
+        if not interrupted:
+            break
+        at += 1
+    assert at > 50
+
+
+# The two functions by which it begins have done nothing yet where they are entered.
+BEGUN = 3
+
+
+def test_giving_a_place_back_for_which_somebody_else_waits(origins: tuple[Origin, Origin]) -> None:
+    here, there = origins
+    at = BEGUN
+    while True:
+        pool = pool_of_one()
+        link = pool.acquire(here, PATIENCE)
+        waiter = threading.Thread(target=can_be_used, args=(pool, there))
+        waiter.start()
+        while not pool._pool.has_waiters:
+            pass
+
+        interrupted = Interrupt(at).disturbs(lambda pool=pool, link=link: pool.unclaim(link))  # type: ignore[misc]
+
+        waiter.join()
+        assert not link.claimed
+        can_be_used(pool, here, there)
+        has_lost_nothing(pool)
+        pool.close()
+        if not interrupted:
+            break
+        at += 1
+    assert at > 50

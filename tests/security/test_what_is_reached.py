@@ -103,5 +103,5 @@ pickle.loads(pickle.dumps(OSError))
     assert "socket.connect ('127.0.0.1', 9)" in did["network"]
     assert any("nobody.invalid" in one for one in did["network"])
     assert "written" in did["written"]
-    assert len(did["processes"]) == 1
+    assert any("subprocess.Popen" in one for one in did["processes"])
     assert len(did["data_as_code"]) == 1

@@ -46,6 +46,12 @@ def one_piece(stream: Stream) -> None:
 SCRIPTS = by_path(endless=endless, silent=silent, one=one_piece)
 
 
+def main_thread_waits() -> bool:
+    """Whether it waits for something of an answer."""
+    code = sys._current_frames()[threading.main_thread().ident or 0].f_code
+    return code.co_filename.endswith("_thread_exchange.py") and code.co_name == "wait"
+
+
 def the_connection_goes_on(peer: Peer, face: Any, *resets: int) -> None:
     """The peer was told to stop each stream in turn, and the next call finds the connection as it was."""
     peer.wait_until(lambda: len(peer.resets) >= len(resets))
@@ -332,6 +338,8 @@ def test_an_interrupt_from_the_keyboard_stops_the_server_and_keeps_the_connectio
         if path == "/one":
             stream.head()
             stream.data(b"piece")
+        # The request is here before whoever sent it knows of that, and an interrupt amid sending costs the connection.
+        assert comes_true(main_thread_waits)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         stream.hold_until_left()
 

@@ -130,13 +130,11 @@ class Pool:
 
     def unclaim(self, member: Member, now_ns: int) -> None:
         """A call leaves its place without an exchange that is over."""
-        state = self._state_with(member)
-        if state is None:
-            member.claimed -= 1
-            return
         member.claimed -= 1
-        self._has_left(state, member, now_ns)
-        self.serve(now_ns)
+        state = self._state_with(member)
+        if state is not None:
+            self._has_left(state, member, now_ns)
+            self.serve(now_ns)
 
     @property
     def has_waiters(self) -> bool:

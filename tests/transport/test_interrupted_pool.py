@@ -10,7 +10,7 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -20,7 +20,7 @@ import pytest
 from fastlane.transport._requests import Timeouts
 from fastlane.transport._settings import Origin, PoolSettings
 from fastlane.transport._thread_pool import ThreadPool
-from fastlane.transport._threads import ThreadLink
+from tests.transport.resources import comes_true
 
 FILES = ("_pool.py", "_thread_pool.py", "_origin.py", "_threads.py", "_thread_opening.py")
 PATIENCE = Timeouts(10, 10, 10, 10)
@@ -45,17 +45,28 @@ class Interrupt:
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
-    def disturbs(self, act: Callable[[], None]) -> bool:
-        """Do it, and say whether it was interrupted."""
+    @contextmanager
+    def disturbing(self) -> Iterator[None]:
+        """Be at work in the block."""
         before = sys.getprofile()
         try:
             sys.setprofile(self)
-            act()
+            yield
         except KeyboardInterrupt:
-            return True
+            assert self.seen == self.at
         finally:
             sys.setprofile(before)
-        return False
+
+
+def each_point(first: int = 1) -> Iterator[Interrupt]:
+    """An interrupt for each point that there is, from the first one on."""
+    interrupt = Interrupt(first)
+    while True:
+        yield interrupt
+        if interrupt.seen < interrupt.at:
+            break
+        interrupt = Interrupt(interrupt.at + 1)
+    assert interrupt.at > 50
 
 
 @contextmanager
@@ -75,40 +86,36 @@ def pool_of_one() -> ThreadPool:
     return ThreadPool(PoolSettings(max_connections=1, http2="never"), ssl.create_default_context)
 
 
-def has_lost_nothing(pool: ThreadPool) -> None:
-    """Whether the books are right, and each origin is to be had."""
+def can_be_used(pool: ThreadPool, *origins: Origin) -> None:
+    for origin in origins:
+        pool.unclaim(pool.acquire(origin, PATIENCE))
+
+
+def has_lost_nothing(pool: ThreadPool, *origins: Origin) -> None:
+    """The books are right, and each origin is to be had. Closes the pool."""
+    can_be_used(pool, *origins)
     books = pool._pool
     members = list(books.members())
     assert books._count == len(members)
     assert set(books._idle) <= set(members)
     for state in books._origins.values():
         assert state.opening == sum(not member.is_open for member in state.members)
-
-
-def can_be_used(pool: ThreadPool, *origins: Origin) -> None:
-    for origin in origins:
-        pool.unclaim(pool.acquire(origin, PATIENCE))
+    pool.close()
 
 
 def test_taking_a_connection_whose_place_another_one_has(origins: tuple[Origin, Origin]) -> None:
     here, there = origins
-    at = 1
-    while True:
+    for interrupt in each_point():
         pool = pool_of_one()
         can_be_used(pool, here)
-        got: list[ThreadLink] = []
+        link = None
 
-        interrupted = Interrupt(at).disturbs(lambda pool=pool, got=got: got.append(pool.acquire(there, PATIENCE)))  # type: ignore[misc]
+        with interrupt.disturbing():
+            link = pool.acquire(there, PATIENCE)
 
-        for link in got:
+        if link is not None:
             pool.unclaim(link)
-        can_be_used(pool, here, there)
-        has_lost_nothing(pool)
-        pool.close()
-        if not interrupted:
-            break
-        at += 1
-    assert at > 50
+        has_lost_nothing(pool, here, there)
 
 
 # The two functions by which it begins have done nothing yet where they are entered.
@@ -117,23 +124,16 @@ BEGUN = 3
 
 def test_giving_a_place_back_for_which_somebody_else_waits(origins: tuple[Origin, Origin]) -> None:
     here, there = origins
-    at = BEGUN
-    while True:
+    for interrupt in each_point(BEGUN):
         pool = pool_of_one()
         link = pool.acquire(here, PATIENCE)
         waiter = threading.Thread(target=can_be_used, args=(pool, there))
         waiter.start()
-        while not pool._pool.has_waiters:
-            pass
+        assert comes_true(lambda pool=pool: pool._pool.has_waiters)  # type: ignore[misc]
 
-        interrupted = Interrupt(at).disturbs(lambda pool=pool, link=link: pool.unclaim(link))  # type: ignore[misc]
+        with interrupt.disturbing():
+            pool.unclaim(link)
 
         waiter.join()
         assert not link.claimed
-        can_be_used(pool, here, there)
-        has_lost_nothing(pool)
-        pool.close()
-        if not interrupted:
-            break
-        at += 1
-    assert at > 50
+        has_lost_nothing(pool, here, there)

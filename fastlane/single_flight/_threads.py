@@ -87,18 +87,23 @@ def _start(flight: Flight, send: Send, upstream: Any) -> None:
     try:
         start(threading.Thread(target=run, args=(_carry, flight, send, upstream), name="fastlane flight", daemon=True))
     except RuntimeError:  # no thread to be had
-        _carry(flight, send, upstream)
+        _carry(flight, send, upstream, is_own_thread=False)
 
 
-def _carry(flight: Flight, send: Send, upstream: Any) -> None:
+def _carry(flight: Flight, send: Send, upstream: Any, *, is_own_thread: bool = True) -> None:
     """Send it, unless that has been begun."""
     if not flight.is_to_be_sent():
         return
     try:
         response = send(upstream)
-    except BaseException as error:  # noqa: BLE001 - for the calls that wait
+    except Exception as error:  # noqa: BLE001 - for the calls that wait
         _fail(flight, error)
         return
+    except BaseException:
+        _fail(flight, closed(upstream))
+        if is_own_thread:
+            return
+        raise  # Ctrl-C, in the thread of a call
     body = own_body(response, "SyncBody")
     with swept, lock:
         flight.head = Head(response, now_ns())
@@ -112,10 +117,10 @@ def _carry(flight: Flight, send: Send, upstream: Any) -> None:
     if is_deserted:
         response.close()
     elif flight.is_read_at_once:
-        _read_all(flight, response, response.stream if body is None else body)
+        _read_all(flight, response, response.stream if body is None else body, is_own_thread=is_own_thread)
 
 
-def _read_all(flight: Flight, response: Any, body: Any) -> None:
+def _read_all(flight: Flight, response: Any, body: Any, *, is_own_thread: bool) -> None:
     """Read the whole answer on behalf of all."""
     phases = response.extensions.get(PHASES)
     try:
@@ -127,17 +132,20 @@ def _read_all(flight: Flight, response: Any, body: Any) -> None:
             with swept, lock:
                 flight.pieces.append((piece, came_ns))
                 flight.wake()
-    except BaseException as error:  # noqa: BLE001 - for the calls that wait
+    except Exception as error:  # noqa: BLE001 - for the calls that wait
         _fail(flight, error)
+    except BaseException:
+        _fail(flight, closed(response.request))
+        response.close()
+        if not is_own_thread:
+            raise
     else:
         with swept, lock:
             flight.ends()
     response.close()
 
 
-def _fail(flight: Flight, error: BaseException) -> None:
-    if not isinstance(error, Exception):
-        error = RuntimeError(f"the thread that sent the request ended with {type(error).__name__}")
+def _fail(flight: Flight, error: Exception) -> None:
     with swept, lock:
         flight.fails(error)
 

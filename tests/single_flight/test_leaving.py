@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import threading
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +17,8 @@ import pytest
 import fastlane
 from fastlane import Connection
 from fastlane.plays.urgency import Urgency
-from fastlane.single_flight import _flight, flights
+from fastlane.single_flight import _flight, _threads, flights
+from fastlane.transport import _starting as starting
 from tests.attempts.scripted import Upstream, break_off, refuse
 from tests.single_flight.callers import (
     HANG_S,
@@ -289,6 +292,38 @@ def test_errors_keep_no_request_of_another_call(party: Party) -> None:
     while told is not None:
         assert told.__traceback__ is None
         told = told.__cause__
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="the system sends no signal to a thread")
+def test_ctrl_c_in_the_thread_that_sends_ends_its_call_alone(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        if refusals:
+            raise refusals.pop()
+        starting.start(thread)
+
+    def press() -> None:
+        until(lambda: bool(upstream.silent))
+        others.append(party.ask())
+        until(lambda: has_joined(2))
+        upstream.usually = answer("The Rhine")
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    refusals = [RuntimeError("can't start new thread")]
+    others: list[Future[Any]] = []
+    upstream.usually = held(threading.Event(), answer("Never"))
+    monkeypatch.setattr(_threads, "start", start)
+    with party_of("sync", upstream) as party:
+        pressing = threading.Thread(target=press)
+        pressing.start()
+        with pytest.raises(KeyboardInterrupt):
+            party.client.chat.completions.create(model="m", messages=MESSAGES, temperature=0)
+        pressing.join()
+
+        assert others[0].result(HANG_S).choices[0].message.content == "The Rhine"
+        assert len(upstream.asked) == 2
+    until(lambda: not flights())
 
 
 # Places

@@ -66,7 +66,7 @@ class Sharing:
         """
         seat = self.seat
         if seat is None or not self._is_fresh or seat.has_left:
-            self.leave()
+            self._leave()
             key, self.why_alone = asked_for(client, observation, options)
             seat = self.seat = None if key is None else join(key, observation.call_id, LEVELS.index(level))
         self._is_fresh = seat is not None
@@ -151,7 +151,7 @@ class Sharing:
         """Whether the request goes on without the call that has sent it, and keeps its place."""
         return self.seat is not None and hand_over(self.seat, place)
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """The call makes no use of its seat: somebody else is to send the request, if it has not been sent."""
         if self.seat is not None and self._is_fresh:
             leave(self.seat)

@@ -72,7 +72,7 @@ class Urgent:
                         plan.urgency, plan.admission, tokens=self.tokens, most_wait_s=most_wait_s, recall=recall
                     )
             except Recalled:
-                self._goes_without(client, observation)
+                self._begins(observation, 0)  # what called it back is found out when it is sent
             else:
                 self._entered(permit, observation)
 
@@ -87,7 +87,7 @@ class Urgent:
                         plan.urgency, plan.admission, tokens=self.tokens, most_wait_s=most_wait_s, recall=recall
                     )
             except Recalled:
-                self._goes_without(client, observation)
+                self._begins(observation, 0)  # what called it back is found out when it is sent
             else:
                 self._entered(permit, observation)
 
@@ -101,12 +101,6 @@ class Urgent:
             else:
                 with self.sharing.until_sent(recall):
                     yield recall
-
-    def _goes_without(self, client: Any, observation: Observation) -> None:
-        """It was called back. If its client is closed, it finds out when it is sent, by itself and not for others."""
-        if self.sharing is not None and client._client.is_closed:
-            self.sharing.leave()
-        self._begins(observation, 0)
 
     def try_enter(self, client: Any, observation: Observation, options: Any) -> bool:
         """Whether there was a place without waiting: the call begins with it."""

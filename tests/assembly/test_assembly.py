@@ -197,6 +197,20 @@ def test_calls_without_an_index_or_all_with_the_same_are_told_apart_by_their_ids
     assert calls_in(chunk(piece(tool_calls=whole_calls))) == expected
 
 
+def test_calls_stand_in_the_order_in_which_they_began_whatever_their_indices_are() -> None:
+    pieces = [
+        [called(0, "{}", "a", "f"), called(0, "{}", "b", "g")],
+        [called(1, "{}", "c", "h")],  # the second one stands there already
+        [called(5, "{}", "d", "i"), called(None, "{}", "e", "j"), called(-1, "{}", "k", "l")],
+    ]
+    assembly = assembled(CHAT, [chunk(piece(tool_calls=calls)) for calls in pieces])
+    ids = [call["id"] for call in assembly.body()["choices"][0]["message"]["tool_calls"]]
+    assert ids == ["a", "b", "c", "d", "e", "k"]
+    assert [bool(assembly.text((0, position))) for position in range(9)] == [True] * 3 + [False] * 2 + [True] * 3 + [
+        False
+    ]
+
+
 def test_interleaved_calls_are_put_together_by_their_index() -> None:
     events = [
         chunk(piece(tool_calls=[called(0, "", "a", "f"), called(1, "", "b", "g")])),

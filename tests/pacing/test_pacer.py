@@ -119,6 +119,17 @@ def test_a_request_that_is_larger_than_the_limit_goes_when_all_is_there() -> Non
     assert wait_s(small, T0 + 2 * NS, tokens=5_000) == 0
 
 
+def test_of_what_was_sent_before_anything_was_known_no_more_than_one_limit_is_waited_for() -> None:
+    ignorant = pacer()
+    first = ignorant.spend(T0, tokens=10)
+    for _ in range(5_000):
+        ignorant.spend(T0, tokens=10)
+    ignorant.answered(T0 + NS // 100, first, 200, told(599))
+
+    # Ten come back in a second: five thousand would take eight minutes.
+    assert 60 <= wait_s(ignorant, T0 + NS // 50) <= 65
+
+
 def test_background_leaves_a_share_to_calls_that_somebody_waits_for() -> None:
     shared = pacer()
     ask(shared, T0, told(50))

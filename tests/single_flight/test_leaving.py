@@ -347,6 +347,31 @@ def test_who_waits_for_a_place_and_leaves_is_followed_by_the_next(upstream: Upst
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_who_waits_for_a_place_and_whose_client_is_closed_ends_alone(kind: str, upstream: Upstream) -> None:
+    gate = threading.Event()
+    upstream.usually = held(gate, answer("The Rhine"))
+    with party_of(kind, upstream, max_concurrency=1) as party:
+        before = party.ask(messages=[{"role": "user", "content": "Something else."}])
+        until(lambda: len(upstream.asked) == 1)
+        closing = party.new_client(max_retries=0)
+        first = party.ask(closing)
+        until(lambda: has_joined(1))
+        second = party.ask()
+        until(lambda: has_joined(2))
+
+        async def close() -> None:
+            await closing.close()
+
+        party.run(closing.close, close).result(HANG_S)
+        assert isinstance(first.exception(HANG_S), RuntimeError)  # httpx2's own: the client has been closed
+        gate.set()
+
+        assert before.result(HANG_S).choices[0].message.content == "The Rhine"
+        assert second.result(HANG_S).choices[0].message.content == "The Rhine"
+        assert len(upstream.asked) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_who_is_refused_a_place_is_followed_by_the_next(kind: str, upstream: Upstream) -> None:
     gate = threading.Event()
     upstream.usually = held(gate, answer("The Rhine"))

@@ -25,7 +25,8 @@ SMALL, COMPRESSED, LARGE = 200, 1_641, 123_400
 HEATING = 5
 IDLE_S = 2.0
 BOUND = 0.15
-CASES = ("cold small", "warm small", "warm 1.6 kB", "warm 123 kB", "cold 123 kB", "hot 123 kB", "hot, idle 2 s")
+IDLE = "hot, idle 2 s"
+CASES = ("cold small", "warm small", "warm 1.6 kB", "warm 123 kB", "cold 123 kB", "hot 123 kB", IDLE)
 WIRES = {
     "RTT 40 ms": Wire(round_trip_time_s=0.04),
     "RTT 100 ms": Wire(round_trip_time_s=0.1),
@@ -92,7 +93,7 @@ def measure(connect: Connect, repetitions: int) -> Milliseconds:
             hot.append(connection)
         threading.Event().wait(IDLE_S)
         for connection in hot:
-            measured["hot, idle 2 s"].append(timed(lambda c=connection: request(c, LARGE)))  # type: ignore[misc]
+            measured[IDLE].append(timed(lambda c=connection: request(c, LARGE)))  # type: ignore[misc]
     return measured
 
 

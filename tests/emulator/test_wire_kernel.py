@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.emulator.kernel_tcp import CASES, LARGE, WIRES, compare
+from tests.emulator.kernel_tcp import CASES, IDLE, LARGE, WIRES, compare
 from tests.emulator.kernel_wire import missing
 
 # Of the handshake, of the windows that a request needs, and of the answer.
@@ -26,5 +26,6 @@ def test_no_request_is_faster_than_its_round_trips(name: str) -> None:
         least_ms = ROUND_TRIPS[case] * wire.round_trip_time_s * 1e3
         if case == "hot 123 kB" and wire.rate_bits_per_s:
             least_ms += LARGE * 8e3 / wire.rate_bits_per_s
-        assert kernel_ms >= least_ms, case
         assert proxy_ms >= least_ms, case
+        if case != IDLE:  # how much of a window the kernel gives up then depends on how even its round trips were
+            assert kernel_ms >= least_ms, case

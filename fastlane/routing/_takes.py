@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from ..outputs._ceiling import ceiling_fields, limit_fields, most_tokens, reasons
 from ..outputs._reasoning import efforts_of, verbosities_of
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from ..catalog._models import CatalogModel
     from ..providers import ProviderFacts
 
-# Facts change only where the application registers its own, and catalogs only where it loads another.
+# Facts change only where the application registers its own.
 _MOST_REMEMBERED = 1_024
 _EFFORTS = ("reasoning_effort", "reasoning.effort")
 _VERBOSITIES = ("verbosity", "text.verbosity")
@@ -87,19 +89,27 @@ class Takes:
         return None
 
 
-_takes: dict[tuple[int, int], tuple[CatalogModel, ProviderFacts | None, Takes]] = {}
+_takes: dict[tuple[int, int], tuple[ref[CatalogModel], ProviderFacts | None, Takes]] = {}
 
 
 def takes_of(model: CatalogModel, facts: ProviderFacts | None) -> Takes:
     """Return what a model takes; the second question costs a look into a dict."""
-    # By identity: to hash a model is to hash all that is known of it. Both are kept, so that no other has their place.
+    # By identity: to hash a model is to hash all that is known of it. Facts are kept, so that no other ones have their
+    # place, and all of it is forgotten with the model: an application may make a catalog for each of its clients.
     which = (id(model), id(facts))
     found = _takes.get(which)
-    if found is None:
+    if found is None or found[0]() is not model:
         if len(_takes) >= _MOST_REMEMBERED:
             _takes.clear()
-        found = _takes[which] = (model, facts, Takes(model, facts))
+        forget = partial(_forget, which)
+        found = _takes[which] = (ref(model, forget), facts, Takes(model, facts))
     return found[2]
+
+
+def _forget(which: tuple[int, int], gone: ref[CatalogModel]) -> None:
+    found = _takes.get(which)
+    if found is not None and found[0] is gone:
+        _takes.pop(which, None)
 
 
 def _own(model: CatalogModel, names: tuple[str, ...]) -> Any:

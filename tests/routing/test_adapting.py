@@ -80,10 +80,22 @@ def test_of_what_the_catalog_and_the_facts_say_of_the_longest_answer_the_lower_o
         assert made.body["max_tokens"] == becomes
 
 
-def test_models_of_catalogs_that_were_dropped_are_not_kept_for_ever() -> None:
-    for number in range(1_100):
-        takes_of(OTHER.model_copy(update={"name": str(number)}), NOTHING)
-    assert len(_takes) <= 1_024
+def test_what_was_worked_out_of_a_model_is_forgotten_with_it() -> None:
+    def known() -> bool:
+        return any(takes.name == "forgotten" for _, _, takes in _takes.values())
+
+    one = OTHER.model_copy(update={"name": "forgotten"})
+    takes_of(one, NOTHING)
+    assert known()
+    del one
+    assert not known()
+
+
+def test_no_more_is_remembered_of_models_than_is_bounded() -> None:
+    kept = [OTHER.model_copy(update={"name": str(number)}) for number in range(1_100)]
+    for one in kept:
+        assert takes_of(one, NOTHING).name == one.name
+        assert len(_takes) <= 1_024
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import openai
 
 from ._json_body import stock_bytes
 from ._own_methods import OwnMethods, nobody_is_between
+from .transport._errors import TransportError
 from .transport._requests import ROUTE, route_of
 
 if TYPE_CHECKING:
@@ -203,6 +204,8 @@ class Requests:
                 if len(self._templates) >= _MOST_TEMPLATES:
                     self._templates.clear()
                 self._templates[wanted.key] = template
+        except TransportError:
+            pass  # no HTTP address: whatever transport is to send the request raises its own error
         except (AttributeError, KeyError, TypeError, ValueError):
             pass  # another version of the library: its own code builds every request
 

@@ -19,6 +19,7 @@ ROUTE = "fastlane.route"
 """The extension by which a request brings its `Route` along."""
 
 _PORTS = {"http": 80, "https": 443}
+_LARGEST_PORT = 65_535
 
 # What a server may expand one answer to in memory before it counts as a decompression bomb: more than any answer of an
 # API, and a ratio that only bombs reach (gzip's limit is 1,032; real text and JSON stay far below 300).
@@ -54,18 +55,23 @@ def patience_of(request: Any) -> Patience | None:
 
 
 def origin_of(request: Any) -> Origin:
-    """Where the request goes. Raises TransportError where that is no HTTP address."""
+    """Where the request goes. Raises TransportError, in the stock transport's classes, for what is no HTTP address."""
     url = request.url
-    scheme = url.scheme
-    if scheme not in _PORTS or not url.host:
-        given = f"{scheme}://" if scheme else "no scheme"
-        raise TransportError(
-            "UnsupportedProtocol",
-            f"A request needs a URL that starts with https:// or http:// and names a host ({given}).",
+    scheme, port = url.scheme, url.port
+    if scheme not in _PORTS:
+        message = (
+            f"Request URL has an unsupported protocol '{scheme}://'."
+            if scheme
+            else "Request URL is missing an 'http://' or 'https://' protocol."
         )
+        raise TransportError("UnsupportedProtocol", message)
+    if not url.host:
+        raise TransportError("ConnectError", "The URL names no host.")
+    if port is not None and not 0 <= port <= _LARGEST_PORT:
+        raise TransportError("ConnectError", f"The port must be from 0 to {_LARGEST_PORT}, not {port}.")
     host = url.raw_host.decode("ascii")
     return Origin(
-        scheme, host, _PORTS[scheme] if url.port is None else url.port, request.extensions.get("sni_hostname") or host
+        scheme, host, _PORTS[scheme] if port is None else port, request.extensions.get("sni_hostname") or host
     )
 
 

@@ -53,7 +53,7 @@ def _parsed(reads: Sequence[bytes], play: fastlane.BoundedOutput) -> Case | None
     """What `.parse()` gives of a stream in these reads; None where it raises that there is no whole, valid answer."""
     http_client = httpx2.Client(transport=Prepared("text/event-stream", tuple(reads)))
     with fastlane.OpenAI(
-        base_url="http://prepared.invalid/v1", api_key="none", max_retries=0, http_client=http_client, plays=[play]
+        base_url="http://prepared.invalid/v1", api_key="none", max_retries=0, http_client=http_client, only_plays=[play]
     ) as client:
         try:
             completion = client.chat.completions.parse(

@@ -38,7 +38,7 @@ def client_of(load: Load, base_url: str) -> Any:
     arguments: dict[str, Any] = {"base_url": base_url, "api_key": "benchmark"}
     if load.client == "stock":
         return openai.AsyncOpenAI(**arguments)
-    return fastlane.AsyncOpenAI(**arguments, plays=[fastlane.Connection(), Urgency(store=load.store)])
+    return fastlane.AsyncOpenAI(**arguments, only_plays=[fastlane.Connection(), Urgency(store=load.store)])
 
 
 async def offer(loads: Sequence[Load], base_url: str, seconds: float) -> dict[str, Counter[str]]:

@@ -42,7 +42,7 @@ def stock(base_url: str, arm: str, **options: Any) -> openai.OpenAI:
 
 def ours(base_url: str, arm: str, **options: Any) -> fastlane.OpenAI:
     """Make our client with a pool that no other client uses; without retries unless `options` say so."""
-    return fastlane.OpenAI(plays=[_own_pool()], **_options(base_url, arm, options))
+    return fastlane.OpenAI(only_plays=[_own_pool()], **_options(base_url, arm, options))
 
 
 def stock_async(base_url: str, arm: str, **options: Any) -> openai.AsyncOpenAI:
@@ -53,7 +53,7 @@ def stock_async(base_url: str, arm: str, **options: Any) -> openai.AsyncOpenAI:
 
 def ours_async(base_url: str, arm: str, **options: Any) -> fastlane.AsyncOpenAI:
     """Make `ours`' asynchronous twin."""
-    return fastlane.AsyncOpenAI(plays=[_own_pool()], **_options(base_url, arm, options))
+    return fastlane.AsyncOpenAI(only_plays=[_own_pool()], **_options(base_url, arm, options))
 
 
 class WrongAnswerError(Exception):

@@ -150,7 +150,7 @@ class _Run:
         """What a client for calls of this kind is made with."""
         retries: dict[str, Any] = {"max_retries": 2 if case.name == "retry" else 0}
         if case.name == "hedge":
-            retries["plays"] = [fastlane.Connection(), self.hedging]
+            retries["only_plays"] = [fastlane.Connection(), self.hedging]
         return retries
 
     def keep(self, case: Case, tag: str, moments: _Moments) -> None:

@@ -175,11 +175,9 @@ async def _run(emulator: Emulator, count: int) -> dict[str, dict[str, list[_Outc
     connection = fastlane.Connection(idle_s=430.0)
     async with (
         openai.AsyncOpenAI(base_url=emulator.base_url, api_key="none", max_retries=0) as theirs,
-        fastlane.AsyncOpenAI(**own, plays=[connection]) as alone,
+        fastlane.AsyncOpenAI(**own, only_plays=[connection]) as alone,
     ):
-        parts: dict[str, openai.AsyncOpenAI] = {
-            part: alone.with_plays(connection, play) for part, play in _parts().items()
-        }
+        parts: dict[str, openai.AsyncOpenAI] = {part: alone.with_plays(play) for part, play in _parts().items()}
         for client in (theirs, alone, *parts.values()):
             await client.models.list()
 

@@ -58,8 +58,10 @@ async def _run(emulator: Emulator, calls: int) -> dict[str, dict[str, dict[int, 
     own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
     taken: dict[str, dict[str, dict[int, _Taken]]] = {kind: {side: {} for side in _SIDES} for kind in _CLASSES}
     async with (
-        fastlane.AsyncOpenAI(**own, plays=[fastlane.Connection(idle_s=441.0)]) as alone,
-        fastlane.AsyncOpenAI(**own, plays=[fastlane.Connection(idle_s=442.0), fastlane.BoundedOutput()]) as bounded,
+        fastlane.AsyncOpenAI(**own, only_plays=[fastlane.Connection(idle_s=441.0)]) as alone,
+        fastlane.AsyncOpenAI(
+            **own, only_plays=[fastlane.Connection(idle_s=442.0), fastlane.BoundedOutput()]
+        ) as bounded,
     ):
         clients = {"alone": alone, "bounded": bounded}
         for client in clients.values():

@@ -39,7 +39,7 @@ def _streamed_calls(*, http2: bool) -> dict[str, Figure]:
         settings: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
         arms = {
             "stock": openai.OpenAI(**settings, default_headers={"x-arm": "stock"}),
-            "fastlane": fastlane.OpenAI(**settings, plays=[fastlane.Connection()]),
+            "fastlane": fastlane.OpenAI(**settings, only_plays=[fastlane.Connection()]),
         }
         taken: dict[str, list[float]] = {name: [] for name in arms}
         connections: dict[str, set[str]] = {name: set() for name in arms}
@@ -70,7 +70,9 @@ def _another_client(pairs: int) -> dict[str, Figure]:
     stock, ours = cpu_pairs(
         (
             lambda: made.extend(openai.OpenAI(**settings) for _ in range(_CLIENTS)),
-            lambda: made.extend(fastlane.OpenAI(**settings, plays=[fastlane.Connection()]) for _ in range(_CLIENTS)),
+            lambda: made.extend(
+                fastlane.OpenAI(**settings, only_plays=[fastlane.Connection()]) for _ in range(_CLIENTS)
+            ),
         ),
         pairs,
     )

@@ -137,7 +137,7 @@ def _ask(client: fastlane.OpenAI, prompt: list[Any], **asked: object) -> fastlan
 def _arm(emulator: Emulator, plays: list[Any], prompts: Sequence[list[Any]]) -> _Last:
     emulator.forget_prompts()
     cached = whole = 0
-    with fastlane.OpenAI(base_url=emulator.base_url, api_key="none", max_retries=0, plays=plays) as client:
+    with fastlane.OpenAI(base_url=emulator.base_url, api_key="none", max_retries=0, only_plays=plays) as client:
         for prompt in prompts:
             last = prompt is prompts[-1]
             record = _ask(client, prompt) if last else _ask(client, prompt, prefill_ms=0)

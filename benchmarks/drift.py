@@ -141,7 +141,7 @@ def _verdicts(each: int, seed: int, *, forgets: bool) -> tuple[list[_Verdict], b
         with (
             providers(1, model=model) as (emulator,),
             _known(emulator, lifetime_s),
-            fastlane.OpenAI(base_url=emulator.base_url, api_key="none", max_retries=0, plays=plays) as client,
+            fastlane.OpenAI(base_url=emulator.base_url, api_key="none", max_retries=0, only_plays=plays) as client,
         ):
             for kind in several * each:
                 run = rng.choice(runs)

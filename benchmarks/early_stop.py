@@ -114,8 +114,8 @@ def _run(emulator: Emulator, pairs: int, ended: _Ended) -> dict[_Asked, _Answer]
     """Ask all, each kind in a lane of its own: half of them synchronous, then half asynchronous."""
     own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0, "hooks": [ended]}
     with (
-        fastlane.OpenAI(**own, plays=_plays("fastlane", 1)) as ours,
-        fastlane.OpenAI(**own, plays=_plays("at_once", 2)) as at_once,
+        fastlane.OpenAI(**own, only_plays=_plays("fastlane", 1)) as ours,
+        fastlane.OpenAI(**own, only_plays=_plays("at_once", 2)) as at_once,
         ThreadPoolExecutor(len(_KINDS)) as pool,
     ):
 
@@ -131,8 +131,8 @@ def _run(emulator: Emulator, pairs: int, ended: _Ended) -> dict[_Asked, _Answer]
 
     async def asynchronous() -> None:
         async with (
-            fastlane.AsyncOpenAI(**own, plays=_plays("fastlane", 3)) as ours,
-            fastlane.AsyncOpenAI(**own, plays=_plays("at_once", 4)) as at_once,
+            fastlane.AsyncOpenAI(**own, only_plays=_plays("fastlane", 3)) as ours,
+            fastlane.AsyncOpenAI(**own, only_plays=_plays("at_once", 4)) as at_once,
         ):
 
             async def lane(kind: str) -> None:
@@ -248,8 +248,8 @@ def _other_shapes(emulator: Emulator, count: int) -> dict[str, Figure]:
     own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
     with (
         stock(emulator.base_url, "shapes") as theirs,
-        fastlane.OpenAI(**own, plays=_plays("fastlane", 5)) as ours,
-        fastlane.OpenAI(**own, plays=_plays("at_once", 6)) as at_once,
+        fastlane.OpenAI(**own, only_plays=_plays("fastlane", 5)) as ours,
+        fastlane.OpenAI(**own, only_plays=_plays("at_once", 6)) as at_once,
     ):
         for shape in (_tool, _response, _stream, _response_stream):
             for number in range(count):

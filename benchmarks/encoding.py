@@ -45,8 +45,8 @@ async def _lane(emulator: Emulator, start_s: float, rounds: int) -> dict[str, li
     options: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
     pairs: dict[str, list[_Pair]] = {name: [] for name in _CASES}
     async with (
-        fastlane.AsyncOpenAI(**options, plays=plays(encoding=False)) as alone,
-        fastlane.AsyncOpenAI(**options, plays=plays(encoding=True)) as encoding,
+        fastlane.AsyncOpenAI(**options, only_plays=plays(encoding=False)) as alone,
+        fastlane.AsyncOpenAI(**options, only_plays=plays(encoding=True)) as encoding,
     ):
         arms = (alone, encoding)
         for arm in arms:

@@ -69,8 +69,8 @@ async def _lane(emulator: Emulator, sizes: Sequence[int]) -> list[_Seen]:
     seen: list[_Seen] = []
     options = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
     async with (
-        fastlane.AsyncOpenAI(**options, plays=plays(encoding=False)) as plain,  # type: ignore[arg-type]
-        fastlane.AsyncOpenAI(**options, plays=plays(encoding=True, min_bytes=0)) as encoding,  # type: ignore[arg-type]
+        fastlane.AsyncOpenAI(**options, only_plays=plays(encoding=False)) as plain,  # type: ignore[arg-type]
+        fastlane.AsyncOpenAI(**options, only_plays=plays(encoding=True, min_bytes=0)) as encoding,  # type: ignore[arg-type]
     ):
         for client in (plain, encoding):
             await _ask(client, emulator, _SMALLEST_BYTES)  # opens the connection, and brings the play's modules in

@@ -90,7 +90,7 @@ def measure(quick: bool) -> Report:
             sent_ns: list[list[int]] = [[], []]
             with (
                 stock(emulator.base_url, f"stock_{kind}") as theirs,
-                fastlane.OpenAI(**own, plays=plays(encoding=True)) as ours,
+                fastlane.OpenAI(**own, only_plays=plays(encoding=True)) as ours,
             ):
                 clients = (theirs, ours)
                 for client in clients:  # opens the connection

@@ -38,7 +38,9 @@ async def _lane(emulator: Emulator, kind: Kind, start_s: float, rounds: int) -> 
     options: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
     async with (
         openai.AsyncOpenAI(**options, default_headers=wishes(tag="stock")) as stock,
-        fastlane.AsyncOpenAI(**options, default_headers=wishes(tag="fastlane"), plays=plays(encoding=True)) as ours,
+        fastlane.AsyncOpenAI(
+            **options, default_headers=wishes(tag="fastlane"), only_plays=plays(encoding=True)
+        ) as ours,
     ):
         arms = (stock, ours)
         for arm in arms:

@@ -79,8 +79,8 @@ def _run(emulator: Emulator, pairs: int) -> _Run:
     def options(arm: str, pool: int) -> dict[str, Any]:
         connection = fastlane.Connection(idle_s=_IDLE_S + pool)
         if arm == "without":
-            return {**own, "plays": [connection]}
-        return {**own, "plays": [connection, hedging], "hooks": [records.append]}
+            return {**own, "only_plays": [connection]}
+        return {**own, "only_plays": [connection, hedging], "hooks": [records.append]}
 
     lanes = [range(_LEARNING + lane, _LEARNING + pairs, _LANES) for lane in range(_LANES)]
     with fastlane.OpenAI(**options("without", 1)) as without, fastlane.OpenAI(**options("with", 2)) as with_play:

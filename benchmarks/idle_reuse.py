@@ -45,7 +45,7 @@ async def _lane(base_url: str, number: int, rounds: int) -> tuple[list[float], l
     await asyncio.sleep(number * _PAUSE_S / _LANES)
     async with (
         openai.AsyncOpenAI(**settings) as stock,
-        fastlane.AsyncOpenAI(**settings, plays=[fastlane.Connection()]) as ours,
+        fastlane.AsyncOpenAI(**settings, only_plays=[fastlane.Connection()]) as ours,
     ):
         arms = (stock, ours)
         cold = [await _time_to_first_content_ms(arm) for arm in arms]

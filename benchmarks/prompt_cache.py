@@ -145,7 +145,7 @@ async def _run(emulators: Sequence[Emulator], seconds: float) -> Calls:
         [fastlane.Connection(idle_s=210.2), fastlane.PromptCache()],
     ]
     clients = [
-        fastlane.AsyncOpenAI(base_url=emulator.base_url, api_key="none", max_retries=0, plays=own)
+        fastlane.AsyncOpenAI(base_url=emulator.base_url, api_key="none", max_retries=0, only_plays=own)
         for emulator, own in zip(emulators, plays, strict=True)
     ]
     for client in clients:

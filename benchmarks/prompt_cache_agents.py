@@ -159,9 +159,9 @@ async def _measure(trace: _Trace, base_urls: Sequence[str]) -> dict[str, _Arm]:
     async with (
         openai.AsyncOpenAI(base_url=stock, **options) as as_it_comes,
         openai.AsyncOpenAI(base_url=once, **options) as with_one_time,
-        fastlane.AsyncOpenAI(base_url=connection, plays=[fastlane.Connection()], **options) as connected,
+        fastlane.AsyncOpenAI(base_url=connection, only_plays=[fastlane.Connection()], **options) as connected,
         fastlane.AsyncOpenAI(
-            base_url=prompt, plays=[fastlane.Connection(), PromptCache(order_tools=True)], **options
+            base_url=prompt, only_plays=[fastlane.Connection(), PromptCache(order_tools=True)], **options
         ) as ours,
     ):
         arms = {

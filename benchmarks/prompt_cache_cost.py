@@ -104,7 +104,7 @@ def _clients() -> list[fastlane.OpenAI]:
     transport = Prepared("application/json", (ANSWER,))
     settings: dict[str, Any] = {"base_url": "http://prepared.invalid/v1", "api_key": "none", "max_retries": 0}
     return [
-        fastlane.OpenAI(**settings, plays=plays, http_client=httpx2.Client(transport=transport))
+        fastlane.OpenAI(**settings, only_plays=plays, http_client=httpx2.Client(transport=transport))
         for plays in ([], [fastlane.PromptCache()], [])
     ]
 

@@ -149,13 +149,13 @@ async def _run(started: Mapping[str, Emulator], calls: int) -> list[_Call]:
         plain: dict[str, Any] = {}
         for name, emulator in started.items():
             client = fastlane.AsyncOpenAI(
-                base_url=emulator.base_url, api_key="none", max_retries=0, plays=[fastlane.Connection()]
+                base_url=emulator.base_url, api_key="none", max_retries=0, only_plays=[fastlane.Connection()]
             )
             plain[name] = await stack.enter_async_context(client)
             await plain[name].models.list()
         play = fastlane.Routing(catalog, forward_headers=ASKED)
         routed = fastlane.AsyncOpenAI(
-            base_url=started["near"].base_url, api_key="none", plays=[fastlane.Connection(), play], strict=True
+            base_url=started["near"].base_url, api_key="none", only_plays=[fastlane.Connection(), play], strict=True
         )
         clients = _Clients(await stack.enter_async_context(routed), plain)
         for at, phase in enumerate(_PHASES):

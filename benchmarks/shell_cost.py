@@ -116,8 +116,8 @@ def _connected(pairs: int) -> dict[str, Figure]:
         settings: dict[str, Any] = {"base_url": provider.base_url, "api_key": "none", "max_retries": 0}
         clients = {
             "stock": openai.OpenAI(**settings),
-            "http1": fastlane.OpenAI(**settings, plays=[fastlane.Connection(http2="never")]),
-            "http2": fastlane.OpenAI(**settings, plays=[fastlane.Connection()]),
+            "http1": fastlane.OpenAI(**settings, only_plays=[fastlane.Connection(http2="never")]),
+            "http2": fastlane.OpenAI(**settings, only_plays=[fastlane.Connection()]),
         }
         taken = cpu_pairs([_sync_arm(client, _CALL) for client in clients.values()], pairs)
         for client in clients.values():

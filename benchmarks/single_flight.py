@@ -53,8 +53,8 @@ class _Callers:
 
     def __init__(self, provider: Emulator, prefill_ms: float) -> None:
         own: dict[str, Any] = {"base_url": provider.base_url, "api_key": "none", "max_retries": 0}
-        self._clients = {arm: fastlane.OpenAI(**own, plays=_plays(arm)) for arm in _ARMS}
-        self._async = {arm: fastlane.AsyncOpenAI(**own, plays=_plays(arm)) for arm in _ARMS}
+        self._clients = {arm: fastlane.OpenAI(**own, only_plays=_plays(arm)) for arm in _ARMS}
+        self._async = {arm: fastlane.AsyncOpenAI(**own, only_plays=_plays(arm)) for arm in _ARMS}
         self._prefill_ms = prefill_ms
         self._loop = asyncio.new_event_loop()
         self.cpu_us = 0.0

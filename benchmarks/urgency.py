@@ -68,7 +68,7 @@ def _transport(*, stream: bool) -> Prepared:
 def _sync_arms(*, stream: bool) -> Iterator[list[_Arm]]:
     transport = _transport(stream=stream)
     clients = [
-        fastlane.OpenAI(**_SETTINGS, plays=plays, http_client=httpx2.Client(transport=transport))
+        fastlane.OpenAI(**_SETTINGS, only_plays=plays, http_client=httpx2.Client(transport=transport))
         for plays in _ARMS.values()
     ]
     yield [_sync_arm(client, stream=stream) for client in clients]
@@ -82,7 +82,7 @@ def _async_arms(*, stream: bool) -> Iterator[list[_Arm]]:
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         clients = [
-            fastlane.AsyncOpenAI(**_SETTINGS, plays=plays, http_client=httpx2.AsyncClient(transport=transport))
+            fastlane.AsyncOpenAI(**_SETTINGS, only_plays=plays, http_client=httpx2.AsyncClient(transport=transport))
             for plays in _ARMS.values()
         ]
         yield [_async_arm(client, loop, stream=stream) for client in clients]
@@ -92,7 +92,7 @@ def _async_arms(*, stream: bool) -> Iterator[list[_Arm]]:
 
 def _made_us(pairs: int) -> float:
     """What making a client for one call takes."""
-    with fastlane.OpenAI(**_SETTINGS, plays=_ARMS["urgency"]) as client:
+    with fastlane.OpenAI(**_SETTINGS, only_plays=_ARMS["urgency"]) as client:
 
         def run() -> None:
             for _ in range(_CALLS):

@@ -89,7 +89,7 @@ class _Calls:
         plays: list[Any] = [fastlane.Connection(idle_s=_IDLE_S + pool)]
         if arm == "with":
             plays.append(fastlane.Urgency())
-        own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "plays": plays, "strict": True}
+        own: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "only_plays": plays, "strict": True}
         self.arm = arm
         self.client = fastlane.OpenAI(**own)
         self.async_client = fastlane.AsyncOpenAI(**own)

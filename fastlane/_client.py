@@ -59,15 +59,16 @@ class _Client:
         self,
         *,
         plays: Iterable[Play] | None = None,
+        only_plays: Iterable[Play] | None = None,
         hooks: Iterable[Hook] | None = None,
         strict: bool = False,
         experiment: Experiment | None = None,
         **options: Any,
     ) -> None:
         self._experiment = checked_experiment(experiment)
-        if experiment is not None and plays is None:
-            plays = experiment.arms[experiment.reference]
-        pipeline = make_pipeline(plays, hooks, strict)
+        if experiment is not None and plays is None and only_plays is None:
+            only_plays = experiment.arms[experiment.reference]
+        pipeline = make_pipeline(plays, only_plays, hooks, strict)
         if is_disabled():
             super().__init__(**options)
             return
@@ -126,7 +127,7 @@ class _Client:
         return report_of(self.calls, now_ns=now_ns(), model=model, user_action=user_action, since_s=since_s)
 
     def with_plays(self, *plays: Play) -> Self:
-        """This client with exactly these plays, and a call log of its own; it takes part in no experiment."""
+        """Return a copy of this client with these plays added: `copy(plays=plays)`."""
         return self.copy(plays=plays)
 
     def with_urgency(self, level: Level) -> Self:
@@ -144,25 +145,33 @@ class _Client:
         self,
         *,
         plays: Iterable[Play] | None = None,
+        only_plays: Iterable[Play] | None = None,
         hooks: Iterable[Hook] | None = None,
         strict: bool | None = None,
         experiment: Experiment | None = None,
         _extra_kwargs: Mapping[str, Any] = {},
         **options: Unpack[CopyOptions],
     ) -> Self:
-        """This client with other options; with other plays, hooks or strictness it also gets a call log of its own.
+        """Return a copy of this client with other options.
 
-        It takes part in the same experiment, if any, unless other plays are given; or in the one that is given.
+        `plays` adds to the plays of this client, and a play replaces the one of its type; `only_plays` gives exactly
+        these. A copy with other plays, hooks or strictness has a call log of its own. A copy takes part in the same
+        experiment, if any, unless plays are given; or in the `experiment` that is given. Raises ConfigurationError for
+        arguments that cannot work.
         """
         original = self._fastlane
-        if checked_experiment(experiment) is not None and plays is None:
-            plays = experiment.arms[experiment.reference]  # type: ignore[union-attr]
-        elif plays is None:
-            experiment = self._experiment
-        pipeline = pipeline_for_copy(original.pipeline if original is not None else None, plays, hooks, strict)
+        checked_experiment(experiment)
+        if plays is None and only_plays is None:
+            if experiment is None:
+                experiment = self._experiment
+            else:
+                only_plays = experiment.arms[experiment.reference]
+        pipeline = pipeline_for_copy(
+            original.pipeline if original is not None else None, plays, only_plays, hooks, strict
+        )
         given = options.get("http_client") is not None
         if pipeline is not None:
-            own = {"plays": pipeline.plays, "hooks": pipeline.hooks, "strict": pipeline.strict}
+            own = {"only_plays": pipeline.plays, "hooks": pipeline.hooks, "strict": pipeline.strict}
             _extra_kwargs = {**_extra_kwargs, **own}
             if not given:
                 options["http_client"] = http_client_for_copy(self, pipeline, asynchronous=self._asynchronous)
@@ -191,10 +200,11 @@ class _Client:
 class OpenAI(_Client, Calls, openai.OpenAI):
     """`openai.OpenAI`, observed and with plays: same methods, arguments, results and errors.
 
-    `plays` are the optimisations that are on (default: those that change neither what the model sees nor what comes
-    back), `hooks` are called with the `CallRecord` of every call that is over, and `strict=True` raises what a play
-    or hook raises instead of logging it. An `experiment` has a share of the calls
-    go through other plays. The environment variable FASTLANE_DISABLED=1 gives the stock behaviour.
+    `plays` adds optimisations to the default ones, `Connection()` and `PromptCache()`, which change neither what the
+    model sees nor what comes back; a play replaces the default of its type. `only_plays` gives exactly the plays that
+    are on. `hooks` are called with the `CallRecord` of every call that is over. `strict=True` raises what a play or
+    hook raises instead of logging it. An `experiment` has a share of the calls go through other plays. The environment
+    variable FASTLANE_DISABLED=1 gives the stock behaviour.
     """
 
     _asynchronous = False
@@ -205,6 +215,7 @@ class OpenAI(_Client, Calls, openai.OpenAI):
             self,
             *,
             plays: Iterable[Play] | None = None,
+            only_plays: Iterable[Play] | None = None,
             hooks: Iterable[Hook] | None = None,
             strict: bool = False,
             experiment: Experiment | None = None,
@@ -264,6 +275,7 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
             self,
             *,
             plays: Iterable[Play] | None = None,
+            only_plays: Iterable[Play] | None = None,
             hooks: Iterable[Hook] | None = None,
             strict: bool = False,
             experiment: Experiment | None = None,
@@ -315,6 +327,7 @@ class AzureOpenAI(OpenAI, openai.AzureOpenAI):
             self,
             *,
             plays: Iterable[Play] | None = None,
+            only_plays: Iterable[Play] | None = None,
             hooks: Iterable[Hook] | None = None,
             strict: bool = False,
             experiment: Experiment | None = None,
@@ -331,6 +344,7 @@ class AsyncAzureOpenAI(AsyncOpenAI, openai.AsyncAzureOpenAI):
             self,
             *,
             plays: Iterable[Play] | None = None,
+            only_plays: Iterable[Play] | None = None,
             hooks: Iterable[Hook] | None = None,
             strict: bool = False,
             experiment: Experiment | None = None,

@@ -24,19 +24,48 @@ def is_disabled() -> bool:
 
 
 def default_plays() -> tuple[Play, ...]:
-    """The plays of a client that was made without saying which."""
+    """Return the plays that every client has unless `only_plays` is given."""
     return (Connection(), PromptCache())
 
 
-def make_pipeline(plays: Iterable[Play] | None, hooks: Iterable[Hook] | None, strict: bool) -> Pipeline:
-    """Validate what a client was made with. Raises ConfigurationError."""
-    if isinstance(plays, Play) or (plays is not None and not isinstance(plays, Iterable)):
-        raise ConfigurationError(f"plays takes a list of plays such as [Connection()], got {plays!r:.80}")
+def make_pipeline(
+    plays: Iterable[Play] | None,
+    only_plays: Iterable[Play] | None,
+    hooks: Iterable[Hook] | None,
+    strict: bool,
+    *,
+    original: tuple[Play, ...] | None = None,
+) -> Pipeline:
+    """Make a pipeline of exactly `only_plays`, or of `original` (None: the default plays) and `plays`.
+
+    Raises ConfigurationError for arguments that cannot work.
+    """
     if hooks is not None and not isinstance(hooks, Iterable):
         raise ConfigurationError(f"hooks takes a list of callables, got {type(hooks).__name__}")
     if not isinstance(strict, bool):
         raise ConfigurationError(f"strict takes True or False, got {strict!r:.80}")
-    return Pipeline(default_plays() if plays is None else plays, hooks or (), strict=strict)
+    return Pipeline(_chosen_plays(plays, only_plays, original), hooks or (), strict=strict)
+
+
+def _chosen_plays(
+    plays: Iterable[Play] | None, only_plays: Iterable[Play] | None, original: tuple[Play, ...] | None
+) -> tuple[Play, ...]:
+    if plays is not None and only_plays is not None:
+        raise ConfigurationError(
+            "give either plays=[...], which adds to the plays that are already on, or only_plays=[...], which "
+            "replaces them; got both"
+        )
+    for name, given in (("plays", plays), ("only_plays", only_plays)):
+        if isinstance(given, Play | str) or (given is not None and not isinstance(given, Iterable)):
+            raise ConfigurationError(f"{name} takes a list of plays such as [Connection()], got {given!r:.80}")
+    if only_plays is not None:
+        return tuple(only_plays)
+    added = tuple(plays or ())
+    chosen: list[Play] = []
+    for play in default_plays() if original is None else original:
+        # A subclass of Connection replaces Connection as well: both would act otherwise.
+        chosen += [other for other in added if isinstance(other, type(play))] or [play]
+    return (*chosen, *(play for play in added if not any(play is other for other in chosen)))
 
 
 def checked_experiment(experiment: Any) -> Any:
@@ -64,16 +93,22 @@ def others_of(client: Any) -> tuple[Any, ...]:
 
 
 def pipeline_for_copy(
-    original: Pipeline | None, plays: Iterable[Play] | None, hooks: Iterable[Hook] | None, strict: bool | None
+    original: Pipeline | None,
+    plays: Iterable[Play] | None,
+    only_plays: Iterable[Play] | None,
+    hooks: Iterable[Hook] | None,
+    strict: bool | None,
 ) -> Pipeline | None:
-    """The pipeline of a copy that is to differ in fastlane's own settings; None where it shares its original's."""
-    if plays is None and hooks is None and strict is None:
+    """Make the pipeline of a copy with settings of its own; None if the copy shares the original's pipeline."""
+    if plays is None and only_plays is None and hooks is None and strict is None:
         return None
-    original = original or make_pipeline(None, None, False)
+    original = original or make_pipeline(None, None, None, False)
     return make_pipeline(
-        original.plays if plays is None else plays,
+        plays,
+        only_plays,
         original.hooks if hooks is None else hooks,
         original.strict if strict is None else strict,
+        original=original.plays,
     )
 
 

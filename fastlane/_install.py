@@ -17,16 +17,23 @@ _NAMES = ("_ModuleClient", "_AzureModuleClient")
 _stock: dict[str, Any] = {}
 
 
-def install(*, plays: Iterable[Play] | None = None, hooks: Iterable[Hook] | None = None, strict: bool = False) -> None:
+def install(
+    *,
+    plays: Iterable[Play] | None = None,
+    only_plays: Iterable[Play] | None = None,
+    hooks: Iterable[Hook] | None = None,
+    strict: bool = False,
+) -> None:
     """Make openai's module-level client one of ours, until `uninstall()`.
 
+    `plays` adds to the default plays, `only_plays` replaces them, as for `OpenAI`.
     The classes `openai.OpenAI` and `openai.AsyncOpenAI` stay as they are: import those from fastlane. A second call
     takes the place of the first. Raises ConfigurationError for arguments that cannot work, and FastlaneError where the
     installed openai has no module-level client.
     """
     # Complain here, and not at the first call.
-    pipeline = make_pipeline(plays, hooks, strict)
-    settings = {"plays": pipeline.plays, "hooks": pipeline.hooks, "strict": strict}
+    pipeline = make_pipeline(plays, only_plays, hooks, strict)
+    settings = {"only_plays": pipeline.plays, "hooks": pipeline.hooks, "strict": strict}
     if not all(hasattr(openai, name) for name in (*_NAMES, "_reset_client")):
         raise FastlaneError(
             f"fastlane.install() does not know the module-level client of openai {openai.__version__}; "

@@ -33,8 +33,8 @@ class _View:
             if isinstance(play, PromptCache):
                 return play.memory
         raise ConfigurationError(
-            "client.prompt_cache needs the play that keeps track of prompts: add PromptCache() to the plays of the "
-            "client, or make it without plays=..., and it is among them"
+            "client.prompt_cache needs the play that keeps track of prompts: add PromptCache() to the "
+            "only_plays of the client, or make it with plays=..., which keeps the default plays"
         )
 
     def report(self) -> PromptCacheReport:

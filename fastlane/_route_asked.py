@@ -37,5 +37,5 @@ def not_routed(model: str, endpoint: str, *, routes: bool) -> ConfigurationError
         )
     return ConfigurationError(
         f"model={model!r} asks for a route, and this client has no Routing play: make it with "
-        "plays=[..., Routing(catalog)], or name a model"
+        "plays=[Routing(catalog)], or name a model"
     )

@@ -140,7 +140,7 @@ def stock(peer: CallPeer, **options: Any) -> openai.OpenAI:
 
 def ours(peer: CallPeer, **options: Any) -> fastlane.OpenAI:
     """Our client, over the peer's protocol."""
-    return fastlane.OpenAI(**_options(peer, options), plays=[_connection(peer)])
+    return fastlane.OpenAI(**_options(peer, options), only_plays=[_connection(peer)])
 
 
 def async_stock(peer: CallPeer, **options: Any) -> openai.AsyncOpenAI:
@@ -151,7 +151,7 @@ def async_stock(peer: CallPeer, **options: Any) -> openai.AsyncOpenAI:
 
 def async_ours(peer: CallPeer, **options: Any) -> fastlane.AsyncOpenAI:
     """Our asynchronous client, over the peer's protocol."""
-    return fastlane.AsyncOpenAI(**_options(peer, options), plays=[_connection(peer)])
+    return fastlane.AsyncOpenAI(**_options(peer, options), only_plays=[_connection(peer)])
 
 
 def _connection(peer: CallPeer) -> Connection:

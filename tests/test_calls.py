@@ -496,7 +496,7 @@ class Redacts(Play):
 
 def test_what_a_play_changes_deep_inside_a_body_is_what_is_sent(one_peer: CallPeer) -> None:
     with ours(one_peer) as made:
-        client = made.with_plays(Connection(http2="never"), Redacts())
+        client = made.copy(only_plays=[Connection(http2="never"), Redacts()])
         for _ in range(3):
             client.chat.completions.create(model="m", messages=[{"role": "user", "content": "a secret"}])
 

@@ -161,7 +161,7 @@ def of_the_peer(one_peer: CallPeer, bodies: list[Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("way", WAYS)
 def test_plays_see_plain_messages_and_what_was_declared_of_each(arguments: dict[str, Any], way: str) -> None:
     calls: list[Call] = []
-    with fastlane.OpenAI(**arguments, plays=[Keep(calls)]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Keep(calls)]) as client:
         WAYS[way](client)
 
     (call,) = calls
@@ -176,7 +176,7 @@ def test_plays_see_plain_messages_and_what_was_declared_of_each(arguments: dict[
 @pytest.mark.asyncio
 async def test_asynchronous_calls_carry_marks_too(arguments: dict[str, Any]) -> None:
     calls: list[Call] = []
-    async with fastlane.AsyncOpenAI(**arguments, plays=[Keep(calls)]) as client:
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Keep(calls)]) as client:
         await client.chat.completions.create(model="m", messages=marked_messages())
         await client.responses.create(model="m", input=marked_messages())
         await client.chat.completions.create(model="m", messages=WRITTEN)  # type: ignore[arg-type]
@@ -188,7 +188,7 @@ def test_a_prompt_goes_wherever_a_list_of_messages_goes(arguments: dict[str, Any
     calls: list[Call] = []
     prompt = Prompt(stable="a", session=[QUESTION], volatile="10:04", tools=TOOLS)
     before = copy.deepcopy(prompt)
-    with fastlane.OpenAI(**arguments, plays=[Keep(calls)]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Keep(calls)]) as client:
         client.chat.completions.create(model="m", **prompt.arguments())
         client.chat.completions.create(model="m", messages=prompt)
         client.responses.create(model="m", **prompt.arguments("/responses"))
@@ -201,7 +201,7 @@ def test_a_prompt_goes_wherever_a_list_of_messages_goes(arguments: dict[str, Any
 
 def test_ordinary_messages_declare_nothing(arguments: dict[str, Any]) -> None:
     calls: list[Call] = []
-    with fastlane.OpenAI(**arguments, plays=[Keep(calls)]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Keep(calls)]) as client:
         client.chat.completions.create(model="m", messages=WRITTEN)  # type: ignore[arg-type]
         client.chat.completions.create(model="m", messages=Prompt.of([QUESTION]))
         client.responses.create(model="m", input="Is water wet?")
@@ -226,11 +226,11 @@ def stock(arguments: dict[str, Any]) -> openai.OpenAI:
 
 
 def without_plays(arguments: dict[str, Any]) -> openai.OpenAI:
-    return fastlane.OpenAI(**arguments, plays=[])
+    return fastlane.OpenAI(**arguments, only_plays=[])
 
 
 def of_its_own_http(arguments: dict[str, Any]) -> openai.OpenAI:
-    return fastlane.OpenAI(**arguments, http_client=openai.DefaultHttpxClient(), plays=[])
+    return fastlane.OpenAI(**arguments, http_client=openai.DefaultHttpxClient(), only_plays=[])
 
 
 @pytest.mark.parametrize("make", [stock, without_plays, of_its_own_http])
@@ -249,7 +249,7 @@ def test_without_the_play_messages_go_out_as_they_were_written(
 def test_with_the_play_what_is_volatile_goes_behind_the_rest(
     of_the_peer: dict[str, Any], bodies: list[Any], way: str
 ) -> None:
-    with fastlane.OpenAI(**of_the_peer, plays=[PromptCache()]) as client:
+    with fastlane.OpenAI(**of_the_peer, only_plays=[PromptCache()]) as client:
         WAYS[way](client)
 
     (messages,) = bodies

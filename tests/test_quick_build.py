@@ -222,7 +222,7 @@ def keeping(bodies: list[Any]) -> Play:
 def test_the_body_does_not_change_with_the_callers_conversation(arguments: dict[str, Any]) -> None:
     bodies: list[Any] = []
     messages = [{"role": "user", "content": "first"}]
-    with fastlane.OpenAI(**arguments, plays=[keeping(bodies)]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[keeping(bodies)]) as client:
         client.chat.completions.create(model="m", messages=messages)  # type: ignore[arg-type]
         messages[0]["content"] = "changed"
         messages.append({"role": "user", "content": "second"})
@@ -233,7 +233,7 @@ def test_the_body_does_not_change_with_the_callers_conversation(arguments: dict[
 @pytest.mark.parametrize("messages", [tuple(MESSAGES), iter(MESSAGES), MESSAGES], ids=["tuple", "iterator", "list"])
 def test_plays_see_the_body_that_openais_walk_would_have_made(arguments: dict[str, Any], messages: Any) -> None:
     bodies: list[Any] = []
-    with fastlane.OpenAI(**arguments, plays=[keeping(bodies)]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[keeping(bodies)]) as client:
         client.chat.completions.create(model="m", messages=messages, stop=("a",), top_p=openai.omit)
 
     made = transform(

@@ -334,7 +334,7 @@ def test_an_http_client_of_the_application_is_used_as_it_is(peer: CallPeer) -> N
 
     http_client = Mine()
     with fastlane.OpenAI(
-        api_key="k", base_url=f"{peer.url}/v1", http_client=http_client, plays=[Connection()], max_retries=0
+        api_key="k", base_url=f"{peer.url}/v1", http_client=http_client, only_plays=[Connection()], max_retries=0
     ) as client:
         http_client._transport = ours(peer)._client._transport
         for _ in range(3):

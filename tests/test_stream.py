@@ -32,14 +32,14 @@ PROTOCOLS = {"HTTP/2": Connection(), "HTTP/1.1": Connection(http2="never")}
 @pytest.fixture(params=PROTOCOLS)
 def client(request: pytest.FixtureRequest, arguments: dict[str, Any]) -> Iterator[fastlane.OpenAI]:
     plays = [PROTOCOLS[request.param]]
-    with fastlane.OpenAI(**arguments, plays=plays, strict=True, default_headers=ASKED) as made:
+    with fastlane.OpenAI(**arguments, only_plays=plays, strict=True, default_headers=ASKED) as made:
         yield made
 
 
 @pytest.fixture(params=PROTOCOLS)
 def make_async(request: pytest.FixtureRequest, arguments: dict[str, Any]) -> Callable[..., fastlane.AsyncOpenAI]:
     def make(**options: Any) -> fastlane.AsyncOpenAI:
-        return fastlane.AsyncOpenAI(**arguments, plays=[PROTOCOLS[request.param]], strict=True, **options)
+        return fastlane.AsyncOpenAI(**arguments, only_plays=[PROTOCOLS[request.param]], strict=True, **options)
 
     return make
 
@@ -246,7 +246,7 @@ class Stopping(Play):
 
 
 def test_a_watcher_stops_the_stream(client: fastlane.OpenAI) -> None:
-    watched = client.with_options(plays=[Stopping(), *client._fastlane.pipeline.plays])  # type: ignore[union-attr]
+    watched = client.with_options(only_plays=[Stopping(), *client._fastlane.pipeline.plays])  # type: ignore[union-attr]
     stream = opened(watched)
     assert is_fast(stream)
 

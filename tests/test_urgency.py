@@ -236,7 +236,7 @@ def levels(client: Any) -> list[str]:
 
 
 def test_a_client_made_for_a_level_counts_more_than_a_block(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, plays=[Connection(), Urgency(default="offline")], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Connection(), Urgency(default="offline")], strict=True) as client:
         for made in (client, client.with_urgency("background")):
             made.chat.completions.create(model="m", messages=MESSAGES)
             with urgency("interactive"):
@@ -247,7 +247,7 @@ def test_a_client_made_for_a_level_counts_more_than_a_block(provider: Emulator, 
 
 @pytest.mark.asyncio
 async def test_calls_of_both_kinds_and_of_responses_have_the_level(arguments: dict[str, Any]) -> None:
-    async with fastlane.AsyncOpenAI(**arguments, plays=[Connection(), Urgency()], strict=True) as client:
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Connection(), Urgency()], strict=True) as client:
         async with urgency("background"):
             await client.chat.completions.create(model="m", messages=MESSAGES)
             await asyncio.create_task(client.responses.create(model="m", input="x"))
@@ -257,7 +257,7 @@ async def test_calls_of_both_kinds_and_of_responses_have_the_level(arguments: di
 
 
 def test_a_client_for_a_level_shares_everything_else(provider: Emulator, arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, plays=[Connection(), Urgency()], max_retries=7) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Connection(), Urgency()], max_retries=7) as client:
         made = client.with_urgency("background")
 
         assert type(made) is type(client)
@@ -291,7 +291,10 @@ def test_where_fastlane_is_switched_off_nothing_happens(
     provider: Emulator, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
-    with fastlane.OpenAI(**arguments, plays=[Connection(), Urgency(max_concurrency=1)]) as client, urgency("offline"):
+    with (
+        fastlane.OpenAI(**arguments, only_plays=[Connection(), Urgency(max_concurrency=1)]) as client,
+        urgency("offline"),
+    ):
         made = client.with_urgency("background")
         assert made is client
         with made.chat.completions.create(model="m", messages=MESSAGES, stream=True):

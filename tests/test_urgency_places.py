@@ -69,14 +69,14 @@ async def async_eventually(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def client(provider: Emulator, arguments: dict[str, Any]) -> Iterator[OpenAI]:
-    with OpenAI(**arguments, plays=[Connection(), ONE], max_retries=0, strict=True) as made:
+    with OpenAI(**arguments, only_plays=[Connection(), ONE], max_retries=0, strict=True) as made:
         yield made
 
 
 @asynccontextmanager
 async def async_client(arguments: dict[str, Any], *plays: Any) -> AsyncIterator[fastlane.AsyncOpenAI]:
     plays = (Connection(), *(plays or (ONE,)))
-    async with fastlane.AsyncOpenAI(**arguments, plays=plays, max_retries=0, strict=True) as made:
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=plays, max_retries=0, strict=True) as made:
         yield made
 
 
@@ -249,7 +249,7 @@ async def test_clients_of_both_kinds_share_the_places(client: OpenAI, arguments:
 def test_keys_have_places_of_their_own(client: OpenAI, arguments: dict[str, Any]) -> None:
     with (
         create(client, stream=True),
-        OpenAI(**{**arguments, "api_key": "sk-other"}, plays=[Connection(), ONE]) as other,
+        OpenAI(**{**arguments, "api_key": "sk-other"}, only_plays=[Connection(), ONE]) as other,
     ):
         create(other)
         create(client.with_options(api_key="sk-third"))
@@ -276,7 +276,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_leaves_nothing_behind(arg
 
 def test_a_full_queue_refuses_and_is_not_tried_again(provider: Emulator, arguments: dict[str, Any]) -> None:
     play = Urgency(max_concurrency=1, max_queued=1)
-    with OpenAI(**arguments, plays=[Connection(), play], max_retries=5) as client:
+    with OpenAI(**arguments, only_plays=[Connection(), play], max_retries=5) as client:
         stream = create(client, stream=True)
         with in_a_thread(lambda: create(client)):
             eventually(lambda: waiting() == 1)
@@ -293,7 +293,7 @@ def test_a_full_queue_refuses_and_is_not_tried_again(provider: Emulator, argumen
 def test_a_place_that_comes_too_late_is_a_time_out(arguments: dict[str, Any], by: str) -> None:
     play = Urgency(max_concurrency=1, max_wait_s=0.05) if by == "the play" else ONE
     options: dict[str, Any] = {"timeout": 0.05} if by == "the client" else {}
-    with OpenAI(**arguments, **options, plays=[Connection(), play], max_retries=2) as client:
+    with OpenAI(**arguments, **options, only_plays=[Connection(), play], max_retries=2) as client:
         with client.with_options(timeout=PATIENCE_S).chat.completions.create(model="m", messages=MESSAGES, stream=True):
             with pytest.raises(QueueTimeoutError) as raised:
                 create(client, **({"timeout": 0.05} if by == "the call" else {}))
@@ -304,7 +304,7 @@ def test_a_place_that_comes_too_late_is_a_time_out(arguments: dict[str, Any], by
 
 
 def test_no_limits_are_kept_to_where_none_are_wanted(arguments: dict[str, Any]) -> None:
-    with OpenAI(**arguments, plays=[Connection(), Urgency(limits=False, max_concurrency=1)]) as client:
+    with OpenAI(**arguments, only_plays=[Connection(), Urgency(limits=False, max_concurrency=1)]) as client:
         with create(client, stream=True):
             create(client)
         record = client.last_call
@@ -338,7 +338,7 @@ def test_a_retry_waits_without_a_place(client: OpenAI, provider: Emulator) -> No
 def test_a_repair_takes_a_place_anew(provider: Emulator, arguments: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     form: Any = {"type": "json_schema", "json_schema": {"name": "one", "schema": schema}}
-    with OpenAI(**arguments, plays=[Connection(), BoundedOutput(repairs=1), ONE]) as client:
+    with OpenAI(**arguments, only_plays=[Connection(), BoundedOutput(repairs=1), ONE]) as client:
         with pytest.raises(InvalidOutputError):
             create(client, response_format=form, extra_headers={"x-emulator-output-text": "no JSON"})
         assert len(provider.log()) == 2
@@ -354,7 +354,7 @@ def test_a_retry_for_which_no_place_comes_is_not_made(client: OpenAI, provider: 
     held: list[Any] = []
     retrying = client.with_options(max_retries=1, timeout=PATIENCE_S)
     play = Urgency(max_concurrency=1, max_wait_s=0.05)
-    with in_a_thread(lambda: create(retrying.with_plays(Connection(), play), extra_headers=headers)) as got:
+    with in_a_thread(lambda: create(retrying.copy(only_plays=[Connection(), play]), extra_headers=headers)) as got:
         eventually(lambda: len(provider.log()) == 1 and under_way() == 0)
         held.append(create(client, stream=True))
     assert isinstance(got[0], expected)
@@ -371,7 +371,7 @@ def test_each_way_of_a_routed_call_has_the_place_of_its_upstream(stream: bool) -
     with two_upstreams() as (near, far):
         near.scripts = [refuse(500)]
         catalog = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02)))
-        with OpenAI(api_key="sk-test", plays=[Connection(), Routing(catalog), ONE], strict=True) as client:
+        with OpenAI(api_key="sk-test", only_plays=[Connection(), Routing(catalog), ONE], strict=True) as client:
             result = create(client, model="fastlane/auto", stream=stream)
             if stream:
                 assert under_way("far-1") == 1
@@ -384,7 +384,7 @@ def test_a_routed_call_goes_on_where_its_first_upstream_has_no_place() -> None:
     with two_upstreams() as (near, far):
         catalog = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02)))
         plays = [Connection(), Routing(catalog, exploration=0.0), Urgency(max_concurrency=1, max_wait_s=0.0)]
-        with OpenAI(api_key="sk-test", plays=plays, strict=True) as client:
+        with OpenAI(api_key="sk-test", only_plays=plays, strict=True) as client:
             with create(client, model="fastlane/auto", stream=True):
                 create(client, model="fastlane/auto")
             record = next(one for one in client.calls if not one.stream)
@@ -401,7 +401,7 @@ def test_a_routed_call_goes_on_where_its_first_upstream_has_no_place() -> None:
 def test_the_level_reaches_the_clients_of_other_upstreams() -> None:
     with two_upstreams() as (near, far):
         catalog = Catalog(models=(model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.02)))
-        with OpenAI(api_key="sk-test", plays=[Connection(), Routing(catalog), Urgency()], strict=True) as client:
+        with OpenAI(api_key="sk-test", only_plays=[Connection(), Routing(catalog), Urgency()], strict=True) as client:
             create(client.with_urgency("offline"), model="fastlane/auto")
             with urgency("background"):
                 create(client, model="fastlane/auto")
@@ -410,7 +410,7 @@ def test_the_level_reaches_the_clients_of_other_upstreams() -> None:
 
 def hedged(upstream: Upstream, play: Urgency, minimum_delay_s: float = 0.05) -> OpenAI:
     plays = [Connection(), Hedging(budget=1.0, minimum_delay_s=minimum_delay_s), play]
-    return OpenAI(api_key="sk-test", base_url=upstream.url, plays=plays, strict=True, max_retries=0)
+    return OpenAI(api_key="sk-test", base_url=upstream.url, only_plays=plays, strict=True, max_retries=0)
 
 
 @pytest.mark.usefixtures("trusting_peers")
@@ -476,7 +476,7 @@ def judged(model: str = "m") -> int:
 
 def test_a_place_from_which_nothing_was_sent_tells_nothing(provider: Emulator, arguments: dict[str, Any]) -> None:
     play = Urgency(max_concurrency=1, single_flight=True)
-    with OpenAI(**arguments, plays=[Connection(), play], max_retries=0, strict=True) as client:
+    with OpenAI(**arguments, only_plays=[Connection(), play], max_retries=0, strict=True) as client:
         before = len(provider.log())
         held = create(client, stream=True)
         with in_a_thread(lambda: create(client.with_urgency("offline"), temperature=0)):

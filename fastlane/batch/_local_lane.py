@@ -218,11 +218,10 @@ def with_urgency(client: openai.OpenAI) -> openai.OpenAI:
         from ..plays.urgency import Urgency
     except ImportError:
         return client
-    plays = shell.pipeline.plays
-    if any(isinstance(play, Urgency) for play in plays):
+    if any(isinstance(play, Urgency) for play in shell.pipeline.plays):
         return client
     with_plays: Callable[..., openai.OpenAI] = client.with_plays  # type: ignore[attr-defined]
-    return with_plays(*plays, Urgency())
+    return with_plays(Urgency())
 
 
 def as_offline() -> AbstractContextManager[Any]:

@@ -55,7 +55,7 @@ def _twin(client: openai.AsyncOpenAI) -> openai.OpenAI:
         _refuse_http_client()
     from .. import _client
 
-    given |= {"plays": shell.pipeline.plays, "hooks": shell.pipeline.hooks, "strict": shell.pipeline.strict}
+    given |= {"only_plays": shell.pipeline.plays, "hooks": shell.pipeline.hooks, "strict": shell.pipeline.strict}
     ours = _client.AzureOpenAI if made is openai.AzureOpenAI else _client.OpenAI
     return ours(**given)
 

@@ -31,7 +31,7 @@ MakeClient = Callable[[str, str], Any]
 class Arm:
     """One way to make a client. Raises ConfigurationError for one that no process of its own could make.
 
-    Without `client` it is `fastlane.OpenAI`, or `fastlane.AsyncOpenAI`, with `plays`.
+    Without `client` it is `fastlane.OpenAI`, or `fastlane.AsyncOpenAI`, with exactly `plays`.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Arm:
         which = "AsyncOpenAI" if self.asynchronous else "OpenAI"
         if self.plays is None:
             return f"fastlane.{which}(): its default plays"
-        return f"fastlane.{which}(plays=[{', '.join(map(_written, self.plays))}])"
+        return f"fastlane.{which}(only_plays=[{', '.join(map(_written, self.plays))}])"
 
     @property
     def fingerprints(self) -> tuple[str, ...] | None:
@@ -89,7 +89,7 @@ class Arm:
             return self.client(base_url, api_key)
         import fastlane
 
-        options: dict[str, Any] = {} if self.plays is None else {"plays": self.plays}
+        options: dict[str, Any] = {} if self.plays is None else {"only_plays": self.plays}
         make = fastlane.AsyncOpenAI if self.asynchronous else fastlane.OpenAI
         return make(base_url=base_url, api_key=api_key, **options)
 

@@ -78,7 +78,7 @@ class Asking:
             base_url=settings.target.base_url,
             # A server that needs none ignores it; openai's client insists on one.
             api_key=settings.key or "none",
-            plays=[Connection()],
+            only_plays=[Connection()],
             max_retries=0,
             timeout=settings.answer_timeout_s,
         )

@@ -124,7 +124,7 @@ class ClientArms:
         from .._client import _Client
         from .._shell import Shell
 
-        made = _Client.copy(client, plays=pipeline.plays)
+        made = _Client.copy(client, only_plays=pipeline.plays)
         made._fastlane = Shell(pipeline, made._fastlane.transport, made._fastlane.requests)
         made._fastlane.urgency = client._fastlane.urgency
         return made

@@ -19,7 +19,7 @@ def client_for(client: Any, level: Level) -> Any:
     if shell is None:
         return client  # the stock behaviour knows no urgency
     if not any(isinstance(play, Urgency) for play in shell.pipeline.plays):
-        made = client.with_plays(*shell.pipeline.plays, Urgency())
+        made = client.with_plays(Urgency())
         made._fastlane.urgency = level
         return made
     kind: Any = type(client)

@@ -143,7 +143,7 @@ def _sibling(client: Any, base_url: str, key: str) -> _Sibling:
     known = inspect.signature(kind).parameters
     # Time-outs and retries come with each call's options: clients of one pipeline may have different ones.
     sibling = kind(
-        plays=(),
+        only_plays=(),
         api_key=key,
         base_url=base_url,
         http_client=http_client,
@@ -172,7 +172,7 @@ def _http_client(client: Any, *, asynchronous: bool) -> Any:
         pipeline = shell.pipeline
         if shell.transport == "caller" and not any(isinstance(play, Connection) for play in pipeline.plays):
             # Whoever brings a client of their own does not say by that how others are to be connected.
-            pipeline = make_pipeline([Connection()], None, False)
+            pipeline = make_pipeline(None, [Connection()], None, False)
         settings = wanted_settings(pipeline, workload_identity=None, provider=None, asynchronous=asynchronous)
     return None if settings is None else pooled_http_client(settings, NOT_GIVEN, asynchronous=asynchronous)
 

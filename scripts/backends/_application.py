@@ -62,9 +62,9 @@ class _Agent:
         }
         plays: list[fastlane.Play] = [Connection(), PromptCache(order_tools=arm == LAID_OUT)]
         # Of three clients, because a call that may be hedged or stopped is always streamed underneath.
-        self.client = fastlane.OpenAI(plays=plays, **self.options)
-        self.hedging = fastlane.OpenAI(plays=[*plays, Hedging(budget=1.0)], **self.options)
-        self.bounded = fastlane.OpenAI(plays=[*plays, BoundedOutput()], **self.options)
+        self.client = fastlane.OpenAI(only_plays=plays, **self.options)
+        self.hedging = fastlane.OpenAI(only_plays=[*plays, Hedging(budget=1.0)], **self.options)
+        self.bounded = fastlane.OpenAI(only_plays=[*plays, BoundedOutput()], **self.options)
         self._clock = 0
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class _Agent:
         messages: Any = [{"role": "user", "content": SECRET}]
         # Clients with equal settings share their connections: this one differs.
         plays = [Connection(idle_s=298.0), PromptCache(), Hedging(budget=1.0)]
-        with fastlane.OpenAI(plays=plays, **self.options) as client, self.action("warm up"):
+        with fastlane.OpenAI(only_plays=plays, **self.options) as client, self.action("warm up"):
             for _ in client.chat.completions.create(model=MODEL, messages=messages, stream=True, stream_options=_USAGE):
                 pass
             self.notes.call(client.last_call)
@@ -129,7 +129,7 @@ def _what_is_unusual(agent: _Agent, conversation: Conversation) -> None:
     notes = agent.notes
 
     # Clients with equal settings share their connections: this one differs.
-    cold = fastlane.OpenAI(plays=[Connection(idle_s=299.0)], **agent.options)
+    cold = fastlane.OpenAI(only_plays=[Connection(idle_s=299.0)], **agent.options)
     with cold, agent.action("answer a new customer"):
         for _ in cold.chat.completions.create(stream=True, stream_options=_USAGE, extra_headers=said, **arguments):
             pass
@@ -170,7 +170,7 @@ def _what_is_unusual(agent: _Agent, conversation: Conversation) -> None:
 
 
 async def _asynchronously(agent: _Agent, arguments: dict[str, Any], said: dict[str, str]) -> None:
-    async with fastlane.AsyncOpenAI(plays=[Connection()], **agent.options) as client:
+    async with fastlane.AsyncOpenAI(only_plays=[Connection()], **agent.options) as client:
         async with fastlane.user_action("answer two customers") as action:
             await asyncio.gather(*(_stream(client, arguments, said) for _ in range(2)))
         agent.notes.action(action)

@@ -77,7 +77,7 @@ def looking(way: str, seen: Seen, arguments: dict[str, Any], **options: Any) -> 
     """A client that looks at each answer where its HTTP client hands it out, before our own code sees it."""
     if way in OWN:
         plays = [Connection(http2="require" if way == "HTTP/2" else "never")]
-        made = fastlane.OpenAI(**{**arguments, "max_retries": 0, **options}, plays=plays, strict=True)
+        made = fastlane.OpenAI(**{**arguments, "max_retries": 0, **options}, only_plays=plays, strict=True)
         made._client.event_hooks = {"response": [seen.look]}
     else:
         http_client = _library(way).Client(event_hooks={"response": [seen.look]}, timeout=None)
@@ -93,7 +93,7 @@ async def async_looking(
     """See `looking`."""
     if way in OWN:
         plays = [Connection(http2="require" if way == "HTTP/2" else "never")]
-        made = fastlane.AsyncOpenAI(**{**arguments, "max_retries": 0, **options}, plays=plays, strict=True)
+        made = fastlane.AsyncOpenAI(**{**arguments, "max_retries": 0, **options}, only_plays=plays, strict=True)
         made._client.event_hooks = {"response": [seen.async_look]}
     else:
         http_client = _library(way).AsyncClient(event_hooks={"response": [seen.async_look]}, timeout=None)

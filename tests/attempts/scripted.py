@@ -242,7 +242,7 @@ class Asked:
 
     def __init__(self, kind: str, base_url: str, *plays: fastlane.Play, **options: Any) -> None:
         arguments: dict[str, Any] = {"api_key": "sk-own", "base_url": base_url, "max_retries": 0, "strict": True}
-        arguments |= {"plays": [Connection(http2="require"), *plays], **options}
+        arguments |= {"only_plays": [Connection(http2="require"), *plays], **options}
         self._is_async = kind == "async"
         self.client: Any = fastlane.AsyncOpenAI(**arguments) if self._is_async else fastlane.OpenAI(**arguments)
         self._loop = asyncio.new_event_loop() if self._is_async else None

@@ -95,14 +95,14 @@ class AsyncStreaming(fastlane.AsyncOpenAI):
 
 def streaming(arguments: dict[str, Any], protocol: str = "HTTP/2", **options: Any) -> Streaming:
     play = Underneath()
-    made = Streaming(**{**arguments, **options}, plays=[PROTOCOLS[protocol], play], strict=True)
+    made = Streaming(**{**arguments, **options}, only_plays=[PROTOCOLS[protocol], play], strict=True)
     made.play = play
     return made
 
 
 def async_streaming(arguments: dict[str, Any], protocol: str = "HTTP/2") -> AsyncStreaming:
     play = Underneath()
-    made = AsyncStreaming(**arguments, plays=[PROTOCOLS[protocol], play], strict=True)
+    made = AsyncStreaming(**arguments, only_plays=[PROTOCOLS[protocol], play], strict=True)
     made.play = play
     return made
 
@@ -239,7 +239,7 @@ def test_an_answer_that_is_bounded_without_a_stream_is_put_together_too(
     asked: dict[str, Any] = {"response_format": SCHEMA, "max_completion_tokens": 200}
     bounded = fastlane.BoundedOutput(early_stop=False)
     plays: list[Play] = [PROTOCOLS["HTTP/2"], bounded, UnderneathTheBound()]
-    with fastlane.OpenAI(**arguments, plays=plays, strict=True) as client, openai.OpenAI(**arguments) as stock:
+    with fastlane.OpenAI(**arguments, only_plays=plays, strict=True) as client, openai.OpenAI(**arguments) as stock:
         assert without_ids(create(client, **asked)) == without_ids(create(stock, **asked))
         (record,) = client.calls
     assert [request.stream for request in provider.log()] == [True, False]

@@ -258,7 +258,7 @@ def test_a_client_without_routing_says_what_it_lacks(upstreams: tuple[Upstream, 
     near, _ = upstreams
     with (
         Asked("sync", near.url) as asked,
-        pytest.raises(fastlane.ConfigurationError, match=r"plays=\[\.\.\., Routing\(catalog\)\]"),
+        pytest.raises(fastlane.ConfigurationError, match=r"plays=\[Routing\(catalog\)\]"),
     ):
         asked.text()
     assert near.asked == []

@@ -215,7 +215,7 @@ def test_a_second_attempt_that_is_still_being_written_is_not_sent_after_the_answ
                 assert may_go_on.wait(5)
             return super()._prepare_options(options)
 
-    with Slow(api_key="sk-own", base_url=near.url, plays=[Connection(http2="require"), hedging()]) as client:
+    with Slow(api_key="sk-own", base_url=near.url, only_plays=[Connection(http2="require"), hedging()]) as client:
         for _ in range(22):
             client.chat.completions.create(model="m", messages=MESSAGES)
         near.asked.clear()
@@ -267,7 +267,9 @@ def test_a_silent_model_is_left_on_trios_loop_too(upstreams: tuple[Upstream, Ups
 
     async def asked() -> str | None:
         plays, url = [Connection(http2="require"), play, hedging()], near.url
-        async with fastlane.AsyncOpenAI(api_key="sk-own", base_url=url, plays=plays, hooks=[records.append]) as client:
+        async with fastlane.AsyncOpenAI(
+            api_key="sk-own", base_url=url, only_plays=plays, hooks=[records.append]
+        ) as client:
             result = await client.chat.completions.create(model="fastlane/auto", messages=MESSAGES)
             return result.choices[0].message.content
 

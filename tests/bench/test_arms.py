@@ -57,7 +57,7 @@ def test_plays_travel_by_their_settings() -> None:
 
 def test_an_arm_says_what_it_is() -> None:
     assert Arm(name="mine", plays=tuple(MY_PLAYS)).description == (
-        "fastlane.OpenAI(plays=[Connection(), Encoding(probe=True)])"
+        "fastlane.OpenAI(only_plays=[Connection(), Encoding(probe=True)])"
     )
     assert Arm(name="mine", asynchronous=True).description == "fastlane.AsyncOpenAI(): its default plays"
     assert Arm(name="mine", client=my_client).description == f"{__name__}:my_client"

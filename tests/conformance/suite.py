@@ -57,7 +57,7 @@ class Clients:
 
     module: str
     scope: Literal["core", "all"] = "core"
-    # What takes the place of the default plays, as it is written between the brackets of `plays=[...]`.
+    # What takes the place of the default plays, as it is written between the brackets of `only_plays=[...]`.
     plays: str = ""
     # Where the module is found.
     path: Path = HERE.parents[1]

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Call, CallRecord, ConfigurationError, Connection, Play
+from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PromptCache
 from tests.contract.entry_points import MESSAGES, MODEL
 
 
@@ -41,7 +41,7 @@ def test_a_copy_has_the_options_it_was_asked_for(client: fastlane.OpenAI, method
 
 def test_a_copy_keeps_plays_hooks_and_strictness(arguments: dict[str, Any]) -> None:
     heard: list[CallRecord] = []
-    with fastlane.OpenAI(**arguments, plays=[Mark()], hooks=[heard.append], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Mark()], hooks=[heard.append], strict=True) as client:
         copied = client.with_options(timeout=7.0).copy(max_retries=1)
         ask(copied)
 
@@ -79,14 +79,36 @@ def test_a_client_with_other_plays_has_a_call_log_of_its_own(client: fastlane.Op
     assert [record.changes for record in marked.calls] == [("marked mark",)]
 
 
-def test_with_plays_gives_exactly_these_plays(client: fastlane.OpenAI) -> None:
-    none = client.with_plays()
-    both = none.with_plays(Connection(), Mark())
-    ask(none)
-    ask(both)
+def test_with_plays_adds_to_the_plays_of_the_client(client: fastlane.OpenAI) -> None:
+    first = client.with_plays(Mark("a"))
+    second = first.with_plays(Connection(idle_s=9.0), Mark("b"))
+    ask(first)
+    ask(second)
 
-    assert none.calls[0].plays == ()
-    assert both.calls[0].plays == (repr(Connection()), repr(Mark()))
+    assert first.calls[0].plays == (repr(Connection()), repr(PromptCache()), repr(Mark("a")))
+    assert second.calls[0].plays == (repr(Connection(idle_s=9.0)), repr(PromptCache()), repr(Mark("b")))
+    assert (first.calls[0].transport, second.calls[0].transport) == ("fastlane", "fastlane")
+
+
+def test_copy_with_plays_adds_to_the_plays_of_the_client(client: fastlane.OpenAI) -> None:
+    prompt_cache = client._fastlane.pipeline.plays[1]  # type: ignore[union-attr]
+    copied = client.with_options(plays=[Mark()])
+
+    assert copied._fastlane.pipeline.plays == (Connection(), prompt_cache, Mark())  # type: ignore[union-attr]
+    assert copied._fastlane.pipeline.plays[1] is prompt_cache  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("plays", [[], [Mark()], [Connection(), Mark()]])
+def test_copy_with_only_plays_has_exactly_these(client: fastlane.OpenAI, plays: list[fastlane.Play]) -> None:
+    copied = client.with_plays(Mark("before")).copy(only_plays=plays)
+    ask(copied)
+
+    assert copied.calls[0].plays == tuple(map(repr, plays))
+
+
+def test_copy_with_plays_and_only_plays_is_refused(client: fastlane.OpenAI) -> None:
+    with pytest.raises(ConfigurationError, match=r"either plays=.* adds .* or only_plays=.* replaces"):
+        client.copy(plays=[Mark()], only_plays=[])
 
 
 def test_copies_can_be_chained(client: fastlane.OpenAI) -> None:
@@ -101,7 +123,7 @@ def test_copies_can_be_chained(client: fastlane.OpenAI) -> None:
 def test_a_copy_with_another_hook_keeps_the_plays(arguments: dict[str, Any]) -> None:
     first: list[CallRecord] = []
     second: list[CallRecord] = []
-    with fastlane.OpenAI(**arguments, plays=[Mark()], hooks=[first.append]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Mark()], hooks=[first.append]) as client:
         copied = client.copy(hooks=[second.append])
         ask(copied)
 
@@ -116,7 +138,7 @@ def test_a_copy_shares_the_http_client(client: fastlane.OpenAI) -> None:
 
 
 def test_other_plays_share_the_http_client_where_they_ask_for_the_same_connections(client: fastlane.OpenAI) -> None:
-    marked = client.with_plays(Connection(), Mark())
+    marked = client.with_plays(Mark())
 
     assert marked._client is client._client
 
@@ -133,7 +155,7 @@ def test_the_connection_is_used_again_by_a_copy(client: fastlane.OpenAI) -> None
 
 def test_a_copy_refuses_what_the_constructor_refuses(client: fastlane.OpenAI) -> None:
     with pytest.raises(ConfigurationError, match=r"instances of fastlane\.Play"):
-        client.copy(plays=[Mark])  # type: ignore[list-item]
+        client.copy(only_plays=[Mark])  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match="twice"):
         client.with_plays(Mark("a"), Mark("b"))
 
@@ -149,7 +171,7 @@ def test_a_copy_made_with_an_http_client_uses_it(client: fastlane.OpenAI) -> Non
 
 
 def test_an_azure_copy_keeps_what_azure_adds(azure_arguments: dict[str, Any]) -> None:
-    with fastlane.AzureOpenAI(**azure_arguments, plays=[Mark()]) as client:
+    with fastlane.AzureOpenAI(**azure_arguments, only_plays=[Mark()]) as client:
         copied = client.with_options(timeout=7.0).copy(api_version="2025-01-01")
         ask(copied)
 
@@ -171,7 +193,7 @@ def test_an_azure_client_takes_other_plays(azure_arguments: dict[str, Any]) -> N
 @pytest.mark.asyncio
 async def test_an_async_copy_keeps_its_plays_and_shares_log_and_http_client(arguments: dict[str, Any]) -> None:
     heard: list[CallRecord] = []
-    async with fastlane.AsyncOpenAI(**arguments, plays=[Mark()], hooks=[heard.append], strict=True) as client:
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Mark()], hooks=[heard.append], strict=True) as client:
         copied = client.with_options(timeout=7.0)
         await async_ask(copied)
 
@@ -196,7 +218,7 @@ async def test_an_async_client_with_other_plays_has_a_call_log_of_its_own(
 @pytest.mark.asyncio
 async def test_an_async_azure_client_takes_other_plays(azure_arguments: dict[str, Any]) -> None:
     async with fastlane.AsyncAzureOpenAI(**azure_arguments) as client:
-        marked = client.with_plays(Connection(), Mark())
+        marked = client.with_plays(Mark())
         await async_ask(marked)
 
         assert type(marked) is fastlane.AsyncAzureOpenAI

@@ -33,7 +33,7 @@ def test_every_entry_point_works_and_leaves_no_record(
     arguments: dict[str, Any], stock: openai.OpenAI, entry: str
 ) -> None:
     expected = comparable(SYNC[entry](stock))
-    with fastlane.OpenAI(**arguments, plays=[Loud()], hooks=[refuse], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Loud()], hooks=[refuse], strict=True) as client:
         assert comparable(SYNC[entry](client)) == expected
         assert client.calls == ()
         assert client.last_call is None
@@ -45,7 +45,7 @@ async def test_async_entry_points_work_and_leave_no_record(
     arguments: dict[str, Any], async_stock: openai.AsyncOpenAI, entry: str
 ) -> None:
     expected = comparable(await ASYNC[entry](async_stock))
-    async with fastlane.AsyncOpenAI(**arguments, plays=[Loud()], hooks=[refuse], strict=True) as client:
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Loud()], hooks=[refuse], strict=True) as client:
         assert comparable(await ASYNC[entry](client)) == expected
         assert client.calls == ()
         assert client.last_call is None
@@ -75,7 +75,7 @@ def test_an_azure_client_is_made_as_the_stock_one(azure_arguments: dict[str, Any
 
 
 def test_copies_are_stock_too(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, plays=[Loud()]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Loud()]) as client:
         copied = client.with_options(timeout=3.0).with_plays(Loud())
         SYNC["chat"](copied)
 
@@ -85,7 +85,7 @@ def test_copies_are_stock_too(arguments: dict[str, Any]) -> None:
 
 def test_wrong_settings_are_still_errors(arguments: dict[str, Any]) -> None:
     with pytest.raises(fastlane.ConfigurationError):
-        fastlane.OpenAI(**arguments, plays=["connection"])  # type: ignore[list-item]
+        fastlane.OpenAI(**arguments, only_plays=["connection"])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("value", ["1", "true", "YES", " 1 "])

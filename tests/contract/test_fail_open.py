@@ -88,7 +88,10 @@ PLAYS = (RaisesInPlan(), RaisesInWatch(), RaisesInSee(), RaisesInLearn(), Return
 @pytest.mark.parametrize("entry", ["chat", "chat_streamed", "chat_stream_helper", "responses_streamed"])
 @pytest.mark.parametrize("play", PLAYS, ids=repr)
 def test_a_play_that_raises_does_not_affect_the_call(arguments: dict[str, Any], play: Play, entry: str) -> None:
-    with fastlane.OpenAI(**arguments, plays=[]) as without, fastlane.OpenAI(**arguments, plays=[play]) as client:
+    with (
+        fastlane.OpenAI(**arguments, only_plays=[]) as without,
+        fastlane.OpenAI(**arguments, only_plays=[play]) as client,
+    ):
         expected = comparable(SYNC[entry](without))
 
         assert comparable(SYNC[entry](client)) == expected
@@ -98,7 +101,7 @@ def test_a_play_that_raises_does_not_affect_the_call(arguments: dict[str, Any], 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("play", PLAYS, ids=repr)
 async def test_an_async_call_is_not_affected_by_a_play_that_raises(arguments: dict[str, Any], play: Play) -> None:
-    async with fastlane.AsyncOpenAI(**arguments, plays=[Connection(), play]) as client:
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Connection(), play]) as client:
         chunks = await ASYNC["chat_streamed"](client)
 
         assert chunks[-1].choices[0].finish_reason == "stop"
@@ -108,7 +111,7 @@ async def test_an_async_call_is_not_affected_by_a_play_that_raises(arguments: di
 def test_other_plays_and_hooks_go_on_beside_one_that_raises(arguments: dict[str, Any]) -> None:
     heard: list[CallRecord] = []
     plays = [RaisesInPlan(), RaisesInLearn(), StopsAfter(3)]
-    with fastlane.OpenAI(**arguments, plays=plays, hooks=[broken_hook, heard.append]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=plays, hooks=[broken_hook, heard.append]) as client:
         SYNC["chat_streamed"](client)
 
         assert [record.outcome for record in heard] == ["stopped"]
@@ -124,7 +127,7 @@ def test_what_went_wrong_is_logged_once_and_says_the_class_alone(
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="fastlane")
     arguments["api_key"] = SECRET
-    with fastlane.OpenAI(**arguments, plays=[play]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[play]) as client:
         for _ in range(3):
             list(
                 client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": PROMPT}], stream=True)
@@ -153,7 +156,7 @@ def test_a_hook_that_raises_is_logged_once_by_its_name(
 
 @pytest.mark.parametrize("play", PLAYS, ids=repr)
 def test_a_strict_client_raises_what_a_play_raised(arguments: dict[str, Any], play: Play) -> None:
-    with fastlane.OpenAI(**arguments, plays=[play], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[play], strict=True) as client:
         with pytest.raises(PlayError, match=type(play).__name__ if "See" not in repr(play) else "Watcher") as raised:
             SYNC["chat_streamed"](client)
 
@@ -166,7 +169,7 @@ def test_a_strict_client_raises_what_a_play_raised(arguments: dict[str, Any], pl
 @pytest.mark.asyncio
 @pytest.mark.parametrize("play", PLAYS, ids=repr)
 async def test_a_strict_async_client_raises_what_a_play_raised(arguments: dict[str, Any], play: Play) -> None:
-    async with fastlane.AsyncOpenAI(**arguments, plays=[Connection(), play], strict=True) as client:
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=[Connection(), play], strict=True) as client:
         with pytest.raises(PlayError) as raised:
             await ASYNC["chat_streamed"](client)
 
@@ -187,7 +190,7 @@ def test_a_strict_client_raises_what_a_hook_raised(arguments: dict[str, Any], en
 def test_a_strict_client_asks_the_provider_nothing_where_planning_fails(
     provider: Emulator, arguments: dict[str, Any]
 ) -> None:
-    with fastlane.OpenAI(**arguments, plays=[RaisesInPlan()], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[RaisesInPlan()], strict=True) as client:
         with pytest.raises(PlayError):
             SYNC["chat"](client)
 
@@ -201,7 +204,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"plays": [Connection]}, r"the class Connection \(did you mean Connection\(\)\?\)"),
     ({"plays": Connection}, "list of plays"),
     ({"plays": Connection()}, r"list of plays such as \[Connection\(\)\]"),
-    ({"plays": "connection"}, "instances of fastlane.Play"),
+    ({"plays": "connection"}, "plays takes a list of plays such as .* got 'connection'"),
+    ({"only_plays": Connection()}, "only_plays takes a list of plays"),
+    ({"only_plays": [Connection]}, r"the class Connection \(did you mean Connection\(\)\?\)"),
+    ({"only_plays": [Connection(), Connection()]}, "holds Connection twice"),
+    ({"plays": [], "only_plays": []}, r"either plays=\[...\], which adds .* or only_plays=\[...\], which replaces"),
     ({"plays": ["connection"]}, "instances of fastlane.Play such as .* got str 'connection'"),
     ({"plays": [Connection(), Connection(http2="never")]}, "holds Connection twice"),
     ({"plays": 3}, "list of plays"),
@@ -261,7 +268,7 @@ def test_a_watcher_stops_the_stream_and_the_generation(
     provider: Emulator, arguments: dict[str, Any], http2: Any
 ) -> None:
     plays = [Connection(http2=http2), StopsAfter(3)]
-    with fastlane.OpenAI(**arguments, plays=plays, default_headers=SLOW, strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=plays, default_headers=SLOW, strict=True) as client:
         chunks = SYNC["chat_streamed"](client)
 
         assert sum(bool(chunk.choices[0].delta.content) for chunk in chunks) == 3
@@ -277,7 +284,7 @@ async def test_a_watcher_stops_the_async_stream_and_the_generation(
     provider: Emulator, arguments: dict[str, Any], http2: Any
 ) -> None:
     plays = [Connection(http2=http2), StopsAfter(3)]
-    async with fastlane.AsyncOpenAI(**arguments, plays=plays, default_headers=SLOW, strict=True) as client:
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=plays, default_headers=SLOW, strict=True) as client:
         chunks = await ASYNC["chat_streamed"](client)
 
         assert sum(bool(chunk.choices[0].delta.content) for chunk in chunks) == 3
@@ -286,7 +293,7 @@ async def test_a_watcher_stops_the_async_stream_and_the_generation(
 
 
 def test_a_client_goes_on_after_a_stream_that_was_stopped(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, plays=[Connection(), StopsAfter(3)]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Connection(), StopsAfter(3)]) as client:
         for _ in range(3):
             client.chat.completions.create(model=MODEL, messages=MESSAGES)
             SYNC["chat_streamed"](client)

@@ -41,7 +41,7 @@ def module(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 def test_calls_on_the_module_are_observed(module: Any) -> None:
     heard: list[CallRecord] = []
-    fastlane.install(plays=[Connection(), Mark()], hooks=[heard.append], strict=True)
+    fastlane.install(only_plays=[Connection(), Mark()], hooks=[heard.append], strict=True)
     answer = module.chat.completions.create(model=MODEL, messages=MESSAGES)
     list(module.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True))
     module.responses.create(model=MODEL, input="?")
@@ -50,6 +50,17 @@ def test_calls_on_the_module_are_observed(module: Any) -> None:
     assert answer.choices[0].message.content
     assert [record.outcome for record in heard] == ["completed"] * 4
     assert [record.changes for record in heard] == [("marked",)] * 3 + [()]
+
+
+def test_install_with_plays_adds_to_the_defaults(module: Any) -> None:
+    records: list[CallRecord] = []
+    for settings in ({"plays": [Mark()]}, {"only_plays": [Mark()]}):
+        fastlane.install(**settings, hooks=[records.append])  # type: ignore[arg-type]
+        module.chat.completions.create(model=MODEL, messages=MESSAGES)
+
+    added, exact = ([play.partition("(")[0] for play in record.plays] for record in records)
+    assert added == ["Connection", "PromptCache", "Mark"]
+    assert exact == ["Mark"]
 
 
 def test_every_entry_point_works_on_the_module(module: Any) -> None:
@@ -134,7 +145,7 @@ def test_the_client_classes_stay_the_stock_ones(module: Any) -> None:
 def test_settings_that_cannot_work_are_refused_at_once(module: Any) -> None:
     stock = openai._ModuleClient
     with pytest.raises(fastlane.ConfigurationError):
-        fastlane.install(plays=[Connection])  # type: ignore[list-item]
+        fastlane.install(only_plays=[Connection])  # type: ignore[list-item]
 
     assert openai._ModuleClient is stock
 

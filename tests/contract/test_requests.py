@@ -97,14 +97,24 @@ class Post:
 def made(post: Post, *plays: Play, **options: Any) -> fastlane.OpenAI:
     http_client = post.client()
     return fastlane.OpenAI(
-        api_key="sk-test", base_url="http://provider/v1", http_client=http_client, plays=plays, strict=True, **options
+        api_key="sk-test",
+        base_url="http://provider/v1",
+        http_client=http_client,
+        only_plays=plays,
+        strict=True,
+        **options,
     )
 
 
 def made_async(post: Post, *plays: Play, **options: Any) -> fastlane.AsyncOpenAI:
     http_client = post.async_client()
     return fastlane.AsyncOpenAI(
-        api_key="sk-test", base_url="http://provider/v1", http_client=http_client, plays=plays, strict=True, **options
+        api_key="sk-test",
+        base_url="http://provider/v1",
+        http_client=http_client,
+        only_plays=plays,
+        strict=True,
+        **options,
     )
 
 
@@ -233,7 +243,7 @@ def test_a_play_is_shown_no_key_and_no_header_of_the_caller() -> None:
 @pytest.mark.parametrize("entry", ["embeddings", "files_create", "models_list", "models_retrieve"])
 def test_a_play_is_never_asked_about_what_holds_no_prompt(arguments: dict[str, Any], entry: str) -> None:
     listening = Listening()
-    with fastlane.OpenAI(**arguments, plays=[listening], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[listening], strict=True) as client:
         SYNC[entry](client)
 
     assert (listening.planned, listening.watched) == ([], [])
@@ -246,7 +256,7 @@ async def test_an_async_play_is_never_asked_about_anything_but_chat_and_response
     arguments: dict[str, Any], entry: str
 ) -> None:
     listening = Listening()
-    async with fastlane.AsyncOpenAI(**arguments, plays=[listening, Connection()], strict=True) as client:
+    async with fastlane.AsyncOpenAI(**arguments, only_plays=[listening, Connection()], strict=True) as client:
         await ASYNC[entry](client)
 
     assert (listening.planned, listening.watched) == ([], [])

@@ -43,7 +43,7 @@ def assert_silent(text: str) -> None:
 @pytest.fixture
 def telling(arguments: dict[str, Any]) -> Iterator[fastlane.OpenAI]:
     options = {**arguments, "api_key": KEY, "default_headers": HEADERS}
-    with fastlane.OpenAI(**options, plays=[Connection(), Repeating()], max_retries=0) as client:
+    with fastlane.OpenAI(**options, only_plays=[Connection(), Repeating()], max_retries=0) as client:
         yield client
 
 
@@ -117,7 +117,7 @@ def test_errors_are_recorded_by_their_class_alone() -> None:
 @pytest.mark.parametrize("way", ["whole", "streamed"])
 def test_what_fastlane_raises_holds_no_secret(arguments: dict[str, Any], way: str) -> None:
     options = {**arguments, "api_key": KEY, "default_headers": HEADERS}
-    with fastlane.OpenAI(**options, plays=[Repeating()], strict=True) as client:
+    with fastlane.OpenAI(**options, only_plays=[Repeating()], strict=True) as client:
         with pytest.raises(fastlane.PlayError) as raised:
             ask(client, way)
 
@@ -135,7 +135,7 @@ def test_a_call_shown_to_plays_names_no_key_in_its_repr(arguments: dict[str, Any
             seen.append(repr(call))
             return call
 
-    with fastlane.OpenAI(**{**arguments, "api_key": KEY, "default_headers": HEADERS}, plays=[Looking()]) as client:
+    with fastlane.OpenAI(**{**arguments, "api_key": KEY, "default_headers": HEADERS}, only_plays=[Looking()]) as client:
         client.chat.completions.create(model="fast-1", messages=MESSAGES)
 
     assert KEY not in seen[0]

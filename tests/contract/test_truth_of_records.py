@@ -49,7 +49,7 @@ class Nothing(Play):
 
 def test_a_copy_with_other_plays_says_whose_connections_it_uses(arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments) as client:
-        bare = client.with_plays()
+        bare = client.copy(only_plays=[])
         again = bare.with_plays(Connection())
         for each in (client, bare, again):
             each.models.list()
@@ -65,7 +65,7 @@ def test_a_copy_with_other_plays_says_whose_connections_it_uses(arguments: dict[
 def test_a_change_that_a_play_does_not_name_is_named_after_it(
     arguments: dict[str, Any], headers: bool, what: str
 ) -> None:
-    with fastlane.OpenAI(**arguments, plays=[Unnamed(headers=headers)]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Unnamed(headers=headers)]) as client:
         client.chat.completions.create(model=MODEL, messages=MESSAGES)
 
         assert client.calls[0].changes == (f"Unnamed changed the {what}",)
@@ -73,7 +73,7 @@ def test_a_change_that_a_play_does_not_name_is_named_after_it(
 
 @pytest.mark.parametrize("broken", [Broken("body", None), Broken("headers", {"x-a": 1})])
 def test_a_plan_that_cannot_be_sent_is_left_out(arguments: dict[str, Any], broken: Broken) -> None:
-    with fastlane.OpenAI(**arguments, plays=[broken]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[broken]) as client:
         answer = client.chat.completions.create(model=MODEL, messages=MESSAGES)
 
         assert answer.choices
@@ -81,7 +81,7 @@ def test_a_plan_that_cannot_be_sent_is_left_out(arguments: dict[str, Any], broke
 
 
 def test_an_omitted_field_of_extra_body_stays_out_beside_a_play(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, plays=[Nothing()]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Nothing()]) as client:
         client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_body={"top_p": openai.omit})
 
         assert client.calls[0].outcome == "completed"
@@ -119,7 +119,7 @@ def test_a_file_has_no_finish_reason(arguments: dict[str, Any]) -> None:
 
 def test_a_coroutine_that_is_closed_while_it_waits_was_cancelled(arguments: dict[str, Any]) -> None:
     # Over fastlane's own connections: with Python 3.14, what the stock client connects by goes on where it is closed.
-    client = fastlane.AsyncOpenAI(**arguments, plays=[fastlane.Connection()])
+    client = fastlane.AsyncOpenAI(**arguments, only_plays=[fastlane.Connection()])
 
     async def never() -> None:
         coroutine = client.chat.completions.create(model=MODEL, messages=MESSAGES)
@@ -172,4 +172,4 @@ def test_a_play_is_a_dataclass() -> None:
         pass
 
     with pytest.raises(ConfigurationError, match="Bare must be a frozen dataclass"):
-        fastlane.OpenAI(api_key="k", plays=[Bare()])
+        fastlane.OpenAI(api_key="k", only_plays=[Bare()])

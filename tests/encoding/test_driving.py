@@ -281,7 +281,7 @@ def test_a_probe_has_the_key_that_is_put_in_when_a_request_is_sent() -> None:
             api_key="k",
             base_url=f"{ORIGIN}/v1",
             http_client=http,
-            plays=[fastlane.Encoding(probe=True)],
+            only_plays=[fastlane.Encoding(probe=True)],
             max_retries=0,
         ) as client,
     ):

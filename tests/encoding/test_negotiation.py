@@ -40,7 +40,11 @@ Ask = Callable[..., tuple[Any, CallRecord]]
 
 
 def ask_sync(provider: Emulator, play: Encoding, *, stream: bool, calls: int = 1, **options: Any) -> Any:
-    settings: dict[str, Any] = {"api_key": "k", "base_url": provider.base_url, "plays": [fastlane.Connection(), play]}
+    settings: dict[str, Any] = {
+        "api_key": "k",
+        "base_url": provider.base_url,
+        "only_plays": [fastlane.Connection(), play],
+    }
     outcomes = []
     with fastlane.OpenAI(**settings, **options) as client:
         for _ in range(calls):
@@ -60,7 +64,7 @@ def ask_async(provider: Emulator, play: Encoding, *, stream: bool, calls: int = 
         settings: dict[str, Any] = {
             "api_key": "k",
             "base_url": provider.base_url,
-            "plays": [fastlane.Connection(), play],
+            "only_plays": [fastlane.Connection(), play],
         }
         outcomes = []
         async with fastlane.AsyncOpenAI(**settings, **options) as client:
@@ -309,7 +313,7 @@ def test_what_is_too_small_is_left_alone(negotiator: Emulator, ask: Any, takes_a
 
 def test_another_endpoint_is_found_out_about_by_itself(negotiator: Emulator, takes_all: ProviderFacts) -> None:
     plays = [Encoding(probe=True, **UPLINK)]
-    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays, max_retries=0) as client:
+    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays, max_retries=0) as client:
         client.responses.create(model="m", input=PROMPT, max_output_tokens=16)
         client.completions.create(model="m", prompt=PROMPT, max_tokens=3)
         client.responses.create(model="m", input=PROMPT, max_output_tokens=16)
@@ -322,7 +326,7 @@ def test_another_endpoint_is_found_out_about_by_itself(negotiator: Emulator, tak
 def test_a_server_that_loses_the_prompt_is_found_out_at_every_endpoint(negotiator: Emulator) -> None:
     negotiator.set_faults(ROWS["mis-parses"])
     plays = [Encoding(probe=True, **UPLINK)]
-    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays, max_retries=0) as client:
+    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays, max_retries=0) as client:
         client.responses.create(model="m", input=PROMPT, max_output_tokens=16)
         client.completions.create(model="m", prompt=PROMPT, max_tokens=3)
 
@@ -333,7 +337,7 @@ def test_a_server_that_loses_the_prompt_is_found_out_at_every_endpoint(negotiato
 
 def test_embeddings_and_files_are_sent_as_ever(negotiator: Emulator, takes_all: ProviderFacts) -> None:
     plays = [Encoding(facts=takes_all, **UPLINK)]
-    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays) as client:
+    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
         client.embeddings.create(model="m", input=PROMPT)
         client.files.create(file=("a.txt", PROMPT.encode()), purpose="assistants")
 
@@ -347,7 +351,7 @@ def test_a_body_that_the_caller_speaks_for_is_the_callers(
 ) -> None:
     values = {"Content-Type": "text/json", "content-encoding": "identity"}
     plays = [Encoding(facts=takes_all, **UPLINK)]
-    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays) as client:
+    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
         client.chat.completions.create(**CALL, extra_headers={header: values[header]})
 
     (only,) = negotiator.log()
@@ -370,7 +374,7 @@ def test_the_verdict_is_shared_by_the_clients_of_a_process_and_kept_in_a_file(
 
 def test_calls_at_once_probe_once(negotiator: Emulator) -> None:
     plays = [Encoding(probe=True, **UPLINK)]
-    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays, max_retries=0) as client:
+    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays, max_retries=0) as client:
         threads = [threading.Thread(target=lambda: client.chat.completions.create(**CALL)) for _ in range(6)]
         for thread in threads:
             thread.start()
@@ -386,7 +390,7 @@ def test_a_client_with_an_http_client_of_its_own_encodes_too(negotiator: Emulato
     plays = [Encoding(facts=takes_all)]
     with (
         openai.DefaultHttpxClient() as http,
-        fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays, http_client=http) as client,
+        fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays, http_client=http) as client,
     ):
         client.chat.completions.create(**CALL)
 
@@ -401,7 +405,7 @@ def test_a_body_that_cannot_be_written_otherwise_goes_out_as_it_is(
     negotiator: Emulator, takes_all: ProviderFacts, caplog: pytest.LogCaptureFixture
 ) -> None:
     plays = [Encoding(facts=takes_all, forms=("msgpack+gzip",), **UPLINK)]
-    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, plays=plays) as client:
+    with fastlane.OpenAI(api_key="k", base_url=negotiator.base_url, only_plays=plays) as client:
         client.chat.completions.create(**CALL, extra_body={"metadata": {"number": 2**70}})
 
         record = client.last_call
@@ -419,7 +423,7 @@ def test_a_server_that_says_what_it_is_is_taken_at_its_word(monkeypatch: pytest.
         for name, value in gateway.environment.items():
             monkeypatch.setenv(name, value)
         plays = [Encoding(**UPLINK)]
-        with fastlane.OpenAI(api_key="k", base_url=gateway.base_url, plays=plays, max_retries=0) as client:
+        with fastlane.OpenAI(api_key="k", base_url=gateway.base_url, only_plays=plays, max_retries=0) as client:
             for _ in range(2):
                 client.chat.completions.create(**CALL)
 

@@ -46,6 +46,16 @@ def test_a_unit_stays_in_its_arm_and_each_arm_has_its_plays(arguments: dict[str,
     assert {number: {experiment.arm_of(f"user-{number}")} for number in range(20)} == seen
 
 
+def test_arms_have_exactly_their_plays(arguments: dict[str, Any], make: Make) -> None:
+    arms = {"control": (Mark("control"),), "other": (Connection(), Mark("other"))}
+    with fastlane.OpenAI(**arguments, experiment=make("exact", arms=arms)) as client:
+        for _ in range(40):
+            ask(client)
+
+        plays = {record.experiment.arm: record.plays for record in client.calls if record.experiment is not None}
+        assert plays == {name: tuple(map(repr, own)) for name, own in arms.items()}
+
+
 @pytest.mark.parametrize("where", ["user", "safety_identifier", "metadata.tenant", "a function"])
 def test_a_unit_is_found_where_the_application_says(arguments: dict[str, Any], make: Make, where: str) -> None:
     of: Any = (lambda body: body["user"]) if where == "a function" else where

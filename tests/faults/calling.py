@@ -270,7 +270,7 @@ def our_call(cell: Cell, fault: Fault, base_url: str, tag: str) -> Ours:
     plays, learner = plays_of(cell, fault, base_url)
     ours.learned = learner.records
     request = request_of(cell, fault, tag, model=model)
-    options = options_of(fault, base_url) | {"plays": plays, "hooks": [ours.hooked.append], "strict": True}
+    options = options_of(fault, base_url) | {"only_plays": plays, "hooks": [ours.hooked.append], "strict": True}
     http2 = cell.protocol == "HTTP/2"
     if cell.form == "sync":
         # Without plays the HTTP library's own transport carries the call.

@@ -28,7 +28,7 @@ def make_caller(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def caller(make_caller: Any, arguments: dict[str, Any], protocol: str) -> Iterator[Any]:
     """A caller of the embedded provider that retries twice, at once."""
-    with make_caller(**arguments, max_retries=2, timeout=40, plays=[PLAYS[protocol]]) as caller:
+    with make_caller(**arguments, max_retries=2, timeout=40, only_plays=[PLAYS[protocol]]) as caller:
         yield caller
 
 

@@ -38,7 +38,7 @@ def test_a_call_that_is_cancelled_anywhere_leaves_nothing_behind(arguments: dict
 
     async def run() -> None:
         plays = (Connection(), BoundedOutput(repairs=1, reasoning_tokens=0))
-        async with fastlane.AsyncOpenAI(**arguments, plays=plays, strict=True, hooks=[records.append]) as client:
+        async with fastlane.AsyncOpenAI(**arguments, only_plays=plays, strict=True, hooks=[records.append]) as client:
             for step in range(40):
                 call = asyncio.ensure_future(parse(client, extra_headers=slow))
                 await asyncio.sleep(step * 0.0015)
@@ -67,7 +67,7 @@ def test_many_threads_share_a_client(arguments: dict[str, Any], provider: Emulat
     manners = ["exact", "prose", "whitespace", "wrong_enum", "second", "fence"]
     records: list[fastlane.CallRecord] = []
     play = BoundedOutput(repairs=1, reasoning_tokens=1_000)
-    with fastlane.OpenAI(**arguments, plays=(Connection(), play), strict=True, hooks=[records.append]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=(Connection(), play), strict=True, hooks=[records.append]) as client:
 
         def one(number: int) -> Any:
             headers = {"x-emulator-manner": manners[number % len(manners)], "x-emulator-tag": str(number)}
@@ -97,7 +97,7 @@ def test_the_applications_own_http_client_serves_too(
     for hooks in ({}, {"response": [look]}):
         with (
             library.Client(event_hooks=hooks) as http_client,
-            fastlane.OpenAI(**arguments, plays=(BoundedOutput(),), strict=True, http_client=http_client) as client,
+            fastlane.OpenAI(**arguments, only_plays=(BoundedOutput(),), strict=True, http_client=http_client) as client,
         ):
             answer = parse(client, extra_headers={"x-emulator-manner": "prose"}, max_tokens=100)
         assert isinstance(answer.choices[0].message.parsed, Ticket)
@@ -106,7 +106,7 @@ def test_the_applications_own_http_client_serves_too(
 
 def test_it_goes_with_the_other_plays(arguments: dict[str, Any], provider: Emulator) -> None:
     plays = (Connection(), Curation(), PromptCache(), BoundedOutput(repairs=1), Encoding())
-    with fastlane.OpenAI(**arguments, plays=plays, strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=plays, strict=True) as client:
         for manner in ("exact", "prose", "wrong_enum"):
             answer = parse(client, extra_headers={"x-emulator-manner": manner})
             assert isinstance(answer.choices[0].message.parsed, Ticket)
@@ -119,7 +119,7 @@ def test_without_fastlane_it_is_the_stock_client(
     arguments: dict[str, Any], provider: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
-    with fastlane.OpenAI(**arguments, plays=(BoundedOutput(max_output_tokens=1),)) as client:
+    with fastlane.OpenAI(**arguments, only_plays=(BoundedOutput(max_output_tokens=1),)) as client:
         parse(client)
     (asked,) = provider.log()
     assert not asked.stream
@@ -142,7 +142,7 @@ def test_faults_end_as_they_do_without_a_stream(
     records: list[fastlane.CallRecord] = []
     plays = (Connection(), BoundedOutput(repairs=1))
     headers = {"x-emulator-fault": f"{fault};times=1", "x-emulator-tag": "t"}
-    with fastlane.OpenAI(**arguments, plays=plays, strict=True, max_retries=1, hooks=[records.append]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=plays, strict=True, max_retries=1, hooks=[records.append]) as client:
         if expected is None:
             assert isinstance(parse(client, extra_headers=headers).choices[0].message.parsed, Ticket)
         else:
@@ -179,7 +179,7 @@ def test_an_azure_client_reads_the_same(arguments: dict[str, Any], provider: Emu
         api_key="sk-test",
         azure_endpoint=provider.base_url.removesuffix("/v1"),
         api_version="2024-10-21",
-        plays=(Connection(), BoundedOutput()),
+        only_plays=(Connection(), BoundedOutput()),
         strict=True,
     )
     with azure as client:

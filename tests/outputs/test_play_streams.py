@@ -213,7 +213,7 @@ def test_a_body_that_does_not_end_behind_done_holds_nobody_up(trusting_peers: No
     with PeerH1(answer, tls=True) as server:
         made: Any = {"api_key": "sk-test", "base_url": f"{server.url}/v1", "max_retries": 0}
         plays = (Connection(http2="never"), BoundedOutput())
-        with fastlane.OpenAI(**made, plays=plays, strict=True) as client:
+        with fastlane.OpenAI(**made, only_plays=plays, strict=True) as client:
             for number in range(2):
                 assert content(create(client)) == VALID
                 record = client.last_call

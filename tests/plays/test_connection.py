@@ -92,7 +92,7 @@ def test_a_setting_that_cannot_work_is_refused_with_what_was_expected(settings: 
     ],
 )
 def test_a_setting_at_its_bound_works(settings: dict[str, Any], make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, max_retries=0, plays=[Connection(**settings)]) as caller:
+    with make_caller(**arguments, max_retries=0, only_plays=[Connection(**settings)]) as caller:
         caller.ask(output_tokens=1)
         caller.read(output_tokens=1)
 
@@ -111,7 +111,7 @@ def test_http2_where_the_server_offers_it(make_caller: Any, arguments: dict[str,
 
 
 def test_http2_never(make_caller: Any, arguments: dict[str, Any], provider: Emulator) -> None:
-    with make_caller(**arguments, plays=[Connection(http2="never")]) as caller:
+    with make_caller(**arguments, only_plays=[Connection(http2="never")]) as caller:
         caller.ask(output_tokens=1)
 
     assert provider.log()[0].http_version == "HTTP/1.1"
@@ -147,7 +147,7 @@ def test_http2_required_where_the_server_offers_no_other_is_an_error_that_says_s
     for name, value in http1_provider.environment.items():
         monkeypatch.setenv(name, value)
     plays = [Connection(http2="require")]
-    with make_caller(base_url=http1_provider.base_url, api_key="k", max_retries=0, plays=plays) as caller:
+    with make_caller(base_url=http1_provider.base_url, api_key="k", max_retries=0, only_plays=plays) as caller:
         with pytest.raises(openai.APIConnectionError) as raised:
             caller.ask()
 
@@ -156,7 +156,7 @@ def test_http2_required_where_the_server_offers_no_other_is_an_error_that_says_s
 
 
 def test_the_phases_of_the_wire_are_on_the_record(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, plays=[Connection(idle_s=299)]) as caller:
+    with make_caller(**arguments, only_plays=[Connection(idle_s=299)]) as caller:
         caller.ask(output_tokens=1)
         caller.ask(output_tokens=1)
     first, second = (call.attempts[0] for call in caller.calls)
@@ -196,7 +196,7 @@ async def test_clients_of_one_event_loop_share_connections(arguments: dict[str, 
 
 def test_clients_with_different_settings_do_not_share(arguments: dict[str, Any], provider: Emulator) -> None:
     settings = [Connection(), Connection(idle_s=200), Connection(max_connections=3), Connection(http2="never")]
-    callers = [SyncCaller(**arguments, plays=[play]) for play in settings]
+    callers = [SyncCaller(**arguments, only_plays=[play]) for play in settings]
     for caller in callers * 2:
         caller.ask(output_tokens=1)
     for caller in callers:
@@ -268,7 +268,7 @@ def test_no_socket_is_left_when_the_last_client_closes(make_caller: Any, argumen
     gc.collect()
     before = open_sockets()
     plays = [Connection(idle_s=123, http2="never")]
-    with make_caller(**arguments, plays=plays) as caller:
+    with make_caller(**arguments, only_plays=plays) as caller:
         # Over HTTP/1.1, a stream that is not read to its end keeps its connection.
         *streams, left = [caller.start(1, output_tokens=1_000, token_ms=1) for _ in range(4)]
         during = open_sockets()
@@ -343,7 +343,7 @@ def test_a_client_of_the_applications_own_is_left_alone(arguments: dict[str, Any
 
 
 def test_without_the_play_the_connections_are_the_stock_clients(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, plays=[]) as caller:
+    with make_caller(**arguments, only_plays=[]) as caller:
         caller.ask(output_tokens=1)
 
         assert caller.last_call.transport == "stock"

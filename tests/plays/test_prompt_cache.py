@@ -134,7 +134,7 @@ def test_a_conversation_gets_its_key_when_it_grows_and_loses_nothing_by_that(
 ) -> None:
     sentence = "Two bags of up to 23 kg are free of charge. "
     messages: list[Any] = [{"role": "system", "content": "Be brief."}]
-    with fastlane.OpenAI(**arguments, plays=[PromptCache()], strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[PromptCache()], strict=True) as client:
         for _ in range(12):
             messages.append({"role": "user", "content": sentence * 10})
             client.chat.completions.create(model="m", messages=messages)
@@ -406,10 +406,10 @@ def test_only_an_answer_for_which_no_work_was_done_is_asked_for_again(status: in
 
 
 def test_a_client_without_the_play_says_what_is_missing(arguments: dict[str, Any]) -> None:
-    with fastlane.OpenAI(**arguments, plays=[Connection()]) as client, pytest.raises(ConfigurationError) as raised:
+    with fastlane.OpenAI(**arguments, only_plays=[Connection()]) as client, pytest.raises(ConfigurationError) as raised:
         client.prompt_cache.report()
 
-    assert "add PromptCache() to the plays" in str(raised.value)
+    assert "add PromptCache() to the only_plays" in str(raised.value)
 
 
 def test_where_fastlane_is_disabled_the_report_is_empty(
@@ -452,8 +452,8 @@ async def test_what_the_client_prewarms_and_keeps_warm_is_found_by_its_calls(
 def test_clients_that_share_the_play_share_what_it_knows(arguments: dict[str, Any]) -> None:
     shared = PromptCache()
     with (
-        fastlane.OpenAI(**arguments, plays=[Connection(), shared]) as one,
-        fastlane.OpenAI(**arguments, plays=[Connection(), shared]) as other,
+        fastlane.OpenAI(**arguments, only_plays=[Connection(), shared]) as one,
+        fastlane.OpenAI(**arguments, only_plays=[Connection(), shared]) as other,
     ):
         # Whose facts hold is known from the server's first answer on, and with them whether a key is sent.
         one.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])

@@ -60,7 +60,7 @@ def catalog_of(near: Upstream, far: Upstream, **tasks: Task) -> Catalog:
 
 def client_of(near: Upstream, play: Routing, **options: Any) -> OpenAI:
     plays = [Connection(http2="require"), play]
-    return OpenAI(api_key="sk-own", base_url=near.url, max_retries=0, strict=True, plays=plays, **options)
+    return OpenAI(api_key="sk-own", base_url=near.url, max_retries=0, strict=True, only_plays=plays, **options)
 
 
 def asked(client: OpenAI, model: str = "fastlane/auto", **more: Any) -> str:
@@ -324,7 +324,7 @@ def test_a_route_that_cannot_be_read_is_an_error_that_says_what_is_allowed(
     near, far = upstreams
     plays = [Connection(http2="require"), Routing(catalog_of(near, far))]
     with (
-        OpenAI(api_key="sk-own", base_url=near.url, strict=strict, plays=plays) as client,
+        OpenAI(api_key="sk-own", base_url=near.url, strict=strict, only_plays=plays) as client,
         pytest.raises(ConfigurationError, match="quality_bar"),
     ):
         asked(client, "fastlane/auto?quality=99")
@@ -336,7 +336,7 @@ def test_a_name_that_only_begins_like_a_route_is_a_plain_name(upstreams: tuple[U
     with client_of(near, Routing(catalog_of(near, far))) as client:
         asked(client, "fastlane/automobile")
         record = client.last_call
-    with OpenAI(api_key="sk-own", base_url=near.url, plays=[Connection(http2="require")]) as client:
+    with OpenAI(api_key="sk-own", base_url=near.url, only_plays=[Connection(http2="require")]) as client:
         asked(client, "fastlane/automobile")
     assert [one["model"] for one in near.asked] == ["fastlane/automobile"] * 2
     assert record is not None

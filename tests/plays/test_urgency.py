@@ -183,6 +183,6 @@ def test_a_tier_that_an_upstream_has_refused_is_not_asked_for_again() -> None:
 
 
 def test_a_client_takes_the_play_beside_others() -> None:
-    with OpenAI(api_key="sk-test", plays=[Connection(), Urgency()], strict=True) as client:
+    with OpenAI(api_key="sk-test", only_plays=[Connection(), Urgency()], strict=True) as client:
         assert client._fastlane is not None
         assert client._fastlane.pipeline.fingerprint[1] == "Urgency()"

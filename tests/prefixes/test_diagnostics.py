@@ -115,7 +115,7 @@ async def test_a_response_says_by_itself_why_it_read_nothing(
     again = {**asked, "reasoning": {"effort": "high"}, "stream": stream}
     play = fastlane.PromptCache(key=False)
     if asynchronous:
-        async with fastlane.AsyncOpenAI(**arguments, plays=[play], strict=True) as client:
+        async with fastlane.AsyncOpenAI(**arguments, only_plays=[play], strict=True) as client:
             earlier = await client.responses.create(**asked)
             answer = await client.responses.create(**again, extra_body=compared_with(earlier))
             if stream:
@@ -123,7 +123,7 @@ async def test_a_response_says_by_itself_why_it_read_nothing(
                     pass
             seen = client.calls[-1].prompt_cache
     else:
-        with fastlane.OpenAI(**arguments, plays=[play], strict=True) as other:
+        with fastlane.OpenAI(**arguments, only_plays=[play], strict=True) as other:
             earlier = other.responses.create(**asked)
             answer = other.responses.create(**again, extra_body=compared_with(earlier))
             if stream:

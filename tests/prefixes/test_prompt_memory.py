@@ -112,7 +112,7 @@ def test_an_error_that_only_quotes_the_key_does_not_take_it_from_later_calls(one
     url = f"{one_peer.url}/v1"
     with registered(facts(key_field="prompt_cache_key"), origins=[url]):
         plays = [Connection(http2="never"), PromptCache()]
-        with fastlane.OpenAI(base_url=url, api_key="sk-test", plays=plays, strict=True) as client:
+        with fastlane.OpenAI(base_url=url, api_key="sk-test", only_plays=plays, strict=True) as client:
             with pytest.raises(openai.UnprocessableEntityError):
                 client.chat.completions.create(model="m", messages=conversation()[:1])
             client.chat.completions.create(model="m", messages=conversation())

@@ -59,14 +59,16 @@ async def async_until(happened: Callable[[], object]) -> None:
 
 
 def client_of(url: str, *plays: Any, **options: Any) -> Any:
-    client = fastlane.OpenAI(api_key="sk-test", base_url=url, plays=[Connection(), *plays], **{**FOREVER, **options})
+    client = fastlane.OpenAI(
+        api_key="sk-test", base_url=url, only_plays=[Connection(), *plays], **{**FOREVER, **options}
+    )
     kept.append(client)
     return client
 
 
 def async_client_of(url: str, *plays: Any, **options: Any) -> Any:
     options = {**FOREVER, **options}
-    client = fastlane.AsyncOpenAI(api_key="sk-test", base_url=url, plays=[Connection(), *plays], **options)
+    client = fastlane.AsyncOpenAI(api_key="sk-test", base_url=url, only_plays=[Connection(), *plays], **options)
     kept.append(client)
     return client
 
@@ -378,13 +380,13 @@ def rehearse(url: str) -> None:
     """Have everything loaded that calls need, and no thread of it left, so that no child has to."""
 
     async def tasks() -> None:
-        async with fastlane.AsyncOpenAI(api_key="sk-test", base_url=url, plays=plays) as client:
+        async with fastlane.AsyncOpenAI(api_key="sk-test", base_url=url, only_plays=plays) as client:
             await ask(client, "answer")
             async for _ in await ask(client, "answer", stream=True):
                 pass
 
     plays = [Connection(), Urgency(single_flight=True), routing(upstream_at(url), upstream_at(url, "far")), Hedging()]
-    with fastlane.OpenAI(api_key="sk-test", base_url=url, plays=plays) as client:
+    with fastlane.OpenAI(api_key="sk-test", base_url=url, only_plays=plays) as client:
         ask(client, "answer")
         list(ask(client, "answer", stream=True))
     asyncio.run(tasks())

@@ -60,7 +60,7 @@ def is_told_that_the_client_is_closed(call: Future[Any]) -> bool:
 
 
 def a_client(party: Party, *plays: Any, **options: Any) -> Any:
-    return party.new_client(plays=[Connection(), *plays], **options)
+    return party.new_client(only_plays=[Connection(), *plays], **options)
 
 
 def has_records(client: Any, *outcomes: str) -> bool:

@@ -73,7 +73,7 @@ def client_of(upstream: Upstream, *plays: Any, **options: Any) -> Any:
 
 def client_at(url: str, *plays: Any, **options: Any) -> Any:
     options = {"timeout": PATIENT_S, "max_retries": 2, **options}
-    return fastlane.OpenAI(api_key="sk-test", base_url=url, plays=[Connection(), *plays], **options)
+    return fastlane.OpenAI(api_key="sk-test", base_url=url, only_plays=[Connection(), *plays], **options)
 
 
 def ask(client: Any, **more: Any) -> Any:
@@ -243,7 +243,7 @@ def test_of_one_of_those_who_share_a_request(upstream: Upstream, leads: bool) ->
 def test_of_a_program_on_an_event_loop(upstream: Upstream, plays: tuple[Any, ...]) -> None:
     upstream.usually = say_nothing
     client = fastlane.AsyncOpenAI(
-        api_key="sk-test", base_url=upstream.url, plays=[Connection(), *plays], timeout=PATIENT_S
+        api_key="sk-test", base_url=upstream.url, only_plays=[Connection(), *plays], timeout=PATIENT_S
     )
 
     async def call() -> None:

@@ -69,7 +69,7 @@ def nothing_is_left() -> Iterator[None]:
 
 def client_of(kind: Any, upstream: Upstream, hooks: Any = ()) -> Any:
     options = {"api_key": "sk-test", "base_url": upstream.url, "timeout": 2 * HANG_S, "max_retries": 0}
-    return kind(plays=[Connection()], hooks=hooks, **options)
+    return kind(only_plays=[Connection()], hooks=hooks, **options)
 
 
 def asked_of(word: str) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def variant(client: Any, chance: random.Random) -> Any:
         return client.with_options(timeout=chance.choice([2 * HANG_S, 3 * HANG_S]))
     if way == 2:
         return client.with_urgency(chance.choice(["interactive", "background", "offline"]))
-    return client.with_plays(Connection(), *chance.choice(PLAYS))
+    return client.copy(only_plays=[Connection(), *chance.choice(PLAYS)])
 
 
 def test_sixty_four_threads_share_a_client(echoing: Upstream) -> None:
@@ -234,7 +234,7 @@ def test_trios_tasks_share_a_client(echoing: Upstream) -> None:
     async def work() -> None:
         plays = [Connection(http2="require"), Urgency(max_concurrency=8)]  # the server speaks nothing else
         async with (
-            client_of(fastlane.AsyncOpenAI, echoing).with_options(plays=plays, hooks=[reported.append]) as client,
+            client_of(fastlane.AsyncOpenAI, echoing).with_options(only_plays=plays, hooks=[reported.append]) as client,
             trio.open_nursery() as nursery,
         ):
             for number in range(32):

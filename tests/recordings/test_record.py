@@ -404,7 +404,7 @@ def test_a_routed_call_is_written_once_and_with_its_urgency(path: Path) -> None:
             )
         )
         plays = [Connection(http2="require"), Routing(catalog)]
-        client = OpenAI(api_key="sk-own", base_url=near.url, max_retries=0, plays=plays)
+        client = OpenAI(api_key="sk-own", base_url=near.url, max_retries=0, only_plays=plays)
         with client, record(client, path):
             client.chat.completions.create(model=Route(urgency="interactive"), messages=MESSAGES)
 

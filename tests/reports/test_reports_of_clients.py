@@ -69,7 +69,7 @@ def test_a_disabled_client_has_an_empty_report(arguments: dict[str, Any], monkey
 @pytest.mark.usefixtures("takes_gzip")
 def test_a_report_says_where_the_time_went_and_what_was_saved(provider: Emulator, arguments: dict[str, Any]) -> None:
     plays = [Connection(), Encoding(uplink_bits_per_s=5e6), PromptCache(), BoundedOutput()]
-    with fastlane.OpenAI(**arguments, plays=plays, max_retries=0) as client:
+    with fastlane.OpenAI(**arguments, only_plays=plays, max_retries=0) as client:
         for number in range(5):
             with fastlane.user_action("answer ticket"):
                 stream = client.chat.completions.create(
@@ -137,7 +137,7 @@ def test_what_was_cut_and_asked_again_is_in_the_ledger(arguments: dict[str, Any]
     ]
     question = messages()[1:]
     plays = [Connection(), Curation(high_water_tokens=2_000), BoundedOutput(repairs=2)]
-    with fastlane.OpenAI(**arguments, plays=plays, strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=plays, strict=True) as client:
         client.chat.completions.create(model="m", messages=[*turns, *question])
         wrong = {"x-emulator-manner": "wrong_enum"}
         client.chat.completions.create(model="m", messages=question, response_format=FORMAT, extra_headers=wrong)

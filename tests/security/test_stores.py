@@ -48,7 +48,7 @@ def test_a_shared_store_holds_figures_and_no_words(
         "metadata": {"who": "zq7-user"},
         "prompt_cache_key": "zq7-tenant",
     }
-    with fastlane.OpenAI(api_key="sk-zq7-key", base_url=provider.base_url, plays=plays, max_retries=0) as client:
+    with fastlane.OpenAI(api_key="sk-zq7-key", base_url=provider.base_url, only_plays=plays, max_retries=0) as client:
         for number in range(12):
             fault = {"x-emulator-fault": "status=429"} if number % 4 == 3 else {}
             try:

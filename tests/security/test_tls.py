@@ -24,7 +24,7 @@ HTTP2: tuple[Any, ...] = ("prefer", "require", "never")
 
 def asks(kind: Any, url: str, http2: Any) -> BaseException | None:
     """Make a call; the error that it ends with."""
-    client = kind(api_key="sk-test", base_url=f"{url}/v1", max_retries=0, plays=[Connection(http2=http2)])
+    client = kind(api_key="sk-test", base_url=f"{url}/v1", max_retries=0, only_plays=[Connection(http2=http2)])
     try:
         made = client.chat.completions.create(model="m", messages=MESSAGES)
         if isinstance(client, openai.AsyncOpenAI):

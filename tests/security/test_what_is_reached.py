@@ -43,7 +43,7 @@ def model(name):
 def plays():
     routing = Routing(Catalog(models=(model("near"), model("far"))))
     others = [PromptCache(), Curation(), BoundedOutput(), Hedging(budget=1.0), Encoding(), Connection(), Urgency()]
-    return {"plays": [routing, *others]}
+    return {"only_plays": [routing, *others]}
 """
 OURS = _CALLS.format(package="fastlane", plays=_EVERY_PLAY, model="fastlane/auto")
 STOCK = _CALLS.format(package="openai", plays="plays = dict", model="m")

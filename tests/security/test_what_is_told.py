@@ -207,9 +207,9 @@ def test_no_call_says_its_key_or_its_words(
         "max_retries": 0,
         "default_headers": {"x-default": HEADER},
     }
-    with fastlane.OpenAI(**settings, plays=plays(provider)) as client, record(client, kept):
+    with fastlane.OpenAI(**settings, only_plays=plays(provider)) as client, record(client, kept):
         errors = list(ask(client, asked, fault))
-        later = fastlane.AsyncOpenAI(**settings, plays=plays(provider))
+        later = fastlane.AsyncOpenAI(**settings, only_plays=plays(provider))
         errors += asyncio.run(ask_later(later, asked, fault))
         texts = {**everything_of(client, told, spans), **{f"{k}, async": v for k, v in stored(later).items()}}
     texts["errors"] = "".join(map(told_of, errors)).encode()
@@ -236,7 +236,7 @@ def test_no_call_says_its_key_or_its_words(
 def test_an_error_of_fastlane_s_own_quotes_no_answer_and_no_prompt(provider: Emulator) -> None:
     options = options_of("m", None)
     with (
-        fastlane.OpenAI(api_key=KEY, base_url=provider.base_url, plays=[BoundedOutput()]) as client,
+        fastlane.OpenAI(api_key=KEY, base_url=provider.base_url, only_plays=[BoundedOutput()]) as client,
         pytest.raises(fastlane.InvalidOutputError) as raised,
     ):
         client.chat.completions.parse(messages=MESSAGES, response_format=Ticket, **options)
@@ -247,7 +247,7 @@ def test_an_error_of_fastlane_s_own_quotes_no_answer_and_no_prompt(provider: Emu
 
 @pytest.mark.parametrize("kind", [fastlane.OpenAI, fastlane.AsyncOpenAI])
 def test_a_client_cannot_be_pickled_with_its_key(kind: Any, provider: Emulator) -> None:
-    client = kind(api_key=KEY, base_url=provider.base_url, plays=plays(provider))
+    client = kind(api_key=KEY, base_url=provider.base_url, only_plays=plays(provider))
     with pytest.raises(TypeError, match="cannot pickle"):
         pickle.dumps(client)
 

@@ -130,7 +130,7 @@ class Party:
     def new_client(self, **options: Any) -> Any:
         """One more client with these plays."""
         kind: Any = fastlane.OpenAI if self.kind == "sync" else fastlane.AsyncOpenAI
-        return kind(**{"api_key": "sk-test", "base_url": self.upstream.url, "plays": self.plays, **options})
+        return kind(**{"api_key": "sk-test", "base_url": self.upstream.url, "only_plays": self.plays, **options})
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)

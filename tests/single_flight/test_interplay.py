@@ -50,7 +50,7 @@ SLOWLY = {"x-emulator-prefill-ms": "1000", "x-emulator-output-tokens": "30"}
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_the_provider_is_asked_once_by_threads(provider: Emulator, stream: bool) -> None:
     client = fastlane.OpenAI(
-        api_key="sk-test", base_url=provider.base_url, plays=[Connection(), Urgency(single_flight=True)]
+        api_key="sk-test", base_url=provider.base_url, only_plays=[Connection(), Urgency(single_flight=True)]
     )
 
     def ask(_: int) -> Any:
@@ -76,7 +76,7 @@ def test_the_provider_is_asked_once_by_tasks(provider: Emulator, stream: bool) -
 
     async def main() -> list[Any]:
         plays = [Connection(), Urgency(single_flight=True)]
-        async with fastlane.AsyncOpenAI(api_key="sk-test", base_url=provider.base_url, plays=plays) as client:
+        async with fastlane.AsyncOpenAI(api_key="sk-test", base_url=provider.base_url, only_plays=plays) as client:
             return await asyncio.gather(*[ask(client) for _ in range(CALLERS)])
 
     answers = asyncio.run(main())
@@ -88,7 +88,7 @@ def test_the_provider_is_asked_once_by_tasks(provider: Emulator, stream: bool) -
 def test_the_same_response_is_shared_where_the_provider_does_not_keep_it(provider: Emulator) -> None:
     async def main() -> list[Any]:
         plays = [Connection(), Urgency(single_flight=True)]
-        async with fastlane.AsyncOpenAI(api_key="sk-test", base_url=provider.base_url, plays=plays) as client:
+        async with fastlane.AsyncOpenAI(api_key="sk-test", base_url=provider.base_url, only_plays=plays) as client:
             asked: dict[str, Any] = {"model": "m", "input": "Name a river.", "temperature": 0, "extra_headers": SLOWLY}
             kept = [client.responses.create(**asked) for _ in range(2)]
             shared = [client.responses.create(**asked, store=False) for _ in range(3)]

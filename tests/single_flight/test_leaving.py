@@ -379,7 +379,7 @@ def test_who_is_refused_a_place_is_followed_by_the_next(kind: str, upstream: Ups
         before = party.ask(messages=[{"role": "user", "content": "Something else."}])
         until(lambda: len(upstream.asked) == 1)
         hurried = Urgency(single_flight=True, max_concurrency=1, max_wait_s=1.0)
-        refused = party.ask(party.new_client(plays=[Connection(), hurried]))
+        refused = party.ask(party.new_client(only_plays=[Connection(), hurried]))
         until(lambda: has_joined(1))
         patient = party.ask()
         until(lambda: has_joined(2))
@@ -453,7 +453,7 @@ async def test_a_call_that_is_collected_leaves_without_waiting_for_a_lock(upstre
     gate = threading.Event()
     upstream.usually = held(gate, answer("The Rhine"))
     plays = [Connection(), Urgency(single_flight=True)]
-    async with fastlane.AsyncOpenAI(api_key="sk-test", base_url=upstream.url, plays=plays, strict=True) as client:
+    async with fastlane.AsyncOpenAI(api_key="sk-test", base_url=upstream.url, only_plays=plays, strict=True) as client:
         create = client.chat.completions.create
         calls = [asyncio.create_task(create(model="m", messages=MESSAGES, temperature=0)) for _ in range(2)]
         while not (has_joined(2) and upstream.asked):  # noqa: ASYNC110 - nobody sets an event

@@ -245,7 +245,7 @@ def test_without_the_setting_nothing_is_shared(upstream: Upstream) -> None:
         from fastlane import Connection
         from fastlane.plays.urgency import Urgency
 
-        client = party.new_client(plays=[Connection(), Urgency()])
+        client = party.new_client(only_plays=[Connection(), Urgency()])
         calls = [party.ask(client) for _ in range(2)]
         until(lambda: len(upstream.asked) == 2)
         gate.set()

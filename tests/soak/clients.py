@@ -147,7 +147,7 @@ class Clients:
         return kind(
             base_url=self.places.h1 if scene.target == "h1" else self.places.h2,
             api_key="soak",
-            plays=plays,
+            only_plays=plays,
             # A routed call's own client sends the rest; hooks are told of it once.
             hooks=[self.records.append],
         )

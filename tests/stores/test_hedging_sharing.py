@@ -159,12 +159,12 @@ def test_the_second_call_of_a_new_replica_has_a_second_chance(
     asked: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Is water wet? " * 60}]}
     plays += [Hedging(store=redis_server.url, budget=1.0) for _ in range(2)]
     old, new = ([fastlane.Connection(), play] for play in plays)
-    with fastlane.OpenAI(**arguments, plays=old, strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=old, strict=True) as client:
         for _ in range(25):
             client.chat.completions.create(**asked)
     upstream = next(iter(plays[0].memory._governors))
     assert eventually(lambda: plays[1].memory.governor(upstream).delay(100, time.perf_counter_ns())[1] is None)
-    with fastlane.OpenAI(**arguments, plays=new, strict=True) as client:
+    with fastlane.OpenAI(**arguments, only_plays=new, strict=True) as client:
         # After which it asks for the tokens that the next is paid with.
         client.chat.completions.create(**asked)
         new_play = plays[1].memory

@@ -172,7 +172,7 @@ def _routed(client: Any) -> Any:
         CatalogModel(name="gone", base_url=gone, api_key_env="A_KEY", quality=50, first_token_s=fast, tokens_per_s=99),
         CatalogModel(name="there", base_url=there, api_key_env="A_KEY", quality=50, first_token_s=slow, tokens_per_s=9),
     )
-    return client.with_options(max_retries=0).with_plays(Routing(Catalog(models=models)), Connection())
+    return client.with_options(max_retries=0, only_plays=[Routing(Catalog(models=models)), Connection()])
 
 
 def fallback(client: Any) -> Any:

@@ -244,7 +244,7 @@ def client_of(kind: Any, planted: Planted, url: str, *plays: Play, **options: An
         "default_query": {"key": planted.word("default query")},
         "base_url": f"{scheme}://{name}:{password}@{rest}/v1",
         "max_retries": 0,
-        "plays": [Connection(), *plays],
+        "only_plays": [Connection(), *plays],
     }
     return kind(**{**arguments, **options})
 

@@ -88,7 +88,7 @@ def test_a_warm_streamed_call_has_six_spans_in_its_workflow(arguments: dict[str,
 
 def test_a_cold_call_shows_how_its_connection_was_opened(provider: Emulator, listening: Listening) -> None:
     told = listening(level="phases")
-    settings = {"api_key": "sk-test", "base_url": provider.base_url, "plays": [Connection(max_connections=7)]}
+    settings = {"api_key": "sk-test", "base_url": provider.base_url, "only_plays": [Connection(max_connections=7)]}
     with fastlane.OpenAI(**settings) as client:  # type: ignore[arg-type]
         stream_one(client)
         record = client.last_call
@@ -422,7 +422,7 @@ def test_an_encoded_body_is_told_with_both_its_sizes(provider: Emulator, listeni
     told = listening(level="attempts")
     plays = [Connection(), Encoding(forms=("msgpack+gzip",), uplink_bits_per_s=1e6, probe=True)]
     messages: list[Any] = [{"role": "user", "content": "river " * 5_000}]
-    with fastlane.OpenAI(api_key="k", base_url=provider.base_url, plays=plays) as client:
+    with fastlane.OpenAI(api_key="k", base_url=provider.base_url, only_plays=plays) as client:
         client.chat.completions.create(model="m", messages=messages)
     found = said(told.named("POST")[-1])
     assert found["fastlane.http.request.encoding"] == "msgpack+gzip"

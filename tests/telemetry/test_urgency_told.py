@@ -79,7 +79,7 @@ def test_the_wait_of_a_call_is_a_span_of_its_own_and_no_part_of_its_preparation(
     arguments: dict[str, Any], listening: Listening, level: str
 ) -> None:
     told = listening(level=level)
-    with fastlane.OpenAI(**arguments, plays=[Connection(), Urgency(max_concurrency=1)]) as client:
+    with fastlane.OpenAI(**arguments, only_plays=[Connection(), Urgency(max_concurrency=1)]) as client:
         first = client.chat.completions.create(model="first", messages=MESSAGES, stream=True)
         list(first)
         held = client.chat.completions.create(model="m", messages=MESSAGES, stream=True)

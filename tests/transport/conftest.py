@@ -33,5 +33,5 @@ def make_caller(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def caller(make_caller: Any, arguments: dict[str, Any], protocol: str) -> Iterator[Any]:
     """A caller of the embedded provider that does not retry."""
-    with make_caller(**arguments, max_retries=0, plays=[PLAYS[protocol]]) as caller:
+    with make_caller(**arguments, max_retries=0, only_plays=[PLAYS[protocol]]) as caller:
         yield caller

@@ -47,7 +47,7 @@ def test_more_calls_than_connections_all_complete(
     make_caller: Any, arguments: dict[str, Any], provider: Emulator, stream: bool
 ) -> None:
     plays = [Connection(max_connections=2)]
-    with make_caller(**arguments, max_retries=0, plays=plays, timeout=40) as caller:
+    with make_caller(**arguments, max_retries=0, only_plays=plays, timeout=40) as caller:
         for _ in range(5):
             ended = caller.together(*[{"prefill_ms": 30, "output_tokens": 3}] * 6, stream=stream)
 
@@ -58,7 +58,7 @@ def test_more_calls_than_connections_all_complete(
 def test_calls_that_wait_for_a_connection_go_on_after_an_early_close(
     make_caller: Any, arguments: dict[str, Any], provider: Emulator
 ) -> None:
-    with make_caller(**arguments, max_retries=0, plays=[Connection(max_connections=1)], timeout=40) as caller:
+    with make_caller(**arguments, max_retries=0, only_plays=[Connection(max_connections=1)], timeout=40) as caller:
         for _ in range(5):
             stream = caller.start(1, output_tokens=500, token_ms=5)
             caller.close_stream(stream)
@@ -102,7 +102,7 @@ def test_streams_that_are_dropped_unread_never_freeze_the_client(
 @pytest.mark.asyncio
 async def test_a_task_that_is_cancelled_while_it_waits_for_a_connection_takes_none(arguments: dict[str, Any]) -> None:
     play = Connection(http2="never", max_connections=1)
-    async with AsyncOpenAI(**arguments, max_retries=0, plays=[play], timeout=40, strict=True) as client:
+    async with AsyncOpenAI(**arguments, max_retries=0, only_plays=[play], timeout=40, strict=True) as client:
         for _ in range(5):
             slow = asyncio.create_task(client.chat.completions.create(**request(prefill_ms=200, output_tokens=1)))
             waiting = [
@@ -127,7 +127,7 @@ async def test_a_task_that_is_cancelled_while_it_waits_for_a_connection_takes_no
 def test_a_whole_answer_that_runs_into_its_time_out_gives_its_connection_back(
     make_caller: Any, arguments: dict[str, Any]
 ) -> None:
-    with make_caller(**arguments, max_retries=0, plays=[Connection(max_connections=1)], timeout=0.3) as caller:
+    with make_caller(**arguments, max_retries=0, only_plays=[Connection(max_connections=1)], timeout=0.3) as caller:
         for _ in range(3):
             with pytest.raises(openai.APITimeoutError):
                 caller.ask(prefill_ms=600_000)

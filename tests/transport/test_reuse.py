@@ -49,7 +49,7 @@ def test_calls_after_a_pause_longer_than_the_stock_clients_reuse_their_connectio
 ) -> None:
     never = Connection(http2="never")
     callers: list[Any] = [
-        form(**arguments, max_retries=0, plays=[play])
+        form(**arguments, max_retries=0, only_plays=[play])
         for form in (SyncCaller, AsyncCaller)
         for play in (Connection(), never)
     ]
@@ -67,7 +67,7 @@ def test_calls_after_a_pause_longer_than_the_stock_clients_reuse_their_connectio
 def test_a_connection_is_given_up_when_its_idle_time_is_over(
     make_caller: Any, arguments: dict[str, Any], provider: Emulator
 ) -> None:
-    with make_caller(**arguments, max_retries=0, plays=[Connection(idle_s=0.2)]) as caller:
+    with make_caller(**arguments, max_retries=0, only_plays=[Connection(idle_s=0.2)]) as caller:
         caller.ask(output_tokens=1)
         assert loses_its_connections(caller)
         caller.ask(output_tokens=1)

@@ -23,7 +23,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 @pytest.fixture(params=["prefer", "never"], ids=["HTTP/2", "HTTP/1.1"])
 def client(request: pytest.FixtureRequest, arguments: dict[str, Any]) -> AsyncOpenAI:
-    return AsyncOpenAI(**arguments, max_retries=0, plays=[Connection(http2=request.param)])
+    return AsyncOpenAI(**arguments, max_retries=0, only_plays=[Connection(http2=request.param)])
 
 
 def test_streams_are_read_beside_each_other(client: AsyncOpenAI) -> None:

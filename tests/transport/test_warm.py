@@ -136,7 +136,7 @@ def test_connections_through_a_proxy_are_not_warmed(
 ) -> None:
     with ConnectProxy() as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-        with make_caller(**arguments, plays=[Connection(preconnect=True)]) as caller:
+        with make_caller(**arguments, only_plays=[Connection(preconnect=True)]) as caller:
             assert warm(caller) is False
         assert proxy.asked == []
 
@@ -146,12 +146,12 @@ def test_a_client_that_is_disabled_is_not_warmed(
     make_caller: Any, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, plays: Any
 ) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", "1")
-    with make_caller(**arguments, plays=plays) as caller:
+    with make_caller(**arguments, only_plays=plays) as caller:
         assert warm(caller) is False
 
 
 def test_a_client_without_the_play_is_not_warmed(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, plays=[]) as caller:
+    with make_caller(**arguments, only_plays=[]) as caller:
         assert warm(caller) is False
 
 
@@ -244,7 +244,7 @@ def is_warm(server: Peer) -> bool:
 
 def test_a_client_that_preconnects_has_connected_before_its_first_call(peer: Callable[..., Peer]) -> None:
     server = peer()
-    with OpenAI(api_key="k", base_url=server.url, plays=[PRECONNECT]):
+    with OpenAI(api_key="k", base_url=server.url, only_plays=[PRECONNECT]):
         server.wait_until(lambda: is_warm(server))
 
         assert server.requests == []
@@ -256,7 +256,7 @@ def test_the_first_call_uses_what_was_preconnected(arguments: dict[str, Any], pr
     def connecting() -> bool:
         return any(thread.name == "fastlane preconnect" for thread in threading.enumerate())
 
-    with SyncCaller(**arguments, plays=[PRECONNECT]) as caller:
+    with SyncCaller(**arguments, only_plays=[PRECONNECT]) as caller:
         assert comes_true(lambda: not connecting())
         caller.ask(output_tokens=1)
 
@@ -267,7 +267,7 @@ def test_the_first_call_uses_what_was_preconnected(arguments: dict[str, Any], pr
 @pytest.mark.asyncio
 async def test_an_asynchronous_client_made_on_the_loop_preconnects(peer: Callable[..., Peer]) -> None:
     server = peer()
-    async with AsyncOpenAI(api_key="k", base_url=server.url, plays=[PRECONNECT]) as client:
+    async with AsyncOpenAI(api_key="k", base_url=server.url, only_plays=[PRECONNECT]) as client:
         await asyncio.to_thread(server.wait_until, lambda: is_warm(server))
         assert await client.warm() is True
 
@@ -276,7 +276,7 @@ async def test_an_asynchronous_client_made_on_the_loop_preconnects(peer: Callabl
 
 def test_an_asynchronous_client_made_elsewhere_connects_when_it_is_asked_to(peer: Callable[..., Peer]) -> None:
     server = peer()
-    with AsyncCaller(api_key="k", base_url=server.url, plays=[PRECONNECT]) as caller:
+    with AsyncCaller(api_key="k", base_url=server.url, only_plays=[PRECONNECT]) as caller:
         caller.sleep(0.2)
         assert server.connections == []
         assert warm(caller) is True
@@ -285,7 +285,7 @@ def test_an_asynchronous_client_made_elsewhere_connects_when_it_is_asked_to(peer
 
 def test_a_preconnection_that_fails_is_left_to_the_first_call(make_caller: Any) -> None:
     with (
-        make_caller(api_key="k", base_url=unreachable(), plays=[PRECONNECT], max_retries=0) as caller,
+        make_caller(api_key="k", base_url=unreachable(), only_plays=[PRECONNECT], max_retries=0) as caller,
         pytest.raises(openai.APIConnectionError),
     ):
         caller.ask()
@@ -297,7 +297,7 @@ def test_no_thread_to_preconnect_in_is_no_error(arguments: dict[str, Any], monke
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
-        client = OpenAI(**arguments, plays=[PRECONNECT])
+        client = OpenAI(**arguments, only_plays=[PRECONNECT])
     client.chat.completions.create(**asking(output_tokens=1))
     client.close()
 
@@ -316,7 +316,7 @@ def test_a_client_that_is_closed_while_it_preconnects_leaves_nothing_open(
     monkeypatch.setattr(SyncEngine, "warm", late)
     before = threads()
     server = peer()
-    client = OpenAI(api_key="k", base_url=server.url, plays=[PRECONNECT])
+    client = OpenAI(api_key="k", base_url=server.url, only_plays=[PRECONNECT])
     assert began.wait(30)
     client.close()
     closed.set()
@@ -331,7 +331,7 @@ async def test_an_asynchronous_client_that_is_closed_while_it_preconnects_leaves
     peer: Callable[..., Peer], turns: int
 ) -> None:
     server = peer()
-    client = AsyncOpenAI(api_key="k", base_url=server.url, plays=[PRECONNECT])
+    client = AsyncOpenAI(api_key="k", base_url=server.url, only_plays=[PRECONNECT])
     for _ in range(turns):
         await asyncio.sleep(0)
     await client.close()
@@ -343,7 +343,7 @@ async def test_an_asynchronous_client_that_is_closed_while_it_preconnects_leaves
 
 def test_a_loop_that_ends_while_a_client_preconnects_leaves_nothing_open(black_hole: str) -> None:
     async def make() -> AsyncOpenAI:
-        client = AsyncOpenAI(api_key="k", base_url=black_hole, plays=[PRECONNECT])
+        client = AsyncOpenAI(api_key="k", base_url=black_hole, only_plays=[PRECONNECT])
         await asyncio.sleep(0.05)
         return client
 
@@ -352,7 +352,7 @@ def test_a_loop_that_ends_while_a_client_preconnects_leaves_nothing_open(black_h
 
 
 def test_preconnecting_keeps_no_client_alive(black_hole: str) -> None:
-    client = OpenAI(api_key="k", base_url=black_hole, plays=[PRECONNECT], timeout=openai.Timeout(60, connect=30))
+    client = OpenAI(api_key="k", base_url=black_hole, only_plays=[PRECONNECT], timeout=openai.Timeout(60, connect=30))
     reference = weakref.ref(client)
     del client
     gc.collect()
@@ -363,7 +363,7 @@ def test_preconnecting_keeps_no_client_alive(black_hole: str) -> None:
 LEAVE = """
 import fastlane
 
-fastlane.OpenAI(api_key="k", base_url="{}", timeout=600, plays=[fastlane.Connection(preconnect=True)])
+fastlane.OpenAI(api_key="k", base_url="{}", timeout=600, only_plays=[fastlane.Connection(preconnect=True)])
 """
 
 
@@ -423,7 +423,7 @@ def test_an_idle_connection_that_the_server_closes_is_replaced_before_the_next_c
 
 
 def test_without_warm_nothing_is_replaced(make_caller: Any, arguments: dict[str, Any]) -> None:
-    with make_caller(**arguments, plays=[Connection(idle_s=61)]) as caller:
+    with make_caller(**arguments, only_plays=[Connection(idle_s=61)]) as caller:
         caller.ask(output_tokens=1, fault="idle_fin=1.1")
         assert loses_its_connections(caller)
         caller.ask(output_tokens=1)
@@ -436,7 +436,7 @@ def test_replacing_ends_with_the_time_for_which_idle_connections_are_kept(
     make_caller: Any, peer: Callable[..., Peer]
 ) -> None:
     server = peer(opening=closing_after(1.1))
-    with make_caller(api_key="k", base_url=server.url, plays=[Connection(idle_s=2.2)]) as caller:
+    with make_caller(api_key="k", base_url=server.url, only_plays=[Connection(idle_s=2.2)]) as caller:
         warm(caller)
         # The time runs from the last call, and nobody calls.
         assert loses_its_connections(caller)
@@ -468,7 +468,7 @@ def test_pings_go_out_until_the_server_objects(make_caller: Any, peer: Callable[
             connection.fin()
 
     server = peer(opening=opening)
-    with make_caller(api_key="k", base_url=server.url, plays=[Connection(ping_s=1)]) as caller:
+    with make_caller(api_key="k", base_url=server.url, only_plays=[Connection(ping_s=1)]) as caller:
         warm(caller)
         for _ in range(300):
             caller.sleep(0.1)

@@ -72,6 +72,8 @@ def clients_take_what_openai_takes() -> None:
     OpenAI(timeout=openai.Timeout(3.0), default_headers={"x-app": "1"}, default_query={"page": 1})
     OpenAI(plays=[Connection(), Shorter()], hooks=[hook], strict=True)
     OpenAI(plays=())
+    OpenAI(only_plays=[Connection()])
+    AsyncAzureOpenAI(azure_endpoint="https://example.com", api_version="1", only_plays=())
     OpenAI(plays=[Encoding(probe=True, forms=("json+gzip",), facts=Path("gateway.toml"), remember="verdicts.json")])
     AsyncOpenAI(http_client=httpx2.AsyncClient(), plays=[Connection(http2="never")])
     AzureOpenAI(azure_endpoint="https://example.com", api_version="1", azure_deployment="d", plays=[Connection()])
@@ -87,6 +89,7 @@ def wrong_arguments_are_errors() -> None:
     OpenAI(http_client=httpx2.AsyncClient())  # type: ignore[arg-type]
     OpenAI(plays=Connection())  # type: ignore[arg-type]
     OpenAI(plays=[Connection])  # type: ignore[list-item]
+    OpenAI(only_plays=[Connection])  # type: ignore[list-item]
     OpenAI(hooks=[3])  # type: ignore[list-item]
     OpenAI(strict="yes")  # type: ignore[arg-type]
     Connection(http2="always")  # type: ignore[arg-type]
@@ -97,6 +100,7 @@ def wrong_arguments_are_errors() -> None:
 def copies_stay_what_they_are(client: OpenAI, azure: AsyncAzureOpenAI) -> None:
     assert_type(client.with_options(timeout=1.0), OpenAI)
     assert_type(client.copy(plays=[Connection()], strict=True), OpenAI)
+    assert_type(client.with_options(only_plays=[]), OpenAI)
     assert_type(client.with_plays(Connection(), Shorter()), OpenAI)
     assert_type(azure.with_options(max_retries=1).with_plays(), AsyncAzureOpenAI)
     with client as entered:

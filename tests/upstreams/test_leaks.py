@@ -93,7 +93,7 @@ def client_of(
 ) -> Any:
     routing = Routing(Catalog(models=(*others, model_at(second.url))), streams=False, exploration=0.0)
     options: dict[str, Any] = {"api_key": "sk-first", "base_url": f"{first.url}/v1", "max_retries": 0}
-    options["plays"] = [*PLAYS, routing]
+    options["only_plays"] = [*PLAYS, routing]
     options |= row.client
     if row.is_azure:
         options["api_version"] = "2026-01-01"
@@ -195,7 +195,7 @@ def test_what_openai_takes_from_its_environment_is_not_even_kept(row: Row, first
 
 
 def own_client(first: CallPeer, **options: Any) -> fastlane.OpenAI:
-    return fastlane.OpenAI(**{"api_key": "sk-first", "base_url": f"{first.url}/v1", "plays": PLAYS, **options})
+    return fastlane.OpenAI(**{"api_key": "sk-first", "base_url": f"{first.url}/v1", "only_plays": PLAYS, **options})
 
 
 def test_a_cookie_of_one_provider_stays_there(first: CallPeer, second: CallPeer) -> None:

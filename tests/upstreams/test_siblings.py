@@ -63,7 +63,7 @@ def test_threads_that_ask_at_once_get_the_same_client(first: CallPeer, key: None
 
 def test_it_has_the_application_s_pipeline_and_the_shared_connections(first: CallPeer, key: None) -> None:
     siblings = Siblings()
-    with client_of(first, plays=[Connection(max_connections=7)]) as client:
+    with client_of(first, only_plays=[Connection(max_connections=7)]) as client:
         sibling: Any = siblings.of(client, model_at(NOWHERE))
         assert sibling._fastlane.pipeline is client._fastlane.pipeline  # type: ignore[union-attr]
         assert sibling._fastlane.transport == "fastlane"
@@ -90,7 +90,7 @@ def test_whoever_brings_an_http_client_has_others_on_fastlane_s_connections(firs
     http_client = openai.DefaultHttpxClient()
     for plays in ([Connection(max_connections=5)], []):
         siblings = Siblings()
-        client = client_of(first, http_client=http_client, plays=plays)
+        client = client_of(first, http_client=http_client, only_plays=plays)
         sibling: Any = siblings.of(client, model_at(NOWHERE))
         assert sibling._client is not http_client
         assert sibling._fastlane.transport == "fastlane"
@@ -114,7 +114,7 @@ def test_with_proxies_it_goes_by_openai_s_own_http_client(
 
 def test_without_the_connection_play_it_goes_by_openai_s_own_http_client(first: CallPeer, key: None) -> None:
     siblings = Siblings()
-    with client_of(first, plays=[]) as client:
+    with client_of(first, only_plays=[]) as client:
         sibling: Any = siblings.of(client, model_at(NOWHERE))
         assert sibling._fastlane.transport == "stock"
         siblings.close()

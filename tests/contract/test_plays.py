@@ -1,0 +1,64 @@
+"""Which plays a client has, by what it was made with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane import BoundedOutput, Connection, Hedging, Play, PromptCache, Urgency
+from tests.contract.entry_points import MESSAGES, MODEL
+
+CLIENTS = ("OpenAI", "AsyncOpenAI")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnConnection(Connection):
+    """A connection play of an application's."""
+
+
+@pytest.mark.parametrize(
+    ("plays", "expected"),
+    [
+        (None, [Connection(), PromptCache()]),
+        ([], [Connection(), PromptCache()]),
+        ([Urgency(max_concurrency=8)], [Connection(), PromptCache(), Urgency(max_concurrency=8)]),
+        ([BoundedOutput(), Connection(idle_s=9.0)], [Connection(idle_s=9.0), PromptCache(), BoundedOutput()]),
+        ([PromptCache(order_tools=True)], [Connection(), PromptCache(order_tools=True)]),
+        ([OwnConnection(idle_s=9.0)], [OwnConnection(idle_s=9.0), PromptCache()]),
+    ],
+    ids=["none", "empty", "another", "same-type", "second-default", "subclass"],
+)
+@pytest.mark.parametrize("name", CLIENTS)
+def test_plays_adds_to_the_defaults(arguments: dict[str, Any], name: str, plays: Any, expected: list[Play]) -> None:
+    client = getattr(fastlane, name)(**arguments, plays=plays)
+
+    assert list(map(repr, client._fastlane.pipeline.plays)) == list(map(repr, expected))
+
+
+@pytest.mark.parametrize("plays", [[], [Connection()], [Urgency(), Connection()]])
+@pytest.mark.parametrize("name", CLIENTS)
+def test_only_plays_gives_exactly_these(arguments: dict[str, Any], name: str, plays: list[Play]) -> None:
+    client = getattr(fastlane, name)(**arguments, only_plays=plays)
+
+    assert client._fastlane.pipeline.plays == tuple(plays)
+
+
+@pytest.mark.parametrize("name", ["AzureOpenAI", "AsyncAzureOpenAI"])
+def test_plays_of_azure_adds_to_the_defaults(azure_arguments: dict[str, Any], name: str) -> None:
+    added = getattr(fastlane, name)(**azure_arguments, plays=[Hedging()])
+    exact = getattr(fastlane, name)(**azure_arguments, only_plays=[Hedging()])
+
+    assert [type(play) for play in added._fastlane.pipeline.plays] == [Connection, PromptCache, Hedging]
+    assert [type(play) for play in exact._fastlane.pipeline.plays] == [Hedging]
+
+
+def test_hedging_alone_keeps_the_transport(arguments: dict[str, Any]) -> None:
+    with fastlane.OpenAI(**arguments, plays=[Hedging(budget=0.05)]) as client:
+        client.chat.completions.create(model=MODEL, messages=MESSAGES)
+
+        (record,) = client.calls
+        assert record.transport == "fastlane"
+        assert [text.partition("(")[0] for text in record.plays] == ["Connection", "PromptCache", "Hedging"]

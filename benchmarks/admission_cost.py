@@ -37,8 +37,6 @@ _HEADERS = {
     "x-ratelimit-remaining-tokens": "9999999500",
     "x-ratelimit-reset-tokens": "3ms",
 }
-# Before the call is over, which lasts some hundreds of microseconds here.
-_FIRST_TOKEN_S = 1e-4
 _FACTS = facts_named("openai").rate_limits
 _ARMS = ("gate", "untold", "semaphore", "nothing")
 _numbers = count()
@@ -61,7 +59,7 @@ def _call_of_threads(arm: str) -> Callable[[int], None]:
             permit = gate.enter(_level(number), _SETTINGS, tokens=500, most_wait_s=600.0)
             permit.answered(200, headers)
             sleep(0)
-            permit.leave(first_token_s=_FIRST_TOKEN_S, tokens=400)
+            permit.leave(tokens=400)
 
         return through
     semaphore = threading.Semaphore(_PLACES)
@@ -106,7 +104,7 @@ def _call_of_tasks(arm: str) -> Callable[[int], Awaitable[None]]:
             permit = await gate.async_enter(_level(number), _SETTINGS, tokens=500, most_wait_s=600.0)
             permit.answered(200, headers)
             await asyncio.sleep(0)
-            permit.leave(first_token_s=_FIRST_TOKEN_S, tokens=400)
+            permit.leave(tokens=400)
 
         return through
     semaphore = asyncio.Semaphore(_PLACES)
@@ -141,7 +139,7 @@ def _free_us(calls: int) -> float:
     for _ in range(calls):
         permit = gate.enter("interactive", _SETTINGS, tokens=500, most_wait_s=600.0)
         permit.answered(200, _HEADERS)
-        permit.leave(first_token_s=_FIRST_TOKEN_S, tokens=400)
+        permit.leave(tokens=400)
     return (cpu_ns() - started) / 1e3 / calls
 
 

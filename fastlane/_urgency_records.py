@@ -22,8 +22,8 @@ class AdmissionRecord:
     """What it waited for last: a place among those sent at once, or the provider's rate limit; None: nothing."""
     ahead: int
     """Calls that were in the queue when it came."""
-    concurrency: int
-    """How many were allowed at once when it was sent."""
+    concurrency: int | None
+    """How many were allowed at once when it was sent; None: no limit was known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

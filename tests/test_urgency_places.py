@@ -29,7 +29,7 @@ from fastlane import (
 )  # fmt: skip
 from fastlane.admission import GateState, _registry, states
 from fastlane.emulator import Emulator
-from tests.attempts.scripted import Upstream, answer, model_at, refuse, say_nothing, two_upstreams
+from tests.attempts.scripted import Upstream, answer, model_at, refuse, say_nothing, two_upstreams, whole
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 ONE = Urgency(max_concurrency=1)
@@ -465,15 +465,6 @@ def test_a_wait_for_a_place_makes_no_call_late() -> None:
         assert not record.hedging.hedged
 
 
-# What a place tells of the provider
-
-
-def judged(model: str = "m") -> int:
-    """Calls that the gate has learned from."""
-    (gate,) = (one for one in _registry._gates.values() if one.model == model)
-    return len(gate._core.limit._recent)
-
-
 def test_a_place_from_which_nothing_was_sent_tells_nothing(provider: Emulator, arguments: dict[str, Any]) -> None:
     play = Urgency(max_concurrency=1, single_flight=True)
     with OpenAI(**arguments, only_plays=[Connection(), play], max_retries=0, strict=True) as client:
@@ -487,7 +478,6 @@ def test_a_place_from_which_nothing_was_sent_tells_nothing(provider: Emulator, a
                 list(held)
         assert under_way() == 0
         assert len(provider.log()) - before == 2
-        assert judged() == 2
 
 
 @pytest.mark.asyncio
@@ -517,3 +507,54 @@ async def test_a_task_that_is_collected_waits_for_no_lock(arguments: dict[str, A
         task.cancel()
         with suppress(asyncio.CancelledError, RuntimeError):
             await task
+
+
+# How many at once
+
+
+class Barrier:
+    """A provider without limits: it answers when so many requests are under way at once, and none before that."""
+
+    def __init__(self, parties: int) -> None:
+        self.under_way = 0
+        self._barrier = asyncio.Barrier(parties)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        async with await asyncio.start_server(self._serve, "127.0.0.1", backlog=1_024) as server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]))
+            self.under_way += 1
+            await self._barrier.wait()
+            body = whole("m", "yes")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n")
+            writer.write(b"content-length: %d\r\n\r\n%b" % (len(body), body))
+        writer.close()
+
+
+@pytest.mark.asyncio
+async def test_calls_without_a_known_limit_all_run_at_once() -> None:
+    """The provider answers only when all of them are under way, which is ten seconds' worth of a flood at most."""
+    each = 200
+    barrier = Barrier(2 * each)
+    async with (
+        barrier.serving() as url,
+        fastlane.AsyncOpenAI(
+            api_key="sk-test", base_url=url, only_plays=[Connection(), Urgency()], strict=True
+        ) as client,
+    ):
+        flood = client.with_urgency("background")
+        calls = [asyncio.ensure_future(create(one)) for _ in range(each) for one in (client, flood)]
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.gather(*calls)
+        except TimeoutError:
+            pytest.fail(f"{barrier.under_way} of {2 * each} calls were under way at once")
+        finally:
+            for call in calls:
+                call.cancel()
+    assert state().limit is None

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from fastlane._urgency_records import LEVELS
 
-from ._evidence import Sample
 from ._guard import Guard
-from ._limit import ConcurrencyLimit, Mark
+from ._limit import ConcurrencyLimit
 from ._pace import Pace
 from ._rates import Rate
 from ._settings import AdmissionSettings
@@ -33,7 +32,7 @@ class Ticket:
     """A place that a call has."""
 
     __slots__ = (
-        "ahead", "concurrency", "in_flight", "is_back", "level", "mark", "number", "sent_ns", "spent", "tokens",
+        "ahead", "concurrency", "in_flight", "is_back", "is_refused", "level", "number", "spent", "tokens",
         "waited_for",
     )  # fmt: skip
 
@@ -41,11 +40,11 @@ class Ticket:
         self.level = level
         self.tokens = tokens
         self.ahead = 0
-        self.is_back = False
+        self.is_refused = self.is_back = False
         """It was given back. Ctrl-C may come amid that, and then it is given back once more."""
         self.waited_for: Reason | None = None
-        self.sent_ns = self.in_flight = self.number = self.concurrency = 0
-        self.mark: Mark = None
+        self.in_flight = self.number = 0
+        self.concurrency: int | None = None
         self.spent: Any = None
 
 
@@ -73,7 +72,7 @@ class Core:
     """Places, and the calls that wait for one, of one origin, account and model."""
 
     __slots__ = (
-        "_arrivals", "_blocked", "_dead", "_granted_ns", "_guard", "_left", "_lines", "_since",
+        "_arrivals", "_blocked", "_dead", "_granted_ns", "_guard", "_left", "_lines", "_refusing", "_since",
         "_weighed_ns", "asked", "in_flight", "limit", "pacer", "queued", "refused", "under_way",
         "wake_ns",
     )  # fmt: skip
@@ -83,6 +82,8 @@ class Core:
         self.pacer = pacer
         self.in_flight = [0, 0, 0]
         self.under_way = 0
+        self._refusing = 0
+        """Of these, the provider has refused so many."""
         self.queued = [0, 0, 0]
         self.refused = 0
         """Calls that were not let in."""
@@ -144,7 +145,7 @@ class Core:
     def next(self, now_ns: int) -> Waiter | None:
         """One that got its ticket now; None where nobody can be sent, until something happens or `wake_ns`."""
         self.wake_ns = None
-        if self.under_way >= self.limit.for_interactive:
+        if self.under_way >= self.limit.bound:
             self._blocked = "place"
             self.limit.wanted()
             return None
@@ -180,36 +181,42 @@ class Core:
         ticket.ahead, ticket.waited_for = best.ahead, self._blocked
         return best
 
-    def leave(self, ticket: Ticket, now_ns: int, sample: Sample | None, tokens: int | None) -> None:
+    def leave(self, ticket: Ticket, now_ns: int, tokens: int | None, *, failed: bool = False) -> None:
         """A call is over, and gives its place back."""
         if ticket.is_back:
             return
-        ticket.is_back = True
-        self.in_flight[ticket.level] -= 1
-        self.under_way -= 1
+        self._give_back(ticket)
         self._left.add(now_ns)
         if ticket.spent is not None and self.pacer is not None:
             self.pacer.settled(now_ns, ticket.spent, tokens)
-        self.limit.over(ticket.mark, sample)
+        if not failed and not ticket.is_refused:
+            self.limit.answered(ticket.number, now_ns)
 
     def unused(self, ticket: Ticket, now_ns: int) -> None:
         """A ticket that nobody took: nothing was sent."""
         if ticket.is_back:
             return
+        self._give_back(ticket)
+        if ticket.spent is not None and self.pacer is not None:
+            self.pacer.settled(now_ns, ticket.spent, 0)
+
+    def _give_back(self, ticket: Ticket) -> None:
         ticket.is_back = True
         self.in_flight[ticket.level] -= 1
         self.under_way -= 1
-        if ticket.spent is not None and self.pacer is not None:
-            self.pacer.settled(now_ns, ticket.spent, 0)
-        self.limit.over(ticket.mark, None)
+        self._refusing -= ticket.is_refused
 
     def tried(self, ticket: Ticket) -> bool:
         """Whether a call was one of those that were sent to find out whether more are served."""
-        return self.limit.tried(ticket.mark)
+        return ticket.in_flight > self.limit.confirmed
 
     def refuse(self, ticket: Ticket) -> None:
         """The provider has refused a call for want of capacity."""
-        self.limit.refused(ticket.mark, ticket.number, ticket.in_flight)
+        if ticket.is_back or ticket.is_refused:
+            return
+        ticket.is_refused = True
+        self._refusing += 1
+        self.limit.refused(ticket.number, ticket.in_flight, self.under_way - self._refusing)
 
     # What is known.
 
@@ -234,7 +241,7 @@ class Core:
         """Seconds that one which comes now waits at least, as far as that is certain."""
         ahead = self.ahead(level) if ahead is None else ahead
         place_s = 0.0
-        if ahead >= _AHEAD and not self.limit.learning:
+        if ahead >= _AHEAD and self.limit.places is not None:
             expected_s = self.expected_wait_s(ahead - _AHEAD, now_ns)
             place_s = 0.0 if expected_s is None else expected_s / _FASTER
         return max(place_s, (self._ready_ns(level, settings, tokens, now_ns) - now_ns) / _S)
@@ -282,7 +289,7 @@ class Core:
     def _sendable(self, head: Waiter, rank: int, now_ns: int) -> bool:
         if not self._has_place(head.level if rank else 0, head.settings):
             self._blocked = "place"
-            if rank and self.under_way < self.limit.for_interactive:
+            if rank and self.under_way < self.limit.bound:
                 # A place is kept free, but not for ever: not from the first of these whose age counts in full.
                 for each in self._heads():
                     if each.level:
@@ -300,12 +307,10 @@ class Core:
 
     def _has_place(self, level: int, settings: AdmissionSettings) -> bool:
         limit, under_way = self.limit, self.under_way
-        if not level:
-            if under_way < limit.for_interactive:
-                return True
-        elif under_way < (ceiling := limit.for_others) and (
-            not limit.guarded or under_way + self._guard.free(ceiling, settings.reserved) < ceiling
-        ):
+        if (places := limit.places) is None:
+            return True
+        kept = self._guard.free(places, settings.reserved) if level else 0
+        if under_way + kept < places:
             return True
         limit.wanted()
         return False
@@ -318,9 +323,8 @@ class Core:
     def _grant(self, level: int, tokens: int, settings: AdmissionSettings, now_ns: int) -> Ticket:
         ticket = Ticket(level, tokens)
         ticket.in_flight = self.under_way + 1
-        ticket.sent_ns = now_ns
-        ticket.concurrency = self.limit.for_others if level else self.limit.for_interactive
-        ticket.mark = self.limit.sent(now_ns, ticket.in_flight)
+        ticket.concurrency = self.limit.places
+        self.limit.sent(now_ns, ticket.in_flight)
         ticket.number = self.limit.number
         if self.pacer is not None and settings.pacing:
             ticket.spent = self.pacer.spend(now_ns, tokens=tokens)

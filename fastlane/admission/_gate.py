@@ -14,7 +14,6 @@ from fastlane.pacing import Pacer
 from ._alarm import alarms
 from ._bounds import AGAIN_NS, Bounds
 from ._core import Core, Waiter
-from ._evidence import Sample
 from ._permit import Permit
 from ._recall import Recall, Recalled
 from ._refusals import full, too_late
@@ -50,7 +49,7 @@ class Gate:
         self._alarm_is_new = False
         self._woken: deque[Any] = deque()  # sent, and to be woken once the lock is let go of
         # What is given back without waiting for the lock: whoever has it takes them from here.
-        self._left: deque[tuple[Permit, Sample | None, int | None]] = deque()
+        self._left: deque[tuple[Permit, int | None, bool]] = deque()
         self._gone: deque[Waiter] = deque()
 
     def enter(
@@ -199,13 +198,12 @@ class Gate:
                     core.refused += 1
                     raise too_late("its place did not come in time", expected_s, most_wait_s or 0.0, waiter.ahead)
             self._go_on()
-        ticket.sent_ns = now
         return Permit(self, ticket, waiter.generation, max(0.0, (now - came_ns) / _S))
 
     def _give_up(self, entered: Permit | Waiter | None) -> None:
         """Nobody goes on with it: a place that it has is another's."""
         if isinstance(entered, Permit):
-            self._left.append((entered, None, None))
+            self._left.append((entered, None, True))
         elif entered is not None:
             self._gone.append(entered)
         self._go_on()
@@ -249,15 +247,12 @@ class Gate:
                 self._send_on(now)
         self._tell()
 
-    def _leave(
-        self, permit: Permit, first_token_s: float | None, tokens: int | None, failed: bool, quietly: bool
-    ) -> None:
-        now = self._clock()
-        self._left.append((permit, permit._sample(first_token_s, failed, now), tokens))
+    def _leave(self, permit: Permit, tokens: int | None, failed: bool, quietly: bool) -> None:
+        self._left.append((permit, tokens, failed))
         if quietly:
             self._tell()
         else:
-            self._go_on(now)
+            self._go_on()
 
     def _go_on(self, now: int | None = None) -> None:
         """Send whoever can be sent, and wake them; `now` where it was just read."""
@@ -307,9 +302,9 @@ class Gate:
 
     def _take_back(self, now: int) -> None:
         while self._left:
-            permit, sample, tokens = self._left[0]
+            permit, tokens, failed = self._left[0]
             if not permit._over and permit._generation == self._generation:
-                self._core.leave(permit._ticket, now, sample, tokens)
+                self._core.leave(permit._ticket, now, tokens, failed=failed)
                 permit._over = True
             self._left.popleft()
         while self._gone:

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections import deque
 
 # Some providers refuse a few calls whatever is under way. It is for the number of calls where at least two, and more
-# than this share, of those that were sent among as many were refused: beyond a bound nearly all are.
+# than this share, of those that were sent among as many were refused: beyond a limit nearly all are.
 _FOR_THE_NUMBER = 0.2
-# It is looked for among the latest calls: so many for each place, and no fewer or more than this.
-_FOR_EACH_PLACE, _FEWEST, _MOST = 2, 16, 64
-
-
-def fewest_of(refused: list[int], sent: int) -> int | None:
-    """The fewest among which calls were refused for their number, of so many sent; None where it was not for that."""
-    return min(refused) if len(refused) >= 2 and len(refused) > _FOR_THE_NUMBER * sent else None
+# It is looked for among the latest calls: so many for each under way, and no fewer or more than this.
+_FOR_EACH, _FEWEST, _MOST = 2, 16, 64
 
 
 class Overload:
@@ -31,16 +26,17 @@ class Overload:
         self._number += 1
         self._sent.append(in_flight)
 
-    def refused(self, number: int, in_flight: int, *, since: int, limit: float) -> int | None:
-        """The `number`-th call was refused, which was sent among so many: see `fewest_of`.
+    def refused(self, number: int, in_flight: int, *, since: int) -> bool:
+        """Return whether the `number`-th call, sent among so many, and others were refused for their number.
 
         Calls up to the `since`-th count no more.
         """
         self._refused.append((number, in_flight))
-        lately = min(_MOST, max(_FEWEST, round(_FOR_EACH_PLACE * limit)))
+        lately = min(_MOST, max(_FEWEST, _FOR_EACH * in_flight))
         first = max(since, self._number - lately)
         refused = [among for one, among in self._refused if one > first]
-        if len(refused) < 2 or first >= self._number:
-            return None
+        if len(refused) < 2:
+            return False
         fewest = min(refused)
-        return fewest_of(refused, sum(among >= fewest for among in list(self._sent)[first - self._number :]))
+        as_many = sum(among >= fewest for among in list(self._sent)[first - self._number :])
+        return len(refused) > _FOR_THE_NUMBER * as_many

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING
 from fastlane._urgency_records import AdmissionRecord
 
 from ._core import Ticket
-from ._evidence import Sample
 
 if TYPE_CHECKING:
     from ._gate import Gate
-
-_S = 1e9
 
 
 class Permit:
@@ -51,31 +48,15 @@ class Permit:
     def leave(
         self,
         *,
-        first_token_s: float | None = None,
         tokens: int | None = None,
         failed: bool = False,
         quietly: bool = False,
     ) -> None:
         """Give the place back; once, whatever is called again.
 
-        `first_token_s` is counted in seconds from sending; where the call did not stream, None, and its duration is
-        taken in its place. `tokens` are those that the provider counted, input and output. What has `failed` says
+        `tokens` are those that the provider counted, input and output. What has `failed` says
         nothing of the provider's places; a refusal is told to `answered`. A finaliser gives it back `quietly`: no lock
         is waited for.
         """
-        self._gate._leave(self, first_token_s, tokens, failed, quietly)
+        self._gate._leave(self, tokens, failed, quietly)
         self._left = True  # not before: Ctrl-C may come amid it, and then a finaliser has it to do again
-
-    def _sample(self, first_token_s: float | None, failed: bool, now_ns: int) -> Sample | None:
-        if failed or self._refused:
-            return None
-        ticket = self._ticket
-        duration_s = max((now_ns - ticket.sent_ns) / _S, 1e-9)
-        kind = first_token_s is None, ticket.level == 0
-        return Sample(
-            kind,
-            ticket.tokens.bit_length() // 2,
-            duration_s if first_token_s is None else first_token_s,
-            duration_s,
-            ticket.in_flight,
-        )

@@ -13,7 +13,7 @@ class AdmissionSettings:
     """How calls get their places among those that are sent at once. Raises ConfigurationError."""
 
     max_concurrency: int | None = None
-    """The most calls at once; None: as many as the provider is found to serve."""
+    """The most calls at once; None: no limit until the provider refuses calls."""
     reserved: float = 0.2
     """The largest share of the places that is kept free for interactive calls: how much of it is, follows their rate.
     At least one place where there are two or more; 0: none."""

@@ -16,10 +16,8 @@ class GateState:
 
     origin: str
     model: str | None
-    limit: int
-    """Calls at once that the provider is believed to serve, or that the application allows."""
-    learning: bool
-    """Whether no bound of the provider's was met yet."""
+    limit: int | None
+    """Calls at once that the provider was found to serve, or that the application allows; None: no limit is known."""
     in_flight: Mapping[Level, int]
     queued: Mapping[Level, int]
     oldest_wait_s: float | None
@@ -35,7 +33,6 @@ def state_of(origin: str, model: str | None, core: Core, now_ns: int) -> GateSta
         origin=origin,
         model=model,
         limit=core.limit.places,
-        learning=core.limit.learning,
         in_flight=dict(zip(LEVELS, core.in_flight, strict=True)),
         queued=dict(zip(LEVELS, core.queued, strict=True)),
         oldest_wait_s=None if oldest_ns is None else (now_ns - oldest_ns) / 1e9,

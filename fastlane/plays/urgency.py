@@ -32,7 +32,7 @@ class Urgency(Play):
     - `default`: the level of calls of which nothing else is said
     - `tiers`: by level, the service tier to ask for; None: as the provider's facts say
     - `limits`: whether calls wait for a place and keep to a pace; False: tiers alone
-    - `max_concurrency`: the most calls at once; None: as many as the provider is found to serve
+    - `max_concurrency`: the most calls at once; None: no limit until the provider refuses calls
     - `reserved`: the share of the places that only interactive calls may take
     - `ageing_s`: seconds in the queue after which a call counts as one level more urgent
     - `max_queued`: the most calls that wait at once; a further one gets QueueFullError
@@ -59,7 +59,7 @@ class Urgency(Play):
     limits: bool = True
     """Whether calls wait for a place and keep to a pace; False: tiers alone."""
     max_concurrency: int | None = None
-    """The most calls at once; None: as many as the provider is found to serve."""
+    """The most calls at once; None: no limit until the provider refuses calls."""
     reserved: float = 0.2
     """The share of the places that only interactive calls may take."""
     ageing_s: float = 30.0

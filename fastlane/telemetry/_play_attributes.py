@@ -162,6 +162,7 @@ def _urgency(urgency: UrgencyRecord, told: dict[str, Any]) -> None:
     if admission is not None:
         told[names.ADMISSION_WAIT] = admission.waited_s
         told[names.ADMISSION_AHEAD] = admission.ahead
-        told[names.ADMISSION_CONCURRENCY] = admission.concurrency
+        if admission.concurrency is not None:
+            told[names.ADMISSION_CONCURRENCY] = admission.concurrency
         if admission.waited_for is not None:
             told[names.ADMISSION_WAIT_REASON] = admission.waited_for

@@ -265,23 +265,18 @@ class Urgent:
         self._gate = None
 
     def _leave(self, permit: Permit, observation: Observation, *, failed: bool, quietly: bool) -> None:
-        first_token_s, tokens = None, None
+        tokens = None
         answer = observation.answer
         sent = [one for one in observation.attempts[self._attempts_before :] if one.kind != "shared"]
         if not sent:
             # From this place nothing was sent: it tells nothing of the provider, and takes nothing of its limits.
             tokens, failed = 0, True
-        elif not failed:
-            last = sent[-1]
-            if answer.first_token_ns is not None:
-                sent_ns = last.phases.send_started_ns or last.started_ns
-                first_token_s = max(0.0, (answer.first_token_ns - sent_ns) / 1e9)
-            if answer.usage is not None:
-                read, generated = counted(answer.usage)
-                if read is not None and generated is not None:
-                    tokens = read + generated
-                    self._learn(observation, last.request_body_bytes, read, generated)
-        permit.leave(first_token_s=first_token_s, tokens=tokens, failed=failed, quietly=quietly)
+        elif not failed and answer.usage is not None:
+            read, generated = counted(answer.usage)
+            if read is not None and generated is not None:
+                tokens = read + generated
+                self._learn(observation, sent[-1].request_body_bytes, read, generated)
+        permit.leave(tokens=tokens, failed=failed, quietly=quietly)
 
     def _learn(self, observation: Observation, body_bytes: int | None, read: int, generated: int) -> None:
         memory = self.plan.memory

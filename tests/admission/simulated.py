@@ -13,7 +13,6 @@ from random import Random
 
 from fastlane.admission import AdmissionSettings
 from fastlane.admission._core import Core, Ticket, Waiter
-from fastlane.admission._evidence import Sample
 
 S = 1_000_000_000
 
@@ -31,15 +30,8 @@ class Load:
     first_token_s: float = 0.3
     jitter: float = 0.6
     """Sigma of the log-normal distribution of first tokens."""
-    long_share: float = 0.0
-    """Of prompts whose first token takes five times as long."""
-    long_from_s: float = math.inf
-    """From when on all prompts are."""
     decode_s: float = 1.7
     decode_jitter: float = 0.5
-    sizes: int = 0
-    """How many sizes calls are of, each twice the one before, though that is nothing to the provider; 0: of two."""
-    streamed: bool = True
     interactive_per_s: float = 2 / 3
     background: int = 300
     """So many background calls are wanted at any time: each that is over is followed by another."""
@@ -49,7 +41,7 @@ class Load:
 
 @dataclass
 class Outcome:
-    limits: list[tuple[float, int]] = field(default_factory=list)
+    limits: list[tuple[float, float]] = field(default_factory=list)
     interactive: list[tuple[float, float]] = field(default_factory=list)
     """When it came, and seconds until its first token."""
     waited: list[tuple[float, float]] = field(default_factory=list)
@@ -121,14 +113,18 @@ class Simulation:
         for _ in range(self.load.background):
             self._at(self.random.random(), lambda: self._call(1))
         self._next_interactive()
+        return self.run_on(seconds)
+
+    def run_on(self, seconds: float) -> Outcome:
+        """Go on until so many seconds after the beginning."""
         end_ns = int(seconds * S)
         while self._events and self._events[0][0] <= end_ns:
             self.now_ns, _, do = heapq.heappop(self._events)
             do()
-            places = self.core.limit.places
+            places = self.core.limit.bound
             if not self.outcome.limits or self.outcome.limits[-1][1] != places:
                 self.outcome.limits.append((self.now_ns / S, places))
-        self.outcome.limits.append((seconds, self.core.limit.places))
+        self.outcome.limits.append((seconds, self.core.limit.bound))
         return self.outcome
 
     def _at(self, in_s: float, do: Callable[[], None]) -> None:
@@ -146,12 +142,9 @@ class Simulation:
     def _call(self, level: int) -> None:
         load, random = self.load, self.random
         came_ns = self.now_ns
-        long = random.random() < load.long_share or came_ns / S >= load.long_from_s
-        prefill_s = load.first_token_s * math.exp(random.gauss(0, load.jitter)) * (5 if long else 1)
+        prefill_s = load.first_token_s * math.exp(random.gauss(0, load.jitter))
         decode_s = load.decode_s * math.exp(random.gauss(0, load.decode_jitter))
-        tokens = 4_000 if long else 400
-        if load.sizes:
-            tokens = 1 << random.randrange(load.sizes)
+        tokens = 400
         entered = 0
 
         def send(ticket: Ticket | None) -> None:
@@ -164,8 +157,6 @@ class Simulation:
             begun = self.now_ns
 
             def finish() -> None:
-                first_s = (begun - entered) / S + prefill_s
-                duration_s = (self.now_ns - entered) / S
                 self._provider.end()
                 if level == 0:
                     self.outcome.interactive.append((came_ns / S, (begun - came_ns) / S + prefill_s))
@@ -175,10 +166,7 @@ class Simulation:
                     self.outcome.background_done.append(self.now_ns / S)
                     self._at(0.001, lambda: self._call(1))
                 if ticket is not None:
-                    known_s = first_s if load.streamed else duration_s
-                    size = tokens.bit_length() // 2
-                    sample = Sample((not load.streamed, level == 0), size, known_s, duration_s, ticket.in_flight)
-                    self.core.leave(ticket, self.now_ns, sample, None)
+                    self.core.leave(ticket, self.now_ns, None)
                     self._go_on()
 
             self._at(prefill_s + decode_s, finish)
@@ -187,7 +175,7 @@ class Simulation:
             self.outcome.refused += 1
             if ticket is not None:
                 self.core.refuse(ticket)
-                self.core.leave(ticket, self.now_ns, None, None)
+                self.core.leave(ticket, self.now_ns, None, failed=True)
                 self._go_on()
             self._at(random.uniform(0.3, 0.8), lambda: self._call(level))
 

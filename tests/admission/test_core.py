@@ -53,7 +53,7 @@ def test_an_interactive_call_goes_before_all_others_that_wait() -> None:
     offline, background, interactive = (come(core, level) for level in (2, 1, 0))
     order: list[Waiter] = []
     for ticket in tickets:
-        core.leave(ticket, 1, None, None)
+        core.leave(ticket, 1, None)
         order += all_sent(core, 1)
     assert order == [interactive, background, offline]
 
@@ -64,7 +64,7 @@ def test_calls_of_one_level_go_in_the_order_in_which_they_came() -> None:
     waiting = [come(core, 0, number) for number in range(20)]
     order: list[Waiter] = []
     while len(order) < 20:
-        core.leave(ticket, 100, None, None)
+        core.leave(ticket, 100, None)
         (sent,) = all_sent(core, 100)
         order.append(sent)
         assert sent.ticket is not None
@@ -77,7 +77,7 @@ def test_nobody_who_comes_goes_past_one_of_its_own_level_that_waits(level: int) 
     core = core_with(replace(PLAIN, max_concurrency=1))
     (ticket,) = taken(core, 0, 1)
     first = come(core, level)
-    core.leave(ticket, 1, None, None)
+    core.leave(ticket, 1, None)
     assert core.try_enter(level, PLAIN, 10, 1) is None
     assert all_sent(core, 1) == [first]
 
@@ -131,7 +131,7 @@ def test_background_calls_are_not_starved_by_interactive_ones_that_never_end() -
     now_ns = 31 * S
     for number in range(40):
         come(core, 0, now_ns + number)
-        core.leave(tickets.pop(0), now_ns + number, None, None)
+        core.leave(tickets.pop(0), now_ns + number, None)
         went = all_sent(core, now_ns + number)
         sent += went
         tickets += [waiter.ticket for waiter in went if waiter.ticket is not None]
@@ -145,7 +145,7 @@ def test_one_that_has_waited_long_goes_not_before_an_interactive_one_of_its_age(
     core = core_with(replace(PLAIN, max_concurrency=1))
     (ticket,) = taken(core, 0, 1)
     interactive, background = come(core, 0, 0), come(core, 1, 1)
-    core.leave(ticket, 100 * S, None, None)
+    core.leave(ticket, 100 * S, None)
     assert all_sent(core, 100 * S) == [interactive]
     assert isinstance(background, Waiter)
 
@@ -229,7 +229,7 @@ class Gates(RuleBasedStateMachine):
     def go_on(self) -> None:
         while (waiter := self.core.next(self.now_ns)) is not None:
             assert waiter in self.waiting
-            assert sum(self.core.in_flight) <= max(self.core.limit.for_others, self.core.limit.for_interactive)
+            assert sum(self.core.in_flight) <= self.core.limit.bound
             earlier = [other for other in self.waiting if other.level == waiter.level and other.number < waiter.number]
             assert not earlier
             self.waiting.remove(waiter)
@@ -252,7 +252,7 @@ class Gates(RuleBasedStateMachine):
         ticket = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
         if refused:
             self.core.refuse(ticket)
-        self.core.leave(ticket, self.now_ns, None, None)
+        self.core.leave(ticket, self.now_ns, None)
         self.go_on()
 
     @precondition(lambda self: self.waiting)
@@ -287,7 +287,7 @@ class Gates(RuleBasedStateMachine):
             return
         now_ns, wake_ns = self.now_ns, self.core.wake_ns
         assert self.core.next(now_ns) is None
-        if self.core.under_way < self.core.limit.for_interactive:
+        if self.core.under_way < self.core.limit.bound:
             # It is kept free, or the pace is waited for: either way somebody is woken.
             assert wake_ns is not None
             assert wake_ns > now_ns
@@ -300,7 +300,7 @@ class Gates(RuleBasedStateMachine):
             if not self.waiting and not self.under_way:
                 break
             if self.under_way:
-                self.core.leave(self.under_way.pop(0), self.now_ns, None, None)
+                self.core.leave(self.under_way.pop(0), self.now_ns, None)
             self.now_ns += S
             self.go_on()
         assert not self.waiting

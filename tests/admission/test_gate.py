@@ -86,27 +86,6 @@ def test_a_place_that_everybody_has_forgotten_is_given_back() -> None:
     assert under_way(gate) == 0
 
 
-def test_a_first_token_is_counted_from_the_moment_at_which_a_call_went_on() -> None:
-    now = [0]
-    gate = Gate("https://api.example.com", "model", Pacer(), clock=lambda: now[0])
-    first = entered(gate)
-    permits: list[Permit] = []
-    thread = threading.Thread(target=lambda: permits.append(entered(gate)))
-    thread.start()
-    until(lambda: gate._core.queued[0] == 1)
-    # It is granted at 5 and wakes at 8: only a clock that its own thread reads again can say so.
-    now[0] = 5
-    with gate._lock:
-        gate._core.leave(first._ticket, 5, None, None)
-        waiter = gate._core.next(5)
-    assert isinstance(waiter, ThreadWaiter)
-    now[0] = 8
-    assert waiter.wake()
-    thread.join()
-    assert permits[0]._ticket.sent_ns == 8
-    first._left = True
-
-
 def test_a_place_is_given_back_once() -> None:
     gate = gate_with(FEW)
     first, second = entered(gate, FEW), entered(gate, FEW)
@@ -152,7 +131,7 @@ def test_threads_and_tasks_of_several_loops_never_have_more_places_than_there_ar
             count(1)
             _clock.sleep(0)
             count(-1)
-            permit.leave(first_token_s=0.001, quietly=bool(number % 2))
+            permit.leave(quietly=bool(number % 2))
 
     async def of_task(number: int) -> None:
         for _ in range(20):
@@ -160,7 +139,7 @@ def test_threads_and_tasks_of_several_loops_never_have_more_places_than_there_ar
             count(1)
             await asyncio.sleep(0)
             count(-1)
-            permit.leave(first_token_s=0.001)
+            permit.leave()
 
     async def of_loop() -> None:
         await asyncio.gather(*(of_task(number) for number in range(12)))
@@ -432,7 +411,6 @@ def test_a_refusal_teaches_how_many_are_too_many(status: int) -> None:
     gate = gate_with(AdmissionSettings())
     refused_at(gate, 4, status, {})
     assert gate.state().limit == 2
-    assert not gate.state().learning
 
 
 def test_a_refusal_that_asks_for_a_rest_is_one_of_the_pace_and_not_of_places() -> None:

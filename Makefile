@@ -27,7 +27,7 @@ help: ## list the targets
 
 install: $(EVERYTHING) ## set up .venv with everything that the other targets need
 
-bench: $(BENCH) ## A/B the default client and its plays on the embedded provider: no API key, no network (ARGS="--help" says more)
+bench: $(BENCH) ## A/B fastlane's clients against openai's on the embedded provider: no API key, no network (ARGS="--help" says more)
 	$(BIN)/fastlane bench $(ARGS)
 
 test: $(EVERYTHING) ## run all tests (ARGS="tests/plays -x" narrows)

@@ -18,7 +18,7 @@ from .._exceptions import ConfigurationError
 from ..plays import Connection, Encoding, Hedging, Play, PromptCache
 
 BASELINE: Final = "baseline"
-DEFAULT_ARMS: Final = (BASELINE, "connection", "encoding", "fastlane")
+DEFAULT_ARMS: Final = (BASELINE, "fastlane", "baseline-async", "fastlane-async")
 AGAIN: Final = "-again"
 """What the name of the reference's copy ends with."""
 _NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
@@ -41,8 +41,8 @@ class Arm:
     """Any function of a module, called as `client(base_url, api_key)` once in each of the arm's processes, on a running
     event loop; it may be asynchronous itself. What it returns has to have `chat.completions.create`, synchronous or
     asynchronous, as openai's clients have."""
-    asynchronous: bool = False
-    """Whether the client that is made of `plays` is the asynchronous one."""
+    asynchronous: bool | None = None
+    """Whether the client is asynchronous; None: as `client` is annotated to return, else synchronous."""
     description: str = ""
     without: tuple[str, ...] = ()
     """Fingerprints of the plays that a leave-one-out arm lacks."""
@@ -54,12 +54,14 @@ class Arm:
                 f"got {self.name!r}"
             )
         if self.client is not None:
-            if self.plays is not None or self.asynchronous:
+            if self.plays is not None:
                 raise ConfigurationError(
-                    f"arm {self.name!r} has both `client` and `plays` or `asynchronous`: expected one of them, since a "
-                    "function that makes a client gives it its plays itself"
+                    f"arm {self.name!r} has both `client` and `plays`: expected one of them, since a function that "
+                    "makes a client gives it its plays itself"
                 )
             _importable(self.name, self.client)
+        if self.asynchronous is None:
+            object.__setattr__(self, "asynchronous", self.client is not None and _returns_asynchronous(self.client))
         if self.plays is not None:
             object.__setattr__(self, "plays", tuple(self.plays))
         for play in self.plays or ():
@@ -128,6 +130,16 @@ def _importable(name: str, client: MakeClient) -> None:
         raise ConfigurationError(f"{said}imports it: got {client!r:.80}, define it at the top of a module") from error
 
 
+def _returns_asynchronous(client: MakeClient) -> bool:
+    """Whether a function is annotated to return an asynchronous client, such as openai.AsyncOpenAI."""
+    try:
+        returned = inspect.signature(client).return_annotation
+    except (TypeError, ValueError):  # A class or a builtin without a signature.
+        return False
+    name = returned if isinstance(returned, str) else getattr(returned, "__name__", "")
+    return name.rpartition(".")[2].startswith("Async")
+
+
 def stock(base_url: str, api_key: str) -> openai.OpenAI:
     """Make openai's own client."""
     return openai.OpenAI(base_url=base_url, api_key=api_key)
@@ -142,6 +154,8 @@ def stock_aiohttp(base_url: str, api_key: str) -> openai.AsyncOpenAI:
     """Make openai's own asynchronous client on aiohttp, which has to be installed."""
     return openai.AsyncOpenAI(base_url=base_url, api_key=api_key, http_client=openai.DefaultAioHttpClient())
 
+
+_STOCK: Final = (stock, stock_async, stock_aiohttp)
 
 # Nobody has written down what the embedded provider takes, or what a server of the user's own does.
 _ENCODING: Final = Encoding(probe=True)
@@ -262,9 +276,26 @@ def _short(play: Play) -> str:
     return type(play).__name__
 
 
-def compared_with(names: Sequence[str]) -> str:
-    """Return the arm that the others are compared with: the stock client where it takes part, else the first."""
-    return BASELINE if BASELINE in names else names[0]
+def counterparts(arms: Sequence[Arm]) -> dict[str, str]:
+    """Return the name of the reference that each arm is compared with, by the arm's name; a reference's is its own.
+
+    The reference of an arm is the first stock client of its kind, synchronous or asynchronous. A stock client is a
+    reference only where another kind of client is compared with it. Without such a pair, the first stock client, or
+    else the first arm, is the reference of all arms.
+    """
+    stocks = [arm for arm in arms if (arm.client in _STOCK and not arm.name.endswith(AGAIN)) or arm.name == BASELINE]
+    kinds = {arm.asynchronous for arm in arms if arm not in stocks and not arm.name.endswith(AGAIN)}
+    references: dict[bool | None, str] = {}
+    for arm in stocks:
+        if arm.asynchronous in kinds:
+            references.setdefault(arm.asynchronous, arm.name)
+    first = next(iter(references.values()), (stocks or arms)[0].name)
+    named = references.values() or (first,)
+    found = {}
+    for arm in arms:
+        base = arm.name.removesuffix(AGAIN)
+        found[arm.name] = base if base in named else references.get(arm.asynchronous, first)
+    return found
 
 
 def is_asynchronous(client: Any) -> bool:

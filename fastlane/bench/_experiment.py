@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .._exceptions import ConfigurationError
 from ..catalog import Price
 from ..plays import Play
-from ._arms import Arm, arms_named, attributing, compared_with, copy_of
+from ._arms import AGAIN, Arm, arms_named, attributing, copy_of, counterparts
 from ._price import price_of
 from ._progress import Progress
 from ._provider import Embedded, Provider
@@ -43,12 +43,13 @@ class Experiment:
     """Of all cells together: each of those that are left may spend an equal part of what is left."""
     precision: Precision | None = None
     again: bool = True
-    """Whether a copy of the reference takes part."""
+    """Whether a copy of each reference takes part."""
     attribute: Sequence[Play] = ()
     """Plays whose parts in the whole change are wanted: arms with none, each alone, all but each, and all of them are
     added to `arms`, which then may be empty."""
     reference: str | None = None
-    """Name of the arm that the others are compared with; None: "baseline" where it takes part, else the first."""
+    """Name of the arm that all others are compared with; None: each arm is compared with the first stock client of its
+    kind, synchronous or asynchronous, or else with the first stock client, or else with the first arm."""
     warm_up: int = 1
     """Requests that every arm's process sends before each cell, which count for nothing; its first one comes before."""
     max_output_tokens: int | None = None
@@ -92,9 +93,9 @@ class Experiment:
             raise ConfigurationError(
                 f"the reference has to be one of the arms ({', '.join(names)}), got {self.reference!r}"
             )
-        reference = arms[names.index(self.reference or compared_with(names))]
-        copy = copy_of(reference)
-        return arms if not self.again or copy.name in names else [*arms, copy]
+        compared = dict.fromkeys(names, self.reference) if self.reference else counterparts(arms)
+        copies = [copy_of(arm) for arm in arms if compared[arm.name] == arm.name] if self.again else []
+        return [*arms, *(copy for copy in copies if copy.name not in names)]
 
     def _check(self) -> None:
         for name, least in (
@@ -188,12 +189,14 @@ class Experiment:
 
     def role_of(self, arm: Arm) -> Role:
         """Return what an arm is in this experiment."""
-        names = [each.name for each in self.resolved]
-        reference = self.reference or compared_with(names)
+        reference = self.reference_of(arm)
         if arm.name == reference:
             return "reference"
-        copy = copy_of(self.resolved[names.index(reference)])
-        return "again" if arm.name == copy.name else "arm"
+        return "again" if arm.name == reference + AGAIN else "arm"
+
+    def reference_of(self, arm: Arm) -> str:
+        """Return the name of the arm that an arm is compared with; its own name for a reference."""
+        return self.reference or counterparts(self.resolved)[arm.name]
 
     def run(
         self,

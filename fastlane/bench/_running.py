@@ -149,14 +149,14 @@ class _Session:
             )
             for shard in range(shards)
         ]
-        names = [arm.name for arm in experiment.resolved]
-        watch = Watch(cell.name, self._header.reference.name, names, self._watched())
+        references = {arm.name: experiment.reference_of(arm) for arm in experiment.resolved}
+        watch = Watch(cell.name, references, self._watched())
         follow = Follow(
             watch,
             blocks=len(done),
             planned=None if self._planned is None else self._planned[cell.name],
         )
-        for block in earlier_blocks(self._before, cell.name, len(names)):
+        for block in earlier_blocks(self._before, cell.name, len(references)):
             watch.pair(block)
         whole = share_of(experiment.budget, self._spent, cells_left=cells_left)
         began_ns, before, ended = now_ns(), self._spent, []

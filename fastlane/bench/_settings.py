@@ -69,6 +69,7 @@ def header_of(experiment: Experiment, running: Running, clients: Mapping[str, Re
                 name=arm.name,
                 description=arm.description,
                 role=experiment.role_of(arm),
+                reference=experiment.reference_of(arm),
                 client=clients[arm.name].client,
                 plays=clients[arm.name].plays,
                 without=arm.without,

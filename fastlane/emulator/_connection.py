@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast
 
 from fastlane._clock import now_ns
 from fastlane._exceptions import ConfigurationError
@@ -101,6 +101,7 @@ class Connection(asyncio.Protocol):
         self.settings = settings
         self.requests = 0
         self.closed = False
+        self.last_record: OpenRecord | None = None
         self._client_left = False
         self.socket_full = False
         self._choose = choose
@@ -146,10 +147,16 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> None:
         """Send nothing more: with the client's end of TLS the connection closes, and what is written then is lost."""
         self._client_left = True
+        self._closed_by("client")
+
+    def _closed_by(self, who: Literal["client", "server"]) -> None:
+        if self.last_record is not None and self.last_record.connection_closed_by is None:
+            self.last_record.connection_closed_by = who
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop every answer."""
         self.closed = True
+        self._closed_by("client")
         if self._engine:
             self._engine.lost()
         for task in self._tasks:
@@ -193,6 +200,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Send what is left and close."""
+        self._closed_by("server")
         self.flush()
         if self._transport:
             self._transport.close()
@@ -201,6 +209,7 @@ class Connection(asyncio.Protocol):
         """Break the connection off with a TCP reset."""
         if self._transport is None or self.closed:
             return
+        self._closed_by("server")
         # (One that is being closed, under TLS, no longer says which socket it has.)
         raw = None if self._transport.is_closing() else self._transport.get_extra_info("socket")
         if raw is not None:

@@ -72,6 +72,8 @@ class Http1:
             headers=headers,
             stream_id=self.connection.requests + 1,
         )
+        if headers.get("connection", "").lower() == "close":
+            record.connection_closed_by = "client"
         self._turn = _Turn(self, record, headers)
         if self.h11.they_are_waiting_for_100_continue:
             self.write(h11.InformationalResponse(status_code=100, headers=[]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,8 @@ class RequestLog:
     remaining_tokens: float | None = None
     queue_wait_ns: int | None = None
     """How long it waited for its place; None where it never got one."""
+    connection_closed_by: Literal["client", "server"] | None = None
+    """Who closed the connection after this request, its last one; None where another followed, or it is open."""
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> RequestLog:
@@ -121,6 +123,7 @@ class OpenRecord:
     remaining_requests: float | None = None
     remaining_tokens: float | None = None
     queue_wait_ns: int | None = None
+    connection_closed_by: Literal["client", "server"] | None = None
 
     def stamp_headers(self, now: int) -> None:
         """Note that the answer's headers were handed to the socket."""

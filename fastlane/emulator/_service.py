@@ -68,6 +68,7 @@ class ProviderService:
         )
         if logged:
             self.provider.ledger.add(record)
+            connection.last_record = record
         return record
 
     async def answer(self, exchange: Exchange, request: Request) -> None:

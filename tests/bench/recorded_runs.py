@@ -92,7 +92,7 @@ def a_run(
                     lane=lane,
                     block=block,
                     position=position,
-                    conversation=f"conversation {number % 5}",
+                    conversation=f"conversation {max(number, 0) % 5}",
                     turn=1,
                     part=part,
                     intended_ns=intended_ns,
@@ -169,7 +169,6 @@ def some_vitals(**fields: Any) -> Vitals:
         "peak_chunks_per_s": 200.0,
         "capacity_chunks_per_s": 10_000.0,
         "most_in_flight": 2,
-        "connections_opened": 1,
     }
     return Vitals(**{**values, **fields})
 

@@ -88,6 +88,25 @@ def test_json_is_the_only_output_and_every_record_can_be_kept(talks: Path, tmp_p
     assert sum(span.name == "chat bench" for span in spans) == 15
 
 
+def test_default_arms_compare_with_their_counterpart(talks: Path) -> None:
+    _, document = kept(*QUICK, "--workload", talks, "--passes", 1)
+
+    assert [arm["arm"] for arm in document["arms"]][:4] == ["baseline", "fastlane", "baseline-async", "fastlane-async"]
+    assert {each["arm"]: each["compared_with"] for each in document["comparisons"]} == {
+        "fastlane": "baseline",
+        "baseline-again": "baseline",
+        "fastlane-async": "baseline-async",
+        "baseline-async-again": "baseline-async",
+    }
+
+
+def test_connections_opened_by_warm_up_are_not_counted(talks: Path) -> None:
+    _, document = kept(*QUICK, "--workload", talks, "--arms", "baseline", "--no-again", "--passes", 1)
+
+    (arm,) = document["arms"]
+    assert (arm["requests"], arm["connections_opened"]) == (4, 4)
+
+
 def test_every_report_is_made_again_from_what_was_kept(talks: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     _, document = kept(
@@ -299,7 +318,7 @@ def test_the_help_names_the_arms_and_the_defaults() -> None:
 
     for expected in (
         "Known: baseline, baseline-again, baseline-async, ",
-        "If not given: baseline, connection, encoding, fastlane.",
+        "If not given: baseline, fastlane, baseline-async, fastlane-async.",
         "in ms; 40 if not given",
         "bench if not given",
     ):

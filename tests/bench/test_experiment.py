@@ -19,6 +19,7 @@ import pytest
 
 from fastlane import ConfigurationError, Connection, Encoding
 from fastlane.bench import Arm, Conversation, Embedded, Experiment, Progress, RunFailedError, Workload
+from fastlane.bench._arms import DEFAULT_ARMS
 from fastlane.bench._provider import Real, Running
 from fastlane.bench.load import Budget, Closed, Open, Precision
 from fastlane.bench.recorded import Recorded, read_run
@@ -376,6 +377,41 @@ def test_the_stock_client_is_the_reference_unless_another_is_named() -> None:
     }
     assert roles(arms=("baseline", "baseline-again")) == {"baseline": "reference", "baseline-again": "again"}
     assert roles(arms=("baseline",), again=False) == {"baseline": "reference"}
+
+
+def makes_async(base_url: str, api_key: str) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=base_url, api_key=api_key)
+
+
+@pytest.mark.parametrize(
+    ("arms", "compared"),
+    [
+        (DEFAULT_ARMS, {"fastlane": "baseline", "fastlane-async": "baseline-async"}),
+        (("baseline", "fastlane", "fastlane-async"), {"fastlane": "baseline", "fastlane-async": "baseline"}),
+        (("baseline", "baseline-async"), {"baseline-async": "baseline"}),
+        (("baseline", "baseline-async", "fastlane"), {"baseline-async": "baseline", "fastlane": "baseline"}),
+        (
+            ("baseline", "baseline-async", "baseline-aiohttp", "fastlane-async"),
+            {"baseline": "baseline-async", "baseline-aiohttp": "baseline-async", "fastlane-async": "baseline-async"},
+        ),
+        (("fastlane", "fastlane-async"), {"fastlane-async": "fastlane"}),
+        (
+            ("baseline", "baseline-async", "connection", Arm(name="mine", client=makes_async)),
+            {"connection": "baseline", "mine": "baseline-async"},
+        ),
+        (
+            ("baseline", "baseline-async", "fastlane", Arm(name="mine", client=no_client, asynchronous=True)),
+            {"fastlane": "baseline", "mine": "baseline-async"},
+        ),
+    ],
+)
+def test_arms_are_compared_with_the_stock_client_of_their_kind(arms: Any, compared: dict[str, str]) -> None:
+    asked = experiment(arms=arms)
+
+    found = {arm.name: asked.reference_of(arm) for arm in asked.resolved if asked.role_of(arm) == "arm"}
+    assert found == compared
+    copies = [arm.name for arm in asked.resolved if asked.role_of(arm) == "again"]
+    assert copies == [f"{name}-again" for name in dict.fromkeys(compared.values())]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Whether a run's figures can be believed."""
 
+from ._arms import CONNECTIONS as CONNECTIONS
 from ._check import catalogue as catalogue, check as check
 from ._server_log import BothAccounts as BothAccounts, both_accounts as both_accounts
 from ._sight import cut as cut

@@ -57,7 +57,7 @@ def explained(check: str, reference: ArmInfo, arm: ArmInfo) -> str:
 
 def verdict(check: str, sight: Sight, arm: ArmInfo) -> tuple[Level, str]:
     """What a difference is worth: a finding where the arm was meant to differ, else a fault."""
-    why = explained(check, sight.recorded.header.reference, arm)
+    why = explained(check, sight.reference(arm), arm)
     if why:
         return "flagged", f"; {why} may do so, which is then part of what the arm gains or loses"
     return "refused", "; nothing that the arm was given does so: the two are not comparable, record again"
@@ -69,8 +69,8 @@ def compared(sight: Sight) -> Iterator[tuple[Cell, ArmInfo]]:
 
 def same_prompts(sight: Sight) -> Iterator[CheckResult]:
     """Look for pairs that did not ask the same."""
-    reference = sight.recorded.header.reference
     for cell, arm in compared(sight):
+        reference = sight.reference(arm)
         theirs = {sample.key: sample for sample in sight.measured(cell, reference)}
         pairs = [(theirs[own.key], own) for own in sight.measured(cell, arm) if own.key in theirs]
         if not pairs:
@@ -113,8 +113,8 @@ def _asked(sample: Sample) -> tuple[object, ...]:
 
 def same_answers(sight: Sight) -> Iterator[CheckResult]:
     """Look for arms whose answers are longer or shorter than the reference's."""
-    reference = sight.recorded.header.reference
     for cell, arm in compared(sight):
+        reference = sight.reference(arm)
         theirs, own = produced(sight, cell, reference), produced(sight, cell, arm)
         if not theirs or not own:
             yield result(ANSWERS, "not checked", f"no answers of {arm.name} to compare", cell=cell, arm=arm)
@@ -147,7 +147,6 @@ def same_answers(sight: Sight) -> Iterator[CheckResult]:
 
 def same_errors(sight: Sight) -> Iterator[CheckResult]:
     """Look for arms that fail, or are turned away for asking too often, more or less often than the reference."""
-    reference = sight.recorded.header.reference
     kinds: tuple[tuple[str, Callable[[Sample], bool]], ...] = (
         ("are turned away for asking too often (429)", lambda sample: (sample.error or "").endswith(" 429")),
         ("fail", lambda sample: sample.error is not None),
@@ -167,6 +166,7 @@ def same_errors(sight: Sight) -> Iterator[CheckResult]:
                     failed=failed,
                 )
     for cell, arm in compared(sight):
+        reference = sight.reference(arm)
         theirs, own = sight.measured(cell, reference), sight.measured(cell, arm)
         for what, failing in kinds:
             first, second = sum(map(failing, theirs)), sum(map(failing, own))

@@ -53,10 +53,12 @@ def effect_ms(sight: Sight, cell: Cell) -> float | None:
     counts as often as the reference's answers have gaps.
     """
     found = sight.of_cell(cell)
-    reference = sight.recorded.header.reference
     gaps = {
-        "time_per_output_token": [max(1, tokens - 1) for tokens in produced(sight, cell, reference)],
-        "inter_token_latency": [max(1, len(sample.token_ns) - 1) for sample in sight.answered(cell, reference)],
+        reference.name: {
+            "time_per_output_token": [max(1, tokens - 1) for tokens in produced(sight, cell, reference)],
+            "inter_token_latency": [max(1, len(sample.token_ns) - 1) for sample in sight.answered(cell, reference)],
+        }
+        for reference in sight.recorded.header.references
     }
     claimed = []
     for comparison in found.comparisons if found else ():
@@ -65,7 +67,7 @@ def effect_ms(sight: Sight, cell: Cell) -> float | None:
         figures = found.of(comparison.reference, comparison.metric) if found else None
         if figures is None or figures.mean is None or metric_named(comparison.metric).unit != "ms":
             continue
-        times = statistics.median(gaps.get(comparison.metric) or [1])
+        times = statistics.median(gaps[comparison.reference].get(comparison.metric) or [1])
         claimed.append(abs(comparison.typical.value - 1) * figures.mean * times)
     return min(claimed, default=None)
 
@@ -232,12 +234,25 @@ def run_queue(sight: Sight) -> Iterator[CheckResult]:
                 QUEUE,
                 "flagged" if busy else "passed",
                 f"the process of {_name(arm)} waited for a core in {percent(share)} of the time in which it wanted one"
-                + (": the machine does something else besides; leave it alone, or take a larger one" if busy else ""),
+                + (_sharing(sight) if busy else ""),
                 cell=cell,
                 arm=arm,
                 share=share,
                 run_queue_delay_s=waited,
             )
+
+
+def _sharing(sight: Sight) -> str:
+    """Return who shares the cores: the bench's own processes first of all."""
+    header = sight.recorded.header
+    shards = header.settings.get("processes", 1)
+    own = (len(header.arms) + 1) * shards + (shards > 1) + header.embedded
+    cores = header.machine.get("cores")
+    where = f"{cores} cores" if cores else "the cores"
+    return (
+        f": the bench itself is {own} processes, which share {where} with each other and with whatever else runs; use "
+        "fewer arms or more cores, and leave the machine alone"
+    )
 
 
 def collector(sight: Sight) -> Iterator[CheckResult]:
@@ -258,7 +273,7 @@ def collector(sight: Sight) -> Iterator[CheckResult]:
                     "flagged" if long else "passed",
                     f"the garbage collector of {arm.name} took {percent(share)} of the time, "
                     f"{vitals.longest_collection_ms:.3g} ms at the longest"
-                    + (": what came meanwhile was stamped late; gc.freeze() in the arm's module helps" if long else ""),
+                    + (": what came meanwhile was stamped late" if long else ""),
                     cell=cell,
                     arm=arm,
                     share=share,

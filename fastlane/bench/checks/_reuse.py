@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,6 +17,12 @@ OPENED_TOLERANCE: Final = 0.1
 CACHED_TOLERANCE: Final = 0.1
 """Of input tokens that came from a cache."""
 
+# openai's Stream breaks off at [DONE] and closes the response, whose end is unread; AsyncStream reads it to its end.
+_LEFT_UNREAD: Final = (
+    ", because openai's synchronous client stops reading a stream at [DONE], before the end of the response, and such "
+    "a connection cannot be used again"
+)
+
 FORBIDDEN: Final = "cache hits where none may be"
 
 
@@ -27,13 +34,11 @@ def same_connections(sight: Sight) -> Iterator[CheckResult]:
     with connections: there a difference is a fault of the instrument. Where a play or another client keeps
     connections, saving them is its work, and the difference is told as what it is.
     """
-    reference = sight.recorded.header.reference
-    opening = _opening(sight)
     for cell in sight.recorded.header.cells:
-        shares = {arm.name: _opened(sight, cell, arm, opening) for arm in sight.arms}
-        theirs = shares[reference.name]
+        shares = {arm.name: _opened(sight, cell, arm) for arm in sight.arms}
         for arm in sight.arms:
-            own = shares[arm.name]
+            reference = sight.reference(arm)
+            own, theirs = shares[arm.name], shares[reference.name]
             if own is None or theirs is None:
                 yield result(CONNECTIONS, "not checked", f"nobody counted {arm.name}'s connections", cell=cell, arm=arm)
                 continue
@@ -56,7 +61,7 @@ def same_connections(sight: Sight) -> Iterator[CheckResult]:
                 yield result(
                     CONNECTIONS,
                     "flagged",
-                    f"{seen}: server or client closes after each answer, and opening is in every time to first token",
+                    f"{seen}: {_who_closes(sight, cell, arm)}; opening is in every time to first token",
                     cell=cell,
                     arm=arm,
                     share=share,
@@ -65,33 +70,29 @@ def same_connections(sight: Sight) -> Iterator[CheckResult]:
                 yield result(CONNECTIONS, "passed", seen, cell=cell, arm=arm, share=share)
 
 
-def _opening(sight: Sight) -> frozenset[str] | None:
-    """Tags of the requests that were a connection's first, by the provider's log; None where there is none."""
-    if sight.recorded.log is None:
-        return None
-    return frozenset(entry.tag for entry in sight.recorded.log if entry.tag and entry.connection_request_number == 1)
-
-
-def _opened(sight: Sight, cell: Cell, arm: ArmInfo, opening: frozenset[str] | None) -> tuple[int, int] | None:
+def _opened(sight: Sight, cell: Cell, arm: ArmInfo) -> tuple[int, int] | None:
     samples = sight.measured(cell, arm)
-    if not samples:
-        return None
-    if opening is not None:
-        return sum(sample.tag in opening for sample in samples), len(samples)
-    known = [
-        [attempt.get("connection_reused") for attempt in sample.call["attempts"]]
-        for sample in samples
-        if sample.call is not None
-    ]
-    if len(known) < len(samples) or any(reused is None for each in known for reused in each):
-        return None
-    return sum(not all(each) for each in known), len(samples)
+    openers = sight.recorded.openers(samples)
+    return None if openers is None or not samples else (len(openers), len(samples))
+
+
+def _who_closes(sight: Sight, cell: Cell, arm: ArmInfo) -> str:
+    """Return who ended the connections that an arm's requests opened, by the provider's log."""
+    tags = {sample.tag for sample in sight.measured(cell, arm)}
+    closed = Counter(entry.connection_closed_by for entry in sight.recorded.log or () if entry.tag in tags)
+    client, server = closed["client"], closed["server"]
+    if not client and not server:
+        return "nobody says who closed them"
+    if client < server:
+        return f"the provider closed {server} of them"
+    why = _LEFT_UNREAD if arm.client == "openai.OpenAI" else ""
+    return f"its client closed {client} of them{why}"
 
 
 def same_cached(sight: Sight) -> Iterator[CheckResult]:
     """Look for arms that had another share of their input from a cache than the reference."""
-    reference = sight.recorded.header.reference
     for cell, arm in compared(sight):
+        reference = sight.reference(arm)
         if cell.caching_forbidden:
             continue
         theirs, own = _cached(sight, cell, reference), _cached(sight, cell, arm)

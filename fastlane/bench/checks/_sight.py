@@ -30,14 +30,18 @@ class Sight:
 
     @property
     def arms(self) -> tuple[ArmInfo, ...]:
-        """All arms, the reference first."""
-        header = self.recorded.header
-        return (header.reference, *(arm for arm in header.arms if arm is not header.reference))
+        """All arms, the references first."""
+        return (*self.recorded.header.references, *self.others)
 
     @property
     def others(self) -> tuple[ArmInfo, ...]:
-        """All arms but the reference."""
-        return self.arms[1:]
+        """All arms but the references."""
+        header = self.recorded.header
+        return tuple(arm for arm in header.arms if arm not in header.references)
+
+    def reference(self, arm: ArmInfo) -> ArmInfo:
+        """Return the arm that an arm is compared with; a reference is its own."""
+        return self.recorded.header.reference_of(arm.name)
 
     def measured(self, cell: Cell, arm: ArmInfo) -> tuple[Sample, ...]:
         """Return the requests of a cell and arm that count."""

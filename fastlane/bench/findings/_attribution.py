@@ -48,7 +48,8 @@ def design_of(arms: Sequence[ArmInfo]) -> Design | None:
     plays = tuple(dict.fromkeys(whole.plays or ()))
     # An asynchronous client is not the synchronous one without a play.
     alike = {frozenset(arm.plays or ()): arm.name for arm in reversed(candidates) if arm.client == whole.client}
-    stock = next((arm.name for arm in arms if arm.role == "reference" and arm.plays is None), None)
+    references = (arm for arm in arms if arm.role == "reference" and whole.reference in (None, arm.name))
+    stock = next((arm.name for arm in references if arm.plays is None), None)
     none = alike.get(frozenset(), stock)
     everything = frozenset(plays)
     alone = {play: alike[frozenset({play})] for play in plays if frozenset({play}) in alike}

@@ -58,6 +58,7 @@ class _Pairs:
     """One comparison before it is judged beside the others of its family."""
 
     arm: str
+    reference: str
     metric: Metric
     logs: Floats
     """Log-ratios of the pairs in which both succeeded."""
@@ -70,18 +71,17 @@ class _Pairs:
 
 def compare(
     cell: str,
-    reference: str,
-    others: Sequence[tuple[str, Metric, Reading, Reading]],
+    others: Sequence[tuple[str, str, Metric, Reading, Reading]],
     *,
     copy: bool,
     margin: float,
     seed: int,
 ) -> list[Comparison]:
-    """Compare arms with the reference by metrics: each an arm's name, metric, its reading and the reference's.
+    """Compare arms with their references: each an arm's name, its reference's, the metric, and both readings.
 
     They are one family: their p values are adjusted together.
     """
-    found = [_pairs(arm, reference, metric, ours, theirs) for arm, metric, ours, theirs in others]
+    found = [_pairs(*each) for each in others]
     tested = [each for each in found if each.logs.size >= ENOUGH_PAIRS]
     p_values = [signed_rank_p(each.logs) for each in tested]
     adjusted = dict(zip(map(id, tested), zip(p_values, holm(p_values), strict=True), strict=True))
@@ -89,7 +89,6 @@ def compare(
         _judged(
             each,
             cell,
-            reference,
             adjusted.get(id(each)),
             family=max(1, len(tested)),
             copy=copy,
@@ -113,13 +112,12 @@ def _pairs(arm: str, reference: str, metric: Metric, ours: Reading, theirs: Read
         )
     silent = [name for name, read in ((arm, ours), (reference, theirs)) if not read.values and read.silent]
     excuse = f"not comparable: no request of {' or '.join(silent)} gave this figure" if silent else None
-    return _Pairs(arm=arm, metric=metric, logs=logs, ours=own, theirs=other, excuse=excuse)
+    return _Pairs(arm=arm, reference=reference, metric=metric, logs=logs, ours=own, theirs=other, excuse=excuse)
 
 
 def _judged(
     pairs: _Pairs,
     cell: str,
-    reference: str,
     p_values: tuple[float, float] | None,
     *,
     family: int,
@@ -152,7 +150,7 @@ def _judged(
     return Comparison(
         cell=cell,
         arm=pairs.arm,
-        reference=reference,
+        reference=pairs.reference,
         metric=pairs.metric.name,
         pairs=count,
         typical=_exponential(typical),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 
-from ..recorded import METRICS, ArmInfo, Metric, Recorded, Sample, metric_named
+from ..recorded import METRICS, ArmInfo, Header, Metric, Recorded, Sample, metric_named
 from ._attribution import Design, attribute, design_of
 from ._comparing import compare, figures
 from ._readings import Reading, counted, errors_of, reading, throughput
@@ -52,8 +54,7 @@ def find(recorded: Recorded, *, margin: float = 0.03, seed: int = 0) -> Findings
                     for others, copy in _families(recorded)
                     for compared in compare(
                         cell,
-                        recorded.header.reference.name,
-                        _against(recorded.header.reference, others, metrics, readings),
+                        _against(recorded.header, others, metrics, readings),
                         copy=copy,
                         margin=margin,
                         seed=seed,
@@ -70,22 +71,23 @@ def find(recorded: Recorded, *, margin: float = 0.03, seed: int = 0) -> Findings
 
 
 def _families(recorded: Recorded) -> Iterator[tuple[list[ArmInfo], bool]]:
-    """Yield the arms whose comparisons are adjusted together: the reference's copy is a family of its own."""
-    reference = recorded.header.reference
-    yield [arm for arm in recorded.header.arms if arm.role != "again" and arm is not reference], False
+    """Yield the arms whose comparisons are adjusted together: the references' copies are a family of their own."""
+    references = recorded.header.references
+    yield [arm for arm in recorded.header.arms if arm.role != "again" and arm not in references], False
     yield [arm for arm in recorded.header.arms if arm.role == "again"], True
 
 
 def _against(
-    reference: ArmInfo,
+    header: Header,
     others: Sequence[ArmInfo],
     metrics: Sequence[Metric],
     readings: Mapping[tuple[str, str], Reading],
-) -> list[tuple[str, Metric, Reading, Reading]]:
+) -> list[tuple[str, str, Metric, Reading, Reading]]:
+    references = {arm.name: header.reference_of(arm.name).name for arm in others}
     return [
-        (arm.name, metric, readings[arm.name, metric.name], readings[reference.name, metric.name])
+        (arm, reference, metric, readings[arm, metric.name], readings[reference, metric.name])
         for metric in metrics
-        for arm in others
+        for arm, reference in references.items()
     ]
 
 
@@ -104,12 +106,18 @@ def _attributed(
 
 
 def _cold(recorded: Recorded) -> Iterator[Cold]:
+    warm: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for sample in recorded.samples:
+        if sample.part == "warm-up" and sample.error is None and (first := sample.time_to_first_token_s) is not None:
+            warm[sample.arm, sample.conversation].append(first)
     for sample in recorded.samples:
         if sample.part == "cold":
             first, whole = sample.time_to_first_token_s, sample.api_end_to_end_s
+            same = warm.get((sample.arm, sample.conversation))
             yield Cold(
                 arm=sample.arm,
                 time_to_first_token_ms=None if first is None else first * 1e3,
                 api_end_to_end_ms=None if whole is None else whole * 1e3,
                 error=sample.error,
+                warm_time_to_first_token_ms=median(same) * 1e3 if same else None,
             )

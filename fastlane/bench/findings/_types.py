@@ -125,6 +125,8 @@ class Cold:
     time_to_first_token_ms: float | None
     api_end_to_end_ms: float | None
     error: str | None
+    warm_time_to_first_token_ms: float | None = None
+    """Median of the arm's requests with the same prompt that warmed up; None where none did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

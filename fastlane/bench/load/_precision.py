@@ -30,24 +30,26 @@ class RunningRatio:
 
 
 class Watch:
-    """Follows one cell's pairs; metrics and arms beside the reference each have a confidence sequence."""
+    """Follows one cell's pairs; metrics and arms beside their references each have a confidence sequence.
 
-    def __init__(self, cell: str, reference: str, arms: Sequence[str], metrics: Sequence[str]) -> None:
+    `references` has the reference of each arm, by name; a reference's is its own.
+    """
+
+    def __init__(self, cell: str, references: Mapping[str, str], metrics: Sequence[str]) -> None:
         self._cell = cell
-        self._reference = reference
+        self._references = references
         self._metrics = {name: metric_named(name).value for name in metrics}
         self._sequences = {
             (arm, metric): MeanSequence(optimised_for=_OPTIMISED_FOR)
-            for arm in arms
+            for arm, reference in references.items()
             if arm != reference
             for metric in metrics
         }
 
     def pair(self, block: Mapping[str, Sample]) -> None:
         """Take one block's samples, by their arms' names."""
-        there = block.get(self._reference)
         for (arm, metric), sequence in self._sequences.items():
-            here = block.get(arm)
+            here, there = block.get(arm), block.get(self._references[arm])
             if here is None or there is None or here.error is not None or there.error is not None:
                 continue
             value, base = self._metrics[metric](here), self._metrics[metric](there)

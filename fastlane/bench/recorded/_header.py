@@ -17,6 +17,8 @@ class ArmInfo:
     name: str
     description: str
     role: Role = "arm"
+    reference: str | None = None
+    """Name of the arm that it is compared with; None, as in runs of earlier versions: the run's first reference."""
     client: str = ""
     """Class of its client, such as "openai.AsyncOpenAI"."""
     plays: tuple[str, ...] | None = None
@@ -74,11 +76,23 @@ class Header:
     """Wall-clock time of the start, ISO 8601 with its zone."""
 
     @property
-    def reference(self) -> ArmInfo:
-        """The arm that the others are compared with."""
-        return next((arm for arm in self.arms if arm.role == "reference"), self.arms[0])
+    def references(self) -> tuple[ArmInfo, ...]:
+        """The arms that others are compared with, one at least."""
+        return tuple(arm for arm in self.arms if arm.role == "reference") or self.arms[:1]
 
     @property
-    def again(self) -> ArmInfo | None:
-        """The reference's copy; None for a run without one."""
-        return next((arm for arm in self.arms if arm.role == "again"), None)
+    def copies(self) -> tuple[ArmInfo, ...]:
+        """The references' copies, which take part for the instrument's own noise."""
+        return tuple(arm for arm in self.arms if arm.role == "again")
+
+    def reference_of(self, arm: str) -> ArmInfo:
+        """Return the arm that an arm is compared with, by its name; a reference is its own."""
+        found = next(each for each in self.arms if each.name == arm)
+        if found in self.references:
+            return found
+        return next((each for each in self.references if each.name == found.reference), self.references[0])
+
+    def again_of(self, arm: str) -> ArmInfo | None:
+        """Return the copy of the reference that an arm is compared with; None for a run without one."""
+        reference = self.reference_of(arm)
+        return next((each for each in self.copies if self.reference_of(each.name) is reference), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,32 @@ class Recorded:
     """The same for each cell, by its name."""
     ended: str = "finished"
     """Why it ended: "finished", "interrupted", "precision reached", or the budget that was spent."""
+
+    def openers(self, samples: Iterable[Sample]) -> tuple[Sample, ...] | None:
+        """Return those of the samples whose request opened a connection; None where it is not known of every sample.
+
+        By the provider's log, or else by the clients' own records. Of requests that waited for one opening together
+        the first counts.
+        """
+        if self.log is not None:
+            first = {entry.tag for entry in self.log if entry.connection_request_number == 1}
+            return tuple(sample for sample in samples if sample.tag in first)
+        found: list[Sample] = []
+        openings: set[tuple[str | None, int | None]] = set()
+        for sample in samples:
+            attempts = [] if sample.call is None else sample.call["attempts"]
+            if not attempts or any(attempt.get("connection_reused") is None for attempt in attempts):
+                return None
+            # A port may be used again later, so that the connection's name is not enough.
+            own = {
+                (attempt["connection_id"], attempt["wire"]["connect_started_ns"])
+                for attempt in attempts
+                if not attempt["connection_reused"]
+            }
+            if own - openings:
+                found.append(sample)
+            openings |= own
+        return tuple(found)
 
     def measured(self, cell: str | None = None, arm: str | None = None) -> tuple[Sample, ...]:
         """Return the samples that count, of one cell or arm or of all."""

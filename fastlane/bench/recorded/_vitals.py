@@ -33,8 +33,6 @@ class Vitals:
     most_in_flight: int = 0
     clock_step_ms: float = 0.0
     """Largest jump of the wall clock against the monotonic one."""
-    connections_opened: int | None = None
-    """By the client's own records; None where it keeps none."""
 
     @property
     def cpu_share(self) -> float:

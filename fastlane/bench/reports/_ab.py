@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ..checks import CONNECTIONS
 from ..findings import Comparison
 from ..recorded import Metric
 from . import _definitions as terms
@@ -37,9 +38,9 @@ _RATIO_SHARES: Final = (0.5, 0.95)
 
 def ab_report(material: Material) -> Report:
     """Return the report of arms beside each other."""
-    reference = material.recorded.header.reference.name
     names = listed([lowered(metric.title) for metric in material.metrics])
     others = listed([arm.name for arm in material.compared_arms], "or") or "a copy of it"
+    against = material.references + (", each its counterpart" if material.several_references else "")
     blocks: list[Block] = [Heading(text="What changed"), _forest(material)]
     for metric in material.metrics:
         blocks += _metric_blocks(material, metric)
@@ -63,7 +64,7 @@ def ab_report(material: Material) -> Report:
     further += [terms.CHANGE, terms.VERDICT, terms.COULD_SHOW] if len(material.arms) > 1 else []
     further += [terms.PHASES] if any(material.phases(cell.name) for cell in material.valid_cells) else []
     further += [terms.COLD] if material.findings.cold else []
-    further += [terms.INSTRUMENT] if material.recorded.header.again else []
+    further += [terms.INSTRUMENT] if material.recorded.header.copies else []
     further += [terms.ATTRIBUTION] if material.findings.attributions else []
     used = [metric.name for metric in material.metrics]
     blocks += [*checks_section(material), Heading(text="Definitions"), terms.definitions(used, further)]
@@ -71,16 +72,16 @@ def ab_report(material: Material) -> Report:
         material,
         "ab",
         title="A/B",
-        question=f"Does {others} change {names} against {reference}, and by how much?",
-        verdicts=[*_verdicts(material), *_instrument(material)],
+        question=f"Does {others} change {names} against {against}, and by how much?",
+        verdicts=[*_verdicts(material), *_instrument(material), *_reopened(material)],
         blocks=blocks,
     )
 
 
-def verdict_sentence(comparison: Comparison, metric: Metric, band: float | None) -> str:
+def verdict_sentence(who: str, comparison: Comparison, metric: Metric, band: float | None) -> str:
     """Return a comparison in words: "encoding: time to first token faster by 31 % [27, 35], 240 pairs"."""
     colon = ":" if comparison.verdict.kind in ("no difference shown", "too few pairs") else ""
-    said = f"{comparison.arm}: {lowered(metric.title)}{colon} {comparison.verdict.sentence}"
+    said = f"{who}: {lowered(metric.title)}{colon} {comparison.verdict.sentence}"
     shown = comparison.typical if comparison.verdict.kind in ("better", "worse") else None
     pairs = counted(comparison.pairs, "pair")
     said += f" ({pairs})" if shown is None else f", {pairs}"
@@ -89,9 +90,9 @@ def verdict_sentence(comparison: Comparison, metric: Metric, band: float | None)
     return said
 
 
-def band_of(material: Material, cell: str, metric: str) -> float | None:
-    """Return by how much, as a share, the reference's copy may differ from it; None where that is not known."""
-    again = material.recorded.header.again
+def band_of(material: Material, cell: str, arm: str, metric: str) -> float | None:
+    """Return by how much, as a share, the copy of an arm's reference may differ from it; None where not known."""
+    again = material.recorded.header.again_of(arm)
     comparison = material.comparison(cell, again.name, metric) if again else None
     if comparison is None or comparison.typical is None:
         return None
@@ -126,8 +127,11 @@ def _verdicts(material: Material) -> Iterator[VerdictLine]:
             for cell in material.valid_cells:
                 comparison = material.comparison(cell.name, arm.name, metric.name)
                 if comparison is not None:
-                    band = band_of(material, cell.name, metric.name)
-                    yield VerdictLine(text=verdict_sentence(comparison, metric, band), tone=tone_of(comparison, band))
+                    band = band_of(material, cell.name, arm.name, metric.name)
+                    yield VerdictLine(
+                        text=verdict_sentence(material.who(arm.name), comparison, metric, band),
+                        tone=tone_of(comparison, band),
+                    )
 
 
 def _over_cells(material: Material, arm: str, metric: Metric) -> Iterator[VerdictLine]:
@@ -146,27 +150,40 @@ def _over_cells(material: Material, arm: str, metric: Metric) -> Iterator[Verdic
             how_much = f" ({low})" if low == high else f" ({low} to {high})"
         said.append(f"{word} in {len(alike)} of {counted(len(found), 'cell')}{how_much}")
     if said:
-        tones = {tone_of(each, band_of(material, each.cell, metric.name)) for each in found}
+        tones = {tone_of(each, band_of(material, each.cell, arm, metric.name)) for each in found}
         yield VerdictLine(
-            text=f"{arm}: {lowered(metric.title)} {listed(said)}",
+            text=f"{material.who(arm)}: {lowered(metric.title)} {listed(said)}",
             tone=tones.pop() if len(tones) == 1 else "plain",
         )
 
 
 def _instrument(material: Material) -> Iterator[VerdictLine]:
-    if material.recorded.header.again is None:
+    if not material.recorded.header.copies:
         yield VerdictLine(text="Instrument noise: not known, for the run had no second copy of the reference (A/A).")
         return
-    bands = {}
-    for metric in material.metrics:
-        found = [band_of(material, cell.name, metric.name) for cell in material.valid_cells]
-        known = [band for band in found if band is not None]
-        if known:
-            bands[lowered(metric.title)] = max(known)
-    if bands:
-        where = ", the widest of its cells" if material.several_cells else ""
-        said = ", ".join(f"{title} ±{percent(band)}" for title, band in bands.items())
-        yield VerdictLine(text=f"Instrument noise (A/A){where}: {said}", tone="muted")
+    for reference in material.recorded.header.references:
+        bands = {}
+        for metric in material.metrics:
+            found = [band_of(material, cell.name, reference.name, metric.name) for cell in material.valid_cells]
+            known = [band for band in found if band is not None]
+            if known:
+                bands[lowered(metric.title)] = max(known)
+        if bands:
+            which = f", {reference.name}" if material.several_references else ""
+            where = ", the widest of its cells" if material.several_cells else ""
+            said = ", ".join(f"{title} ±{percent(band)}" for title, band in bands.items())
+            yield VerdictLine(text=f"Instrument noise (A/A{which}){where}: {said}", tone="muted")
+
+
+def _reopened(material: Material) -> Iterator[VerdictLine]:
+    """Return why connections were opened again and again, for each reference that the checks say it of."""
+    references = {arm.name for arm in material.recorded.header.references}
+    for cell in material.valid_cells:
+        for found in material.checked.results:
+            here = (found.check, found.cell, found.level) == (CONNECTIONS, cell.name, "flagged")
+            if here and found.arm in references:
+                where = f" in {cell.name}" if material.several_cells else ""
+                yield VerdictLine(text=f"Connections{where}: {found.sentence}.", tone="warning")
 
 
 def _forest(material: Material) -> Chart:
@@ -235,19 +252,21 @@ def _values(material: Material, metric: Metric) -> Table:
 
 def _comparisons(material: Material, metric: Metric) -> Table:
     rows = []
-    reference = material.recorded.header.reference.name
+    header, several = material.recorded.header, material.several_references
     for cell in material.cells:
         for arm in material.arms:
-            if arm.name == reference:
+            if arm in header.references:
                 continue
             comparison = material.comparison(cell.name, arm.name, metric.name)
-            band = band_of(material, cell.name, metric.name)
+            band = band_of(material, cell.name, arm.name, metric.name)
             entries = (
                 _comparison_entries(comparison, metric, band) if comparison else (NOTHING,) * (len(_RATIO_SHARES) + 5)
             )
-            rows.append(material.row(cell, material.names(cell, arm.name), entries))
+            against = (header.reference_of(arm.name).name,) if several else ()
+            rows.append(material.row(cell, (*material.names(cell, arm.name), *against), entries))
     columns = (
         *material.naming,
+        *((Column(title="against", alignment="left"),) if several else ()),
         Column(title="pairs"),
         Column(title="typical change"),
         *(Column(title=f"change of {percentile_name(share)}") for share in _RATIO_SHARES),
@@ -256,7 +275,10 @@ def _comparisons(material: Material, metric: Metric) -> Table:
         Column(title="more pairs"),
     )
     table = Table(
-        title=f"{metric.title} against {reference}", name=f"{metric.name}_change", columns=columns, rows=tuple(rows)
+        title=f"{metric.title} against {material.references}",
+        name=f"{metric.name}_change",
+        columns=columns,
+        rows=tuple(rows),
     )
     return without_empty(table)
 

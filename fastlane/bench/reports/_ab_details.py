@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from ..findings import Attribution, Interval
-from ..recorded import Cell, Sample, metric_named
+from ..recorded import Sample, metric_named
 from ._blocks import Block, Chart, Column, Entry, Heading, Paragraph, Row, Table
 from ._material import Material
 from ._phases import TITLES, ArmPhases
@@ -23,6 +24,11 @@ from ._words import (
     number_entry,
     share_entry,
     signed_figure,
+)
+
+_COLD: Final = (
+    "One request each, in no other figure: imports, connection and caches are cold. Warm: the same prompt, sent once "
+    "more to warm up. Making the client is outside."
 )
 
 
@@ -71,21 +77,29 @@ def phases_blocks(material: Material) -> Iterator[Block]:
 
 
 def _waterfall_caption(material: Material, arms: Sequence[ArmPhases]) -> str:
-    reference = next((arm for arm in arms if arm.arm == material.recorded.header.reference.name), None)
-    compared = [arm for arm in arms if arm.arm in {each.name for each in material.compared_arms}]
-    if reference is None or not compared:
-        return "Each phase as long as it takes in the mean."
-    best = min(compared, key=lambda arm: arm.total_ms)
-    differences = {key: best.of(key) - reference.of(key) for key in TITLES}
-    most = min(differences, key=lambda name: differences[name])
+    by_name = {arm.arm: arm for arm in arms}
     where = f" in {material.valid_cells[0].name}" if material.several_cells else ""
-    said = (
-        f"In the mean a request{where} takes {figure(reference.total_ms, 'ms')} ms with {reference.arm} and "
-        f"{figure(best.total_ms, 'ms')} ms with {best.arm}"
-    )
-    if differences[most] < 0:
-        said += f"; the most is saved in {TITLES[most]}: {signed_figure(differences[most], 'ms')} ms"
-    return f"{said}."
+    said = []
+    for info in material.recorded.header.references:
+        reference = by_name.get(info.name)
+        compared = [
+            by_name[each.name]
+            for each in material.compared_arms
+            if each.name in by_name and material.recorded.header.reference_of(each.name) is info
+        ]
+        if reference is None or not compared:
+            continue
+        best = min(compared, key=lambda arm: arm.total_ms)
+        differences = {key: best.of(key) - reference.of(key) for key in TITLES}
+        most = min(differences, key=lambda name: differences[name])
+        sentence = (
+            f"In the mean a request{where} takes {figure(reference.total_ms, 'ms')} ms with {reference.arm} and "
+            f"{figure(best.total_ms, 'ms')} ms with {best.arm}"
+        )
+        if differences[most] < 0:
+            sentence += f"; the most is saved in {TITLES[most]}: {signed_figure(differences[most], 'ms')} ms"
+        said.append(f"{sentence}.")
+    return " ".join(said) or "Each phase as long as it takes in the mean."
 
 
 def attribution_blocks(material: Material) -> Iterator[Block]:
@@ -183,6 +197,7 @@ def cold_blocks(material: Material) -> Iterator[Block]:
     for each in material.findings.cold:
         entries = (
             number_entry(each.time_to_first_token_ms, "ms"),
+            number_entry(each.warm_time_to_first_token_ms, "ms"),
             number_entry(each.api_end_to_end_ms, "ms"),
             Entry(text=each.error, value=each.error, tone="bad") if each.error else NOTHING,
         )
@@ -195,13 +210,27 @@ def cold_blocks(material: Material) -> Iterator[Block]:
         columns=(
             Column(title="arm", alignment="left"),
             Column(title="time to first token", unit="ms"),
+            Column(title="the same prompt, warm", unit="ms"),
             Column(title="API end-to-end", unit="ms"),
             Column(title="error", alignment="left"),
         ),
         rows=tuple(rows),
-        notes=("One request each, in no other figure: imports, connection and caches are cold.",),
+        notes=(_COLD, *(() if refused else _slower_cold(material))),
     )
     yield without_empty(table)
+
+
+def _slower_cold(material: Material) -> Iterator[str]:
+    """Return a sentence for each arm whose first request took longer than its reference's."""
+    first = {each.arm: each.time_to_first_token_ms for each in reversed(material.findings.cold)}
+    for arm in material.compared_arms:
+        reference = material.recorded.header.reference_of(arm.name).name
+        ours, theirs = first.get(arm.name), first.get(reference)
+        if ours is not None and theirs is not None and ours > theirs:
+            yield (
+                f"{arm.name}'s first token came {figure(ours - theirs, 'ms')} ms later than {reference}'s: what its "
+                "client imports and makes on its first call is inside. One request each, so there is no interval."
+            )
 
 
 def work_blocks(material: Material) -> Iterator[Block]:
@@ -211,7 +240,7 @@ def work_blocks(material: Material) -> Iterator[Block]:
     for cell in material.cells:
         for arm in material.arms:
             sent = samples.get((cell.name, arm.name), ())
-            entries = _work(material, cell, arm.name, sent)
+            entries = _work(material, sent)
             rows.append(material.row(cell, material.names(cell, arm.name), entries))
     yield Heading(text="What it took")
     table = Table(
@@ -221,7 +250,7 @@ def work_blocks(material: Material) -> Iterator[Block]:
             *material.naming,
             Column(title="requests"),
             Column(title="failed"),
-            Column(title="connections opened"),
+            Column(title="opened a connection"),
             Column(title="body bytes sent"),
             Column(title="input tokens"),
             Column(title="read from cache"),
@@ -234,14 +263,14 @@ def work_blocks(material: Material) -> Iterator[Block]:
     yield without_empty(table)
 
 
-def _work(material: Material, cell: Cell, arm: str, sent: Sequence[Sample]) -> tuple[Entry, ...]:
+def _work(material: Material, sent: Sequence[Sample]) -> tuple[Entry, ...]:
     failed = sum(sample.error is not None for sample in sent)
     done = [sample for sample in sent if sample.error is None]
     given, cached = (total_of([getattr(each, name) for each in done]) for name in ("input_tokens", "cached_tokens"))
     return (
         number_entry(len(sent)),
         Entry(text=f"{failed:,}", value=failed, tone="bad" if failed else "plain"),
-        _or_unknown(connections(material, cell.name, arm), ""),
+        _or_unknown(connections(material, sent), ""),
         _or_unknown(bytes_sent(material, sent), "bytes"),
         _or_unknown(given, "tokens"),
         _or_unknown(None, "") if cached is None or not given else share_entry(cached / given),
@@ -250,19 +279,10 @@ def _work(material: Material, cell: Cell, arm: str, sent: Sequence[Sample]) -> t
     )
 
 
-def connections(material: Material, cell: str, arm: str) -> int | None:
-    """Return how many connections an arm opened in a cell: by the provider's log, or else by the client's own word."""
-    log = material.recorded.log
-    if log is None:
-        vitals = [each for each in material.recorded.vitals if each.cell == cell and each.arm == arm]
-        total = total_of([each.connections_opened for each in vitals])
-        return None if total is None else int(total)
-    first: dict[str, tuple[int, str | None]] = {}
-    for entry in log:
-        opener = (entry.connection_request_number, entry.tag)
-        first[entry.connection_id] = min(first.get(entry.connection_id, opener), opener, key=lambda each: each[0])
-    tags = {sample.tag for sample in material.recorded.samples if (sample.cell, sample.arm) == (cell, arm)}
-    return sum(tag in tags for _, tag in first.values())
+def connections(material: Material, sent: Sequence[Sample]) -> int | None:
+    """Return how many of the requests opened a connection; None where it is not known."""
+    openers = material.recorded.openers(sent)
+    return None if openers is None else len(openers)
 
 
 def bytes_sent(material: Material, sent: Sequence[Sample]) -> float | None:

@@ -47,7 +47,7 @@ def drift_caption(material: Material) -> str:
 def pair_ratios(material: Material, arm: str, metric: Metric) -> Iterator[tuple[int, float]]:
     """Return when each pair began and the arm's value over the reference's, of the cells that may be used."""
     samples = material.samples()
-    reference = material.recorded.header.reference.name
+    reference = material.recorded.header.reference_of(arm).name
     for cell in material.valid_cells:
         theirs = {sample.key: sample for sample in samples.get((cell.name, reference), ())}
         for sample in samples.get((cell.name, arm), ()):

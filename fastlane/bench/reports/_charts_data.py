@@ -151,7 +151,7 @@ def values(samples: Iterable[Sample], metric: Metric) -> list[float]:
 def pairs(source: Source, arm: str, metric: Metric, cells: Sequence[Cell]) -> list[Pair]:
     """Return the pairs of one arm with the reference in which both gave a value above 0, by time."""
     recorded = source.recorded
-    reference = recorded.header.reference.name
+    reference = recorded.header.reference_of(arm).name
     wanted = {cell.name for cell in cells}
     starts: dict[int, int] = {}
     of_reference: dict[tuple[str, int, int, int], Sample] = {}

@@ -11,7 +11,7 @@ import numpy as np
 from ..recorded import Cell, Metric
 from ._charts_data import MOST_PANELS, Scale, Source, pairs, scale_of, values
 from ._charts_panels import configured, layered, panels, ratio_axis, rows, stacked
-from ._charts_style import LINE, PAPER, Size, Stroke, altair, change, colour, figure, short, strokes
+from ._charts_style import LINE, PAPER, Size, Stroke, altair, change, colour, figure, references_of, short, strokes
 
 _STEPS: Final = 220
 _MARKED: Final = (0.5, 0.95, 0.99)
@@ -161,12 +161,12 @@ def ticks(low: float, high: float, most: int = 7) -> list[float]:
 def pair_differences(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
     """Return how often a pair changed by how much, a panel per arm; None without a pair."""
     drawn = strokes(source.recorded)
-    reference = source.recorded.header.reference.name
+    references = {arm.name for arm in source.recorded.header.references}
     cells = source.valid_cells()
     found = {
         arm: np.log([pair.ratio for pair in listed])
         for arm in drawn
-        if arm != reference and (listed := pairs(source, arm, metric, cells))
+        if arm not in references and (listed := pairs(source, arm, metric, cells))
     }
     if not found:
         return None
@@ -239,7 +239,7 @@ def pair_differences(source: Source, metric: Metric, size: Size) -> dict[str, An
 
 
 def _axis_title(source: Source, metric: Metric) -> str:
-    return f"{metric.title} against {short(source.recorded.header.reference.name, 20)}"
+    return f"{metric.title} against {references_of(source.recorded, 20)}"
 
 
 def _lower(title: str) -> str:

@@ -21,8 +21,8 @@ def drift(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
     """Return every pair's change over the run's time with a running median, a panel per arm; None without a pair."""
     drawn = strokes(source.recorded)
     cells = source.valid_cells()
-    reference = source.recorded.header.reference.name
-    found = {arm: listed for arm in drawn if arm != reference and (listed := pairs(source, arm, metric, cells))}
+    references = {arm.name for arm in source.recorded.header.references}
+    found = {arm: listed for arm in drawn if arm not in references and (listed := pairs(source, arm, metric, cells))}
     if not found:
         return None
     shown = dict(list(found.items())[:MOST_PANELS])

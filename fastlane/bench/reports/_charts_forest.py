@@ -10,7 +10,20 @@ from ..findings import Comparison, Interval
 from ..recorded import Metric, metric_named
 from ._charts_data import Source
 from ._charts_panels import configured, layered, ratio_axis, rows, stacked
-from ._charts_style import BAND, INK, PAPER, SOFT, Size, Stroke, altair, change, label_width, short, strokes
+from ._charts_style import (
+    BAND,
+    INK,
+    PAPER,
+    SOFT,
+    Size,
+    Stroke,
+    altair,
+    change,
+    label_width,
+    references_of,
+    short,
+    strokes,
+)
 
 _MOST_ROWS: Final = 40
 _SEPARATOR: Final = "\N{INVISIBLE SEPARATOR}"
@@ -28,11 +41,12 @@ class Estimate:
 
 def estimates(source: Source, metric: Metric) -> list[Estimate]:
     """Return the rows of one metric: by arm, then by cell."""
-    again = source.recorded.header.again
+    copies = {arm.name for arm in source.recorded.header.copies}
     found = []
     for arm in strokes(source.recorded):
-        if again is not None and arm == again.name:
+        if arm in copies:
             continue
+        again = source.recorded.header.again_of(arm)
         for cell in source.cells():
             comparison = source.found(cell.name).comparison(arm, metric.name)
             if comparison is None or comparison.typical is None or not comparison.typical.value > 0:
@@ -74,7 +88,7 @@ def forest(source: Source, size: Size) -> dict[str, Any] | None:
         _forest_panel(source, metric, listed, size, low, high, many=many, last=metric is list(found)[-1])
         for metric, listed in found.items()
     ]
-    title = f"Change against {short(source.recorded.header.reference.name)}"
+    title = f"Change against {references_of(source.recorded)}"
     notes = ["Dot: the typical change of a pair; line: its 95 % interval. A hollow dot: no difference shown."]
     if any(each.band is not None for listed in found.values() for each in listed):
         notes.append("Grey: what the instrument shows for two arms that are the same (A/A).")
@@ -158,7 +172,7 @@ def _forest_panel(
 
 
 def _scale_words(source: Source) -> str:
-    return f"Change against {short(source.recorded.header.reference.name, 20)}"
+    return f"Change against {references_of(source.recorded, 20)}"
 
 
 def _row(each: Estimate, drawn: dict[str, Stroke], *, many: bool, unique: int) -> dict[str, Any]:

@@ -122,11 +122,13 @@ def altair() -> ModuleType:
 
 
 def strokes(recorded: Recorded) -> dict[str, Stroke]:
-    """Return how each arm is drawn: the reference grey, its copy a lighter grey and dashed, each other one a colour."""
+    """Return how each arm is drawn: a reference grey, its copy a lighter grey and dashed, each other one a colour."""
     header = recorded.header
-    found: dict[str, Stroke] = {}
-    others = [arm for arm in header.arms if arm.name != header.reference.name and arm.role != "again"]
-    found[header.reference.name] = Stroke(name=header.reference.name, colour=_REFERENCE[0])
+    others = [arm for arm in header.arms if arm not in header.references and arm.role != "again"]
+    found = {
+        arm.name: Stroke(name=arm.name, colour=_REFERENCE[0], dash=_DASHES[at % len(_DASHES)])
+        for at, arm in enumerate(header.references)
+    }
     for at, arm in enumerate(others):
         found[arm.name] = Stroke(
             name=arm.name,
@@ -134,9 +136,15 @@ def strokes(recorded: Recorded) -> dict[str, Stroke]:
             dash=_DASHES[(at // 5) % len(_DASHES)],
             shape=SHAPES[(at + 1) % len(SHAPES)],
         )
-    if header.again is not None:
-        found[header.again.name] = Stroke(name=header.again.name, colour=_AGAIN[0], dash=(3, 3), shape=SHAPES[-1])
+    for arm in header.copies:
+        found[arm.name] = Stroke(name=arm.name, colour=_AGAIN[0], dash=(3, 3), shape=SHAPES[-1])
     return found
+
+
+def references_of(recorded: Recorded, limit: int = LONGEST_NAME) -> str:
+    """Return what the arms are compared with, for a title."""
+    names = [short(arm.name, limit) for arm in recorded.header.references]
+    return names[0] if len(names) == 1 else "each arm's reference"
 
 
 def scenario_strokes(names: Sequence[str]) -> dict[str, Stroke]:

@@ -143,9 +143,9 @@ def _of_scenario(
 
 
 def _shown_arms(source: Source) -> dict[str, Stroke]:
-    """Every arm but the reference's copy, which says nothing of users."""
-    again = source.recorded.header.again
-    return {name: stroke for name, stroke in strokes(source.recorded).items() if again is None or name != again.name}
+    """Every arm but the references' copies, which say nothing of users."""
+    copies = {arm.name for arm in source.recorded.header.copies}
+    return {name: stroke for name, stroke in strokes(source.recorded).items() if name not in copies}
 
 
 def _lines(drawn: Iterable[Stroke], points: Callable[[str], tuple[Point, ...]]) -> tuple[Line, ...]:

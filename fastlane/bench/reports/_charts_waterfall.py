@@ -32,8 +32,8 @@ _LEAST_SHARE: Final = 0.004
 def waterfall(source: Source, size: Size) -> dict[str, Any] | None:
     """Return each arm's mean phases in the order in which they pass, a panel per valid cell; None without output."""
     recorded = source.recorded
-    again = recorded.header.again
-    arms = [arm for arm in strokes(recorded) if again is None or arm != again.name]
+    copies = {arm.name for arm in recorded.header.copies}
+    arms = [arm for arm in strokes(recorded) if arm not in copies]
     found: list[tuple[Cell, dict[str, tuple[dict[str, float], int]]]] = []
     cells = source.valid_cells()
     every = phases(recorded)
@@ -95,12 +95,12 @@ def _panel(
 ) -> Any:
     alt = altair()
     drawn = strokes(source.recorded)
-    reference = source.recorded.header.reference.name
     label_px, text_px = (0, 0) if size.narrow else (label_width(drawn[arm].label for arm in here), 130)
     width = size.width - label_px - text_px - (20 if size.narrow else 24)
     bars, ends = [], []
-    base_s = sum(here[reference][0].values()) if reference in here else None
     for arm, (spent, count) in here.items():
+        reference = source.recorded.header.reference_of(arm).name
+        base_s = sum(here[reference][0].values()) if reference in here else None
         at = 0.0
         for name, duration in spent.items():
             share = duration / longest

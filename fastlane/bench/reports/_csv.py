@@ -18,6 +18,7 @@ _SHARES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 _CELL: Final = ("cell", "workload", "scenario", "load", "users", "rate", "arm", "role")
 _PERCENTILES: Final = tuple(f"{percentile_name(share)}{end}" for share in _SHARES for end in ("", "_low", "_high"))
 _COMPARED: Final = (
+    "compared_with",
     "pairs",
     "typical_ratio",
     "typical_ratio_low",
@@ -141,6 +142,7 @@ def _figures(figures: Figures) -> dict[str, Any]:
 
 def _compared(found: Comparison) -> dict[str, Any]:
     row: dict[str, Any] = {
+        "compared_with": found.reference,
         "pairs": found.pairs,
         "p_value": found.p_value,
         "p_adjusted": found.p_adjusted,

@@ -168,10 +168,10 @@ FACTOR: Final = Definition(
 )
 COLD: Final = Definition(
     term="Cold and warm",
-    short="the first request of an arm's process, in no other figure, and what was measured after it.",
+    short="the first request of an arm's process, and the same prompt sent again to warm up; in no other figure.",
     text=(
-        "Cold: the very first request of an arm's process, with imports, connection and caches cold; one value, "
-        "and in no other figure. Warm: all that were measured after the warm-up."
+        "Cold: the very first request of an arm's process, with imports, connection and caches cold; one value. "
+        "Warm: the same prompt, sent again to warm up. Neither is in another figure."
     ),
 )
 

@@ -118,9 +118,12 @@ def _machine(machine: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _client(material: Material, arm: ArmInfo) -> str:
+    reference = material.recorded.header.reference_of(arm.name).name
     if arm.role == "again":
-        return f"{material.recorded.header.reference.name} once more (A/A), what the bench itself sways by"
-    return arm.description + (", the reference" if arm.role == "reference" else "")
+        return f"{reference} once more (A/A), what the bench itself sways by"
+    if arm.role == "reference":
+        return f"{arm.description}, {'a' if material.several_references else 'the'} reference"
+    return arm.description + (f", against {reference}" if material.several_references else "")
 
 
 def _load(material: Material) -> str:

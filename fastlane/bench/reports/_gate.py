@@ -34,9 +34,9 @@ def judge(recorded: Recorded, findings: Findings, checked: Checked, rules: Seque
     """Judge a run by rules that must not come true; see `parse_fail_if`.
 
     A rule fails only where the whole 95 % interval says so: an interval that holds the bound is no proof of a
-    regression. A change is judged for every arm but the reference and its copy, a figure for every arm but the copy.
-    Raises ConfigurationError for a rule about a scenario that the run does not have, and for a change where there is
-    no arm to compare.
+    regression. A change is judged for every arm but the references and their copies, a figure for every arm but the
+    copies. Raises ConfigurationError for a rule about a scenario that the run does not have, and for a change where
+    there is no arm to compare.
     """
     material = Material(recorded=recorded, findings=findings, checked=checked)
     found = []
@@ -69,7 +69,8 @@ def _judged(material: Material, rule: Rule, cell: Cell, arm: str) -> Judgement:
     if found is None:
         return judgement("not available", "there is no such figure at this n")
     shown = Interval(value=found.value, low=found.low, high=found.high)
-    written = _written(shown, rule)
+    against = f" against {material.recorded.header.reference_of(arm).name}" if material.several_references else ""
+    written = _written(shown, rule) + (against if rule.relative else "")
     bounds = [found.value] if found.low is None or found.high is None else [found.low, found.high]
     kept = [rule.holds(bound - 1 if rule.relative else bound) for bound in bounds]
     if found.low is None and rule.relative:

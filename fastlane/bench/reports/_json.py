@@ -118,7 +118,6 @@ def _arm(material: Material, arm: ArmInfo) -> dict[str, Any]:
     sent = [sample for sample in material.recorded.measured(arm=arm.name) if sample.cell in valid]
     done = [sample for sample in sent if sample.error is None]
     errors = Counter(sample.error for sample in sent if sample.error is not None)
-    opened = [connections(material, cell, arm.name) for cell in valid]
     first = [each.time_to_first_token_ms for each in material.findings.cold if each.arm == arm.name]
     return {
         **data,
@@ -126,7 +125,7 @@ def _arm(material: Material, arm: ArmInfo) -> dict[str, Any]:
         "failed": errors.total(),
         "errors": dict(errors),
         "first_request_ms": next((value for value in first if value is not None), None),
-        "connections_opened": total_of(opened),
+        "connections_opened": connections(material, sent),
         "bytes_sent": bytes_sent(material, sent),
         **{
             name: total_of([getattr(sample, name) for sample in done])

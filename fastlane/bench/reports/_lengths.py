@@ -263,31 +263,23 @@ def _cold_and_warm(material: Material) -> Iterator[Block]:
     refused = material.refused_run()
     rows = []
     for arm in material.own_arms:
-        cold = [each.time_to_first_token_ms for each in material.findings.cold if each.arm == arm.name]
-        warm = points(material, "time_to_first_token", arm=arm.name)
-        first = next((each for each in cold if each is not None), None)
-        entries = (number_entry(first, "ms"), NOTHING, NOTHING)
-        if warm:
-            found = Interval(value=warm[0].value, low=warm[0].low, high=warm[0].high)
-            value = Entry(text=interval(found, "ms"), value=found.value, low=found.low, high=found.high)
-            ratio = NOTHING
-            if first is not None and found.value:
-                ratio = Entry(text=change(first / found.value), value=first / found.value)
-            entries = (entries[0], value, ratio)
+        found = next((each for each in material.findings.cold if each.arm == arm.name), None)
+        cold, warm = (found.time_to_first_token_ms, found.warm_time_to_first_token_ms) if found else (None, None)
+        ratio = Entry(text=change(cold / warm), value=cold / warm) if cold and warm else NOTHING
+        entries = (number_entry(cold, "ms"), number_entry(warm, "ms"), ratio)
         name = (label(arm.name),)
         rows.append(Row(entries=name if refused else name + entries, refused=refused))
-    warm_cell = next((name_of(material, cell) for cell in material.valid_cells), "")
     yield Table(
         title="Time to first token, cold and warm",
         name="cold_and_warm",
         columns=(
             Column(title="arm", alignment="left"),
             Column(title="cold, the very first", unit="ms"),
-            Column(title="warm, p50", unit="ms"),
+            Column(title="warm, the same prompt", unit="ms"),
             Column(title="cold against warm"),
         ),
         rows=tuple(rows),
-        notes=(f"Warm: {warm_cell}.",) if warm_cell else (),
+        notes=("Warm: the same prompt, sent once more to warm up. Making the client is outside.",),
     )
 
 

@@ -12,7 +12,7 @@ from ..findings import CellFindings, Comparison, Figures, Findings
 from ..recorded import ArmInfo, Cell, Metric, Recorded, Sample, metric_named
 from ._blocks import Column, Entry, Row
 from ._phases import ArmPhases, phases
-from ._words import label
+from ._words import label, listed
 
 _MOST_NAMED: Final = 2
 """Checks that the place of a figure names; the section of the checks has all of them."""
@@ -63,20 +63,37 @@ class Material:
 
     @property
     def arms(self) -> tuple[ArmInfo, ...]:
-        """All arms, the reference first and its copy second."""
+        """All arms: each reference, then its copy, then the arms that are compared with it."""
+        header = self.recorded.header
         order = {"reference": 0, "again": 1, "arm": 2}
-        return tuple(sorted(self.recorded.header.arms, key=lambda arm: order[arm.role]))
+        names = [arm.name for arm in header.references]
+        return tuple(
+            sorted(header.arms, key=lambda arm: (names.index(header.reference_of(arm.name).name), order[arm.role]))
+        )
 
     @property
     def own_arms(self) -> tuple[ArmInfo, ...]:
-        """The arms without the reference's copy, whose figures say nothing that the reference's do not."""
+        """The arms without the references' copies, whose figures say nothing that the references' do not."""
         return tuple(arm for arm in self.arms if arm.role != "again")
 
     @property
     def compared_arms(self) -> tuple[ArmInfo, ...]:
-        """The arms that are compared with the reference, without its copy."""
-        reference = self.recorded.header.reference.name
-        return tuple(arm for arm in self.own_arms if arm.name != reference)
+        """The arms that are compared with a reference, without the copies."""
+        return tuple(arm for arm in self.own_arms if arm not in self.recorded.header.references)
+
+    @property
+    def references(self) -> str:
+        """The names of the references, as words."""
+        return listed([arm.name for arm in self.recorded.header.references])
+
+    @property
+    def several_references(self) -> bool:
+        """Whether a comparison has to say with which reference it is."""
+        return len(self.recorded.header.references) > 1
+
+    def who(self, arm: str) -> str:
+        """Return an arm's name, with its reference's where the run has several."""
+        return f"{arm} against {self.recorded.header.reference_of(arm).name}" if self.several_references else arm
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

@@ -9,7 +9,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ..._clock import cpu_ns, now_ns, sleep, wall_ns
 from ..recorded import Sample, Vitals
@@ -70,7 +70,6 @@ class Probe:
         self._buckets: Counter[int] = Counter()
         self._begun = array("q")
         self._ended = array("q")
-        self._connections: set[tuple[Any, Any]] | None = set()
 
     def start(self) -> None:
         """Begin to probe. Raises RuntimeError where it has begun already."""
@@ -87,16 +86,11 @@ class Probe:
         self._loop = loop
 
     def note(self, sample: Sample) -> None:
-        """Count one request that has ended: its chunks, its time in flight, the connections that it opened."""
+        """Count one request that has ended: its chunks and its time in flight."""
         for stamp in sample.token_ns:
             self._buckets[stamp // _BUCKET_NS] += 1
         self._begun.append(sample.issued_ns)
         self._ended.append(sample.ended_ns)
-        opened = connections_opened(sample)
-        if opened is None:
-            self._connections = None
-        elif self._connections is not None:
-            self._connections.update(opened)
 
     def end(self) -> None:
         """End probing: what this process does from now on says nothing of the cell. Requests may still be noted.
@@ -144,7 +138,6 @@ class Probe:
             capacity_chunks_per_s=self._capacity,
             most_in_flight=most_in_flight(self._begun, self._ended),
             clock_step_ms=self._step_ns / 1e6,
-            connections_opened=len(self._connections) if self._connections is not None and self._begun else None,
         )
 
     def _run(self) -> None:
@@ -250,19 +243,6 @@ def most_in_flight(begun: Sequence[int], ended: Sequence[int]) -> int:
         now += change
         most = max(most, now)
     return most
-
-
-def connections_opened(sample: Sample) -> set[tuple[str | None, int | None]] | None:
-    """Return the connections that the client's own record says one request opened; None where it does not say."""
-    attempts = () if sample.record is None else sample.record.attempts
-    if not attempts or any(attempt.connection_reused is None for attempt in attempts):
-        return None
-    # Attempts that waited for one opening together have the same stamps of it; a port may be used again later.
-    return {
-        (attempt.connection_id, attempt.wire.connect_started_ns)
-        for attempt in attempts
-        if not attempt.connection_reused
-    }
 
 
 def _quantile_ms(ordered: Sequence[int], share: float) -> float | None:

@@ -79,14 +79,15 @@ def test_a_stream_without_done_that_says_why_it_ended_is_whole() -> None:
 
 
 def test_a_server_that_closes_after_every_stream_is_told() -> None:
-    found = check(a_run(change=lambda each: replace(each, call=own_record(reused=False))))
+    found = check(a_run(change=lambda each: replace(each, call=own_record(each, reused=False))))
 
     assert level(found, "new connections", "baseline") == "flagged"
     assert found.refusals() == ()
 
 
-def own_record(*, reused: bool) -> dict[str, object]:
-    return {"attempts": [{"connection_reused": reused}], "metrics": {"time_to_first_token_s": None}}
+def own_record(sample: Sample, *, reused: bool) -> dict[str, object]:
+    attempt = {"connection_reused": reused, "connection_id": "c", "wire": {"connect_started_ns": sample.issued_ns}}
+    return {"attempts": [attempt], "metrics": {"time_to_first_token_s": None}}
 
 
 def test_tokens_that_come_four_to_a_chunk_are_told() -> None:

@@ -16,13 +16,18 @@ from tests.bench.recorded_runs import a_cell, a_run, an_arm
 NO_PLAYS = an_arm("baseline", client="fastlane.OpenAI", plays=())
 
 
-def own_record(*, reused: bool) -> dict[str, Any]:
-    return {"attempts": [{"connection_reused": reused}], "metrics": {"time_to_first_token_s": None}}
+def own_record(sample: Sample, *, reused: bool) -> dict[str, Any]:
+    attempt = {
+        "connection_reused": reused,
+        "connection_id": "c",
+        "wire": {"connect_started_ns": sample.issued_ns},
+    }
+    return {"attempts": [attempt], "metrics": {"time_to_first_token_s": None}}
 
 
 def opening(*names: str) -> Any:
     """Arms with these names open a connection for every request, the others for none."""
-    return lambda sample: replace(sample, call=own_record(reused=sample.arm not in names))
+    return lambda sample: replace(sample, call=own_record(sample, reused=sample.arm not in names))
 
 
 def with_play(play: str, **fields: Any) -> Recorded:
@@ -58,9 +63,41 @@ def test_a_copy_that_opens_connections_where_its_reference_does_not_is_a_fault()
 
 def test_connections_of_requests_that_warm_up_count_for_nobody() -> None:
     def cold(sample: Sample) -> Sample:
-        return replace(sample, call=own_record(reused=sample.part == "measured" or sample.arm == "baseline"))
+        return replace(sample, call=own_record(sample, reused=sample.part == "measured" or sample.arm == "baseline"))
 
     assert level(check(a_run(change=cold)), "new connections") == "passed"
+
+
+def closing(client: str, closed_by: Any) -> Recorded:
+    """Return a run in which each request of the baseline opens a connection that one side closes after it."""
+    arms = (an_arm("baseline", client=client), an_arm("fastlane", client="fastlane.OpenAI"))
+    run = a_run(arms=arms, with_log=True)
+    assert run.log is not None
+    log = (
+        replace(
+            each,
+            connection_request_number=1 if "/baseline/" in (each.tag or "") else 2,
+            connection_closed_by=closed_by if "/baseline/" in (each.tag or "") else None,
+        )
+        for each in run.log
+    )
+    return replace(run, log=tuple(log))
+
+
+@pytest.mark.parametrize(
+    ("client", "closed_by", "said"),
+    [
+        ("openai.OpenAI", "client", "its client closed 40 of them, because openai's synchronous client stops reading"),
+        ("openai.AsyncOpenAI", "client", "its client closed 40 of them; opening is in"),
+        ("openai.OpenAI", "server", "the provider closed 40 of them; opening is in"),
+        ("openai.OpenAI", None, "nobody says who closed them; opening is in"),
+    ],
+)
+def test_new_connections_name_the_side_that_closed_them(client: str, closed_by: Any, said: str) -> None:
+    found = about(check(closing(client, closed_by)), "new connections", "baseline")
+
+    assert said in found[0].sentence
+    assert "[DONE]" not in about(check(closing(client, closed_by)), "new connections", "fastlane")[0].sentence
 
 
 def test_a_client_that_keeps_no_records_is_counted_by_the_providers_log() -> None:

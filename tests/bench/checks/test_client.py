@@ -231,3 +231,17 @@ def test_a_rate_that_was_not_reached_is_refused(rate: float, expected: str) -> N
     cells = (replace(run.header.cells[0], rate=rate),)
 
     assert level(check(replace(run, header=replace(run.header, cells=cells))), "achieved rate") == expected
+
+
+def test_a_wait_for_a_core_names_the_benchs_own_processes() -> None:
+    run = with_vitals(a_run(embedded=True, machine={"cores": 2}), cpu_s=1.0, run_queue_delay_s=0.2)
+    (said,) = about(check(run), "run-queue delay")
+
+    assert "the bench itself is 5 processes, which share 2 cores" in said.sentence
+    assert "something else besides" not in said.sentence
+
+
+def test_a_long_collection_gives_no_advice_that_is_followed_already() -> None:
+    (said,) = about(check(with_vitals(a_run(), longest_collection_ms=50.0)), "garbage collector")
+
+    assert (said.level, said.sentence.rpartition(": ")[2]) == ("flagged", "what came meanwhile was stamped late")

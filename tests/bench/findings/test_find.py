@@ -141,6 +141,20 @@ class TestComparisons:
         assert {each.arm for each in find(shaken).cold} == {"baseline", "baseline-again", "fastlane"}
         assert all((each.time_to_first_token_ms or 0) > 60_000 for each in find(shaken).cold)
 
+    def test_cold_requests_are_given_beside_the_same_prompt_warm(self) -> None:
+        recorded = a_run(pairs=40, ratio=0.8)
+
+        def other(sample: Sample) -> Sample:
+            if sample.part != "warm-up":
+                return sample
+            return dataclasses.replace(sample, conversation="another")
+
+        warm = {sample.arm: sample.time_to_first_token_s for sample in recorded.samples if sample.part == "warm-up"}
+        for each in find(recorded).cold:
+            assert each.warm_time_to_first_token_ms == pytest.approx((warm[each.arm] or 0) * 1e3)
+        shaken = dataclasses.replace(recorded, samples=tuple(map(other, recorded.samples)))
+        assert {each.warm_time_to_first_token_ms for each in find(shaken).cold} == {None}
+
     def test_an_open_load_counts_from_the_schedule_s_moment(self) -> None:
         def late(sample: Sample) -> Sample:
             return dataclasses.replace(sample, issued_ns=sample.issued_ns + S // 10)

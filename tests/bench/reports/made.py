@@ -155,7 +155,7 @@ def _figures(cell: str, arm: str, metric: str, sent: Sequence[Sample]) -> Figure
 
 
 def _comparison(recorded: Recorded, cell: str, arm: str, metric: str, kind: Any, sentence: str) -> Comparison:
-    reference = recorded.header.reference.name
+    reference = recorded.header.reference_of(arm).name
     copy = next(each.role for each in recorded.header.arms if each.name == arm) == "again"
     ours, theirs = (_values(recorded.measured(cell, name), metric) for name in (arm, reference))
     ratio = median(ours) / median(theirs)

@@ -35,7 +35,7 @@ from fastlane.bench.reports import (
     write_csv,
 )
 from fastlane.bench.reports._terminal import table_lines
-from tests.bench.recorded_runs import a_run
+from tests.bench.recorded_runs import a_run, an_arm
 from tests.bench.reports.made import a_sweep, checks_with, findings_of
 
 UNITS = ("ms", "tokens/s", "bytes", "US$", "tokens", "")
@@ -229,6 +229,22 @@ def test_a_row_of_csv_stands_for_a_cell_an_arm_and_a_metric() -> None:
     assert (first["unit"], first["n"], first["verdict"], first["pairs"]) == ("ms", 20, "faster", 20)
     assert first["p50_low"] < first["p50"] < first["p50_high"]
     assert first["p95"] is None
+
+
+def test_a_row_of_csv_names_the_reference_it_is_compared_with() -> None:
+    arms = (
+        "baseline",
+        "fastlane",
+        an_arm("baseline-async", role="reference"),
+        an_arm("fastlane-async", reference="baseline-async"),
+    )
+    run = a_run(arms=arms)
+
+    rows = csv_rows(run, findings_of(run), checks_with())
+    assert {row["arm"]: row["compared_with"] for row in rows if "compared_with" in row} == {
+        "fastlane": "baseline",
+        "fastlane-async": "baseline-async",
+    }
 
 
 def test_a_row_of_the_raw_csv_stands_for_a_request() -> None:

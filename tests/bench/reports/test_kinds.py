@@ -7,7 +7,7 @@ import pytest
 
 from fastlane import ConfigurationError
 from fastlane.bench.checks import Checked, CheckResult
-from fastlane.bench.findings import Attribution, Interval, Share
+from fastlane.bench.findings import Attribution, Interval, Share, find
 from fastlane.bench.recorded import Recorded, Sample, metric_named
 from fastlane.bench.reports import KINDS, Chart, Heading, Report, Table, parse_target, report
 from fastlane.bench.reports._ab import tone_of, verdict_sentence
@@ -15,6 +15,7 @@ from tests.bench.recorded_runs import a_run, an_arm, an_open_cell
 from tests.bench.reports.made import a_sweep, checks_with, findings_of, stretched
 
 NOTHING_CHECKED = Checked(results=())
+CELL = "chat, 4 users"
 
 
 def ab(run: Recorded, checked: Checked = NOTHING_CHECKED, **findings: Any) -> Report:
@@ -52,6 +53,59 @@ def test_a_verdict_is_a_sentence_for_each_arm_and_metric() -> None:
         "fastlane: API end-to-end faster by 20 % [17, 23], 24 pairs",
         "Instrument noise (A/A): time to first token ±1.2 %, time per output token ±1.2 %, API end-to-end ±1.2 %",
     ]
+
+
+FOUR_ARMS = (
+    "baseline",
+    an_arm("fastlane", reference="baseline"),
+    an_arm("baseline-async", role="reference", client="openai.AsyncOpenAI"),
+    an_arm("fastlane-async", reference="baseline-async"),
+    an_arm("baseline-again", reference="baseline"),
+    an_arm("baseline-async-again", reference="baseline-async"),
+)
+
+
+def test_verdicts_name_the_reference_where_there_are_several() -> None:
+    found = report("ab", run := a_run(arms=FOUR_ARMS, pairs=24), find(run), NOTHING_CHECKED)
+
+    said = [line.text.partition(" faster")[0].partition(" ±")[0] for line in found.verdicts]
+    assert said[::3] + said[7:] == [
+        "fastlane against baseline: time to first token",
+        "fastlane-async against baseline-async: time to first token",
+        "Instrument noise (A/A, baseline): time to first token",
+        "Instrument noise (A/A, baseline-async): time to first token",
+    ]
+    assert [row[:2] for row in texts(table(found, "time_to_first_token_change"))] == [
+        ["baseline-again", "baseline"],
+        ["fastlane", "baseline"],
+        ["baseline-async-again", "baseline-async"],
+        ["fastlane-async", "baseline-async"],
+    ]
+
+
+def test_connections_are_explained_at_the_top_where_an_arm_reopens_them() -> None:
+    sentence = "baseline opened a connection for 40 of 40 requests: its client closed 40 of them"
+    checked = Checked(
+        results=(
+            CheckResult(check="new connections", level="flagged", sentence=sentence, cell=CELL, arm="baseline"),
+            CheckResult(check="new connections", level="flagged", sentence="saved", cell=CELL, arm="fastlane"),
+        )
+    )
+
+    assert f"Connections: {sentence}." in [line.text for line in ab(a_run(), checked).verdicts]
+    assert not any("Connections" in line.text for line in ab(a_run()).verdicts)
+
+
+def test_a_first_request_slower_than_the_references_says_so() -> None:
+    def slow(sample: Sample) -> Sample:
+        late_ns = 50_000_000 if sample.cold and sample.arm == "fastlane" else 0
+        return replace(sample, token_ns=tuple(stamp + late_ns for stamp in sample.token_ns))
+
+    run = a_run(ratio=1.0, spread=0.0, change=slow)
+    notes = table(report("ab", run, find(run), NOTHING_CHECKED), "cold").notes
+
+    assert "fastlane's first token came 50.0 ms later than baseline's" in notes[1]
+    assert len(table(ab(a_run()), "cold").notes) == 1
 
 
 def test_what_shows_no_difference_is_said_after_a_colon() -> None:
@@ -143,7 +197,7 @@ def test_a_columns_figures_that_nobody_told_are_left_out_with_a_note() -> None:
     work = table(ab(a_run(pairs=24)), "work")
 
     assert "price" not in [column.title for column in work.columns]
-    assert work.notes[-1] == "Not known: body bytes sent and price."
+    assert work.notes[-1] == "Not known: opened a connection, body bytes sent and price."
 
 
 def test_pairs_and_drift_are_told_in_figures() -> None:
@@ -431,7 +485,9 @@ def test_what_is_no_larger_than_the_instrument_s_noise_is_nothing_to_be_glad_of(
     comparison = findings_of(run).cells[0].comparison("fastlane", "time_to_first_token")
     assert comparison is not None
     assert [tone_of(comparison, band) for band in (None, 0.01, 0.5)] == ["good", "good", "warning"]
-    assert verdict_sentence(comparison, metric_named("time_to_first_token"), 0.5).endswith("own noise of ±50 %")
+    assert verdict_sentence("fastlane", comparison, metric_named("time_to_first_token"), 0.5).endswith(
+        "own noise of ±50 %"
+    )
 
 
 def test_an_interrupted_run_says_so_at_the_top() -> None:

@@ -13,7 +13,7 @@ from fastlane.bench.recorded import METRICS, Recorded
 from fastlane.bench.reports import Rule, fails, judge, junit, parse_fail_if, parse_target, report
 from fastlane.bench.reports._rules import STATISTICS
 from fastlane.bench.reports._targets import status_of
-from tests.bench.recorded_runs import a_run
+from tests.bench.recorded_runs import a_run, an_arm
 from tests.bench.reports.made import a_sweep, checks_with, findings_of
 
 CELL = "chat, 4 users"
@@ -179,6 +179,22 @@ def test_a_rule_about_a_change_wants_two_arms() -> None:
 
     with pytest.raises(ConfigurationError, match="no arm beside its reference"):
         judge(run, findings_of(run), checks_with(), [parse_fail_if("ttft > +5%")])
+
+
+def test_rules_name_the_reference_where_there_are_several() -> None:
+    arms = (
+        "baseline",
+        "fastlane",
+        an_arm("baseline-async", role="reference"),
+        an_arm("fastlane-async", reference="baseline-async"),
+    )
+    run = a_run(arms=arms)
+    judgements = judge(run, findings_of(run), checks_with(), [parse_fail_if("ttft > -99%")])
+
+    assert [(each.arm, each.sentence.partition(" against ")[2]) for each in judgements] == [
+        ("fastlane", "baseline: the whole interval is beyond -99%"),
+        ("fastlane-async", "baseline-async: the whole interval is beyond -99%"),
+    ]
 
 
 def test_junit_counts_what_it_holds() -> None:

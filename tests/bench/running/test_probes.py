@@ -149,8 +149,6 @@ def test_requests_are_counted_as_they_end() -> None:
     assert vitals.most_in_flight == 4
     # Four streams of 100 tokens/s each, less what they wait for their first tokens.
     assert 250 <= vitals.peak_chunks_per_s <= 420
-    # Whoever keeps no records says nothing of connections.
-    assert vitals.connections_opened is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux says who waits for a core")

@@ -105,6 +105,9 @@ def test_connections_opened_by_warm_up_are_not_counted(talks: Path) -> None:
 
     (arm,) = document["arms"]
     assert (arm["requests"], arm["connections_opened"]) == (4, 4)
+    (said,) = (each["sentence"] for each in document["checks"] if each["check"] == "new connections")
+    assert "its client closed" in said
+    assert "stops reading a stream at [DONE]" in said
 
 
 def test_every_report_is_made_again_from_what_was_kept(talks: Path, tmp_path: Path) -> None:

@@ -46,6 +46,30 @@ def test_the_record_tells_the_request_as_it_came(http: httpx2.Client, emulator: 
     assert record.connection_request_number == 1
 
 
+def closed_by(emulator: Emulator, number: int) -> str | None:
+    """Who closed a request's connection, once the server has taken note."""
+    until = now_ns() + 20_000_000_000
+    while now_ns() < until and emulator.log()[number].connection_closed_by is None:
+        threading.Event().wait(0.02)
+    return emulator.log()[number].connection_closed_by
+
+
+def test_the_record_says_that_the_client_closed_the_connection(http: httpx2.Client, emulator: Emulator) -> None:
+    stream(http, chat())
+    stream(http, chat())
+    assert [each.connection_closed_by for each in emulator.log()] == [None, None]
+    http.close()
+
+    assert closed_by(emulator, 1) == "client"
+    assert emulator.log()[0].connection_closed_by is None
+
+
+def test_the_record_says_that_the_server_closed_the_connection(http: httpx2.Client, emulator: Emulator) -> None:
+    stream(http, chat(), x_emulator_fault="idle_close=0.01")
+
+    assert closed_by(emulator, 0) == "server"
+
+
 def test_the_moments_stand_in_order(http: httpx2.Client, emulator: Emulator) -> None:
     stream(http, chat(), x_emulator_token_ms="1")
     record = emulator.log()[0]

@@ -12,7 +12,7 @@ from ._excerpts import excerpts, written
 from ._families import Families
 from ._guard import Guard
 from ._judging import CacheRules, Prospect, Ratios, Scale, judge
-from ._lines import Attributes, Line, Lines, Trace, Uses, attributes_of, chained, lies_elsewhere
+from ._lines import KEY, Attributes, Line, Lines, Trace, Uses, attributes_of, chained, lies_elsewhere
 from ._outline import Outline, outline
 from ._sketch import sketch
 
@@ -81,12 +81,20 @@ class Sighting:
             return
         self.key = None
         attributes = self._attributes
-        kept = tuple(pair for pair in attributes.parameters if pair[0] != "prompt_cache_key")
+        kept = tuple(pair for pair in attributes.parameters if pair[0] != KEY)
         self._attributes = attributes._replace(parameters=kept)
         self._seed = hash(self._attributes)
         self._chain = chained(self._seed, self._outline.digests)
         self._base = None
         self._prospect = Prospect(self._prospect.size)
+
+    def family_chain(self) -> tuple[int, ...]:
+        """The chain of the prompt as if the family had one cache key and no shards."""
+        key = _without_shard(self.key, self.shards)
+        if key == self.key:
+            return self._chain
+        parameters = tuple((name, key if name == KEY else value) for name, value in self._attributes.parameters)
+        return chained(hash(self._attributes._replace(parameters=parameters)), self._outline.digests)
 
     def settle(
         self, usage: Usage, *, answered: bool, now_ns: int, provider_reason: str | None = None
@@ -283,7 +291,8 @@ class Ledger:
     ) -> PromptCacheRecord:
         attributes, base = sighting._attributes, sighting._base
         origin, model = attributes.origin, attributes.model
-        size = sighting._prospect.size
+        prospect = sighting._prospect
+        size = prospect.size
         cached = usage.cached_tokens
         if cached:
             self._keeping[origin] = None
@@ -296,9 +305,11 @@ class Ledger:
         if base is not None and base.tokens is not None and base.tokens <= tokens:
             scale = Scale(size, tokens, base.size, base.tokens)
         rules = sighting._rules
+        if cached and sighting.shards > 1 and not sighting._elsewhere:
+            prospect = self._over_all_shards(sighting, prospect, scale, cached, now_ns)
         keeps = bool(rules.automatic) or sighting.key is not None or origin in self._keeping
         judged = judge(
-            sighting._prospect,
+            prospect,
             scale,
             rules,
             keeps=keeps and answered and not sighting._elsewhere,
@@ -316,12 +327,29 @@ class Ledger:
             shards=sighting.shards,
         )
 
+    def _over_all_shards(
+        self, sighting: Sighting, prospect: Prospect, scale: Scale, cached: int, now_ns: int
+    ) -> Prospect:
+        """Count what was sent under the family's other keys too, where the provider has read that.
+
+        A provider may keep the prompts of each key on another machine, or all of them in one cache. Whichever of both
+        is nearer to what it has read, it did for this call.
+        """
+        rules, sizes, chain = sighting._rules, sighting._outline.sizes, sighting.family_chain()
+        known = self._known(chain)
+        fresh = sum(sizes[: self._fresh(chain, known, rules, now_ns)])
+        if 2 * cached <= scale.at(prospect.fresh_size) + scale.at(fresh):
+            return prospect
+        return prospect._replace(known_size=sum(sizes[:known]), fresh_size=fresh)
+
     def _entered(self, sighting: Sighting, usage: Usage, now_ns: int) -> Line | None:
         """The prompt is in the provider's cache from now on."""
         chain, base = sighting._chain, sighting._base
         if not chain:
             return None
         self._uses.use(chain, now_ns)
+        if sighting.shards > 1:
+            self._uses.use(sighting.family_chain(), now_ns)
         lines = self._lines
         line = lines.ending(chain[-1])
         if line is not None:

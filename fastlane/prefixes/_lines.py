@@ -33,7 +33,7 @@ _ELSEWHERE = ("previous_response_id", "conversation")
 _NAMES = frozenset({*_PARAMETERS, *(name for name, _ in _NESTED)})
 _ABSENT = frozenset({*_ELSEWHERE, "prompt"})
 
-_KEY = "prompt_cache_key"
+KEY = "prompt_cache_key"
 # Lines that have one segment: of more, the segment says nothing.
 _MOST_ALIKE = 64
 
@@ -55,11 +55,11 @@ class Attributes(NamedTuple):
     @property
     def key(self) -> Any:
         """The cache key; None where none is sent."""
-        return dict(self.parameters).get(_KEY)
+        return dict(self.parameters).get(KEY)
 
     def but_for_the_key(self) -> tuple[Any, ...]:
         """The same without the cache key, which may follow from what the prompt begins with."""
-        return self[:3] + tuple(pair for pair in self.parameters if pair[0] != _KEY)
+        return self[:3] + tuple(pair for pair in self.parameters if pair[0] != KEY)
 
 
 def attributes_of(
@@ -73,8 +73,8 @@ def attributes_of(
         value = body.get(name)
         if value is not None and isinstance(value, Mapping) and (value := value.get(inner)) is not None:
             parameters.append((f"{name}.{inner}", _plain(value)))
-    if key is not None and "prompt_cache_key" not in body:  # sent in a header, or under another name
-        parameters.append(("prompt_cache_key", key))
+    if key is not None and KEY not in body:  # sent in a header, or under another name
+        parameters.append((KEY, key))
     return Attributes(origin, endpoint, model, tuple(parameters))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator
 from datetime import date
 from types import SimpleNamespace
@@ -262,6 +263,11 @@ def test_tools_are_put_in_order_only_where_that_is_asked_for() -> None:
 # What the records say
 
 
+def cache_record(client: fastlane.OpenAI) -> Any:
+    assert client.last_call is not None
+    return client.last_call.prompt_cache
+
+
 def test_a_record_says_what_was_expected_and_what_came(known: None, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, strict=True) as client:
         for messages in (conversation(), conversation(POLICY, {"role": "assistant", "content": "Yes."})):
@@ -283,6 +289,62 @@ def test_a_record_says_what_was_expected_and_what_came(known: None, arguments: d
         assert (report.calls, report.cached_tokens) == (2, second.cached_tokens)
         client.prompt_cache.clear()
         assert client.prompt_cache.report().calls == 0
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "responses"])
+def test_expected_tokens_of_1050_questions_match_the_cache(
+    provider: Emulator, arguments: dict[str, Any], endpoint: str
+) -> None:
+    """More calls than one cache key may have in a minute are spread over several keys, and the provider has one cache.
+
+    Calls with other prompts stand in between. An estimate may be wrong by one block.
+    """
+    questions, block = 1_050, 128
+    provider.forget_prompts()
+    limited = facts(key_field="prompt_cache_key", requests_per_key_per_minute=15.0)
+    asked = conversation()[:1]
+    wrong: list[Any] = []
+    with (
+        registered(limited, origins=[provider.base_url]),
+        fastlane.OpenAI(**arguments, strict=True) as client,
+    ):
+        for number in range(questions):
+            question = f"Question {number}: {'and again, ' * (number % 40)}how many bags?"
+            if endpoint == "chat":
+                client.chat.completions.create(model="m", messages=[*asked, {"role": "user", "content": question}])
+            else:
+                client.responses.create(model="m", instructions=POLICY, input=question)
+            record = cache_record(client)
+            if number and abs(record.expected_tokens - record.cached_tokens) > block:
+                wrong.append((number, record.reusable_tokens, record.expected_tokens, record.cached_tokens))
+            if record.drift is not None:
+                wrong.append((number, record.drift.kind, record.drift.path))
+            if not number % 10:
+                other = f"Night train {number}: " + "The conductor decides. " * 300
+                client.chat.completions.create(model="m", messages=[{"role": "user", "content": other}])
+
+    assert wrong == []
+    assert record.shards > 1
+
+
+def test_expected_tokens_in_a_fleet_are_those_of_the_key(provider: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a fleet each key has a machine: what was sent under another key is not expected there."""
+    model = dataclasses.replace(provider.model, cache_machines=1 << 20)
+    limited = facts(key_field="prompt_cache_key", requests_per_key_per_minute=15.0)
+    seen: set[Any] = set()
+    with Emulator(model=model) as fleet, registered(limited, origins=[fleet.base_url]):
+        for name, value in fleet.environment.items():
+            monkeypatch.setenv(name, value)
+        client = fastlane.OpenAI(api_key="sk-test", base_url=fleet.base_url, strict=True)
+        for number in range(60):
+            client.responses.create(model="m", instructions=POLICY, input=f"Question {number}?")
+            record = cache_record(client)
+            assert (record.reusable_tokens > 0) == (record.key in seen)
+            assert (record.cached_tokens > 0, record.drift) == (record.key in seen, None)
+            seen.add(record.key)
+        client.close()
+
+    assert len(seen) > 5
 
 
 @pytest.mark.asyncio

@@ -129,8 +129,10 @@ class Journey:
         """The next model of the decision, of those that do not rest if there are any."""
         plan = self._plan
         assert plan is not None
+        # The decision has admitted the call to its first one.
+        chosen = plan.decision.ranked[0].name
         for at, model in enumerate(self._steps):
-            if not self.legs or plan.knowledge.memory.is_open(model, now_ns()):
+            if model.name == chosen or plan.knowledge.memory.admit(model, now_ns()):
                 return self._steps.pop(at)
         # One that rests is better than an error.
         return self._steps.pop(0) if self._steps else None
@@ -234,14 +236,14 @@ class Journey:
         account.hedge_origin, account.hedge_model = leg.observation.origin, leg.observation.model
 
     def _as_fast_as(self, model: CatalogModel) -> CatalogModel | None:
-        """One of the next ones that is about as fast as this one, and does not rest; None where there is none."""
+        """One of the next ones that is about as fast as this one, and is well; None where there is none."""
         plan = self._plan
         assert plan is not None
         expected = {one.name: one.prediction for one in plan.decision.ranked}
         this = expected.get(model.name)
         for other in tuple(self._steps):
             that = expected.get(other.name)
-            if this is None or that is None or not plan.knowledge.memory.is_open(other, now_ns()):
+            if this is None or that is None or not plan.knowledge.memory.is_well(other):
                 continue
             # (The same upstream may have to be connected to once more as well.)
             if that.upload_s + that.first_token_s <= _AS_FAST * (this.upload_s + this.first_token_s) + _NO_MORE_S:

@@ -66,6 +66,11 @@ class Entrant:
             return 0.0
         return max(self.breaker.rests_s(now_ns), self.place.rests_s(now_ns))
 
+    def probed(self, now_ns: int) -> None:
+        """A call goes there; where it is not well, no other does until that has come back."""
+        self.breaker.probed(now_ns)
+        self.place.probed(now_ns)
+
 
 Ranked = tuple[float, int, Candidate, Entrant]
 """Predicted seconds, the place in the catalog, and what they are of: in this order, the fastest is the least."""

@@ -46,7 +46,7 @@ class Ticket(NamedTuple):
 
 
 class Memory:
-    """Learns from every attempt, and decides. Threads may share it: noting takes a lock, deciding waits for none."""
+    """Learn from every attempt, and decide. Thread-safe."""
 
     def __init__(
         self, catalog: Catalog, *, seed: int = 0, exploration: float = 0.02, scoreboard: Scoreboard | None = None
@@ -84,6 +84,11 @@ class Memory:
 
     def decide(self, question: Question, now_ns: int) -> Decision:
         """Rank the models that can answer a call; where all that could are left alone for now, those."""
+        # One lock over all of it: between the look at a breaker and the call that goes to see, no other may go.
+        with self._lock:
+            return self._decision(question, now_ns)
+
+    def _decision(self, question: Question, now_ns: int) -> Decision:
         suited, unsuited_ones = self._suited(question)
         ranked, resting, rejected = judged(suited, question, self._lengths, _deviations(question.quantile), now_ns)
         reason: Reason | None = "fastest"
@@ -106,8 +111,7 @@ class Memory:
             chosen = ranked[0][3]
             chosen.calls += 1
             if not chosen.well:
-                chosen.breaker.probed(now_ns)
-                chosen.place.probed(now_ns)
+                chosen.probed(now_ns)
                 reason = "probed"
         return Decision(
             ranked=tuple([one[2] for one in ranked]),
@@ -189,9 +193,18 @@ class Memory:
         speed = self._entrants[model.name].speed
         return max(_LEAST_TIMEOUT_S, speed.first_token(uncached_tokens, now_ns, _TIMEOUT_QUANTILE))
 
-    def is_open(self, model: CatalogModel, now_ns: int) -> bool:
-        """Whether a call may be sent there now."""
-        return self._entrants[model.name].rests_s(now_ns) <= 0.0
+    def admit(self, model: CatalogModel, now_ns: int) -> bool:
+        """Return whether a call may be sent there now; to what has failed, one at a time goes to see."""
+        entrant = self._entrants[model.name]
+        with self._lock:
+            if entrant.rests_s(now_ns) > 0.0:
+                return False
+            entrant.probed(now_ns)
+            return True
+
+    def is_well(self, model: CatalogModel) -> bool:
+        """Return whether calls go there without a thought."""
+        return self._entrants[model.name].well
 
     def report(self, now_ns: int) -> list[dict[str, Any]]:
         """What is known of each model, for people: one row each."""

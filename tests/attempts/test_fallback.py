@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 import fastlane
 from fastlane import Catalog, Route
+from fastlane._clock import now_ns
+from fastlane.prediction._sighting import Sighting
 from tests.attempts.scripted import (
     EVENTS,
     KINDS,
@@ -91,6 +94,35 @@ def test_what_is_wrong_with_the_call_itself_is_not_tried_elsewhere(
     assert raised.value.status_code == status
     assert far.asked == []
     assert asked.record.outcome == "failed"
+
+
+def test_a_half_open_upstream_gets_one_fallback_at_a_time(upstreams: tuple[Upstream, Upstream]) -> None:
+    """While one call sees whether an upstream is back, the next one that falls back goes to another."""
+
+    def answer_when_set(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
+        upstream.may_break.wait(20)
+        answer("from far")(upstream, stream, body)
+
+    near, far = upstreams
+    near.usually, far.scripts = refuse(500), [answer_when_set]
+    with Upstream("farther") as farther:
+        models = [model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.5)]
+        models.append(model_at(farther, first_token_s=0.9))
+        play = fastlane.Routing(Catalog(models=models), exploration=0.0, first_token_timeout=20.0)
+        for _ in range(2):
+            failure = Sighting(model="far-1", origin=far.url.removesuffix("/v1"), failure="server")
+            play.knowledge.memory.note(failure, now_ns() - 10 * 10**9)
+        with Asked("sync", near.url, play) as asked:
+            first = threading.Thread(target=asked.text)
+            first.start()
+            while not far.asked:
+                assert first.is_alive()
+                first.join(0.001)
+            assert asked.text().strip() == "from farther"
+            far.may_break.set()
+            first.join()
+
+    assert (len(far.asked), len(farther.asked)) == (1, 1)
 
 
 def test_a_mistake_in_the_catalog_is_said_once(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -141,12 +142,79 @@ def test_a_model_that_has_failed_is_tried_again_after_a_while() -> None:
     assert names(known, 3 * S) == ["fast", "slow"]
 
 
+class MeetingPoint(dict[str, Way]):
+    """Connections of a question: whoever looks one up waits for the other thread, or for a second."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__()
+        self._barrier = threading.Barrier(threads)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def get(self, key: str, default: Any = None) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            self._barrier.wait(1.0)
+        return default
+
+
+def test_a_half_open_breaker_admits_one_of_two_threads() -> None:
+    """Both threads look at the breaker before either has chosen, where nothing keeps them from it."""
+    known = memory(model("fast", 0.5), model("slow", 3.0))
+    for _ in range(2):
+        known.note(sighting("fast", failure="server"), 0)
+    question, decisions = Question(input_tokens=1_000, ways=MeetingPoint(2)), []
+
+    threads = [threading.Thread(target=lambda: decisions.append(known.decide(question, 2 * S))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(one.ranked[0].name for one in decisions) == ["fast", "slow"]
+    assert sum(row["share_of_calls"] for row in known.report(2 * S)) == 1.0
+
+
+def test_a_half_open_breaker_admits_one_fallback() -> None:
+    known = memory(model("fast", 0.5), model("slow", 3.0))
+    for _ in range(2):
+        known.note(sighting("slow", failure="server"), 0)
+    slow = known._catalog.named("slow")
+
+    assert [known.admit(slow, 2 * S), known.admit(slow, 2 * S)] == [True, False]
+    known.note(sighting("slow", first_token_s=0.5), 3 * S)
+    assert [known.admit(slow, 3 * S), known.admit(slow, 3 * S)] == [True, True]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_breaker_has_one_probe_under_way_at_most(data: st.DataObject) -> None:
+    """A law: as long as a third model is well, no more than one call is on its way to one that is not."""
+    known, now, probes = memory(model("a", 0.5), model("b", 0.6), model("well", 0.7)), 0, {"a": 0, "b": 0}
+    for _ in range(data.draw(st.integers(1, 40))):
+        now += data.draw(st.sampled_from((0, S // 10, S // 2)))
+        name = data.draw(st.sampled_from(("a", "b")))
+        action = data.draw(st.sampled_from(("decide", "admit", "fail", "answer")))
+        if action == "decide":
+            decision = known.decide(Question(input_tokens=1_000), now)
+            name = decision.ranked[0].name
+            went = decision.reason == "probed"
+        elif action == "admit":
+            went = not known._entrants[name].well and known.admit(known._catalog.named(name), now)
+        else:
+            went, probes[name] = False, 0
+            known.note(sighting(name, **({"failure": "server"} if action == "fail" else {"first_token_s": 0.5})), now)
+        if went:
+            probes[name] += 1
+            assert probes[name] == 1
+
+
 def test_a_provider_that_asks_for_a_rest_gets_it_at_once() -> None:
     known = memory(model("fast", 0.5), model("slow", 3.0))
     known.note(sighting("fast", failure="rate_limit", rest_s=20.0), 0)
     assert names(known, 19 * S) == ["slow"]
-    assert not known.is_open(known._catalog.named("fast"), 19 * S)
-    assert known.is_open(known._catalog.named("fast"), 21 * S)
+    assert not known.admit(known._catalog.named("fast"), 19 * S)
+    assert known.admit(known._catalog.named("fast"), 21 * S)
 
 
 def test_where_no_connection_can_be_had_all_models_of_the_origin_are_left_alone() -> None:

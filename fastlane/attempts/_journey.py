@@ -72,6 +72,8 @@ class Journey:
         self.account = WayAccount(plan, observation.origin)
         observation.goes_several_ways()
         self._deadline_ns = self._deadline(observation.started_ns)
+        if plan is not None and plan.route.urgency is not None:
+            observation.urgency = plan.route.urgency
 
     def _deadline(self, started_ns: int) -> int | None:
         plan = self._plan

@@ -35,7 +35,7 @@ def upstreams_of(client: Any, endpoint: str) -> Upstreams:
         outlook=lambda model: siblings.outlook(model, asynchronous=client._asynchronous, client=client),
         missing_key=siblings.missing_key,
         encoded_share=encoded_share,
-        is_checked=any(isinstance(play, BoundedOutput) for play in pipeline.plays),
+        is_checked=any(isinstance(play, BoundedOutput) and play.validate for play in pipeline.plays),
     )
 
 

@@ -33,7 +33,7 @@ class Route(str):  # noqa: SLOT000 - slots could be set again
     quantile: float | None
     """Which quantile of the predicted time counts; None: the play's, or the median."""
     urgency: Urgency | None
-    """"interactive": quantile 0.95, where none is given."""
+    """How urgent the call is for the `Urgency` play; "interactive" also means quantile 0.95, where none is given."""
 
     def __new__(
         cls,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import date
 from typing import Any
 
 import pytest
@@ -269,6 +270,31 @@ def test_abilities_decide_who_may_answer(upstreams: tuple[Upstream, Upstream]) -
         image: list[Any] = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]
         with pytest.raises(CallRefusedError, match="vision"):
             asked(client, messages=image)
+
+
+@pytest.mark.parametrize(("validate", "answered_by"), [(True, "near"), (False, "far")])
+def test_a_schema_that_nobody_checks_goes_where_it_is_kept(
+    validate: bool, answered_by: str, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    """BoundedOutput(validate=False) checks no answer, so that the provider has to keep to all of the schema."""
+    near, far = upstreams
+    near.usually, far.usually = answer('{"name":"near"}'), answer('{"name":"far"}')
+    known = {"source": "https://example.com/docs", "checked": date(2026, 11, 22), "evidence": "documented"}
+    facts = ProviderFacts.model_validate(
+        {
+            "slug": "x",
+            "structured": {"strict": {"value": True, **known}, "refused_keywords": {"value": ["pattern"], **known}},
+        }
+    )
+    name = {"type": "string", "pattern": "^[a-z]+$"}
+    schema = {"type": "object", "properties": {"name": name}, "required": ["name"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "river", "strict": True, "schema": schema}}
+    with (
+        registered(facts, origins=[near.url]),
+        client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client,
+    ):
+        checking = client.with_plays(*client._fastlane.pipeline.plays, fastlane.BoundedOutput(validate=validate))
+        assert json.loads(asked(checking, response_format=form)) == {"name": answered_by}
 
 
 def test_a_key_that_is_not_set_keeps_a_model_out(

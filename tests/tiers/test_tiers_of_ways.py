@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastlane import Hedging, Urgency
+from fastlane import Hedging, Route, Urgency, urgency
 from fastlane.providers import facts_named, registered
 from tests.attempts.scripted import Asked, Script, Upstream, answer, refuse, routing, say_nothing, used_to
 from tests.single_flight.callers import until
@@ -40,6 +40,28 @@ def where_full(then: Script) -> Script:
         (FULL if body.get("service_tier") == "flex" else then)(upstream, stream, body)
 
     return script
+
+
+@both_kinds
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_the_urgency_of_a_route_is_that_of_its_call(
+    kind: str, stream: bool, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    """On every upstream, as a text too, and before what the block and the client's default say."""
+    near, far = upstreams
+    near.scripts = [refuse(500)]
+    urgent = Urgency(default="offline", tiers={"background": "flex"})
+    background: tuple[str, ...] = (Route(urgency="background"), "fastlane/auto?urgency=background")
+    with Asked(kind, near.url, routing(near, far), urgent) as asked, urgency("interactive"):
+        levels = []
+        for route in (*background, "fastlane/auto"):
+            asked.text(route, stream=stream)
+            assert asked.record.urgency is not None
+            levels.append(asked.record.urgency.urgency)
+
+    assert levels == ["background", "background", "interactive"]
+    assert (tiers(near)[0], tiers(far)[0]) == ("flex", "flex")
+    assert sorted([*tiers(near), *tiers(far)], key=str) == [None, "flex", "flex", "flex"]
 
 
 @both_kinds

@@ -115,7 +115,8 @@ class _Breaker:
     async def _watch(self) -> None:
         while True:
             now, was = now_ns(), self.turns[-1][1]
-            if self._memory.is_open(self._model, now) is not was:
+            row = next(row for row in self._memory.report(now) if row["name"] == self._model.name)
+            if (row["breaker"] != "open") is not was:
                 self.turns.append((now, not was))
             await asyncio.sleep(0.005)
 

@@ -60,7 +60,7 @@ class AsyncCalls(CommonCalls):
 
                     journey = journey_of(client, observation, options)
                 if journey is None:
-                    options = shell.plan(observation, options, client._custom_headers)
+                    options = shell.plan(client, observation, options)
                     result = await client._planned(observation, cast_to, stream, stream_cls, options)
                 else:
                     from .attempts._async import async_travel
@@ -119,7 +119,7 @@ class AsyncCalls(CommonCalls):
                         cast_to, options, stream=stream, stream_cls=stream_cls
                     )
             except openai.APIStatusError as error:
-                options = without_refused(observation, options, error)
+                options = without_refused(self, observation, options, error)
                 if options is None:
                     raise
                 if observation.urgent is not None and observation.urgent.sharing is not None:

@@ -105,6 +105,8 @@ class Call:
     """What is to be expected of the provider's prompt cache, which is settled when the call is over."""
     optional: tuple[str, ...] = ()
     """Fields of the body that a play added: where the provider refuses one, the call is sent again without them."""
+    refused: frozenset[str] = frozenset()
+    """Fields that the provider has refused for this model within the last hour: plays do not add them."""
     curation: CurationRecord | None = None
     """What was cut from the conversation."""
     unread: bool = False

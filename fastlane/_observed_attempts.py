@@ -18,6 +18,7 @@ from ._output_records import BoundedOutputRecord
 from ._pipeline import Pipeline
 from ._prompt_records import CurationRecord, PromptCacheRecord
 from ._provider_times import ProviderTimes
+from ._refused_fields import Upstream, refusals
 from ._request import body_of
 from ._urgency_records import Level
 from ._user_action import current_user_action
@@ -40,13 +41,13 @@ class ObservedAttempts:
     """What is known of one call while it lasts, and its attempts."""
 
     __slots__ = (
-        "_action", "_body_error", "_encoded", "_headers", "_is_first_way", "_issued", "_lock", "_made", "_number",
-        "_numbers", "_over", "_usage", "account", "action_path", "answer", "attempts", "before", "cached_path",
-        "changes", "collector", "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted", "experiment",
-        "first_attempt", "guard", "is_done", "leg", "method", "model", "next_kind", "optional", "origin", "outcome",
-        "output", "pipeline", "prompt", "prompt_cache", "provider_times", "pulling", "received_bytes", "refused",
-        "sending", "started_ns", "started_wall_ns", "stream", "streaming", "times_said", "trace", "transport",
-        "urgency", "urgent", "validate_ended_ns", "validate_started_ns", "watchers",
+        "_action", "_body_error", "_doubted", "_encoded", "_headers", "_is_first_way", "_issued", "_lock", "_made",
+        "_number", "_numbers", "_over", "_usage", "account", "action_path", "answer", "attempts", "before",
+        "cached_path", "changes", "collector", "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted",
+        "experiment", "first_attempt", "guard", "is_done", "leg", "method", "model", "next_kind", "optional",
+        "origin", "outcome", "output", "pipeline", "prompt", "prompt_cache", "provider_times", "pulling",
+        "received_bytes", "refused", "sending", "started_ns", "started_wall_ns", "stream", "streaming", "times_said",
+        "trace", "transport", "urgency", "urgent", "validate_ended_ns", "validate_started_ns", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -104,7 +105,8 @@ class ObservedAttempts:
         self.optional: tuple[str, ...] = ()
         """Fields of the body that a play added, and that the call goes without where the provider refuses them."""
         self.refused: tuple[str, ...] = ()
-        """Those that were."""
+        """Those that it went without."""
+        self._doubted: tuple[tuple[Upstream, tuple[str, ...]], ...] = ()
         self.next_kind: Literal["plain", "repair", "fallback", "hedge", "shared"] | None = None
         """Why the next attempt is made, if not because the one before it failed."""
         self.times_said: TimesSaid | None = None
@@ -216,18 +218,27 @@ class ObservedAttempts:
         """The call may be sent to other upstreams, or twice: attempts are counted over all of its ways."""
         self._numbers = count(2)
 
-    def take_back(self, optional: tuple[str, ...]) -> None:
-        """The next attempt is the call without these fields, and none of later calls has them."""
+    def take_back(self, optional: tuple[str, ...], upstream: Upstream) -> None:
+        """The next attempt is the call without these fields, which the error names."""
         self.next_kind, self.refused = "plain", (*self.refused, *optional)
-        self.changes = (*self.changes, f"sent again without {', '.join(optional)}, which the provider refused")
+        self.changes = (*self.changes, f"sent again without {', '.join(optional)}, which the provider's error names")
         if self.prompt is not None:
             self.prompt.refused(optional)
-        if self.guard is not None:
-            self.guard.refused(optional)
-        if self.urgent is not None:
-            self.urgent.took_back(self, optional)
+        self.doubt(optional if self.urgent is None else self.urgent.took_back(optional), upstream)
         if self.leg is not None and "stream" in optional:
             self.leg.comes_at_once()
+
+    def doubt(self, fields: tuple[str, ...], upstream: Upstream) -> None:
+        """An error names these fields: they were refused if the call succeeds without them."""
+        self._doubted = (*self._doubted, (upstream, fields))
+
+    def _believe(self) -> None:
+        """The call has succeeded without the fields that an error named: later calls leave them out."""
+        for upstream, fields in self._doubted:
+            refusals.add(upstream, fields)
+            if self.guard is not None:
+                self.guard.refused(fields)
+        self._doubted = ()
 
     def asking_again(self) -> None:
         """The next attempt asks for another answer in the place of one that was not valid."""
@@ -254,6 +265,8 @@ class ObservedAttempts:
         if response.is_closed:
             attempt.response_body_bytes = response.num_bytes_downloaded
         self._headers = response.headers
+        if self._doubted and response.status_code < 300:
+            self._believe()
         if self.urgent is not None:
             self.urgent.answered(response.status_code, response.headers)
         if self.pipeline.needs_facts and response.status_code < 300:

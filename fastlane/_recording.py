@@ -31,8 +31,6 @@ def outcome_of(call: Observation) -> Outcome:
 def settled(call: Observation, prompt: PromptAccount) -> PromptCacheRecord | None:
     """What came of what was expected of the provider's prompt cache."""
     status = call.attempts[-1].status_code if call.attempts else None
-    if status in (400, 422):
-        prompt.refused_anyway()
     try:
         return prompt.settle(
             Usage() if call.usage.estimated else call.usage,

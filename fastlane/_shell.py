@@ -20,6 +20,7 @@ from ._call import Call, Encode, Form
 from ._call_options import changed_options
 from ._observation import EXTENSION, Observation
 from ._pipeline import Pipeline
+from ._refused_fields import refusals
 from ._request import Requests
 from ._route_asked import PLANNED_ENDPOINTS, asks_for_a_route, not_routed
 from ._urgency import current_urgency
@@ -100,22 +101,15 @@ class Shell:
             follow(observation)
         return observation
 
-    def plan(
-        self, observation: Observation, options: FinalRequestOptions, client_headers: Mapping[str, Any]
-    ) -> FinalRequestOptions:
-        """Let the plays rewrite the call; the options as they came if none of them did.
-
-        `client_headers` are those that the client was made with: no play takes the place of one of them.
-        """
-        planned = self._planned(observation, options, client_headers)
+    def plan(self, client: Any, observation: Observation, options: FinalRequestOptions) -> FinalRequestOptions:
+        """Let the plays rewrite a client's call; the options as they came if none of them did."""
+        planned = self._planned(client, observation, options)
         if observation.trace is not None:
             observation.trace.asked(observation, planned.json_data)
         return planned
 
-    def _planned(
-        self, observation: Observation, options: FinalRequestOptions, client_headers: Mapping[str, Any]
-    ) -> FinalRequestOptions:
-        call = self.call_of(observation, options)
+    def _planned(self, client: Any, observation: Observation, options: FinalRequestOptions) -> FinalRequestOptions:
+        call = self.call_of(client, observation, options)
         if call is None:
             return options
         if call.facts is not None and call.facts.timing.phases is not None:
@@ -146,7 +140,8 @@ class Shell:
             observation.model = planned.model
         if planned.headers:
             given = options.headers if isinstance(options.headers, Mapping) else {}
-            taken = {name.lower() for name in (*given, *client_headers)} | _CREDENTIAL_HEADERS
+            # No play takes the place of a header that the client was made with.
+            taken = {name.lower() for name in (*given, *client._custom_headers)} | _CREDENTIAL_HEADERS
             added = {name: value for name, value in planned.headers.items() if name.lower() not in taken}
             changed["headers"] = {**added, **given}
         # Never the caller's own options: a retry, a test or the caller may look at them again.
@@ -182,7 +177,7 @@ class Shell:
         leg = observation.leg
         return leg.facts if leg is not None and leg.facts is not None else _facts_of(observation.origin)
 
-    def call_of(self, observation: Observation, options: FinalRequestOptions) -> Call | None:
+    def call_of(self, client: Any, observation: Observation, options: FinalRequestOptions) -> Call | None:
         """What the plays are shown of a call; None where it is none for them."""
         body = options.json_data
         if not isinstance(body, Mapping):
@@ -212,6 +207,7 @@ class Shell:
             written=issued.written if issued is not None and issued.body is options.json_data else None,
             unread=isinstance(options.headers, Mapping) and options.headers.get(RAW_RESPONSE_HEADER) == "stream",
             urgency=observation.urgency,
+            refused=refusals.at(client, options, observation.origin, observation.model),
         )
 
     @staticmethod

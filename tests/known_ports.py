@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastlane._refused_fields import refusals
 from fastlane.admission import _registry as gates
 from fastlane.encoding import verdicts
 from fastlane.encoding._shares import shares
@@ -18,3 +19,4 @@ def forget() -> None:
     shares._passed.clear()
     gates.clear()
     forget_flights()
+    refusals.clear()

@@ -32,7 +32,7 @@ _NO_MORE_S = 0.05
 def journey_of(client: Any, observation: Observation, options: Any) -> Journey | None:
     """The journey of a call that may go several ways; None where it has but one."""
     shell = client._fastlane
-    call = shell.call_of(observation, options)
+    call = shell.call_of(client, observation, options)
     if call is None:
         return None
     plan = None
@@ -174,12 +174,12 @@ class Journey:
         leg.may_leave = self._has_others(model)
         options, made = self._options, None
         if model is not None and plan is not None:
-            options, made = options_at(self._client, options, self._call, model, plan)
+            options, made = options_at(self._client, client, options, self._call, model, plan)
             if leg.may_leave:
                 # Another upstream is the better second try.
                 options = changed_options(options, {"max_retries": 0})
             leg.doubtful = made.doubtful
-        leg.options = shell.plan(observation, options, client._custom_headers)
+        leg.options = shell.plan(client, observation, options)
         if made is not None:
             observation.changes = (*made.changes, *observation.changes)
         if not self.account.hedges:

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["first", "fallback", "hedge"]
 
-REFUSED: set[tuple[str, str | None, str]] = set()
-"""Origins, models, and fields that they have refused, so that they are not streamed underneath again."""
-# Beyond so many an application names its models anew with every call.
-_MOST_REFUSED = 1_024
-
 
 class Leg:
     """One way of a call. Sans-IO."""
@@ -98,7 +93,7 @@ class Leg:
             return call
         from ._streaming_underneath import collector_of, streamed
 
-        underneath = streamed(call, play="Routing" if self.streams else "Hedging", refused=REFUSED)
+        underneath = streamed(call, play="Routing" if self.streams else "Hedging")
         if underneath is None:
             return call
         self.observation.collector = collector_of(underneath)
@@ -230,9 +225,6 @@ class Leg:
 
     def let_go(self) -> None:
         """The call is over, one way or another: keep nothing of it."""
-        observation = self.observation
-        if observation.refused and len(REFUSED) < _MOST_REFUSED:
-            REFUSED.update((observation.origin, observation.model, name) for name in observation.refused)
         self.ended()
         self.over = None
         self.options = self.request = None

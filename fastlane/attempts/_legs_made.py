@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from .._call import Upstreams
 from .._call_options import changed_options
+from .._refused_fields import refusals
 from ..plays import BoundedOutput
 from ..plays._base import Stage
 from ..routing._adapting import Adapted, adapted
 from ..upstreams._headers import options_for
-from ._leg import REFUSED
 
 if TYPE_CHECKING:
     from .._call import Call
@@ -44,21 +44,26 @@ def client_for(client: Any, model: CatalogModel | None) -> Any | None:
     return client if model is None else client._fastlane.siblings.of(client, model)
 
 
-def options_at(client: Any, options: Any, call: Call, model: CatalogModel, plan: RoutePlan) -> tuple[Any, Adapted]:
-    """The options of a call at a model of the catalog, and what was changed for it."""
+def options_at(
+    client: Any, sibling: Any, options: Any, call: Call, model: CatalogModel, plan: RoutePlan
+) -> tuple[Any, Adapted]:
+    """The options of a client's call at a model of the catalog, and what was changed for it.
+
+    `sibling` is the client of that model.
+    """
     own_facts = client._fastlane.facts_of(call.origin)
     facts = plan.knowledge.facts_of(model, own_facts)
     extra = frozenset(options.extra_json or ())
     made = adapted(call.body, call.endpoint, model, facts, extra=extra)
-    made = _without_refused(made, plan.catalog.origin_of(model) or call.origin, model)
-    own = model.base_url is None
-    options = changed_options(options, {"json_data": made.body, "extra_json": None})
-    return options_for(options, client, model, own=own, forward=plan.forward_headers), made
+    options = options_for(options, client, model, own=model.base_url is None, forward=plan.forward_headers)
+    origin = plan.catalog.origin_of(model) or call.origin
+    made = _without_refused(made, refusals.at(sibling, options, origin, model.model), model)
+    return changed_options(options, {"json_data": made.body, "extra_json": None}), made
 
 
-def _without_refused(made: Adapted, origin: str, model: CatalogModel) -> Adapted:
+def _without_refused(made: Adapted, known: frozenset[str], model: CatalogModel) -> Adapted:
     """A body without what this upstream has refused before, which cost a round trip."""
-    refused = tuple([name for name in made.doubtful if (origin, model.model, name) in REFUSED])
+    refused = tuple([name for name in made.doubtful if name in known])
     if not refused:
         return made
     return Adapted(

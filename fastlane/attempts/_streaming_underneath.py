@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,8 @@ from ._collector import Collector
 
 _ENDPOINTS = frozenset({CHAT, RESPONSES, COMPLETIONS})
 
-Refused = Collection[tuple[str, str | None, str]]
-"""Origin, model and field, of what providers have refused."""
 
-
-def streamed(call: Call, *, play: str = "Routing", refused: Refused = ()) -> Call | None:
+def streamed(call: Call, *, play: str = "Routing") -> Call | None:
     """The call with its answer streamed to us, and with the count of its tokens; None where it has to come at once.
 
     So it does where the application reads it itself or streams it already, where the provider works on it in the
@@ -32,10 +29,10 @@ def streamed(call: Call, *, play: str = "Routing", refused: Refused = ()) -> Cal
         return None
     if call.output is not None and call.output.collects:
         return None
-    if (call.origin, call.model, "stream") in refused:
+    if "stream" in call.refused:
         return None
     added: dict[str, Any] = {"stream": True}
-    if call.endpoint != RESPONSES and "stream_options" not in body and _takes_usage(call, refused):
+    if call.endpoint != RESPONSES and "stream_options" not in body and _takes_usage(call):
         added["stream_options"] = {"include_usage": True}
     output = call.output
     if output is not None:
@@ -54,11 +51,11 @@ def _comes_otherwise(body: Mapping[str, Any]) -> bool:
     return speaks or body.get("best_of") not in (None, 1)
 
 
-def _takes_usage(call: Call, refused: Refused) -> bool:
+def _takes_usage(call: Call) -> bool:
     known = call.facts.parameters.get("stream_options.include_usage") if call.facts is not None else None
     if known is not None and known.value is False:
         return False
-    return (call.origin, call.model, "stream_options") not in refused
+    return "stream_options" not in call.refused
 
 
 def collector_of(call: Call) -> Collector | None:

@@ -47,7 +47,7 @@ class Guard:
         self.begin()
 
     def refused(self, fields: tuple[str, ...]) -> None:
-        """The provider refused these fields, and the call goes out without them."""
+        """The provider refused these fields, and the call has gone without them."""
         self._refused += fields
 
     def begin(self) -> None:

@@ -273,7 +273,7 @@ class _Planning:
 
     def _was_refused(self, field: str) -> bool:
         """Whether the provider has refused a field for this model before: it is not sent again."""
-        refused = (self._call.origin, self._call.model, field) in self._memory.refused
+        refused = field in self._call.refused
         if refused:
             self._notes.append(f"the provider has refused {field} for this model before")
         return refused

@@ -8,9 +8,6 @@ from typing import Any, Literal
 
 from ._reasoning import Reasoning
 
-# Beyond so many an application names its models anew with every call.
-_MOST_REFUSED = 1_024
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -40,10 +37,3 @@ class Memory:
     """What the play has learned, shared by all clients that it is given to."""
 
     reasoning: Reasoning = field(default_factory=Reasoning)
-    refused: set[tuple[str, str | None, str]] = field(default_factory=set)
-    """Origins, models, and fields that they have refused."""
-
-    def note_refused(self, origin: str, model: str | None, fields: tuple[str, ...]) -> None:
-        """Take note of fields that an origin has refused for a model."""
-        if len(self.refused) < _MOST_REFUSED:
-            self.refused.update((origin, model, name) for name in fields)

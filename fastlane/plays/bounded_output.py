@@ -97,12 +97,10 @@ class BoundedOutput(Play):
         return planned(call, self.settings, self.memory)
 
     def learn(self, record: CallRecord) -> None:
-        """Take note of how long the model has thought, and of a limit that was refused."""
+        """Take note of how long the model has thought."""
         output, usage = record.output, record.usage
         if output is None:
             return
-        if output.refused_fields and record.outcome != "failed":
-            self.memory.note_refused(record.origin, record.model, output.refused_fields)
         # An answer that was cut off at its limit, and so ended in an error, has thought at least that long.
         if record.outcome not in ("completed", "failed") or usage.estimated or usage.output_tokens is None:
             return

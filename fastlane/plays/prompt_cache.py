@@ -120,7 +120,7 @@ class PromptCache(Play):
             volatile=0 if call.placements is None else _volatile_at_the_end(call.placements),
             outlined=outlined,
         )
-        account = PromptAccount(self.memory, sighting, call.origin, name)
+        account = PromptAccount(sighting, name)
         call = call.replaced(body=body, changes=changes, optional=optional, prompt=account)
         # Marks are no part of what the model reads: what was seen of the prompt is as it was without them.
         return call if self.retention is None and not self.breakpoints else self._marked(call)
@@ -156,7 +156,7 @@ class PromptCache(Play):
             given = call.body.get(name)
         if name is None or given is not None or self.key is False or call.endpoint not in _LISTS:
             return None, given if isinstance(given, str) else None, 1
-        if self.memory.is_refused(call.origin, name):
+        if name in call.refused:
             return None, None, 1
         memory, key = self.memory, self.key
         if not isinstance(key, str):

@@ -24,8 +24,9 @@ class Urgency(Play):
     """Keep apart calls that somebody waits for and calls that can wait.
 
     Its route says how urgent a call is (`Route(urgency=...)`), else the client that `with_urgency(...)` made, else
-    `fastlane.urgency(...)` around it, else `default`. Calls to one origin, model and key share places and a pace in the whole process, whichever client makes
-    them: interactive calls come first. Background and offline calls ask for a cheaper tier where the provider has one.
+    `fastlane.urgency(...)` around it, else `default`. Calls to one origin, model and key share places and a pace in the
+    whole process, whichever client makes them: interactive calls come first. Background and offline calls ask for a
+    cheaper tier where the provider has one.
 
     Settings:
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ._ledger import Sighting
     from ._outline import Outline
 
-# An application talks to few providers; of what came of more than so many, the oldest is found out anew.
-_MOST_REFUSALS = 256
 # As many as are forgotten at once: to find them again takes microseconds.
 _MOST_KNOWN = 8_192
 # By these fields a body may say itself who is talking.
@@ -29,7 +27,7 @@ _T = TypeVar("_T")
 class PromptMemory:
     """What one play knows of the prompts that were sent: shared by all clients that the play was given to."""
 
-    __slots__ = ("_keys", "_refused", "_replicas", "_sessions", "governor", "ledger")
+    __slots__ = ("_keys", "_replicas", "_sessions", "governor", "ledger")
 
     def __init__(self, *, explain_text: bool, replicas: int) -> None:
         self.ledger = Ledger(explain_text=explain_text)
@@ -38,7 +36,6 @@ class PromptMemory:
         # By the outline's hashes, which are the process's own: no text is kept.
         self._keys: dict[int, str] = {}
         self._sessions: dict[int, int] = {}
-        self._refused: dict[tuple[str, str], None] = {}
 
     def __reduce__(self) -> tuple[Any, tuple[bool, int]]:
         """A copy remembers nothing: what is known is known by hashes that another process does not have."""
@@ -70,24 +67,10 @@ class PromptMemory:
             _remember(self._sessions, digests[leading], session)
         return session
 
-    def is_refused(self, origin: str, field: str) -> bool:
-        """Whether the provider at an origin has refused a field of the body."""
-        return (origin, field) in self._refused
-
     def clear(self) -> None:
-        """Forget all prompts, counts and rates; what a provider refused stays known."""
+        """Forget all prompts, counts and rates."""
         self.ledger.clear()
         self.governor = Governor(replicas=self._replicas)
-
-    def refuse(self, origin: str, field: str) -> None:
-        """Take note that it has."""
-        if len(self._refused) >= _MOST_REFUSALS:
-            self._refused.clear()
-        self._refused[origin, field] = None
-
-    def allow(self, origin: str, field: str) -> None:
-        """Take note that it has not, after all."""
-        self._refused.pop((origin, field), None)
 
 
 def _memory(explain_text: bool, replicas: int) -> PromptMemory:
@@ -103,29 +86,18 @@ def _remember(known: dict[int, _T], seen: int, value: _T) -> None:
 class PromptAccount:
     """What is to be expected of the provider's cache for one call, until the call is over."""
 
-    __slots__ = ("_key_field", "_memory", "_origin", "_sighting", "_taken_back")
+    __slots__ = ("_key_field", "_sighting")
 
     reason_of = staticmethod(provider_reason)
 
-    def __init__(self, memory: PromptMemory, sighting: Sighting, origin: str, key_field: str | None) -> None:
-        self._memory = memory
+    def __init__(self, sighting: Sighting, key_field: str | None) -> None:
         self._sighting = sighting
-        self._origin = origin
         self._key_field = key_field
-        self._taken_back: tuple[str, ...] = ()
 
     def refused(self, fields: tuple[str, ...]) -> None:
-        """The provider refused these fields, which the play had added: no later call has them."""
-        for field in fields:
-            self._memory.refuse(self._origin, field)
-        self._taken_back = fields
+        """The call goes out without these fields."""
         if self._key_field in fields:
             self._sighting.sent_without_key()
-
-    def refused_anyway(self) -> None:
-        """So was the call without them: the error named them because it quotes the request, or there are two errors."""
-        for field in self._taken_back:
-            self._memory.allow(self._origin, field)
 
     def settle(
         self, usage: Usage, *, answered: bool, now_ns: int, provider_reason: str | None = None

@@ -54,6 +54,8 @@ def with_retention(call: Call, retention: str) -> Call:
     placed = place_retention(call.endpoint, call.body, facts, retention)
     if placed is not None:
         added = tuple(name for name in placed.fields if name not in call.body)
+        if not call.refused.isdisjoint(added):
+            return call
         asked = call.with_body(f"PromptCache {placed.said}", **placed.fields)
         return replace(asked, optional=(*call.optional, *added))
     placed = place_breakpoints(call.endpoint, call.body, call.placements, facts, retention=retention, asked=True)

@@ -18,12 +18,10 @@ _USUAL_FIELD = "service_tier"
 _ANY = frozenset({"auto"})
 
 
-def tier_plan(
-    call: Call, level: Level, wanted: Mapping[str, str | None] | None, refused: frozenset[str]
-) -> TierPlan | None:
+def tier_plan(call: Call, level: Level, wanted: Mapping[str, str | None] | None) -> TierPlan | None:
     """The tier of a call; None where nothing is known of the provider's tiers, and the call names none.
 
-    `wanted` are the application's tiers by level, and `refused` those that this upstream has refused for this model.
+    `wanted` are the application's tiers by level.
     """
     facts = call.facts
     tiers = None if facts is None else facts.tiers
@@ -36,7 +34,7 @@ def tier_plan(
         return _plan(tiers, field, given if isinstance(given, str) else None, None)
     asked = _chosen(call, level, tiers, wanted)
     standard = _value(tiers.standard) if tiers is not None else None
-    if asked == standard or asked in refused:
+    if asked == standard or f"{field}={asked}" in call.refused:
         asked = None
     return _plan(tiers, field, asked, asked)
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 _MOST_UPSTREAMS = 256
 _MOST_PLANS = 512
-_MOST_DENIED = 4_096
-_NONE: frozenset[str] = frozenset()
 
 
 class Memory:
@@ -34,9 +32,6 @@ class Memory:
 
             self._store = store_of(store, namespace="fastlane:urgency")
         self._sizes: OrderedDict[tuple[str, str | None], Sizes] = OrderedDict()
-        self._refused: dict[tuple[str, str | None], frozenset[str]] = {}
-        self.denied: set[tuple[str, str | None, bytes, str]] = set()
-        """Tiers that are not for an account: origin, model, account, tier."""
         self._plans: dict[tuple[Any, ...], tuple[Any, UrgencyPlan]] = {}
         """What was planned for calls alike, and by which facts."""
 
@@ -47,10 +42,10 @@ class Memory:
         given = () if field is None or field not in call.body else (call.body[field],)
         if given and not isinstance(given[0], str):
             given = (None,)
-        key = (call.origin, call.model, call.endpoint, level, given)
+        key = (call.origin, call.model, call.endpoint, level, given, call.refused)
         known = self._plans.get(key)
         if known is None or known[0] is not facts:
-            tier = tier_plan(call, level, play.tiers, self.refused(call.origin, call.model))
+            tier = tier_plan(call, level, play.tiers)
             plan = UrgencyPlan(
                 urgency=level,
                 tier=tier,
@@ -77,21 +72,6 @@ class Memory:
                 except KeyError:  # another thread was faster
                     pass
         return sizes
-
-    def refused(self, origin: str, model: str | None) -> frozenset[str]:
-        """Tiers that an upstream has refused for this model."""
-        return self._refused.get((origin, model), _NONE) if self._refused else _NONE
-
-    def refuse(self, origin: str, model: str | None, tier: str) -> None:
-        """An upstream takes no such tier for this model: it is not asked for again, which costs a round trip."""
-        if len(self._refused) < _MOST_UPSTREAMS or (origin, model) in self._refused:
-            self._refused[origin, model] = self.refused(origin, model) | {tier}
-            self._plans.clear()
-
-    def deny(self, origin: str, model: str | None, account: bytes, tier: str) -> None:
-        """An upstream does not give this account such a tier: it alone does not ask for it again."""
-        if len(self.denied) < _MOST_DENIED:
-            self.denied.add((origin, model, account, tier))
 
     def share(self, gate: Any, key: str) -> None:
         """Have other processes with the same store know of the pace of a gate, and this one of theirs."""

@@ -39,6 +39,11 @@ class TierPlan:
     timeout_s: float | None = None
     """Seconds that an answer of the asked tier may take, where the application has not said how long it waits."""
 
+    @property
+    def refusal(self) -> str:
+        """The name of the added tier among the fields that were refused."""
+        return f"{self.field}={self.added}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UrgencyPlan:

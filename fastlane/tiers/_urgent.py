@@ -11,7 +11,7 @@ import openai
 
 from .._clock import now_ns
 from .._closing import until_closed
-from .._refused_fields import TierFull
+from .._refused_fields import TierFull, Upstream, refusals
 from .._tokens_seen import counted
 from .._urgency_records import AdmissionRecord, UrgencyRecord
 from ..admission import Recall, Recalled, gate_of
@@ -21,7 +21,6 @@ from ._asked import AskedTier
 
 if TYPE_CHECKING:
     from .._observation import Observation
-    from .._observed_attempts import ObservedAttempts
     from ..admission import Gate, Permit
     from ..single_flight import Sharing
     from ._plan import UrgencyPlan
@@ -199,13 +198,11 @@ class Urgent:
 
     def prepared(self, client: Any, observation: Observation, options: Any) -> Any:
         """The options of its next attempts, at the tier that is asked for by then."""
-        tier, memory = self.tier, self.plan.memory
-        if tier is None:
+        tier, plan = self.tier, self.plan.tier
+        if tier is None or plan is None:
             return options
-        if memory is not None and memory.denied and tier.added is not None:
-            account = client._fastlane.accounts.of(client, options).here
-            if (observation.origin, observation.model, account, tier.added) in memory.denied:
-                tier.asked = None
+        if plan.refusal in refusals.at(client, options, observation.origin, observation.model):
+            tier.asked = None  # since the call was planned
         return tier.prepared(client, options)
 
     def may_be_full(self, status: int) -> bool:
@@ -222,33 +219,24 @@ class Urgent:
 
     def fallen(self, client: Any, observation: Observation, options: Any, full: TierFull) -> Any:
         """The options of the call at its next tier, for which it keeps its place."""
+        plan = self.plan.tier
         assert self.tier is not None
+        assert plan is not None
         self._is_ready = self._permit is not None and self.sharing is None
         if not self.tier.full:
-            self._is_denied(client, observation, options)
+            # It is not for this key.
+            self.tier.asked = None
+            account = client._fastlane.accounts.of(client, options).here
+            observation.doubt((plan.refusal,), Upstream(observation.origin, observation.model, account))
         return self.tier.fallen(client, observation, options, full)
 
-    def took_back(self, observation: ObservedAttempts, fields: tuple[str, ...]) -> None:
-        """The provider has refused fields, and the call goes on without them."""
-        if self.plan.tier is not None and self.plan.tier.field in fields:
-            self.refused(observation)
-
-    def refused(self, observation: ObservedAttempts) -> None:
-        """The provider takes no such tier for this model."""
-        tier, memory = self.plan.tier, self.plan.memory
-        assert self.tier is not None
-        self.tier.asked = None
-        if memory is not None and tier is not None and tier.added is not None:
-            memory.refuse(observation.origin, observation.model, tier.added)
-
-    def _is_denied(self, client: Any, observation: Observation, options: Any) -> None:
-        """The tier is not for this key: others that share the play may have it."""
-        tier, memory = self.tier, self.plan.memory
-        assert tier is not None
+    def took_back(self, fields: tuple[str, ...]) -> tuple[str, ...]:
+        """Take note that the call goes on without these fields; return them, the tier's with the tier in it."""
+        tier, plan = self.tier, self.plan.tier
+        if tier is None or plan is None or plan.added is None or plan.field not in fields:
+            return fields
         tier.asked = None
-        if memory is not None and tier.added is not None:
-            account = client._fastlane.accounts.of(client, options).here
-            memory.deny(observation.origin, observation.model, account, tier.added)
+        return tuple([plan.refusal if name == plan.field else name for name in fields])
 
     def step_back(self, observation: Observation, *, failed: bool = False, quietly: bool = False) -> None:
         """The attempt is over, and another one may follow: give the place back until then."""

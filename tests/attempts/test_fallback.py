@@ -10,8 +10,9 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Catalog, Route
+from fastlane import Catalog, Route, _refused_fields
 from fastlane._clock import now_ns
+from fastlane._refused_fields import REFUSED_FOR_NS
 from fastlane.prediction._sighting import Sighting
 from tests.attempts.scripted import (
     EVENTS,
@@ -313,3 +314,33 @@ def test_a_slow_model_is_not_given_up_where_no_other_is_left(kind: str, upstream
     far.usually = answer_after(0.25, "at last")
     with Asked(kind, near.url, routing(near, far, first_token_timeout=0.1)) as asked:
         assert asked.text(stream=True) == "at last"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_streaming_underneath_goes_on_after_a_400(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    """A 400 that names no field, and one that names ours though the call fails without it too."""
+    near, far = upstreams
+    near.scripts = [refuse(400), refuse(400, param="stream"), refuse(400)]
+    with Asked(kind, near.url, routing(near, far)) as asked:
+        for _ in range(2):
+            with pytest.raises(openai.BadRequestError):
+                asked.text()
+        assert asked.text().strip() == "from near"
+
+    assert [body.get("stream") for body in near.asked] == [True, True, None, True]
+    assert far.asked == []
+
+
+def test_a_refused_stream_is_asked_for_again_after_an_hour(
+    upstreams: tuple[Upstream, Upstream], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = upstreams
+    near.scripts = [refuse(400, param="stream")]
+    with Asked("sync", near.url, routing(near, far)) as asked:
+        for _ in range(2):
+            assert asked.text().strip() == "from near"
+        after_ns = now_ns() + REFUSED_FOR_NS
+        monkeypatch.setattr(_refused_fields, "now_ns", lambda: after_ns)
+        assert asked.text().strip() == "from near"
+
+    assert [bool(body.get("stream")) for body in near.asked] == [True, False, False, True]

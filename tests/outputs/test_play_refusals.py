@@ -7,10 +7,12 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import BoundedOutput, InvalidOutputError
+from fastlane import BoundedOutput, InvalidOutputError, _refused_fields
+from fastlane._clock import now_ns
+from fastlane._refused_fields import REFUSED_FOR_NS
 from tests.call_peer import Asked, CallPeer, Reply
 from tests.outputs import told
-from tests.outputs.told import FORMAT, MESSAGES, VALID, bounded, output_of, refusing, streamed, whole
+from tests.outputs.told import FORMAT, MESSAGES, VALID, async_bounded, bounded, output_of, refusing, streamed, whole
 
 
 def create(client: Any, **more: Any) -> Any:
@@ -28,6 +30,15 @@ def strict_server(*refused: str, says: str = "Unsupported parameter: '{}'") -> A
         return streamed(told.told(VALID)) if body.get("stream") else whole(VALID)
 
     return answer
+
+
+NOTHING_NAMED = [
+    refusing("Bad request"),
+    Reply(400, (("content-type", "text/plain"),), b""),
+    Reply(400, (("content-type", "text/html"),), b"<html>400 Bad Request</html>"),
+    refusing("Please stop: the text of this message could not be read as a stream of words."),
+    refusing("Invalid value: 'text'. Supported values are: 'input_text'.", param="messages[0].content[0].type"),
+]
 
 
 @pytest.mark.parametrize("field", ["stream", "stream_options", "max_tokens"])
@@ -53,13 +64,79 @@ def test_fields_that_are_refused_one_after_the_other_are_all_left_out(one_peer: 
         assert len(one_peer.take()) <= 4
 
 
-def test_an_error_that_names_nothing_is_asked_for_as_the_caller_wrote_it(one_peer: CallPeer) -> None:
+@pytest.mark.parametrize("endpoint", ["chat", "responses"])
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("reply", NOTHING_NAMED)
+@pytest.mark.asyncio
+async def test_a_400_that_names_no_field_is_sent_once(
+    one_peer: CallPeer, reply: Reply, asynchronous: bool, endpoint: str
+) -> None:
+    """It is the caller's error: nothing is taken back, nothing is remembered, and the next call streams."""
+    form = {"type": "json_schema", "name": "answer", "schema": told.SCHEMA, "strict": True}
+    one_peer.usually = lambda _: reply
+    client: Any = async_bounded(one_peer) if asynchronous else bounded(one_peer)
+
+    async def call() -> None:
+        if endpoint == "chat":
+            made = create(client)
+        else:
+            made = client.responses.create(model="m", input="Which?", text={"format": form})
+        if asynchronous:
+            await made
+
+    for _ in range(2):
+        with pytest.raises(openai.BadRequestError):
+            await call()
+    records = client.calls
+    await client.close() if asynchronous else client.close()
+
+    assert [json.loads(one.body)["stream"] for one in one_peer.take()] == [True, True]
+    assert [len(record.attempts) for record in records] == [1, 1]
+    assert not [change for record in records for change in record.changes if "sent again" in change]
+
+
+def test_a_field_is_refused_only_where_the_call_succeeds(one_peer: CallPeer) -> None:
+    """The error names a field of ours, and comes again without it: it was about something else."""
     with bounded(one_peer) as client:
-        one_peer.usually = strict_server("stream_options", says="Bad request")
-        assert create(client).choices[0].message.content == VALID
+        one_peer.usually = lambda _: refusing("stream_options: no, and the messages are too many")
+        for _ in range(2):
+            with pytest.raises(openai.BadRequestError):
+                create(client)
+        bodies = [json.loads(one.body) for one in one_peer.take()]
+        assert ["stream_options" in body for body in bodies] == [True, False, True, False]
+        assert output_of(client).refused_fields == ()
+        assert not [change for record in client.calls for change in record.changes if "refused" in change]
+
+
+def test_a_refused_field_is_sent_again_after_an_hour(one_peer: CallPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    time_ns = now_ns()
+    monkeypatch.setattr(_refused_fields, "now_ns", lambda: time_ns)
+    with bounded(one_peer) as client:
+        one_peer.usually = strict_server("stream_options")
+        create(client)
+        assert output_of(client).refused_fields == ("stream_options",)
         one_peer.take()
-        assert create(client).choices[0].message.content == VALID
-        assert len(one_peer.take()) == 1
+        one_peer.usually = strict_server()
+        for passed_ns in (0, REFUSED_FOR_NS - 1, REFUSED_FOR_NS):
+            monkeypatch.setattr(_refused_fields, "now_ns", lambda passed_ns=passed_ns: time_ns + passed_ns)
+            create(client)
+        assert ["stream_options" in json.loads(one.body) for one in one_peer.take()] == [False, False, True]
+
+
+def test_what_is_refused_to_one_key_is_sent_with_another(one_peer: CallPeer) -> None:
+    """A client for each request does not find it out each time; whose organisation may not stream, is its own."""
+    one_peer.usually = lambda asked: (
+        refusing("Your organization must be verified to stream this model.", param="stream")
+        if asked.header("authorization") == "Bearer sk-test" and json.loads(asked.body).get("stream")
+        else streamed(told.told(VALID))
+        if json.loads(asked.body).get("stream")
+        else whole(VALID)
+    )
+    for key in ("sk-test", "sk-test", "sk-other"):
+        with bounded(one_peer, api_key=key) as client:
+            create(client)
+
+    assert ["stream" in json.loads(one.body) for one in one_peer.take()] == [True, False, False, True]
 
 
 @pytest.mark.parametrize(

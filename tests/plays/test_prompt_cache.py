@@ -13,10 +13,11 @@ import pytest
 from openai._models import FinalRequestOptions
 
 import fastlane
-from fastlane import Connection, Prices, PromptCache, plan_keep_alive
+from fastlane import Connection, Prices, PromptCache, _refused_fields, plan_keep_alive
 from fastlane._call import Call, Usage
+from fastlane._clock import now_ns
 from fastlane._exceptions import ConfigurationError
-from fastlane._refused_fields import without_refused
+from fastlane._refused_fields import REFUSED_FOR_NS, without_refused
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.providers import Fact, ProviderFacts, facts_of, registered
 from fastlane.providers._schema import Cache
@@ -440,6 +441,23 @@ async def test_a_call_whose_key_is_refused_is_sent_again_without_it_and_later_on
     assert seen_of[1].reusable_tokens > 1_024
 
 
+def test_a_refused_key_is_sent_again_after_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Emulator(model=preset("instant"), dialect=Dialect(refused_fields=("prompt_cache_key",))) as provider:
+        for name, value in provider.environment.items():
+            monkeypatch.setenv(name, value)
+        with (
+            registered(facts(key_field="prompt_cache_key"), origins=[provider.base_url]),
+            fastlane.OpenAI(base_url=provider.base_url, api_key="none", strict=True) as client,
+        ):
+            for hours in (0, 0, 1):
+                time_ns = now_ns() + hours * REFUSED_FOR_NS
+                monkeypatch.setattr(_refused_fields, "now_ns", lambda time_ns=time_ns: time_ns)
+                client.chat.completions.create(model="m", messages=conversation())
+        statuses = [entry.status for entry in provider.log()]
+
+    assert statuses == [400, 200, 200, 400, 200]
+
+
 def test_an_error_that_does_not_name_the_key_is_the_applications(known: None, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, strict=True, max_retries=0) as client:
         with pytest.raises(openai.BadRequestError):
@@ -456,9 +474,12 @@ def test_only_an_answer_for_which_no_work_was_done_is_asked_for_again(status: in
     error = openai.APIStatusError("prompt_cache_key", response=httpx2.Response(status, request=request), body=None)
     body = {"model": "m", "prompt_cache_key": "fl-1"}
     options = FinalRequestOptions(method="post", url=CHAT, json_data=body)
-    observation: Any = SimpleNamespace(optional=("prompt_cache_key",), take_back=lambda fields: None)
+    observation: Any = SimpleNamespace(
+        optional=("prompt_cache_key",), origin="https://example.com:443", model="m", take_back=lambda *_: None
+    )
 
-    changed = without_refused(observation, options, error)
+    with fastlane.OpenAI(api_key="sk-test") as client:
+        changed = without_refused(client, observation, options, error)
 
     assert (None if changed is None else changed.json_data) == ({"model": "m"} if is_sent_again else None)
     assert observation.optional == (() if is_sent_again else ("prompt_cache_key",))

@@ -105,13 +105,10 @@ def test_a_copy_has_the_same_settings_and_remembers_nothing() -> None:
     import copy
 
     play = Urgency(default="background", tiers={"interactive": "priority"}, on_downgrade=nothing)
-    play.memory.refuse("https://a.example:443", "m", "flex")
-
     copied = copy.deepcopy(play)
 
     assert copied == play
     assert copied.memory is not play.memory
-    assert not copied.memory.refused("https://a.example:443", "m")
 
 
 # What it does to a call
@@ -176,10 +173,9 @@ def test_a_tier_that_an_upstream_has_refused_is_not_asked_for_again() -> None:
     play = Urgency()
     assert play.plan(call("background")).body["service_tier"] == "flex"
 
-    play.memory.refuse("https://api.openai.com:443", "gpt-5.4", "flex")
-
-    assert "service_tier" not in play.plan(call("background")).body
-    assert play.plan(call("background", model="gpt-5.5")).body["service_tier"] == "flex"
+    refused = call("background").replaced(refused=frozenset({"service_tier=flex"}))
+    assert "service_tier" not in play.plan(refused).body
+    assert play.plan(call("background")).body["service_tier"] == "flex"
 
 
 def test_a_client_takes_the_play_beside_others() -> None:

@@ -15,7 +15,6 @@ from fastlane.tiers._plan import TierPlan
 
 SLUGS = [slug for slug in names() if facts_named(slug).tiers.field is not None]
 WITH_ORDER = [slug for slug in SLUGS if facts_named(slug).tiers.order is not None]
-NONE: frozenset[str] = frozenset()
 MODELS = st.sampled_from(["gpt-5.4", "gpt-5-chat-latest", "gpt-4.1", "o3", "o3-mini", "o4-mini", "any/thing", ""])
 
 
@@ -62,7 +61,7 @@ def test_what_suits_calls_that_can_wait_is_taken_and_no_faster_than_usual(slug: 
 @pytest.mark.parametrize("slug", ["openai", "groq"])
 def test_a_slower_tier_that_is_full_leads_to_the_usual_one(slug: str) -> None:
     tiers = facts_named(slug).tiers
-    plan = tier_plan(call(slug, "gpt-5.4"), "background", None, NONE)
+    plan = tier_plan(call(slug, "gpt-5.4"), "background", None)
 
     assert plan is not None
     assert plan.added == "flex"
@@ -72,7 +71,7 @@ def test_a_slower_tier_that_is_full_leads_to_the_usual_one(slug: str) -> None:
 
 
 def test_a_faster_tier_that_is_full_leads_nowhere() -> None:
-    plan = tier_plan(call("openai", "gpt-5.4"), "interactive", {"interactive": "priority"}, NONE)
+    plan = tier_plan(call("openai", "gpt-5.4"), "interactive", {"interactive": "priority"})
 
     assert plan is not None
     assert plan.added == "priority"
@@ -83,7 +82,7 @@ def test_a_faster_tier_that_is_full_leads_nowhere() -> None:
     slug=st.sampled_from(SLUGS), level=st.sampled_from(LEVELS), model=MODELS, given=st.sampled_from(["flex", "auto", 3])
 )
 def test_the_callers_own_tier_is_never_added_to_or_left(slug: str, level: Level, model: str, given: Any) -> None:
-    plan = tier_plan(call(slug, model, given), level, {"interactive": "priority"}, NONE)
+    plan = tier_plan(call(slug, model, given), level, {"interactive": "priority"})
 
     assert plan is None or (plan.added is None and not plan.falls)
 
@@ -91,21 +90,21 @@ def test_the_callers_own_tier_is_never_added_to_or_left(slug: str, level: Level,
 @given(slug=st.sampled_from(SLUGS), level=st.sampled_from(LEVELS), model=MODELS)
 def test_a_caller_who_says_none_gets_none(slug: str, level: Level, model: str) -> None:
     asked = call(slug, model)
-    plan = tier_plan(asked.replaced(body={**asked.body, "service_tier": None}), level, {"offline": "flex"}, NONE)
+    plan = tier_plan(asked.replaced(body={**asked.body, "service_tier": None}), level, {"offline": "flex"})
 
     assert plan is None or (plan.asked is None and plan.added is None and not plan.falls)
 
 
 @given(slug=st.sampled_from(SLUGS), model=MODELS)
 def test_interactive_calls_ask_for_none_by_themselves(slug: str, model: str) -> None:
-    plan = tier_plan(call(slug, model), "interactive", None, NONE)
+    plan = tier_plan(call(slug, model), "interactive", None)
 
     assert plan is None or plan.asked is None
 
 
 @given(slug=st.sampled_from(SLUGS), model=MODELS, level=st.sampled_from(LEVELS))
 def test_what_was_refused_is_not_asked_for(slug: str, model: str, level: Level) -> None:
-    plan = tier_plan(call(slug, model), level, None, frozenset({"flex"}))
+    plan = tier_plan(call(slug, model).replaced(refused=frozenset({"service_tier=flex"})), level, None)
 
     assert plan is None or plan.asked is None
 

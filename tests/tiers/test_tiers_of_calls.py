@@ -10,7 +10,9 @@ from typing import Any
 import openai
 import pytest
 
-from fastlane import BoundedOutput, CallRecord, PlayError, Urgency
+from fastlane import BoundedOutput, CallRecord, PlayError, Urgency, _refused_fields
+from fastlane._clock import now_ns
+from fastlane._refused_fields import REFUSED_FOR_NS
 from fastlane.admission import _registry
 from fastlane.emulator import Emulator
 from fastlane.providers import facts_named, registered
@@ -162,6 +164,34 @@ async def test_a_tier_that_is_not_for_this_key_is_left_and_not_asked_for_again(k
         first, second = caller.client.calls
     assert (statuses(first), statuses(second)) == ([("first", 403), ("plain", 200)], [("first", 200)])
     assert [body.get("service_tier") for body in scripted.asked] == ["flex", None, None]
+
+
+@both_kinds
+@pytest.mark.parametrize("status", [400, 403])
+async def test_a_tier_is_refused_only_where_the_call_succeeds(kind: str, status: int, scripted: Upstream) -> None:
+    scripted.scripts = [refuse(status, param="service_tier"), refuse(400)]
+    async with calling(kind, scripted, max_retries=0) as caller:
+        with pytest.raises(openai.BadRequestError):
+            await caller.call(level="background")
+        await caller.call(level="background")
+
+    assert [body.get("service_tier") for body in scripted.asked] == ["flex", None, "flex"]
+
+
+@both_kinds
+@pytest.mark.parametrize("status", [400, 403])
+async def test_a_refused_tier_is_asked_for_again_after_an_hour(
+    kind: str, status: int, scripted: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted.scripts = [refuse(status, param="service_tier")]
+    async with calling(kind, scripted, max_retries=0) as caller:
+        await caller.call(level="background")
+        await caller.call(level="background")
+        after_ns = now_ns() + REFUSED_FOR_NS
+        monkeypatch.setattr(_refused_fields, "now_ns", lambda: after_ns)
+        await caller.call(level="background")
+
+    assert [body.get("service_tier") for body in scripted.asked] == ["flex", None, None, "flex"]
 
 
 @both_kinds

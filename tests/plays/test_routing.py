@@ -293,7 +293,7 @@ def test_a_schema_that_nobody_checks_goes_where_it_is_kept(
         registered(facts, origins=[near.url]),
         client_of(near, Routing(catalog_of(near, far), exploration=0.0)) as client,
     ):
-        checking = client.with_plays(*client._fastlane.pipeline.plays, fastlane.BoundedOutput(validate=validate))
+        checking = client.with_plays(fastlane.BoundedOutput(validate=validate))
         assert json.loads(asked(checking, response_format=form)) == {"name": answered_by}
 
 

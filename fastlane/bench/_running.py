@@ -196,7 +196,7 @@ class _Session:
         return wanted if precision is None or precision.metric in wanted else [*wanted, precision.metric]
 
     def _take(self, event: Sample) -> Sample:
-        sample = with_own_records(event)
+        sample = with_own_records(event, round(self._header.one_way_s * 2e9))
         self._samples.append(sample)
         self._spent = self._spent.with_sample(sample)
         self._failed += sample.error is not None

@@ -351,6 +351,20 @@ def test_a_second_ctrl_c_ends_the_run_at_once() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_emulated_tcp_handshake_is_counted_as_connect() -> None:
+    """Loopback answers a SYN at once, so the client's own stamps have the wire's round trip in the TLS handshake."""
+    wired = Embedded(preset="instant", round_trip_time_s=0.04)
+    run = experiment(arms=("connection",), provider=wired, again=False, passes=1).run()
+
+    (cold,) = (sample for sample in run.samples if sample.cold)
+    assert cold.record is not None
+    wire = cold.record.attempts[0].wire
+    assert wire.connect_s == pytest.approx(0.04, abs=0.001)
+    assert (wire.tls_s or 0.0) >= 0.039
+    assert cold.call is not None
+    assert cold.call["attempts"][0]["wire"]["tls_started_ns"] == wire.connect_ended_ns
+
+
 def test_attribution_compares_with_no_play_at_all() -> None:
     asked = experiment(attribute=(Connection(), Encoding(probe=True)))
 

@@ -18,6 +18,7 @@ from ._sample import Sample
 from ._vitals import Vitals
 
 if TYPE_CHECKING:
+    from ..._timeline import WireStamps
     from ...emulator import RequestLog
 
 SCHEMA: Final = 2
@@ -325,6 +326,23 @@ def header_from(data: Mapping[str, Any]) -> Header:
     )
 
 
-def with_own_records(sample: Sample) -> Sample:
-    """Return a sample with its client's record also as plain data, as files hold it."""
-    return sample if sample.record is None else replace(sample, call=sample.record.to_dict())
+def with_own_records(sample: Sample, round_trip_ns: int) -> Sample:
+    """Return a sample with its client's record also as plain data, as files hold it.
+
+    `round_trip_ns` is that of the emulated wire, or 0. Loopback answers a SYN at once, and the wire holds back what
+    follows: the TCP handshake's round trip is in the client's stamps of TLS, and is moved to those of the connect.
+    """
+    if sample.record is None:
+        return sample
+    attempts = tuple(
+        replace(attempt, wire=_connected(attempt.wire, round_trip_ns)) for attempt in sample.record.attempts
+    )
+    record = replace(sample.record, attempts=attempts)
+    return replace(sample, record=record, call=record.to_dict())
+
+
+def _connected(wire: WireStamps, round_trip_ns: int) -> WireStamps:
+    if wire.connect_started_ns is None or wire.connect_ended_ns is None or wire.tls_ended_ns is None:
+        return wire
+    ended_ns = min(max(wire.connect_ended_ns, wire.connect_started_ns + round_trip_ns), wire.tls_ended_ns)
+    return replace(wire, connect_ended_ns=ended_ns, tls_started_ns=ended_ns)

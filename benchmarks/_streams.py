@@ -38,7 +38,7 @@ def async_client(side: str, base_url: str) -> openai.AsyncOpenAI:
         return openai.AsyncOpenAI(http_client=openai.DefaultAsyncHttpxClient(http2=True), **options)
     if side == "fastlane":
         return fastlane.AsyncOpenAI(**options)
-    return fastlane.AsyncOpenAI(only_plays=[fastlane.Connection(http2="never")], **options)
+    return fastlane.AsyncOpenAI(plays=[fastlane.Connection(http2="never")], **options)
 
 
 def sync_client(side: str, base_url: str) -> openai.OpenAI:
@@ -50,7 +50,7 @@ def sync_client(side: str, base_url: str) -> openai.OpenAI:
         return openai.OpenAI(http_client=openai.DefaultHttpxClient(http2=True), **options)
     if side == "fastlane":
         return fastlane.OpenAI(**options)
-    return fastlane.OpenAI(only_plays=[fastlane.Connection(http2="never")], **options)
+    return fastlane.OpenAI(plays=[fastlane.Connection(http2="never")], **options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the `Connection` play saves without any pause: the CPU of another client, and the connections of streamed calls.
+"""What the default client saves without any pause: the CPU of another client, and the connections of streamed calls.
 
 Inside, of another client: the constructor's CPU. Inside, of streamed calls: twenty calls one after the other on each
 side, taking turns, synchronous, read to their end, timed from the application's call to the first content; the number
@@ -39,7 +39,7 @@ def _streamed_calls(*, http2: bool) -> dict[str, Figure]:
         settings: dict[str, Any] = {"base_url": emulator.base_url, "api_key": "none", "max_retries": 0}
         arms = {
             "stock": openai.OpenAI(**settings, default_headers={"x-arm": "stock"}),
-            "fastlane": fastlane.OpenAI(**settings, only_plays=[fastlane.Connection()]),
+            "fastlane": fastlane.OpenAI(**settings),
         }
         taken: dict[str, list[float]] = {name: [] for name in arms}
         connections: dict[str, set[str]] = {name: set() for name in arms}
@@ -70,9 +70,7 @@ def _another_client(pairs: int) -> dict[str, Figure]:
     stock, ours = cpu_pairs(
         (
             lambda: made.extend(openai.OpenAI(**settings) for _ in range(_CLIENTS)),
-            lambda: made.extend(
-                fastlane.OpenAI(**settings, only_plays=[fastlane.Connection()]) for _ in range(_CLIENTS)
-            ),
+            lambda: made.extend(fastlane.OpenAI(**settings) for _ in range(_CLIENTS)),
         ),
         pairs,
     )

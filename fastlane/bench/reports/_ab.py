@@ -176,14 +176,18 @@ def _instrument(material: Material) -> Iterator[VerdictLine]:
 
 
 def _reopened(material: Material) -> Iterator[VerdictLine]:
-    """Return why connections were opened again and again, for each reference that the checks say it of."""
+    """Return how often each reference opened a connection, and why, where the checks flag one of them."""
     references = {arm.name for arm in material.recorded.header.references}
     for cell in material.valid_cells:
-        for found in material.checked.results:
-            here = (found.check, found.cell, found.level) == (CONNECTIONS, cell.name, "flagged")
-            if here and found.arm in references:
-                where = f" in {cell.name}" if material.several_cells else ""
-                yield VerdictLine(text=f"Connections{where}: {found.sentence}.", tone="warning")
+        found = [
+            each
+            for each in material.checked.results
+            if (each.check, each.cell) == (CONNECTIONS, cell.name) and each.arm in references
+        ]
+        if any(each.level == "flagged" for each in found):
+            where = f" in {cell.name}" if material.several_cells else ""
+            said = ". ".join(each.sentence for each in found)
+            yield VerdictLine(text=f"Connections{where}: {said}.", tone="warning")
 
 
 def _forest(material: Material) -> Chart:

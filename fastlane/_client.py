@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import openai
@@ -25,7 +26,7 @@ from ._configuration import (
     wanted_settings,
 )
 from ._exceptions import ConfigurationError
-from ._pipeline import Hook
+from ._pipeline import Hook, Pipeline
 from ._request import Requests
 from ._shell import Shell
 from ._signatures import adopt_signature
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
     from .reports import Report
 
 
+# openai's `copy()` calls the constructor of the client's class, which may be an application's and take other arguments.
+_pipeline_of_copy: ContextVar[tuple[type[_Client], Pipeline] | None] = ContextVar("pipeline of a copy", default=None)
+
+
 class _Client:
     """What the synchronous and the asynchronous client have in common."""
 
@@ -66,9 +71,13 @@ class _Client:
         **options: Any,
     ) -> None:
         self._experiment = checked_experiment(experiment)
-        if experiment is not None and plays is None and only_plays is None:
-            only_plays = experiment.arms[experiment.reference]
-        pipeline = make_pipeline(plays, only_plays, hooks, strict)
+        kind, pipeline = _pipeline_of_copy.get() or (None, None)
+        if pipeline is None or kind is not type(self):
+            if experiment is not None and plays is None and only_plays is None:
+                only_plays = experiment.arms[experiment.reference]
+            pipeline = make_pipeline(plays, only_plays, hooks, strict)
+        else:
+            _pipeline_of_copy.set(None)  # a constructor may make further clients
         if is_disabled():
             super().__init__(**options)
             return
@@ -90,7 +99,7 @@ class _Client:
         self._fastlane = Shell(pipeline, transport, Requests(type(self)))
         if experiment is not None:
             self._fastlane.arms = arms_of_client(experiment, pipeline)
-        if transport == "fastlane" and any(isinstance(play, Connection) and play.preconnect for play in pipeline.plays):
+        if transport == "fastlane" and _preconnects(pipeline):
             _warmth.preconnect(self, asynchronous=self._asynchronous)
 
     @property
@@ -166,35 +175,43 @@ class _Client:
                 experiment = self._experiment
             else:
                 only_plays = experiment.arms[experiment.reference]
-        pipeline = pipeline_for_copy(
-            original.pipeline if original is not None else None, plays, only_plays, hooks, strict
-        )
+        before = original.pipeline if original is not None else None
+        changed = pipeline_for_copy(before, plays, only_plays, hooks, strict)
+        pipeline = changed or before
         given = options.get("http_client") is not None
-        if pipeline is not None:
-            own = {"only_plays": pipeline.plays, "hooks": pipeline.hooks, "strict": pipeline.strict}
-            _extra_kwargs = {**_extra_kwargs, **own}
-            if not given:
-                options["http_client"] = http_client_for_copy(self, pipeline, asynchronous=self._asynchronous)
-        copied: Any = super().copy(**options, _extra_kwargs=_extra_kwargs)  # type: ignore[misc]
-        if original is not None and copied._fastlane is not None:
-            if given:
-                transport = "caller"
-            elif copied._client is self._client:  # type: ignore[attr-defined]
-                transport = original.transport
-            else:
-                transport = "stock" if settings_of(copied._client) is None else "fastlane"
-            copied._fastlane = Shell(
-                original.pipeline if pipeline is None else pipeline, transport, Requests(type(copied))
-            )
-            copied._fastlane.urgency = original.urgency
-            if experiment is not None:
-                shared = original.arms if pipeline is None else None
-                copied._fastlane.arms = arms_of_client(experiment, copied._fastlane.pipeline, shared)
+        if changed is not None and not given:
+            options["http_client"] = http_client_for_copy(self, changed, asynchronous=self._asynchronous)
+        token = _pipeline_of_copy.set(None if pipeline is None else (type(self), pipeline))
+        try:
+            copied: Any = super().copy(**options, _extra_kwargs=_extra_kwargs)  # type: ignore[misc]
+        finally:
+            _pipeline_of_copy.reset(token)
+        shell: Shell | None = copied._fastlane
         copied._experiment = experiment
+        if original is None or shell is None:
+            return copied  # type: ignore[no-any-return]
+        if given:
+            shell.transport = "caller"
+        elif copied._client is self._client:  # type: ignore[attr-defined]
+            shell.transport = original.transport
+        else:
+            shell.transport = "stock" if settings_of(copied._client) is None else "fastlane"
+        shell.urgency = original.urgency
+        if experiment is not None:
+            shell.arms = arms_of_client(experiment, shell.pipeline, original.arms if changed is None else None)
+        if shell.transport == "fastlane" and _preconnects(shell.pipeline):
+            same_pool = copied._client is self._client  # type: ignore[attr-defined]
+            # A copy for one call is cheap: it connects only where its original has not.
+            if not (same_pool and _preconnects(original.pipeline) and copied.base_url == self.base_url):  # type: ignore[attr-defined]
+                _warmth.preconnect(copied, asynchronous=self._asynchronous)
         return copied  # type: ignore[no-any-return]
 
     # The stock class binds its own function under this name.
     with_options = copy
+
+
+def _preconnects(pipeline: Pipeline) -> bool:
+    return any(isinstance(play, Connection) and play.preconnect for play in pipeline.plays)
 
 
 class OpenAI(_Client, Calls, openai.OpenAI):

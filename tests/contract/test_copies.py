@@ -111,6 +111,23 @@ def test_copy_with_plays_and_only_plays_is_refused(client: fastlane.OpenAI) -> N
         client.copy(plays=[Mark()], only_plays=[])
 
 
+def test_copy_of_a_subclass_that_names_its_plays_adds_plays(arguments: dict[str, Any]) -> None:
+    class Own(fastlane.OpenAI):
+        def __init__(self, **options: Any) -> None:
+            self.beside = fastlane.OpenAI(**arguments)
+            super().__init__(plays=[Mark("own")], **options)
+
+    with Own(**arguments) as client:
+        copied = client.with_plays(Mark("other"))
+        plain = client.with_options(timeout=3.0)
+        ask(copied)
+        ask(plain)
+
+        assert copied.calls[0].changes == ("marked other",)
+        assert client.calls[0].changes == ("marked own",)
+        assert [type(play) for play in copied.beside._fastlane.pipeline.plays] == [Connection, PromptCache]
+
+
 def test_copies_can_be_chained(client: fastlane.OpenAI) -> None:
     chained = client.with_options(timeout=7.0).with_plays(Mark("a")).with_options(max_retries=4).copy(timeout=8.0)
     ask(chained)

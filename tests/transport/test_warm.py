@@ -274,6 +274,47 @@ async def test_an_asynchronous_client_made_on_the_loop_preconnects(peer: Callabl
     assert len(server.connections) == 1
 
 
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "with_plays": lambda client: client.with_plays(PRECONNECT),
+    "copy": lambda client: client.copy(plays=[PRECONNECT]),
+    "only_plays": lambda client: client.with_options(only_plays=[PRECONNECT]),
+    "other-settings": lambda client: client.with_plays(Connection(preconnect=True, idle_s=61)),
+    "from-stock": lambda client: client.copy(only_plays=[]).with_plays(PRECONNECT),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_copy_with_preconnect_connects_before_its_first_call(peer: Callable[..., Peer], how: str) -> None:
+    server = peer()
+    with OpenAI(api_key="k", base_url=server.url) as client, COPIES[how](client) as copied:
+        server.wait_until(lambda: is_warm(server))
+        assert copied.warm() is True
+
+    assert (len(server.connections), server.requests) == (1, [])
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("how", COPIES)
+async def test_async_copy_with_preconnect_connects_first(peer: Callable[..., Peer], how: str) -> None:
+    server = peer()
+    async with AsyncOpenAI(api_key="k", base_url=server.url) as client, COPIES[how](client) as copied:
+        await asyncio.to_thread(server.wait_until, lambda: is_warm(server))
+        assert await copied.warm() is True
+
+    assert (len(server.connections), server.requests) == (1, [])
+
+
+def test_copy_of_a_preconnecting_client_to_another_host_connects(peer: Callable[..., Peer]) -> None:
+    first, second = peer(), peer()
+    with OpenAI(api_key="k", base_url=first.url, plays=[PRECONNECT]) as client:
+        first.wait_until(lambda: is_warm(first))
+        copied = client.with_options(base_url=second.url, max_retries=1)
+        second.wait_until(lambda: is_warm(second))
+        copied.with_options(timeout=3.0)
+
+    assert (len(first.connections), len(second.connections)) == (1, 1)
+
+
 def test_an_asynchronous_client_made_elsewhere_connects_when_it_is_asked_to(peer: Callable[..., Peer]) -> None:
     server = peer()
     with AsyncCaller(api_key="k", base_url=server.url, only_plays=[PRECONNECT]) as caller:

@@ -14,6 +14,8 @@ from ._call import CallRecord
 from ._calls import Calls
 from ._closing import was_closed
 from ._configuration import (
+    OWN_HTTP_CLIENT,
+    Obstacle,
     arms_of_client,
     checked_experiment,
     http_client_for_copy,
@@ -24,6 +26,7 @@ from ._configuration import (
     pooled_http_client,
     settings_of,
     wanted_settings,
+    warn_of_plays_without_transport,
 )
 from ._exceptions import ConfigurationError
 from ._pipeline import Hook, Pipeline
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from openai.resources.chat import AsyncChat, Chat
     from openai.resources.responses import AsyncResponses, Responses
 
+    from ._explanation import Explanation
     from ._options import (
         AsyncAzureOpenAIOptions,
         AsyncOpenAIOptions,
@@ -59,6 +63,7 @@ class _Client:
     _asynchronous: ClassVar[bool]
     _fastlane: Shell | None = None
     _experiment: Experiment | None = None
+    _obstacle: Obstacle | None = None
 
     def __init__(
         self,
@@ -72,7 +77,8 @@ class _Client:
     ) -> None:
         self._experiment = checked_experiment(experiment)
         kind, pipeline = _pipeline_of_copy.get() or (None, None)
-        if pipeline is None or kind is not type(self):
+        is_copy = kind is type(self)
+        if pipeline is None or not is_copy:
             if experiment is not None and plays is None and only_plays is None:
                 only_plays = experiment.arms[experiment.reference]
             pipeline = make_pipeline(plays, only_plays, hooks, strict)
@@ -82,25 +88,41 @@ class _Client:
             super().__init__(**options)
             return
         transport = "caller"
-        if options.get("http_client") is None:
-            settings = wanted_settings(
+        if options.get("http_client") is not None:
+            self._obstacle = OWN_HTTP_CLIENT
+        else:
+            wanted = wanted_settings(
                 pipeline,
                 workload_identity=options.get("workload_identity"),
                 provider=options.get("provider"),
                 asynchronous=self._asynchronous,
             )
-            transport = "stock"
-            if settings is not None:
+            if isinstance(wanted, Obstacle):
+                transport, self._obstacle = "stock", wanted
+            else:
                 transport = "fastlane"
                 options["http_client"] = pooled_http_client(
-                    settings, options.get("timeout", openai.NOT_GIVEN), asynchronous=self._asynchronous
+                    wanted, options.get("timeout", openai.NOT_GIVEN), asynchronous=self._asynchronous
                 )
         super().__init__(**options)
         self._fastlane = Shell(pipeline, transport, Requests(type(self)))
         if experiment is not None:
             self._fastlane.arms = arms_of_client(experiment, pipeline)
+        if not is_copy:
+            warn_of_plays_without_transport(pipeline, self._obstacle)
         if transport == "fastlane" and _preconnects(pipeline):
             _warmth.preconnect(self, asynchronous=self._asynchronous)
+
+    @property
+    def plays(self) -> tuple[Play, ...]:
+        """The plays that are on, in their order; empty if fastlane is disabled."""
+        return self._fastlane.pipeline.plays if self._fastlane is not None else ()
+
+    def explain(self) -> Explanation:
+        """Return which plays are on, which transport carries the calls, and why anything is off; `print()` shows it."""
+        from ._explanation import explain
+
+        return explain(self)
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
@@ -178,16 +200,19 @@ class _Client:
         before = original.pipeline if original is not None else None
         changed = pipeline_for_copy(before, plays, only_plays, hooks, strict)
         pipeline = changed or before
+        obstacle = self._obstacle
         given = options.get("http_client") is not None
-        if changed is not None and not given:
-            options["http_client"] = http_client_for_copy(self, changed, asynchronous=self._asynchronous)
+        if given:
+            obstacle = OWN_HTTP_CLIENT
+        elif changed is not None:
+            options["http_client"], obstacle = http_client_for_copy(self, changed, asynchronous=self._asynchronous)
         token = _pipeline_of_copy.set(None if pipeline is None else (type(self), pipeline))
         try:
             copied: Any = super().copy(**options, _extra_kwargs=_extra_kwargs)  # type: ignore[misc]
         finally:
             _pipeline_of_copy.reset(token)
         shell: Shell | None = copied._fastlane
-        copied._experiment = experiment
+        copied._experiment, copied._obstacle = experiment, obstacle
         if original is None or shell is None:
             return copied  # type: ignore[no-any-return]
         if given:
@@ -196,9 +221,11 @@ class _Client:
             shell.transport = original.transport
         else:
             shell.transport = "stock" if settings_of(copied._client) is None else "fastlane"
-        shell.urgency = original.urgency
+        shell.pipeline, shell.urgency = changed or original.pipeline, original.urgency
         if experiment is not None:
             shell.arms = arms_of_client(experiment, shell.pipeline, original.arms if changed is None else None)
+        if given or changed is not None:
+            warn_of_plays_without_transport(shell.pipeline, obstacle)
         if shell.transport == "fastlane" and _preconnects(shell.pipeline):
             same_pool = copied._client is self._client  # type: ignore[attr-defined]
             # A copy for one call is cheap: it connects only where its original has not.

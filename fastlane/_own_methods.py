@@ -39,12 +39,13 @@ class _Owner:
         # By identity: an instrumentation's wrapper may claim to equal what it wraps.
         seen, were_own = self._last
         if not seen or not all(map(is_, found, seen)):
-            were_own = all(_is_own(self._owner, name) for name in self._names)
+            were_own = all(is_own(self._owner, name) for name in self._names)
             self._last = (found, were_own)
         return were_own
 
 
-def _is_own(owner: type[Any], name: str) -> bool:
+def is_own(owner: type[Any], name: str) -> bool:
+    """Whether a method or property of a class is the code of openai's package, or of this one."""
     base = next(base for base in owner.__mro__ if name in base.__dict__)
     found = base.__dict__[name]
     if type(found) is property:

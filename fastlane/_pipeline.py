@@ -52,6 +52,8 @@ class Pipeline:
         self.plays = tuple(plays)
         self.hooks = tuple(hooks)
         self.strict = strict
+        self.implicit: tuple[Play, ...] = ()
+        """The default plays that the application did not name."""
         for play in self.plays:
             if not isinstance(play, Play):
                 raise ConfigurationError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import openai
 
 from ._json_body import stock_bytes
-from ._own_methods import OwnMethods, nobody_is_between
+from ._own_methods import OwnMethods, is_own, nobody_is_between
 from .transport._errors import TransportError
 from .transport._requests import ROUTE, route_of
 
@@ -158,6 +158,18 @@ class Requests:
             and _METHODS.isdisjoint(client.__dict__)
         )
 
+    def why_not(self, client: Any) -> list[str]:
+        """Return why openai's own code has to build the requests of a client; empty if it has not."""
+        found = []
+        replaced = _replaced_methods(client)
+        if replaced:
+            found.append(f"not openai's own, but an application's or an instrumentation's: {', '.join(replaced)}")
+        if self._is_azure:
+            found.append("openai's code writes the path and the key of an Azure client")
+        if _log.isEnabledFor(logging.DEBUG):
+            found.append("openai's log is on at level DEBUG")
+        return found
+
     def first(self, client: Any, options: Any, observation: Observation) -> Any:
         """The request of a first attempt, if openai's loop has nothing else to do before it is sent; None otherwise."""
         if not self.are_wanted(client) or not _asks_for_nothing(client, options):
@@ -233,6 +245,18 @@ def body_of(options: Any) -> bytes | None:
             return None
         body = {**body, **extra}
     return stock_bytes(body)
+
+
+def _replaced_methods(client: Any) -> list[str]:
+    """Return the methods around a request that are not openai's own, such as "OpenAI.request"."""
+    bases = type(client).__mro__
+    last = max(at for at, base in enumerate(bases) if base.__module__.partition(".")[0] == "fastlane")
+    found = {f"client.{name}" for name in _METHODS & client.__dict__.keys()}
+    for at, base in enumerate(bases):
+        # A class before ours calls it with `super()`, a class behind ours would be passed by.
+        names = _METHODS if at < last else _PASSED_BY
+        found |= {f"{base.__name__}.{name}" for name in names & vars(base).keys() if not is_own(base, name)}
+    return sorted(found)
 
 
 def may_be_a_form(client: Any, options: Any) -> bool:

@@ -10,6 +10,11 @@ log = logging.getLogger("fastlane")
 _found: dict[str, bool] = {}
 
 
+def unexpected_seams() -> list[str]:
+    """Return the seams that were found to be otherwise than expected."""
+    return [seam for seam, found in _found.items() if not found]
+
+
 def holds(seam: str, check: Callable[[], bool]) -> bool:
     """Whether `check` says that the seam is as expected; asked the first time only.
 

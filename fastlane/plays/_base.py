@@ -50,6 +50,11 @@ class Play:
     """Whether it never changes a body, or what is inside, in place, as no play should: what was written of the body
     before it was planned then still holds, and it is not written twice."""
 
+    @property
+    def needs_transport(self) -> bool:
+        """Whether some of it works only on connections of fastlane's transport: if others carry the calls, say so."""
+        return False
+
     def plan(self, call: Call) -> Call:
         """Rewrite the call before it is sent: once per call, pure, never overriding what the caller set."""
         return call

@@ -39,6 +39,11 @@ class Connection(Play):
     ping_s: float | None = 45.0
     """Seconds between two HTTP/2 pings on a connection without a call; None for none."""
 
+    @property
+    def needs_transport(self) -> bool:
+        """True: the play is the settings of that transport."""
+        return True
+
     def __post_init__(self) -> None:
         if self.http2 not in ("prefer", "require", "never"):
             raise ConfigurationError(f'Connection(http2=...) takes "prefer", "require" or "never", got {self.http2!r}')

@@ -83,6 +83,11 @@ class Hedging(Play):
         """A copy is made with the same settings: another replica, where there is a store."""
         return partial(Hedging, **{name: getattr(self, name) for name in (*_SHOWN, "store")}), ()
 
+    @property
+    def needs_transport(self) -> bool:
+        """True: on other connections the attempt that loses could not be reset."""
+        return True
+
     def plan(self, call: Call) -> Call:
         """Say after how long a second attempt is to be made, or why there is none.
 

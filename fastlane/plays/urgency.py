@@ -131,6 +131,11 @@ class Urgency(Play):
     def _given(self) -> list[tuple[str, Any]]:
         return [(name, getattr(self, name)) for name in _SETTINGS if getattr(self, name) != _DEFAULTS[name]]
 
+    @property
+    def needs_transport(self) -> bool:
+        """Whether identical calls are to be sent once: they have to go over the same connections."""
+        return self.single_flight
+
     def plan(self, call: Call) -> Call:
         """Say how the call comes to its place, and which tier it asks for."""
         return self.memory.planned(call, call.urgency or self.default, self)

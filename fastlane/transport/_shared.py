@@ -119,6 +119,11 @@ def _handle_class(library: ModuleType, *, asynchronous: bool) -> type[Any]:
             if getattr(self, "_open", False):
                 self._leave()
 
+        @property
+        def falls_back(self) -> bool:
+            """Whether the library's own transport would carry a request at the moment."""
+            return self._fallback.is_wanted()
+
         def outlook(self, request: Any) -> Outlook:
             # (The fall-back's connections are not ours to look at.)
             outlook: Outlook = UNKNOWN if self._fallback.is_wanted(request) else self._engine.outlook(request)

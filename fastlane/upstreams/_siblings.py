@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from openai import NOT_GIVEN
 
-from .._configuration import make_pipeline, pooled_http_client, settings_of, wanted_settings
+from .._configuration import Obstacle, make_pipeline, pooled_http_client, settings_of, wanted_settings
 from .._request import Requests
 from .._shell import Shell
 from ..plays import Connection
@@ -173,7 +173,8 @@ def _http_client(client: Any, *, asynchronous: bool) -> Any:
         if shell.transport == "caller" and not any(isinstance(play, Connection) for play in pipeline.plays):
             # Whoever brings a client of their own does not say by that how others are to be connected.
             pipeline = make_pipeline(None, [Connection()], None, False)
-        settings = wanted_settings(pipeline, workload_identity=None, provider=None, asynchronous=asynchronous)
+        wanted = wanted_settings(pipeline, workload_identity=None, provider=None, asynchronous=asynchronous)
+        settings = None if isinstance(wanted, Obstacle) else wanted
     return None if settings is None else pooled_http_client(settings, NOT_GIVEN, asynchronous=asynchronous)
 
 

@@ -91,11 +91,11 @@ def test_with_plays_adds_to_the_plays_of_the_client(client: fastlane.OpenAI) -> 
 
 
 def test_copy_with_plays_adds_to_the_plays_of_the_client(client: fastlane.OpenAI) -> None:
-    prompt_cache = client._fastlane.pipeline.plays[1]  # type: ignore[union-attr]
+    prompt_cache = client.plays[1]
     copied = client.with_options(plays=[Mark()])
 
-    assert copied._fastlane.pipeline.plays == (Connection(), prompt_cache, Mark())  # type: ignore[union-attr]
-    assert copied._fastlane.pipeline.plays[1] is prompt_cache  # type: ignore[union-attr]
+    assert copied.plays == (Connection(), prompt_cache, Mark())
+    assert copied.plays[1] is prompt_cache
 
 
 @pytest.mark.parametrize("plays", [[], [Mark()], [Connection(), Mark()]])
@@ -125,7 +125,7 @@ def test_copy_of_a_subclass_that_names_its_plays_adds_plays(arguments: dict[str,
 
         assert copied.calls[0].changes == ("marked other",)
         assert client.calls[0].changes == ("marked own",)
-        assert [type(play) for play in copied.beside._fastlane.pipeline.plays] == [Connection, PromptCache]
+        assert [type(play) for play in copied.beside.plays] == [Connection, PromptCache]
 
 
 def test_copies_can_be_chained(client: fastlane.OpenAI) -> None:

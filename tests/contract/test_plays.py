@@ -35,7 +35,7 @@ class OwnConnection(Connection):
 def test_plays_adds_to_the_defaults(arguments: dict[str, Any], name: str, plays: Any, expected: list[Play]) -> None:
     client = getattr(fastlane, name)(**arguments, plays=plays)
 
-    assert list(map(repr, client._fastlane.pipeline.plays)) == list(map(repr, expected))
+    assert list(map(repr, client.plays)) == list(map(repr, expected))
 
 
 @pytest.mark.parametrize("plays", [[], [Connection()], [Urgency(), Connection()]])
@@ -43,7 +43,7 @@ def test_plays_adds_to_the_defaults(arguments: dict[str, Any], name: str, plays:
 def test_only_plays_gives_exactly_these(arguments: dict[str, Any], name: str, plays: list[Play]) -> None:
     client = getattr(fastlane, name)(**arguments, only_plays=plays)
 
-    assert client._fastlane.pipeline.plays == tuple(plays)
+    assert client.plays == tuple(plays)
 
 
 @pytest.mark.parametrize("name", ["AzureOpenAI", "AsyncAzureOpenAI"])
@@ -51,8 +51,8 @@ def test_plays_of_azure_adds_to_the_defaults(azure_arguments: dict[str, Any], na
     added = getattr(fastlane, name)(**azure_arguments, plays=[Hedging()])
     exact = getattr(fastlane, name)(**azure_arguments, only_plays=[Hedging()])
 
-    assert [type(play) for play in added._fastlane.pipeline.plays] == [Connection, PromptCache, Hedging]
-    assert [type(play) for play in exact._fastlane.pipeline.plays] == [Hedging]
+    assert [type(play) for play in added.plays] == [Connection, PromptCache, Hedging]
+    assert [type(play) for play in exact.plays] == [Hedging]
 
 
 def test_hedging_alone_keeps_the_transport(arguments: dict[str, Any]) -> None:

@@ -1,0 +1,304 @@
+"""What a client says about itself, and the warning about plays that cannot act."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import logging
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+import fastlane
+from fastlane import Connection, Encoding, Experiment, Hedging, Play, PromptCache, Urgency, _configuration, _seams
+from tests.contract.entry_points import MESSAGES, MODEL
+
+CLIENTS = ("OpenAI", "AsyncOpenAI")
+KEY = "sk-zq7-explained"
+PROXY = "http://proxy-user:proxy-password@127.0.0.1:9"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark(Play):
+    """A play of an application's."""
+
+
+@pytest.fixture(autouse=True)
+def _no_warning_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_configuration, "_warned", set())
+
+
+def http_client(name: str) -> Any:
+    return openai.DefaultHttpxClient() if name == "OpenAI" else openai.DefaultAsyncHttpxClient()
+
+
+def made(name: str, **options: Any) -> Any:
+    return getattr(fastlane, name)(**{"api_key": KEY, "base_url": "http://127.0.0.1:9/v1", **options})
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "fastlane"]
+
+
+# What is on
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_explain_of_a_default_client_has_no_limitations(name: str) -> None:
+    explanation = made(name).explain()
+
+    assert (explanation.is_enabled, explanation.transport, explanation.http2) == (True, "fastlane", "prefer")
+    assert explanation.plays == (repr(Connection()), repr(PromptCache()))
+    assert explanation.limitations == ()
+    assert "transport: fastlane's, HTTP/2 if the server speaks it" in str(explanation)
+
+
+@pytest.mark.parametrize("name", ["AzureOpenAI", "AsyncAzureOpenAI"])
+def test_explain_of_azure_names_openais_code(azure_arguments: dict[str, Any], name: str) -> None:
+    explanation = getattr(fastlane, name)(**azure_arguments, plays=[Urgency(single_flight=True)]).explain()
+
+    assert explanation.transport == "fastlane"
+    (limitation,) = explanation.limitations
+    assert "Azure" in limitation.why
+    assert "single flight is off" in limitation.remedy
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_client_plays_are_those_that_are_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = Mark()
+    client = made(name, plays=[mark])
+
+    assert client.plays == (Connection(), client.plays[1], mark)
+    assert client.plays[2] is mark
+    assert client.copy(only_plays=[]).plays == ()
+    assert client.with_options(timeout=3.0).plays is client.plays
+    monkeypatch.setenv("FASTLANE_DISABLED", "1")
+    assert made(name, plays=[mark]).plays == ()
+
+
+def test_explanation_to_dict_is_json() -> None:
+    told = json.loads(json.dumps(made("OpenAI", only_plays=[Hedging()]).explain().to_dict()))
+
+    assert told["plays"] == [repr(Hedging())]
+    assert (told["is_enabled"], told["transport"], told["http2"]) == (True, "stock", None)
+    assert [set(one) for one in told["limitations"]] == [{"what", "why", "remedy"}]
+
+
+# Why anything is off
+
+
+@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize("name", CLIENTS)
+def test_explain_names_the_proxy_variable(monkeypatch: pytest.MonkeyPatch, name: str, variable: str) -> None:
+    monkeypatch.setenv(variable, PROXY)
+    explanation = made(name, plays=[Hedging()]).explain()
+
+    assert explanation.transport == "stock"
+    (limitation,) = explanation.limitations
+    assert limitation.what == "Connection, Hedging"
+    assert limitation.why.startswith(f"{variable} names a proxy")
+    assert f"Unset {variable}" in limitation.remedy
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_explain_names_the_given_http_client(name: str) -> None:
+    client = made(name, http_client=http_client(name))
+    copied = made(name).with_options(http_client=http_client(name))
+
+    for explanation in (client.explain(), copied.explain(), client.with_plays(Mark()).explain()):
+        assert explanation.transport == "caller"
+        assert [one.what for one in explanation.limitations] == ["Connection"]
+        assert "http_client" in explanation.limitations[0].why
+
+
+@pytest.mark.skipif("workload_identity" not in inspect.signature(openai.OpenAI).parameters, reason="an older openai")
+@pytest.mark.parametrize("name", CLIENTS)
+def test_explain_names_workload_identity(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    identity = {"identity_provider_id": "i", "service_account_id": "s", "provider": {"get_token": lambda: "token"}}
+    client = made(name, api_key=None, workload_identity=identity)
+
+    (limitation,) = client.explain().limitations
+    assert limitation.why.startswith("the client was made with workload_identity=")
+    assert (client.explain().transport, warnings(caplog)) == ("stock", [])
+
+
+def test_explain_follows_copies() -> None:
+    client = made("OpenAI")
+    stock = client.copy(only_plays=[Hedging()])
+
+    assert [one.why for one in stock.explain().limitations] == ["the client has no Connection play"]
+    assert stock.with_urgency("background").explain().transport == "stock"
+    assert [one.why for one in stock.with_options(timeout=3.0).explain().limitations] == [
+        "the client has no Connection play"
+    ]
+    assert stock.with_plays(Connection()).explain().limitations == ()
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_explain_names_an_overridden_method(name: str) -> None:
+    client: Any = getattr(fastlane, name)
+
+    class Own(client):  # type: ignore[misc]
+        def _build_headers(self, *arguments: Any, **options: Any) -> Any:
+            return super()._build_headers(*arguments, **options)
+
+    (limitation,) = Own(api_key=KEY).explain().limitations
+    assert limitation.why.endswith(": Own._build_headers")
+
+
+def test_explain_names_a_replaced_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = openai.OpenAI._build_request
+
+    def instrumented(*arguments: Any, **options: Any) -> Any:
+        return real(*arguments, **options)
+
+    client = made("OpenAI")
+    monkeypatch.setattr(openai.OpenAI, "_build_request", instrumented, raising=False)
+
+    assert [one.why.partition(": ")[2] for one in client.explain().limitations] == ["OpenAI._build_request"]
+
+
+def test_explain_names_an_intercepted_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = made("OpenAI")
+    library: Any = importlib.import_module(client._client._transport.settings.library)
+    monkeypatch.setattr(library.HTTPTransport, "handle_request", lambda *_: library.Response(200))
+
+    (limitation,) = client.explain().limitations
+    assert limitation.what == "fastlane's transport"
+    assert "a mock" in limitation.why
+
+
+def test_explain_names_a_seam_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_seams, "_found", {})
+    assert not _seams.holds("openai.Parts()", lambda: False)
+
+    (limitation,) = made("OpenAI").explain().limitations
+    assert limitation.why == "openai.Parts() is not what this version of fastlane expects"
+
+
+def test_explain_names_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "isal", None)
+
+    (limitation,) = made("OpenAI", plays=[Encoding()]).explain().limitations
+    assert (limitation.what, limitation.why.partition(",")[0]) == ("Encoding", "isal is not installed")
+    assert "fastlane-llm[speed]" in limitation.remedy
+    assert made("OpenAI").explain().limitations == ()
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_explain_of_a_disabled_client_names_the_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTLANE_DISABLED", "1")
+    explanation = made(name, plays=[Hedging()]).explain()
+
+    assert (explanation.is_enabled, explanation.plays, explanation.transport) == (False, (), "stock")
+    assert "FASTLANE_DISABLED" in str(explanation)
+    assert made(name, http_client=http_client(name)).explain().transport == "caller"
+
+
+def test_explain_names_the_experiment(tmp_path: Path) -> None:
+    arms: dict[str, list[Play]] = {"control": [Connection()], "mark": [Connection(), Mark()]}
+    experiment = Experiment("marked", arms, share={"mark": 0.5}, store=tmp_path / "store.sqlite")
+    explanation = made("OpenAI", experiment=experiment).explain()
+    experiment.close()
+
+    assert explanation.experiment == "marked"
+    assert "experiment: marked" in str(explanation)
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_explain_shows_no_secret(name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", PROXY)
+    client = made(
+        name,
+        base_url="http://url-user:url-password@127.0.0.1:9/v1",
+        default_headers={"x-secret": "header-secret"},
+        plays=[Hedging()],
+        http_client=None,
+    )
+    shown = f"{client.explain()} {client.explain().to_dict()} {client.explain()!r} {caplog.text}"
+    assert "HTTPS_PROXY" in shown
+    for secret in (KEY, "proxy-user", "proxy-password", "url-password", "header-secret"):
+        assert secret not in shown
+
+
+# The warning
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_default_client_behind_a_proxy_warns_once(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", PROXY)
+    for _ in range(3):
+        made(name).with_options(timeout=3.0)
+
+    (warning,) = warnings(caplog)
+    assert warning.startswith("Connection needs fastlane's transport")
+    assert "HTTPS_PROXY names a proxy" in warning
+    assert "unset HTTPS_PROXY" in warning
+
+
+def test_client_behind_a_proxy_without_connection_is_silent(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", PROXY)
+    made("OpenAI", only_plays=[PromptCache()])
+
+    assert warnings(caplog) == []
+
+
+NAMED: dict[str, tuple[dict[str, Any], str | None]] = {
+    "defaults": ({}, None),
+    "empty": ({"plays": []}, None),
+    "needs-none": ({"plays": [Urgency()]}, None),
+    "hedging": ({"plays": [Hedging()]}, "Hedging needs"),
+    "connection": ({"plays": [Connection()]}, "Connection needs"),
+    "single-flight": ({"plays": [Hedging(), Urgency(single_flight=True)]}, "Hedging and Urgency need"),
+    "exact": ({"only_plays": [Connection(), PromptCache()]}, "Connection needs"),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+@pytest.mark.parametrize("name", CLIENTS)
+def test_own_http_client_warns_of_plays_named(name: str, case: str, caplog: pytest.LogCaptureFixture) -> None:
+    settings, expected = NAMED[case]
+    made(name, http_client=http_client(name), **settings)
+    made(name, http_client=http_client(name), **settings).with_options(timeout=3.0)
+
+    found = warnings(caplog)
+    assert len(found) == (0 if expected is None else 1)
+    assert all(warning.startswith(expected or "") and "http_client" in warning for warning in found)
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_copy_warns_of_plays_that_cannot_act(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    made(name, plays=[Hedging()]).with_options(http_client=http_client(name))
+    assert [warning.partition(",")[0] for warning in warnings(caplog)] == ["Hedging needs fastlane's transport"]
+    caplog.clear()
+
+    made(name, http_client=http_client(name)).with_plays(Urgency(single_flight=True))
+    assert [warning.partition(",")[0] for warning in warnings(caplog)] == ["Urgency needs fastlane's transport"]
+    caplog.clear()
+
+    made(name).copy(only_plays=[Hedging()])
+    assert ["the client has no Connection play" in warning for warning in warnings(caplog)] == [True]
+
+
+def test_disabled_client_does_not_warn(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", PROXY)
+    monkeypatch.setenv("FASTLANE_DISABLED", "1")
+    made("OpenAI", plays=[Hedging()])
+
+    assert warnings(caplog) == []
+
+
+def test_client_with_the_transport_does_not_warn(arguments: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    with fastlane.OpenAI(**arguments, plays=[Hedging()]) as client:
+        client.with_plays(Urgency(single_flight=True)).chat.completions.create(model=MODEL, messages=MESSAGES)
+
+    assert caplog.records == [record for record in caplog.records if record.levelno < logging.WARNING]

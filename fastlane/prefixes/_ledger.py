@@ -35,8 +35,8 @@ class Sighting:
     """One call's prompt, as the ledger saw it before it was sent. Holds no text but where texts are kept."""
 
     __slots__ = (
-        "_attributes", "_base", "_chain", "_elsewhere", "_head", "_ledger", "_outline", "_prospect", "_record",
-        "_rules", "_seed", "_traces", "family", "key", "shards",
+        "_attributes", "_base", "_chain", "_elsewhere", "_family_chain", "_head", "_ledger", "_outline", "_prospect",
+        "_record", "_rules", "_seed", "_traces", "family", "key", "shards",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +74,7 @@ class Sighting:
         """Among how many keys the family's calls are spread."""
         self._elsewhere = elsewhere
         self._record: PromptCacheRecord | None = None
+        self._family_chain: tuple[int, ...] | None = None
 
     def sent_without_key(self) -> None:
         """Take note that the prompt was sent without its cache key after all: the provider refused the field."""
@@ -90,11 +91,17 @@ class Sighting:
 
     def family_chain(self) -> tuple[int, ...]:
         """The chain of the prompt as if the family had one cache key and no shards."""
-        key = _without_shard(self.key, self.shards)
-        if key == self.key:
-            return self._chain
-        parameters = tuple((name, key if name == KEY else value) for name, value in self._attributes.parameters)
-        return chained(hash(self._attributes._replace(parameters=parameters)), self._outline.digests)
+        if self._family_chain is None:
+            key = _without_shard(self.key, self.shards)
+            if key == self.key:
+                self._family_chain = self._chain
+            else:
+                attributes, base = self._attributes, self._base
+                parameters = tuple((name, key if name == KEY else value) for name, value in attributes.parameters)
+                known = base.line.family_chain if base is not None and base.line.chain is base.chain else ()
+                seed = hash(attributes._replace(parameters=parameters))
+                self._family_chain = chained(seed, self._outline.digests, known)
+        return self._family_chain
 
     def settle(
         self, usage: Usage, *, answered: bool, now_ns: int, provider_reason: str | None = None
@@ -305,7 +312,7 @@ class Ledger:
         if base is not None and base.tokens is not None and base.tokens <= tokens:
             scale = Scale(size, tokens, base.size, base.tokens)
         rules = sighting._rules
-        if cached and sighting.shards > 1 and not sighting._elsewhere:
+        if cached and sighting.shards > 1 and cached > scale.at(prospect.fresh_size) and not sighting._elsewhere:
             prospect = self._over_all_shards(sighting, prospect, scale, cached, now_ns)
         keeps = bool(rules.automatic) or sighting.key is not None or origin in self._keeping
         judged = judge(
@@ -363,6 +370,8 @@ class Ledger:
             lines.add(line, sighting._traces)
         line.size = sighting._prospect.size
         line.tokens = usage.input_tokens
+        if sighting.shards > 1:
+            line.family_chain = sighting.family_chain()
         line.used_ns = max(line.used_ns, now_ns)
         sighting._traces = {}
         return line

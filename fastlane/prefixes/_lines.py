@@ -103,7 +103,7 @@ def chained(seed: int, digests: tuple[int, ...], known: tuple[int, ...] = ()) ->
 class Line:
     """One conversation (or a prompt without one) as it was last sent and answered."""
 
-    __slots__ = ("attributes", "chain", "family", "outline", "seed", "size", "tokens", "used_ns")
+    __slots__ = ("attributes", "chain", "family", "family_chain", "outline", "seed", "size", "tokens", "used_ns")
 
     def __init__(
         self,
@@ -119,6 +119,8 @@ class Line:
         self.outline = outline
         self.chain = chain
         self.family = family
+        self.family_chain: tuple[int, ...] = ()
+        """The chain as if the family had one cache key; empty where it has, or that is not known."""
         self.size = 0
         self.tokens: int | None = None
         self.used_ns = used_ns

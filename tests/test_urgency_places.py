@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -29,7 +30,7 @@ from fastlane import (
 )  # fmt: skip
 from fastlane.admission import GateState, _registry, states
 from fastlane.emulator import Emulator
-from tests.attempts.scripted import Upstream, answer, model_at, refuse, say_nothing, two_upstreams, whole
+from tests.attempts.scripted import Script, Upstream, answer, model_at, refuse, say_nothing, two_upstreams, whole
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 ONE = Urgency(max_concurrency=1)
@@ -558,3 +559,44 @@ async def test_calls_without_a_known_limit_all_run_at_once() -> None:
             for call in calls:
                 call.cancel()
     assert state().limit is None
+
+
+# How long a provider is left alone
+
+
+def held_until(event: threading.Event, then: Script) -> Script:
+    """Answer when the event is set."""
+
+    def script(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
+        stream.hold(event)
+        then(upstream, stream, body)
+
+    return script
+
+
+@pytest.mark.usefixtures("trusting_peers")
+def test_long_retry_after_rests_a_minute_or_until_a_success() -> None:
+    refused, answered = threading.Event(), threading.Event()
+    with Upstream("one") as upstream, ThreadPoolExecutor(2) as pool:
+        upstream.scripts = [
+            held_until(refused, refuse(503, ("retry-after", "7200"))),
+            held_until(answered, answer("served")),
+        ]
+        play = Urgency(max_wait_s=0.0)
+        with OpenAI(
+            api_key="sk-test", base_url=upstream.url, only_plays=[Connection(), play], max_retries=0, strict=True
+        ) as client:
+            first = pool.submit(create, client)
+            eventually(lambda: len(upstream.asked) == 1)
+            second = pool.submit(create, client)
+            eventually(lambda: len(upstream.asked) == 2)
+            refused.set()
+            with pytest.raises(openai.InternalServerError):
+                first.result(PATIENCE_S)
+            with pytest.raises(QueueTimeoutError) as late:
+                create(client)
+            assert late.value.expected_wait_s is not None
+            assert 50 < late.value.expected_wait_s <= 60.5
+            answered.set()
+            second.result(PATIENCE_S)
+            create(client)

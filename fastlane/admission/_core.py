@@ -244,7 +244,7 @@ class Core:
         if ahead >= _AHEAD and self.limit.places is not None:
             expected_s = self.expected_wait_s(ahead - _AHEAD, now_ns)
             place_s = 0.0 if expected_s is None else expected_s / _FASTER
-        return max(place_s, (self._ready_ns(level, settings, tokens, now_ns) - now_ns) / _S)
+        return max(place_s, (self._ready_ns(level, settings, tokens, now_ns, is_next=not ahead) - now_ns) / _S)
 
     def oldest_ns(self) -> int | None:
         """When the one that has waited longest came."""
@@ -315,10 +315,12 @@ class Core:
         limit.wanted()
         return False
 
-    def _ready_ns(self, level: int, settings: AdmissionSettings, tokens: int, now_ns: int) -> int:
+    def _ready_ns(
+        self, level: int, settings: AdmissionSettings, tokens: int, now_ns: int, *, is_next: bool = True
+    ) -> int:
         if self.pacer is None or not settings.pacing:
             return now_ns
-        return self.pacer.ready_ns(now_ns, tokens=tokens, level=LEVELS[level])
+        return self.pacer.ready_ns(now_ns, tokens=tokens, level=LEVELS[level], is_next=is_next)
 
     def _grant(self, level: int, tokens: int, settings: AdmissionSettings, now_ns: int) -> Ticket:
         ticket = Ticket(level, tokens)

@@ -14,7 +14,7 @@ from .._urgency_records import Level
 from ..providers._limits import Counts, RateLimit, RateLimits
 from ._known import KnownLimits, known, known_stated
 from ._limit import Limit
-from ._reading import Said, found_in, limits_in, retry_after_s, retry_headers_in, said, wall_of, wanted_of
+from ._reading import MOST_WAIT_S, Said, found_in, limits_in, retry_after_s, retry_headers_in, said, wall_of, wanted_of
 from ._replicas import Replicas, Tell
 from ._spending import Mark, Spending
 from ._stated import LearnedPace, Stated
@@ -24,6 +24,8 @@ _RESTING = frozenset({429, 503, 529})
 # Of a refusal that says nothing more: the first and the longest pause of openai's own retries (openai._constants), so
 # that one which has nothing to do with the pace, a quota that is used up, holds nobody up for longer than that.
 _FIRST_REST_S, _MOST_REST_S = 0.5, 8.0
+# After a call was answered that should have waited, what other replicas say is not believed for so long.
+_DOUBTED_S = 600.0
 # By so much at most, and by that share, a rest is longer than what was asked for: never shorter.
 _REST_JITTER, _MOST_REST_JITTER_S = 0.05, 0.5
 _SMOOTHED_WINDOW_S = 600.0
@@ -79,7 +81,16 @@ class Pacer:
         """What other replicas have told, and when: any thread may append to it."""
         self._number = 0
         self._spending = Spending()
-        self._rest_until_s = 0.0
+        self._rest_until_s = self._asked_until_s = 0.0
+        """Until when nothing is sent, and until when the provider asked for that, which may be longer."""
+        self._rested = -1
+        """The request that was refused with it: an answer to a later one ends the rest."""
+        self._free_s = -math.inf
+        """When a request last left, or could have left."""
+        self._is_probe, self._probe = False, -1
+        self._hearsay: list[str] = []
+        """Limits of which only other replicas have told."""
+        self._doubted_until_s = -math.inf
         self._in_vain = 0
         self._smooth_cut = -1
         self._read_s = -math.inf
@@ -107,20 +118,28 @@ class Pacer:
             else:
                 stated.state(limit)
 
-    def ready_ns(self, now_ns: int, *, tokens: int, level: Level) -> int:
-        """Return when a request of so many tokens may go; `now_ns` where it may at once."""
+    def ready_ns(self, now_ns: int, *, tokens: int, level: Level, is_next: bool = True) -> int:
+        """Return when a request of so many tokens may go; `now_ns` where it may at once.
+
+        `is_next`: whether no other request goes before it. Such a request waits for a minute at most for what answers
+        and other replicas have told: its own answer tells whether that is so.
+        """
         now_s = now_ns / _NS
         if self.heard:
             self._hear(now_s)
         background = level != "interactive"
-        ready_s = now_s
+        ready_s = max(now_s, self._learned.ready_s(now_s), self._rest_until_s)
         for limit in self._limits.values():
             ready_s = max(ready_s, limit.ready_s(now_s, limit.cost(1.0, tokens), background=background))
+        if ready_s <= now_s:
+            self._free_s = now_s
+        self._is_probe = is_next and ready_s > now_s >= self._free_s + MOST_WAIT_S
+        if is_next:
+            ready_s = min(ready_s, self._free_s + MOST_WAIT_S)
         for stated in self._stated.values():
             if not self._is_told(stated):
                 cost = 1.0 if stated.counts == "requests" else tokens
                 ready_s = max(ready_s, stated.ready_s(now_s, cost, background=background))
-        ready_s = max(ready_s, self._learned.ready_s(now_s), self._rest_until_s)
         return now_ns if ready_s <= now_s else max(now_ns + 1, math.ceil(ready_s * _NS))
 
     def spend(self, now_ns: int, *, tokens: int) -> Spent:
@@ -130,8 +149,16 @@ class Pacer:
             self._hear(now_s)
         before = self._spending.requests, self._spending.tokens
         marks = {name: limit.spend(now_s, limit.cost(1.0, tokens)) for name, limit in self._limits.items()}
-        self._count(now_s, 1.0, tokens)
+        self._spending.count(now_s, 1.0, tokens)
+        self._learned.spend(now_s, 1.0)
+        for stated in self._stated.values():
+            stated.spend(now_s, 1.0 if stated.counts == "requests" else tokens)
         self._number += 1
+        self._free_s = now_s
+        if self._is_probe:
+            self._probe, self._is_probe = self._number, False
+        if now_s < self._asked_until_s:
+            self._rest_until_s = now_s + MOST_WAIT_S  # the others wait for what becomes of this one
         if self._replicas is not None:
             self._replicas.spent(now_s, 1.0, tokens, self._limits)
         return Spent(self._number, now_s, tokens, *before, marks, float(tokens))
@@ -143,6 +170,14 @@ class Pacer:
         """
         now_s = now_ns / _NS
         spent.is_answered = True
+        if status < 500 and status != _REFUSED:
+            if spent.number > self._rested:
+                self._rest_until_s = self._asked_until_s = 0.0
+            if spent.number == self._probe:
+                self._begin_anew(now_s)
+        for name in self._hearsay:
+            self._limits.pop(name, None)
+        self._hearsay.clear()
         if status < 400 and self._limits and 0 <= now_s - self._read_s < _READ_EVERY_S:
             self._in_vain = 0
             return False
@@ -172,6 +207,8 @@ class Pacer:
             return
         spent.is_settled = True
         now_s = now_ns / _NS
+        if not spent.is_answered and spent.number == self._number and now_s < self._asked_until_s:
+            self._rest_until_s = now_s  # it was to find out, and nobody knows what became of it
         if self._replicas is not None:
             self._replicas.flush(now_s, self._limits)
         if tokens is None or tokens < 0:
@@ -214,14 +251,9 @@ class Pacer:
     def _is_told(self, stated: Stated) -> bool:
         """Whether answers tell of a limit of the same things that is no larger: then they know what is left."""
         return any(
-            one.counts == stated.counts and one.rate * 60.0 <= stated.limit * 1.001 for one in self._limits.values()
+            one.counts == stated.counts and one.rate * 60.0 <= stated.limit * 1.001 and name not in self._hearsay
+            for name, one in self._limits.items()
         )
-
-    def _count(self, now_s: float, requests: float, tokens: float) -> None:
-        self._spending.count(now_s, requests, tokens)
-        self._learned.spend(now_s, requests)
-        for stated in self._stated.values():
-            stated.spend(now_s, requests if stated.counts == "requests" else tokens)
 
     def _limit_told(self, name: str, read: RateLimit, heard: Said, spent: Spent, now_s: float) -> Limit | None:
         limit, mark = self._limits.get(name), spent.marks.get(name)
@@ -256,12 +288,15 @@ class Pacer:
             is_explained = self._explain(spent, told)
             if not is_explained:
                 self._surprised(now_s, spent)
+        self._free_s = now_s
         if asked_s is not None:
-            jitter_s = self._random() * min(_MOST_REST_JITTER_S, _REST_JITTER * asked_s)
-            self._rest(now_s + asked_s + jitter_s)
+            self._asked_until_s = max(self._asked_until_s, now_s + asked_s)
+            rest_s = min(MOST_WAIT_S, asked_s)
+            jitter_s = self._random() * min(_MOST_REST_JITTER_S, _REST_JITTER * rest_s)
+            self._rest(now_s + rest_s + jitter_s, spent.number)
         elif status == _REFUSED and not (told and is_explained):
             rest_s = min(_MOST_REST_S, _FIRST_REST_S * 2.0 ** min(self._in_vain, 16))
-            self._rest(now_s + rest_s * (1 + 0.5 * self._random()))
+            self._rest(now_s + rest_s * (1 + 0.5 * self._random()), spent.number)
         if spent.at_s >= self._in_vain_s:
             self._in_vain += 1
             self._in_vain_s = now_s
@@ -278,11 +313,20 @@ class Pacer:
         spent.counted = 0.0
         spent.is_settled = True
 
-    def _rest(self, until_s: float) -> None:
+    def _rest(self, until_s: float, number: int) -> None:
+        """Send nothing until then, or until a request after the `number`-th is answered."""
         if until_s > self._rest_until_s:
+            self._rest_until_s = until_s
             for limit in self._limits.values():
                 limit.hold(until_s)
-        self._rest_until_s = max(self._rest_until_s, until_s)
+        self._rested = max(self._rested, number)
+
+    def _begin_anew(self, now_s: float) -> None:
+        """Forget all limits but the application's: a request was answered that they would have held back."""
+        self._limits.clear()
+        self._learned = LearnedPace()
+        self._rest_until_s = self._asked_until_s = 0.0
+        self._doubted_until_s = now_s + _DOUBTED_S
 
     def _explain(self, spent: Spent, told: list[tuple[Limit, Said]]) -> bool:
         """Find the limit that a request was refused for."""
@@ -316,24 +360,31 @@ class Pacer:
     def _hear(self, now_s: float) -> None:
         while self.heard:
             event, at_ns = self.heard.popleft()
-            if self._replicas is None or event.get("by") == self._replicas.name:
+            if self._replicas is None or event.get("by") == self._replicas.name or now_s < self._doubted_until_s:
                 continue
             try:
                 news = self._replicas.news(event, at_ns / _NS, now_s)
             except (ArithmeticError, LookupError, TypeError, ValueError):
                 continue  # of another version, or of nobody that we know
-            self._rest(news.rest_until_s)
+            if news.rest_until_s > now_s:
+                if self._rest_until_s <= now_s:
+                    self._free_s = max(self._free_s, now_s)
+                self._rest(news.rest_until_s, self._number)
             if news.requests or news.tokens:
-                self._count(now_s, news.requests, news.tokens)
+                self._spending.count(now_s, news.requests, news.tokens)
+                self._learned.spend(now_s, news.requests)
+                for stated in self._stated.values():
+                    stated.others_spent(now_s, news.requests if stated.counts == "requests" else news.tokens)
                 for limit in self._limits.values():
                     limit.others_spent(now_s, limit.cost(news.requests, news.tokens), news.at_s)
             for name, whole, window_s, level in news.limits:
                 read = self._read.get(name)
                 if read is not None and name not in self._limits:
+                    self._hearsay.append(name)
                     self._limits[name] = Limit(
                         name,
                         read if read.window_s == window_s else read.model_copy(update={"window_s": window_s}),
-                        said=Said(whole, max(0.0, level), None, 1.0),
+                        said=Said(whole, level, None, 1.0),
                         sent_s=news.at_s,
                         spent_since=0.0,
                         now_s=now_s,

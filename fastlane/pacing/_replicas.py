@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from ._limit import Limit
+from ._reading import MOST_LIMIT, MOST_WAIT_S
 
 Tell: TypeAlias = Callable[[Mapping[str, Any]], None]
 """Takes what is for the other replicas. Waits for nothing, and raises nothing."""
@@ -17,7 +18,9 @@ _EVERY_S = 0.1
 _LIMITS_EVERY_S = 5.0
 # What is older has come back to its limit; the store tells those who come late of what was.
 _MOST_AGE_S = 60.0
-_MOST_AMOUNT = 1e9
+# No replica spends more between two events, and no limit is larger, or counts over a longer time.
+_MOST_REQUESTS, _MOST_TOKENS = 1e5, 1e9
+_MOST_WINDOW_S = 32 * 86_400.0
 _MOST_REST_S = 86_400.0
 
 
@@ -77,17 +80,25 @@ class Replicas:
         self._tell(event)
 
     def news(self, event: Mapping[str, Any], at_s: float, now_s: float) -> News:
-        """Read what another one has told. Raises LookupError, TypeError or ValueError for what none can have told."""
+        """Read what another one has told; a rest is a minute's at most.
+
+        Anybody may have written it: raises LookupError, TypeError or ValueError for what no replica can have told.
+        """
         at_s = min(at_s, now_s)
         rest_s = _amount(event.get("rest_s", 0.0), _MOST_REST_S)
         is_old = now_s - at_s > _MOST_AGE_S
         return News(
             at_s=at_s,
-            requests=0.0 if is_old else _amount(event["requests"], _MOST_AMOUNT),
-            tokens=0.0 if is_old else _amount(event["tokens"], _MOST_AMOUNT),
-            rest_until_s=at_s + rest_s if rest_s else 0.0,
+            requests=0.0 if is_old else _amount(event["requests"], _MOST_REQUESTS),
+            tokens=0.0 if is_old else _amount(event["tokens"], _MOST_TOKENS),
+            rest_until_s=at_s + min(MOST_WAIT_S, rest_s) if rest_s else 0.0,
             limits=tuple(
-                (str(name), _above_0(limit), _above_0(window_s), float(level))
+                (
+                    str(name),
+                    _amount(limit, MOST_LIMIT, least=1.0),
+                    _amount(window_s, _MOST_WINDOW_S, least=1.0),
+                    min(max(0.0, _number(level)), limit),
+                )
                 for name, limit, window_s, level in event.get("limits", ())
             )
             if not is_old
@@ -95,15 +106,14 @@ class Replicas:
         )
 
 
-def _amount(value: Any, most: float) -> float:
-    amount = float(value)
-    if not 0 <= amount <= most:
-        raise ValueError("expected an amount")
+def _amount(value: Any, most: float, *, least: float = 0.0) -> float:
+    amount = _number(value)
+    if not least <= amount <= most:
+        raise ValueError(f"expected a number from {least:g} to {most:g}")
     return amount
 
 
-def _above_0(value: Any) -> float:
-    amount = _amount(value, 1e12)
-    if amount <= 0:
-        raise ValueError("expected an amount above 0")
-    return amount
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    return float(value)

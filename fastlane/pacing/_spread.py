@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from ._reading import MOST_WAIT_S
+
 SMOOTH = 0.97
 """What is left of a limit's rate where it is enforced over shorter times than it says."""
 # Additive increase and multiplicative decrease, by requests: at most one of 210 finds out that it was too much.
@@ -63,7 +65,8 @@ class Spread:
     def spend(self, now_s: float, cost: float, rate: float) -> None:
         """Count what leaves now."""
         self.share = min(SMOOTH, self.share * _MORE)
-        self._next_s = max(self._next_s, now_s - _LATE * self._every_s) + cost / (self.share * rate)
+        next_s = max(self._next_s, now_s - _LATE * self._every_s) + cost / (self.share * rate)
+        self._next_s = min(next_s, now_s + MOST_WAIT_S)
         self._sent.append((now_s, cost))
         self._sum += cost
         if len(self._sent) > _MOST_SENT:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 
 from ..providers._limits import Counts
+from ._reading import MOST_WAIT_S
 
 # A limit that is only stated may be enforced over any time: so little of a minute may go at once.
 _AT_ONCE = 1 / 20
 _MINUTE_S = 60.0
+
+# What other replicas say they spent may take so much of the rate, and so many times what may go at once.
+_TO_OTHERS, _OTHERS_AT_ONCE = 0.95, 1.5
 
 # Additive increase and multiplicative decrease, as congestion control has them (Chiu and Jain, 1989); the increase is a
 # share of the pace, so that a second has the same part in it at any pace.
@@ -21,13 +25,14 @@ _FORGOTTEN_S = 600.0
 class Stated:
     """A bucket that holds a twentieth of a minute's limit. What it is overdrawn by is waited for."""
 
-    __slots__ = ("at", "counts", "level", "limit")
+    __slots__ = ("_for_others", "at", "counts", "level", "limit")
 
     def __init__(self, counts: Counts, limit: float, now_s: float) -> None:
         self.counts = counts
         self.limit = limit
         self.at = now_s
         self.level = self._room
+        self._for_others = _OTHERS_AT_ONCE * self._room
 
     @property
     def _room(self) -> float:
@@ -41,7 +46,9 @@ class Stated:
     def advance(self, now_s: float) -> None:
         """Let the time pass until now."""
         if now_s > self.at:
-            self.level = min(self._room, self.level + self.limit / _MINUTE_S * (now_s - self.at))
+            came = self.limit / _MINUTE_S * (now_s - self.at)
+            self.level = min(self._room, self.level + came)
+            self._for_others = min(_OTHERS_AT_ONCE * self._room, self._for_others + _TO_OTHERS * came)
             self.at = now_s
 
     def ready_s(self, now_s: float, cost: float, *, background: bool) -> float:
@@ -54,6 +61,13 @@ class Stated:
     def spend(self, now_s: float, cost: float) -> None:
         """Count what leaves now."""
         self.advance(now_s)
+        self.level -= cost
+
+    def others_spent(self, now_s: float, cost: float) -> None:
+        """Another replica has told what it spent: a part of the limit stays for this one, whatever is told."""
+        self.advance(now_s)
+        cost = min(cost, self._for_others)
+        self._for_others -= cost
         self.level -= cost
 
     def take_back(self, cost: float) -> None:
@@ -92,7 +106,7 @@ class LearnedPace:
         self._seen = self._seen * math.exp((self._seen_s - now_s) / _LOOKED_AT_S) + requests
         self._seen_s = now_s
         if self.per_s is not None:
-            self._next_s = max(self._next_s, now_s) + requests / self.per_s
+            self._next_s = min(now_s + MOST_WAIT_S, max(self._next_s, now_s) + requests / self.per_s)
 
     def refused(self, now_s: float, number: int, newest: int) -> None:
         """The request of that number was refused, and the newest that has left is `newest`."""

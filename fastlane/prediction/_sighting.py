@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self
@@ -59,8 +60,16 @@ class Sighting:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild what `to_json` gave; fields that a newer version has added are left out. Raises TypeError."""
+        """Rebuild what `to_json` gave; fields that a newer version has added are left out.
+
+        Anybody may have written it: raises TypeError or ValueError for what `to_json` cannot have given.
+        """
+        for name in _NUMBERS:
+            value = data.get(name, 0)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise ValueError(f"{name} expects a finite number of at least 0")
         return cls(**{name: data[name] for name in _NAMES if name in data})
 
 
 _NAMES = tuple(field.name for field in fields(Sighting))
+_NUMBERS = tuple(name for name in _NAMES if name not in ("model", "origin", "task", "failure"))

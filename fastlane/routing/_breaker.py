@@ -22,8 +22,8 @@ class Breaker:
 
     The second failure without an answer between them, within a minute, opens it: for a second at first, for half as
     long again after every probe that failed, up to a minute, each pause shorter or longer by a fifth at random, so
-    that many clients do not come back at once. A provider that asks for a longer rest gets it. What was open lately
-    goes on where it ended: only after a minute without failures is the next pause a second again.
+    that many clients do not come back at once. A provider that asks for a longer rest gets it, up to a minute. What was
+    open lately goes on where it ended: only after a minute without failures is the next pause a second again.
     """
 
     __slots__ = ("_asked_until_ns", "_failed_ns", "_failures", "_pauses", "_probe_until_ns", "_random", "until_ns")
@@ -66,7 +66,9 @@ class Breaker:
         self._probe_until_ns = 0
 
     def failed(self, rest_s: float | None, now_ns: int) -> None:
-        """Note a failure; `rest_s` are seconds for which the provider asks to be left alone."""
+        """Note a failure; `rest_s` are seconds for which the provider asks to be left alone: a minute at most."""
+        if rest_s is not None:
+            rest_s = min(rest_s, _LONGEST_PAUSE_S)
         until_ns = self.until_ns
         # What was on its way already when it opened says nothing new.
         if until_ns is not None and now_ns < until_ns and rest_s is None:

@@ -20,7 +20,7 @@ class EvenPacer:
         self.answers: list[tuple[int, Mapping[str, str]]] = []
         self.settled_tokens: list[int | None] = []
 
-    def ready_ns(self, now_ns: int, *, tokens: int, level: Level) -> int:
+    def ready_ns(self, now_ns: int, *, tokens: int, level: Level, is_next: bool = True) -> int:
         return max(now_ns, self._next_ns, self._background_from_ns if level != "interactive" else 0)
 
     def spend(self, now_ns: int, *, tokens: int) -> Any:

@@ -46,6 +46,15 @@ def test_a_rest_that_the_provider_asks_for_opens_it_at_once_and_for_as_long() ->
     assert breaker.state(31 * S) == "half-open"
 
 
+def test_breaker_rests_a_minute_at_most_when_asked_for_hours() -> None:
+    breaker = Breaker(Random(0))
+    breaker.failed(7_200.0, 0)
+    assert breaker.state(59 * S) == "open"
+    assert breaker.state(73 * S) == "half-open"
+    breaker.answered(74 * S)
+    assert breaker.state(74 * S) == "closed"
+
+
 def test_an_answer_that_was_on_its_way_does_not_end_such_a_rest() -> None:
     breaker = Breaker(Random(0))
     breaker.failed(30.0, 0)

@@ -64,8 +64,8 @@ def test_a_rest_that_was_asked_of_one_is_kept_by_the_other(stores: list[SharedSt
     one, other = replicas(stores)
     one.answered(now_ns(), one.spend(now_ns(), tokens=10), 429, {"retry-after": "600"})
 
-    assert eventually(lambda: wait_s(other) > 500)
-    assert wait_s(other) <= 600.5
+    assert eventually(lambda: wait_s(other) > 50)
+    assert wait_s(other) <= 60.5
 
 
 def test_one_that_comes_later_knows_the_limits_before_its_first_call(stores: list[SharedStore]) -> None:

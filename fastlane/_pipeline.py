@@ -236,6 +236,12 @@ class Pipeline:
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self.went_wrong(hook, "hook", error, quietly=quietly)
 
+    def warn_once(self, message: str) -> None:
+        """Log a warning the first time that it is given."""
+        if (message, "") not in self._logged:
+            self._logged.add((message, ""))
+            log.warning("%s (logged once)", message)
+
     def went_wrong(self, what: object, doing: str, error: Exception, *, quietly: bool = False) -> None:
         """A play (or what bears its name), a watcher or a hook raised: log it once, or raise PlayError if strict."""
         if isinstance(what, str):

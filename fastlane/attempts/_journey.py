@@ -13,6 +13,7 @@ from .._exceptions import CallRefusedError
 from .._observation import Observation
 from .._route_asked import asks_for_a_route
 from .._route_records import Fallback
+from ..plays import Urgency
 from ._account import WayAccount
 from ._failures import rest_after, why_of
 from ._leg import Kind, Leg
@@ -72,8 +73,15 @@ class Journey:
         self.account = WayAccount(plan, observation.origin)
         observation.goes_several_ways()
         self._deadline_ns = self._deadline(observation.started_ns)
-        if plan is not None and plan.route.urgency is not None:
-            observation.urgency = plan.route.urgency
+        level = None if plan is None else plan.route.urgency
+        if level is not None:
+            observation.urgency = level
+            pipeline = observation.pipeline
+            if level != "interactive" and not any(isinstance(play, Urgency) for play in pipeline.plays):
+                pipeline.warn_once(
+                    f'Route(urgency="{level}") does not change when a call is sent: this client has no Urgency play. '
+                    "Add Urgency() to its plays"
+                )
 
     def _deadline(self, started_ns: int) -> int | None:
         plan = self._plan

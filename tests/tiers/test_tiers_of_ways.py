@@ -64,6 +64,19 @@ def test_the_urgency_of_a_route_is_that_of_its_call(
     assert sorted([*tiers(near), *tiers(far)], key=str) == [None, "flex", "flex", "flex"]
 
 
+def test_the_urgency_of_a_route_without_the_play_warns_once(
+    upstreams: tuple[Upstream, Upstream], caplog: pytest.LogCaptureFixture
+) -> None:
+    near, far = upstreams
+    with Asked("sync", near.url, routing(near, far)) as asked:
+        asked.text(Route(urgency="interactive"))
+        for _ in range(2):
+            asked.text(Route(urgency="background"))
+
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "fastlane"]
+    assert "Add Urgency() to its plays" in said
+
+
 @both_kinds
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_a_routed_call_falls_to_the_next_tier_before_it_goes_elsewhere(

@@ -99,9 +99,7 @@ def following_of(journey: Journey, leg: Leg, error: BaseException) -> Leg:
 def can_hedge(journey: Journey, leg: Leg) -> bool:
     """Whether it can be seen that this way is late, and be given up from outside; if not, the record says so."""
     if leg.observation.transport != "fastlane":
-        journey.account.no_hedge(
-            "the connections are not fastlane's own: Connection() among the plays, and no http_client, makes them so"
-        )
+        journey.account.no_hedge("fastlane's transport does not carry the call: client.explain() says why")
     elif not leg.shows_first_token:
         journey.account.no_hedge("the answer comes at once")
     else:

@@ -223,7 +223,7 @@ def asked_for(client: Any, observation: Observation, options: Any) -> tuple[Key 
     if observation.leg is not None:
         return None, "it may go several ways"
     if observation.transport != "fastlane":
-        return None, "its connections are not fastlane's own: Connection() among the plays makes them so"
+        return None, "fastlane's transport does not carry the call: client.explain() says why"
     body = options.json_data
     if not isinstance(body, dict) or options.method.lower() != "post":
         return None, "it is no call with a JSON body"

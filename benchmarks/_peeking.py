@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fastlane._confidence_sequence import MeanSequence, SignProcess
+from fastlane._confidence_sequence import MeanSequence
 
 EVERY: Final = 10
 _FIRST_LOOK: Final = 20
@@ -20,8 +20,6 @@ class Looked:
     pairs: int
     sequence: int | None
     """The confidence sequence excludes no change."""
-    signs: int | None
-    """The sign e-process has its verdict."""
     naive: int | None
     """An interval made for a single look excludes no change."""
     low: float | None = None
@@ -35,13 +33,12 @@ class Looked:
 
 def look(log_ratios: Sequence[float]) -> Looked:
     """Let each rule look at a series every ten pairs."""
-    sequence, signs = MeanSequence(), SignProcess()
+    sequence = MeanSequence()
     found: dict[str, int] = {}
     stopped: tuple[float, float] | None = None
     mean = squares = 0.0
     for count, value in enumerate(log_ratios, start=1):
         sequence.add(value)
-        signs.add(value)
         before = value - mean
         mean += before / count
         squares += before * (value - mean)
@@ -52,15 +49,12 @@ def look(log_ratios: Sequence[float]) -> Looked:
             stopped = interval
             if interval is not None and not interval[0] <= 0 <= interval[1]:
                 found["sequence"] = count
-        if signs.verdict is not None:
-            found.setdefault("signs", count)
         if abs(mean) > 1.959964 * math.sqrt(squares / (count - 1) / count):
             found.setdefault("naive", count)
     low, high = stopped or (None, None)
     return Looked(
         pairs=len(log_ratios),
         sequence=found.get("sequence"),
-        signs=found.get("signs"),
         naive=found.get("naive"),
         low=low,
         high=high,

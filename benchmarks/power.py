@@ -5,7 +5,7 @@ conditions), looked at every ten pairs until the confidence sequence excludes no
 Really run: the engine with a plain arm and two of which every request is told to the embedded provider with a prefill
 that is 5 % or 10 % longer, times swaying as in the simulation; the long series of pairs is cut into experiments, one
 beginning where the one before it had its verdict. `found_share` is the share of experiments that had the right verdict
-(`signs_found_share`: of the sign e-process), `wrong_way` how many had the opposite one, `calls_…` how many calls an
+`wrong_way` how many had the opposite one, `calls_…` how many calls an
 experiment took that found it (two for each pair). The report's interval (Hodges-Lehmann) is asked after each 100
 pairs: `interval_covers_share`; the confidence sequence where it was stopped: `sequence_covers_share`. Shares have
 their 95 % intervals by Wilson.
@@ -82,7 +82,6 @@ def _simulated(experiments: int) -> dict[str, Figure]:
         covered = [held for each in series for held in _covered(each[:_INTERVAL_PAIRS].tolist(), truth)]
         looked = [look(each.tolist()) for each in series]
         figures |= _figures(f"simulated_{name}", looked, covered, truth)
-        figures |= share(f"simulated_{name}_signs_found", (each.signs is not None for each in looked))
     return figures
 
 

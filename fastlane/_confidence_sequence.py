@@ -1,10 +1,10 @@
-"""Confidence sequences: intervals and tests that hold however often they are looked at, and whenever one stops."""
+"""Confidence sequences: intervals that hold however often they are looked at, and whenever one stops."""
 
 from __future__ import annotations
 
 import math
 from statistics import median
-from typing import Final, Literal
+from typing import Final
 
 from ._exceptions import ConfigurationError
 
@@ -14,9 +14,6 @@ _FIRST: Final = 20
 _DEVIATIONS: Final = 4.0
 # A normal distribution's standard deviation over its median absolute deviation, 1 / Phi^-1(3/4).
 _PER_MEDIAN_DEVIATION: Final = 1.482602218505602
-# The sign process mixes over the probability of a sign by Beta(a, a): a = 8 expects 1/2 +- 0.12, which is what a
-# change by 5 to 10 % makes of the signs where pairs scatter by 30 %; surer signs are found a few pairs later.
-_MIXTURE: Final = 8.0
 
 
 def half_width(count: float, variance: float, *, alpha: float = 0.05, optimised_for: int = 100) -> float:
@@ -128,60 +125,3 @@ class MeanSequence:
         before = value - self._mean
         self._mean += before / count
         self._squares += before * (value - self._mean)
-
-
-class SignProcess:
-    """Sequential sign test by an e-process: exact at every count, under any drift and any distribution.
-
-    It asks one thing only: that under no difference the next value is above 0 as likely as below 0, whatever came
-    before. The random order of a pair's two requests gives that for their differences. Zeros count as no value.
-    A look costs nothing: the chance that `e_value` ever reaches 1 / alpha under no difference is at most alpha
-    (Ville's inequality).
-
-    e_value = 2^n B(a + k, a + n - k) / B(a, a) for k of n values above 0: the likelihood ratio against 1/2, mixed over
-    Beta(a, a) (Robbins' beta-binomial mixture, "Statistical methods related to the law of the iterated logarithm",
-    Annals of Mathematical Statistics 41, 1970; Ramdas, Grünwald, Vovk and Shafer, "Game-theoretic statistics and safe
-    anytime-valid inference", Statistical Science 38, 2023).
-    """
-
-    __slots__ = ("_above", "_alpha", "_below", "_verdict")
-
-    def __init__(self, alpha: float = 0.05) -> None:
-        if not 0 < alpha < 1:
-            raise ConfigurationError(f"expected alpha between 0 and 1, got {alpha}")
-        self._alpha = alpha
-        self._above = self._below = 0
-        self._verdict: Literal["above", "below"] | None = None
-
-    @property
-    def count(self) -> int:
-        """How many values there have been that were not 0."""
-        return self._above + self._below
-
-    def add(self, value: float) -> None:
-        """Take the next value, of which only the sign counts. Raises ConfigurationError for NaN."""
-        if math.isnan(value):
-            raise ConfigurationError("expected a number, got NaN: leave out pairs that have no difference")
-        self._above += value > 0
-        self._below += value < 0
-        if self._verdict is None and self.e_value >= 1 / self._alpha:
-            self._verdict = "above" if self._above > self._below else "below"
-
-    @property
-    def e_value(self) -> float:
-        """Evidence against no difference so far: at most 1 on average without one."""
-        logarithm = (
-            self.count * math.log(2)
-            + _log_beta(_MIXTURE + self._above, _MIXTURE + self._below)
-            - _log_beta(_MIXTURE, _MIXTURE)
-        )
-        return math.exp(min(logarithm, 700.0))  # e^710 is more than a float holds
-
-    @property
-    def verdict(self) -> Literal["above", "below"] | None:
-        """On which side of 0 the values' median lies; None until the evidence was once enough, kept from then on."""
-        return self._verdict
-
-
-def _log_beta(left: float, right: float) -> float:
-    return math.lgamma(left) + math.lgamma(right) - math.lgamma(left + right)

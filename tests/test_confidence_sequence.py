@@ -1,8 +1,7 @@
-"""Confidence sequences hold at every count, and the sign process is exact."""
+"""Confidence sequences hold at every count."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from statistics import fmean, variance
@@ -10,7 +9,7 @@ from statistics import fmean, variance
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane._confidence_sequence import MeanSequence, SignProcess, half_width
+from fastlane._confidence_sequence import MeanSequence, half_width
 from fastlane._exceptions import ConfigurationError
 
 SMALL = st.floats(min_value=-5, max_value=5)
@@ -141,84 +140,3 @@ class TestMeanSequence:
         # question is hard.
         assert wrong <= 15 + 3 * math.sqrt(300 * 0.05 * 0.95)
         assert naive > 60
-
-
-class TestSignProcess:
-    def test_its_average_over_all_outcomes_is_one_at_every_count(self) -> None:
-        for count in (1, 2, 5, 9):
-            values = []
-            for signs in itertools.product((-1, 1), repeat=count):
-                process = SignProcess()
-                for sign in signs:
-                    process.add(sign)
-                values.append(process.e_value)
-            assert fmean(values) == pytest.approx(1)
-
-    def test_it_is_a_martingale_at_every_step(self) -> None:
-        process = SignProcess()
-        for value in (1, 1, -1, 1, 1, 1, -1, 1):
-            before = process.e_value
-            continued = []
-            for following in (-1, 1):
-                copy = SignProcess()
-                for _ in range(process._above):
-                    copy.add(1)
-                for _ in range(process._below):
-                    copy.add(-1)
-                copy.add(following)
-                continued.append(copy.e_value)
-            assert fmean(continued) == pytest.approx(before)
-            process.add(value)
-
-    def test_one_side_only_is_a_verdict_that_names_the_side(self) -> None:
-        for value, side in ((-0.3, "below"), (0.3, "above")):
-            process = SignProcess()
-            while process.verdict is None:
-                assert process.count < 20
-                process.add(value)
-            assert process.verdict == side
-
-    def test_a_verdict_stays(self) -> None:
-        process = SignProcess()
-        for value in [-1.0] * 30 + [1.0] * 60:
-            process.add(value)
-        assert process.verdict == "below"
-
-    def test_both_sides_alike_are_no_verdict(self) -> None:
-        process = SignProcess()
-        for _ in range(2_000):
-            process.add(1)
-            process.add(-1)
-        assert process.verdict is None
-        assert process.e_value < 1
-
-    def test_size_counts_for_nothing_and_zeros_do_not_count(self) -> None:
-        small, large = SignProcess(), SignProcess()
-        for value in (1, -1, 1, 1):
-            small.add(value * 1e-9)
-            small.add(0.0)
-            large.add(value * math.inf)
-        assert small.e_value == large.e_value
-        assert small.count == 4
-
-    def test_the_strongest_evidence_is_still_a_number(self) -> None:
-        process = SignProcess()
-        for _ in range(5_000):
-            process.add(1)
-        assert math.isfinite(process.e_value)
-
-    def test_looking_at_every_value_errs_in_fewer_than_one_run_of_twenty_whatever_the_drift(self) -> None:
-        random.seed(4)
-        wrong = 0
-        for _ in range(400):
-            process = SignProcess()
-            for at in range(300):
-                process.add(random.choice((-1, 1)) * math.exp(math.sin(at / 30) * 5))
-            wrong += process.verdict is not None
-        assert wrong <= 20 + 3 * math.sqrt(400 * 0.05 * 0.95)
-
-    def test_what_makes_no_sense_is_refused(self) -> None:
-        with pytest.raises(ConfigurationError, match="NaN"):
-            SignProcess().add(math.nan)
-        with pytest.raises(ConfigurationError, match="alpha"):
-            SignProcess(alpha=0)

@@ -200,7 +200,7 @@ def same_as_its_copy(sight: Sight) -> Iterator[CheckResult]:
                 cell=cell,
             )
         for each in copies:
-            chance = each.p_adjusted if each.p_adjusted is not None else each.p_value
+            chance = None if each.p_value is None else min(1.0, each.p_value * len(copies))
             differs = each.verdict.kind in ("better", "worse") and chance is not None
             level: Level = (
                 "refused" if differs and (chance or 0.0) < BAND_CHANCE else "flagged" if differs else "passed"

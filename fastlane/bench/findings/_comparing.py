@@ -9,14 +9,12 @@ from typing import Final
 
 import numpy as np
 
+from ..._exceptions import ConfigurationError
 from ..recorded import Metric
 from ..statistics import (
-    ENOUGH_PAIRS,
     Floats,
     Interval,
-    equivalence_p,
     hodges_lehmann,
-    holm,
     log_ratios,
     quantile,
     quantile_changes,
@@ -25,7 +23,7 @@ from ..statistics import (
 )
 from ._readings import Reading, counts_failed
 from ._types import Comparison, Figures
-from ._verdict import judge, not_comparable
+from ._verdict import ALPHA, judge, not_comparable
 
 SHARES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 """Of the quantiles that are given where there are enough requests."""
@@ -55,7 +53,7 @@ def figures(cell: str, arm: str, metric: Metric, read: Reading) -> Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pairs:
-    """One comparison before it is judged beside the others of its family."""
+    """One comparison before its family is known."""
 
     arm: str
     reference: str
@@ -79,24 +77,14 @@ def compare(
 ) -> list[Comparison]:
     """Compare arms with their references: each an arm's name, its reference's, the metric, and both readings.
 
-    They are one family: their p values are adjusted together.
+    They are one family: with a probability of 95 % all intervals of their typical changes hold together (Bonferroni).
+    Raises ConfigurationError for a margin that is not above 0.
     """
+    if not margin > 0:
+        raise ConfigurationError(f"expected a margin above 0, such as 0.03 for 3 %, got {margin}")
     found = [_pairs(*each) for each in others]
-    tested = [each for each in found if each.logs.size >= ENOUGH_PAIRS]
-    p_values = [signed_rank_p(each.logs) for each in tested]
-    adjusted = dict(zip(map(id, tested), zip(p_values, holm(p_values), strict=True), strict=True))
-    return [
-        _judged(
-            each,
-            cell,
-            adjusted.get(id(each)),
-            family=max(1, len(tested)),
-            copy=copy,
-            margin=margin,
-            seed=seed,
-        )
-        for each in found
-    ]
+    family = max(1, sum(each.logs.size > 0 for each in found))
+    return [_judged(each, cell, family=family, copy=copy, margin=margin, seed=seed) for each in found]
 
 
 def _pairs(arm: str, reference: str, metric: Metric, ours: Reading, theirs: Reading) -> _Pairs:
@@ -118,7 +106,6 @@ def _pairs(arm: str, reference: str, metric: Metric, ours: Reading, theirs: Read
 def _judged(
     pairs: _Pairs,
     cell: str,
-    p_values: tuple[float, float] | None,
     *,
     family: int,
     copy: bool,
@@ -126,9 +113,7 @@ def _judged(
     seed: int,
 ) -> Comparison:
     count = pairs.logs.size
-    typical = hodges_lehmann(pairs.logs)
-    equivalent = equivalence_p(pairs.logs, margin) if count else None
-    p_value, p_adjusted = p_values or (signed_rank_p(pairs.logs) if count else None, None)
+    typical = _exponential(hodges_lehmann(pairs.logs, 1 - ALPHA / family))
     changes = {
         share: change
         for share in SHARES
@@ -139,10 +124,9 @@ def _judged(
         verdict = not_comparable(pairs.excuse)
     else:
         verdict = judge(
-            logs=typical,
+            typical=typical,
+            logs=hodges_lehmann(pairs.logs),
             pairs=count,
-            p_adjusted=p_adjusted,
-            equivalence_p=equivalent,
             family=family,
             metric=pairs.metric,
             margin=margin,
@@ -153,10 +137,8 @@ def _judged(
         reference=pairs.reference,
         metric=pairs.metric.name,
         pairs=count,
-        typical=_exponential(typical),
-        p_value=p_value,
-        p_adjusted=p_adjusted,
-        equivalence_p=equivalent,
+        typical=typical,
+        p_value=signed_rank_p(pairs.logs) if count else None,
         quantiles={share: ratio for share, (ratio, _) in changes.items()},
         differences={share: difference for share, (_, difference) in changes.items()},
         verdict=verdict,

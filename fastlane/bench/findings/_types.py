@@ -53,13 +53,13 @@ class Comparison:
     metric: str
     pairs: int
     typical: Interval | None
-    """By what factor a request typically changes: Hodges-Lehmann on paired log-ratios; None without pairs."""
+    """By what factor a request typically changes: Hodges-Lehmann on paired log-ratios; None without pairs.
+
+    With a probability of 95 % the intervals of all metrics and arms of the cell hold together. The verdict is read from
+    this interval.
+    """
     p_value: float | None
-    """Of Wilcoxon's signed-rank test."""
-    p_adjusted: float | None
-    """After Holm, over the metrics and arms of the cell."""
-    equivalence_p: float | None
-    """Of the two one-sided tests against the margin."""
+    """Of Wilcoxon's signed-rank test; of this comparison alone, not adjusted for the others of the cell."""
     quantiles: Mapping[float, Interval] = field(default_factory=dict)
     """Ratios of the arms' quantiles, intervals by a bootstrap over pairs; only shares that this n allows."""
     differences: Mapping[float, Interval] = field(default_factory=dict)

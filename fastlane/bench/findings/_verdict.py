@@ -7,45 +7,47 @@ from typing import Final
 
 from ..recorded import Metric
 from ..statistics import (
-    ENOUGH_PAIRS,
     Interval,
     pairs_for_effect,
     pairs_for_equivalence,
+    pairs_for_interval,
     smallest_effect,
 )
 from ._types import Kind, Verdict
 
 ALPHA: Final = 0.05
-"""How often a difference may be said where there is none, over all metrics and arms of a cell; and an equivalence."""
+"""How often any interval of a cell's typical changes may miss, over all its metrics and arms."""
 
 
 def judge(
     *,
+    typical: Interval | None,
     logs: Interval | None,
     pairs: int,
-    p_adjusted: float | None,
-    equivalence_p: float | None,
     family: int,
     metric: Metric,
     margin: float,
 ) -> Verdict:
-    """Return what one comparison shows.
+    """Return what one comparison shows, read from the interval of its typical change alone.
 
-    `logs` is the typical log-ratio, `family` how many comparisons its p value was adjusted for. Arms that are shown to
-    be within the margin are equivalent, though a difference may be shown too: so much is what the margin means.
+    `typical` is the ratio with an interval that holds together with those of the `family`'s other comparisons, `logs`
+    the log-ratio with a plain 95 % interval, from which the sizes of further runs are planned. A difference is shown
+    where the interval excludes a ratio of 1, equivalence where it lies within `margin` and its inverse: even in
+    logarithms, as the margin of bioequivalence is (80 to 125 %). Where both are shown, the arms are equivalent.
     """
-    if logs is None or p_adjusted is None or equivalence_p is None or pairs < ENOUGH_PAIRS:
+    if typical is None or logs is None or typical.low is None or typical.high is None:
+        needed = pairs_for_interval(ALPHA / family)
         return Verdict(
             kind="too few pairs",
-            sentence=f"{_counted(ENOUGH_PAIRS - pairs)} needed: {pairs} of at least {ENOUGH_PAIRS}",
-            more_pairs=ENOUGH_PAIRS - pairs,
+            sentence=f"{_counted(needed - pairs)} needed: {pairs} of at least {needed}",
+            more_pairs=needed - pairs,
         )
     smallest = smallest_effect(logs, ALPHA / family, pairs=pairs)
-    differs = p_adjusted <= ALPHA and logs.value != 0
-    kind: Kind = "better" if (logs.value < 0) == metric.lower_is_better else "worse"
-    change = f"{metric.words[kind == 'worse']} by {_size(logs)}"
-    if equivalence_p <= ALPHA:
-        said = f"though {change}" if differs else f"typical change {_signed_change(logs)}"
+    differs = typical.high < 1 or typical.low > 1
+    kind: Kind = "better" if (typical.high < 1) == metric.lower_is_better else "worse"
+    change = f"{metric.words[kind == 'worse']} by {_size(typical)}"
+    if 1 / (1 + margin) <= typical.low and typical.high <= 1 + margin:
+        said = f"though {change}" if differs else f"typical change {_signed_change(typical)}"
         return Verdict(
             kind="equivalent", sentence=f"equivalent within {_percent(margin)}, {said}", smallest_effect=smallest
         )
@@ -68,7 +70,7 @@ def not_comparable(sentence: str) -> Verdict:
 def _more(logs: Interval, pairs: int, family: int, margin: float) -> tuple[int | None, str]:
     """Return how many more pairs would show what takes fewer: the change seen, or equivalence."""
     by_effect = pairs_for_effect(logs, pairs, ALPHA / family)
-    by_equivalence = pairs_for_equivalence(logs, pairs, margin)
+    by_equivalence = pairs_for_equivalence(logs, pairs, margin, ALPHA / family)
     if by_equivalence is not None and (by_effect is None or by_equivalence < by_effect):
         return max(1, by_equivalence - pairs), f"equivalence within {_percent(margin)}"
     if by_effect is None:
@@ -80,17 +82,19 @@ def _counted(count: int) -> str:
     return f"{count:,} more pair{'' if count == 1 else 's'}"
 
 
-def _size(logs: Interval) -> str:
+def _size(ratio: Interval) -> str:
     """Return a change without its sign, its interval in the same direction: "31 % [27, 35]"."""
-    bounds = [] if logs.low is None or logs.high is None else [math.expm1(logs.low), math.expm1(logs.high)]
-    turned = -1 if logs.value < 0 else 1
-    inside = sorted(turned * bound for bound in bounds)
-    return _percent(turned * math.expm1(logs.value)) + _bracketed([_figure(bound) for bound in inside])
+    turned = -1 if ratio.value < 1 else 1
+    inside = sorted(turned * (bound - 1) for bound in _bounds(ratio))
+    return _percent(turned * (ratio.value - 1)) + _bracketed([_figure(bound) for bound in inside])
 
 
-def _signed_change(logs: Interval) -> str:
-    bounds = [] if logs.low is None or logs.high is None else [math.expm1(logs.low), math.expm1(logs.high)]
-    return f"{_signed(math.expm1(logs.value))} %{_bracketed([_signed(bound) for bound in bounds])}"
+def _signed_change(ratio: Interval) -> str:
+    return f"{_signed(ratio.value - 1)} %{_bracketed([_signed(bound - 1) for bound in _bounds(ratio)])}"
+
+
+def _bounds(ratio: Interval) -> list[float]:
+    return [] if ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
 
 
 def _bracketed(bounds: list[str]) -> str:
@@ -104,7 +108,10 @@ def _percent(share: float) -> str:
 def _figure(share: float) -> str:
     percent = share * 100
     text = f"{percent:,.0f}" if abs(percent) >= 9.95 else f"{percent:.1f}".removesuffix(".0")
-    return "0" if text == "-0" else text
+    # A bound that is written as 0 would seem to allow for no change.
+    if text in ("0", "-0"):
+        return f"{percent:.1g}" if abs(percent) >= 0.0005 else "0"
+    return text
 
 
 def _signed(share: float) -> str:

@@ -12,6 +12,7 @@ from ._types import Precision
 
 # Where the sequences are tightest; a look at any other number of pairs is as valid, and the interval a little wider.
 _OPTIMISED_FOR = 100
+_ALPHA = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +27,13 @@ class RunningRatio:
     """Geometric middle of the interval."""
     low: float
     high: float
-    """Bounds of a 95 % confidence sequence: they hold at every look at once."""
+    """Bounds of a confidence sequence: with a probability of 95 % those of a whole cell hold together at every look."""
 
 
 class Watch:
-    """Follows one cell's pairs; metrics and arms beside their references each have a confidence sequence.
+    """Follows one cell's pairs: a confidence sequence for each metric of each arm beside its reference.
+
+    Each of n sequences is given 5 % / n of the chance to err (the union bound).
 
     `references` has the reference of each arm, by name; a reference's is its own.
     """
@@ -39,11 +42,9 @@ class Watch:
         self._cell = cell
         self._references = references
         self._metrics = {name: metric_named(name).value for name in metrics}
+        followed = [(arm, metric) for arm, reference in references.items() if arm != reference for metric in metrics]
         self._sequences = {
-            (arm, metric): MeanSequence(optimised_for=_OPTIMISED_FOR)
-            for arm, reference in references.items()
-            if arm != reference
-            for metric in metrics
+            key: MeanSequence(optimised_for=_OPTIMISED_FOR, alpha=_ALPHA / len(followed)) for key in followed
         }
 
     def pair(self, block: Mapping[str, Sample]) -> None:

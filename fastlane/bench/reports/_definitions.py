@@ -85,8 +85,9 @@ INTERVAL: Final = Definition(
     short="brackets bound 95 % confidence intervals; a p95 wants 72 requests, a p99 368.",
     text=(
         "Figures in brackets bound a 95 % confidence interval: of a percentile by order statistics, of a change "
-        "by the pairs. A percentile is left out where n is too small for one: a p95 wants 72 requests, a p99 368."
-        " Failed requests count in the percentiles as slower than all others."
+        "by the pairs. The intervals of typical changes are widened so that those of all metrics and arms of a cell "
+        "hold together with 95 %. A percentile is left out where n is too small for one: a p95 wants 72 requests, a "
+        "p99 368. Failed requests count in the percentiles as slower than all others."
     ),
 )
 CHANGE: Final = Definition(
@@ -100,11 +101,11 @@ CHANGE: Final = Definition(
 )
 VERDICT: Final = Definition(
     term="Verdicts",
-    short="better or worse at 5 % after Holm's correction; no difference shown does not mean that there is none.",
+    short="read from the interval of the typical change; no difference shown does not mean that there is none.",
     text=(
-        "Better or worse is said only where it holds at 5 % after Holm's correction over the metrics and arms of "
-        "the cell; equivalent where the change is shown, at 5 % for each, to be within the margin; otherwise no "
-        "difference is shown, which is not the same as that there is none."
+        "Read from the interval of the typical change: better or worse where it excludes no change, equivalent where "
+        "it lies within the margin. Otherwise no difference is shown, which does not mean that there is none. The "
+        "intervals of a cell hold together with 95 %, so that any wrong verdict in it has a chance of 5 %."
     ),
 )
 COULD_SHOW: Final = Definition(

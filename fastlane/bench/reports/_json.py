@@ -174,8 +174,6 @@ def _comparison(material: Material, found: Comparison) -> dict[str, Any]:
         "percentiles": {percentile_name(share): _interval(each) for share, each in found.quantiles.items()},
         "differences": {percentile_name(share): _interval(each) for share, each in found.differences.items()},
         "p_value": plain(found.p_value),
-        "p_adjusted": plain(found.p_adjusted),
-        "equivalence_p": plain(found.equivalence_p),
         "verdict": plain(found.verdict),
     }
 

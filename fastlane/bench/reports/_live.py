@@ -24,8 +24,9 @@ _BAR_WIDTH: Final = 40
 class LiveProgress:
     """A display that follows a run on a terminal: `Experiment.run(on_progress=display)` inside its `with` block.
 
-    The ratios come with confidence sequences, which hold at every look: to stop a run because one of them has excluded
-    "no change" is sound. Where the console is no terminal nothing is shown but a line as each cell begins.
+    The ratios come with confidence sequences. All of a cell hold together at every look with a probability of 95 %, so
+    that to stop a run because any of them has excluded "no change" errs in one run of twenty at most. Where the
+    console is no terminal nothing is shown but a line as each cell begins.
     """
 
     def __init__(self, console: Console, *, what: str = "") -> None:

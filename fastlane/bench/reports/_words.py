@@ -55,7 +55,7 @@ def change_with_interval(ratio: Interval) -> str:
 
 def interval_of_change(low: float, high: float) -> str:
     """Return the bounds of a ratio as bounds of a change: "[-35, -27]", in per cent."""
-    return f"[{_signed((low - 1) * 100)}, {_signed((high - 1) * 100)}]"
+    return f"[{_bound((low - 1) * 100)}, {_bound((high - 1) * 100)}]"
 
 
 def interval(found: Interval, unit: str = "", *, signed: bool = False) -> str:
@@ -148,6 +148,12 @@ def _percent_figure(value: float) -> str:
     size = abs(value)
     text = f"{value:,.0f}" if size >= 9.95 else f"{value:.1f}"
     return text.removesuffix(".0")
+
+
+def _bound(value: float) -> str:
+    # A bound that is written as 0 would seem to allow for no change.
+    text = _signed(value)
+    return f"{value:+.1g}" if text == "0" and abs(value) >= 0.0005 else text
 
 
 def _signed(value: float) -> str:

@@ -6,9 +6,9 @@ from ._power import (
     POWER as POWER,
     pairs_for_effect as pairs_for_effect,
     pairs_for_equivalence as pairs_for_equivalence,
+    pairs_for_interval as pairs_for_interval,
     smallest_effect as smallest_effect,
 )
 from ._quantiles import quantile as quantile, wanted as wanted
 from ._signed_rank import ENOUGH_PAIRS as ENOUGH_PAIRS, hodges_lehmann as hodges_lehmann, signed_rank_p as signed_rank_p
-from ._tests import equivalence_p as equivalence_p, holm as holm
 from ._types import Floats as Floats, Interval as Interval, Quantile as Quantile

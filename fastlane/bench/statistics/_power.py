@@ -35,11 +35,17 @@ def pairs_for_effect(typical: Interval, pairs: int, alpha: float = 0.05) -> int 
     return _pairs(_both(alpha) * error / abs(typical.value), pairs)
 
 
-def pairs_for_equivalence(typical: Interval, pairs: int, margin: float) -> int | None:
+def pairs_for_interval(alpha: float = 0.05) -> int:
+    """Return the fewest pairs that bound an interval at 1 - `alpha`: even the widest of n misses with 2 / 2^n."""
+    return math.ceil(1 - math.log2(alpha))
+
+
+def pairs_for_equivalence(typical: Interval, pairs: int, margin: float, alpha: float = 0.05) -> int | None:
     """Return how many pairs would show equivalence in 90 of 100 cases if the change seen were the true one.
 
-    The usual formula of two one-sided tests, of which without any change both must hold (Chow, Shao and Wang, "Sample
-    Size Calculations in Clinical Research", 2008, chapter 3). None where the change seen is beyond the margin.
+    Equivalence is shown where the interval at 1 - `alpha` lies within the margin; without any change both of its bounds
+    must (Chow, Shao and Wang, "Sample Size Calculations in Clinical Research", 2008, chapter 3). None where the change
+    seen is beyond the margin.
     """
     error = _standard_error(typical)
     room = math.log1p(margin) - abs(typical.value)
@@ -47,7 +53,7 @@ def pairs_for_equivalence(typical: Interval, pairs: int, margin: float) -> int |
         return None
     missed = (1 - POWER) / (1 if typical.value else 2)
     normal = NormalDist()
-    return _pairs((normal.inv_cdf(0.95) + normal.inv_cdf(1 - missed)) * error / room, pairs)
+    return _pairs((normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(1 - missed)) * error / room, pairs)
 
 
 def _standard_error(typical: Interval) -> float | None:

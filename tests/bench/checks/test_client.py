@@ -47,8 +47,6 @@ def claiming(
                 pairs=100,
                 typical=Interval(value=1 - change),
                 p_value=p_value,
-                p_adjusted=p_value,
-                equivalence_p=None,
                 verdict=Verdict(kind=kind, sentence="faster by some"),  # type: ignore[arg-type]
                 copy=copy,
             ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _metric_names as metrics, _names as names
@@ -126,6 +127,8 @@ class Measures:
         first_chunk_s = _first_chunk_s(record)
         if first_chunk_s is not None:
             yield metrics.OPERATION_FIRST_CHUNK, first_chunk_s, sets.generic
+            for gap_s in _chunk_gaps_s(record):
+                yield metrics.OPERATION_PER_CHUNK, gap_s, sets.generic
         usage = record.usage
         if usage.estimated or _is_shared(record):  # the conventions ask for what the provider has counted, or nothing
             return
@@ -140,6 +143,8 @@ class Measures:
         first_chunk_s = _first_chunk_s(record)
         if first_chunk_s is not None:
             yield metrics.INFERENCE_FIRST_CHUNK, first_chunk_s, labels
+            for gap_s in _chunk_gaps_s(record):
+                yield metrics.INFERENCE_PER_CHUNK, gap_s, labels
         usage = record.usage
         if usage.estimated or _is_shared(record):
             return
@@ -286,6 +291,15 @@ def _is_shared(record: CallRecord) -> bool:
 def _first_chunk_s(record: CallRecord) -> float | None:
     first_ns = record.timeline.first_event_ns
     return None if first_ns is None else (first_ns - record.timeline.started_ns) / 1e9
+
+
+def _chunk_gaps_s(record: CallRecord) -> Iterator[float]:
+    """Yield the time from each event with output to the one before it; the first event of a stream has none before."""
+    first_ns, token_ns = record.timeline.first_event_ns, record.timeline.token_ns
+    if first_ns is not None and len(token_ns) and token_ns[0] > first_ns:
+        yield (token_ns[0] - first_ns) / 1e9
+    for before_ns, at_ns in pairwise(token_ns):
+        yield (at_ns - before_ns) / 1e9
 
 
 def _wire(attempt: Attempt, reused: bool | None, sets: _Sets) -> Iterator[Measure]:

@@ -68,6 +68,13 @@ OPERATION_FIRST_CHUNK: Final = Metric(
     "Time to the first event of a stream, which may carry no output yet",
     _GENERIC_SECONDS,
 )
+OPERATION_PER_CHUNK: Final = Metric(
+    "gen_ai.client.operation.time_per_output_chunk",
+    "histogram",
+    "s",
+    "Time between each event of a stream that carries output and the one before it",
+    _GENERIC_SECONDS,
+)
 
 # The conventions', since (https://github.com/open-telemetry/semantic-conventions-genai)
 
@@ -79,6 +86,13 @@ INFERENCE_FIRST_CHUNK: Final = Metric(
     "histogram",
     "s",
     "Time to the first event of a stream, which may carry no output yet",
+    _GENERIC_SECONDS,
+)
+INFERENCE_PER_CHUNK: Final = Metric(
+    "gen_ai.client.inference.time_per_output_chunk",
+    "histogram",
+    "s",
+    "Time between each event of a stream that carries output and the one before it",
     _GENERIC_SECONDS,
 )
 INFERENCE_INPUT: Final = Metric(
@@ -203,8 +217,8 @@ OPEN_CONNECTIONS_UNIT: Final = "{connection}"
 OPEN_CONNECTIONS_DESCRIPTION: Final = "Connections that are open, with a call on them (active) or without (idle)"
 
 ALL: Final = (
-    OPERATION_DURATION, TOKEN_USAGE, OPERATION_FIRST_CHUNK,
-    INFERENCE_DURATION, INFERENCE_FIRST_CHUNK, INFERENCE_INPUT, INFERENCE_OUTPUT,
+    OPERATION_DURATION, TOKEN_USAGE, OPERATION_FIRST_CHUNK, OPERATION_PER_CHUNK,
+    INFERENCE_DURATION, INFERENCE_FIRST_CHUNK, INFERENCE_PER_CHUNK, INFERENCE_INPUT, INFERENCE_OUTPUT,
     USED_INPUT, USED_OUTPUT, USED_CACHE_READ, USED_CACHE_WRITE, USED_REASONING,
     TIME_TO_FIRST_TOKEN, WIRE_DURATION, DECODE_DURATION, DECODE_RATE, MAX_CHUNK_GAP, INTERACTION_DURATION,
     CACHE_EXPECTED, CACHE_READ, BODY_SIZE, ATTEMPTS, RETRY_WAIT, HEDGES, HEDGE_TOKENS, ADMISSION_WAIT, TIERS,

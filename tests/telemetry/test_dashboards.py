@@ -29,6 +29,8 @@ RULES = FOLDER / "fastlane.rules.yml"
 NOT_SHOWN = {
     "gen_ai_client_operation_time_to_first_chunk_seconds",
     "gen_ai_client_inference_time_to_first_chunk_seconds",
+    "gen_ai_client_operation_time_per_output_chunk_seconds",
+    "gen_ai_client_inference_time_per_output_chunk_seconds",
     "gen_ai_client_inference_operation_input_tokens",
     "gen_ai_client_inference_operation_output_tokens",
     "gen_ai_client_inference_usage_cache_read_input_tokens",

@@ -37,11 +37,13 @@ GENERIC = {
     "1.41": {
         "gen_ai.client.operation.duration",
         "gen_ai.client.operation.time_to_first_chunk",
+        "gen_ai.client.operation.time_per_output_chunk",
         "gen_ai.client.token.usage",
     },
     "latest": {
         "gen_ai.client.inference.duration",
         "gen_ai.client.inference.time_to_first_chunk",
+        "gen_ai.client.inference.time_per_output_chunk",
         "gen_ai.client.inference.operation.input_tokens",
         "gen_ai.client.inference.operation.output_tokens",
         "gen_ai.client.inference.usage.input_tokens",
@@ -108,6 +110,7 @@ def test_a_call_without_a_stream_has_no_first_token_and_tells_none(meters: Meter
     assert not points.keys() & {
         "fastlane.client.time_to_first_token",
         "gen_ai.client.operation.time_to_first_chunk",
+        "gen_ai.client.operation.time_per_output_chunk",
         "fastlane.client.decode.duration",
         "fastlane.client.decode.rate",
         "fastlane.client.stream.max_chunk_gap",
@@ -165,6 +168,54 @@ async def test_so_are_those_of_an_asynchronous_client(meters: Meters, arguments:
             pass
 
     assert meters.values("fastlane.client.attempts") == {("first", "completed"): 1}
+
+
+def chunk_gaps(meters: Meters, name: str = "gen_ai.client.operation.time_per_output_chunk") -> tuple[int, float]:
+    (point,) = meters.points()[name]
+    assert point.explicit_bounds == tuple(0.01 * 2**step for step in range(14))
+    return point.count, point.sum
+
+
+def test_time_per_output_chunk_of_a_stream_has_a_value_for_each_chunk_after_the_first(meters: Meters) -> None:
+    """The first event came at 90 ms without output, outputs at 100, 150 and 300 ms."""
+    meters.use(conventions="both")
+    meters.tell(ended())
+
+    assert chunk_gaps(meters) == (3, pytest.approx(0.21))
+    assert chunk_gaps(meters, "gen_ai.client.inference.time_per_output_chunk") == (3, pytest.approx(0.21))
+
+
+def test_first_output_that_is_the_first_event_ends_no_gap(meters: Meters) -> None:
+    meters.tell(ended(record(timeline=timeline(first_event_ns=100 * MS))))
+
+    assert chunk_gaps(meters) == (2, pytest.approx(0.2))
+
+
+def test_time_per_output_chunk_of_real_streams_is_recorded(meters: Meters, arguments: dict[str, Any]) -> None:
+    with OpenAI(**arguments) as client:
+        list(client.chat.completions.create(stream=True, **ASK))
+        list(client.responses.create(stream=True, model="m", input="Hello"))
+        client.chat.completions.create(**ASK)
+        calls = client.calls
+
+    assert len(calls) == 3
+    points = meters.points()["gen_ai.client.operation.time_per_output_chunk"]
+    expected = [call.timeline for call in calls if call.stream]
+    assert sum(point.count for point in points) >= sum(len(each.token_ns) - 1 for each in expected) > 0
+    gaps_s = sum((each.token_ns[-1] - (each.first_event_ns or 0)) / 1e9 for each in expected)
+    assert sum(point.sum for point in points) == pytest.approx(gaps_s)
+
+
+@pytest.mark.asyncio
+async def test_time_per_output_chunk_of_an_async_stream_is_recorded(meters: Meters, arguments: dict[str, Any]) -> None:
+    async with AsyncOpenAI(**arguments) as client:
+        async for _ in await client.chat.completions.create(stream=True, **ASK):
+            pass
+        (call,) = client.calls
+
+    assert call.timeline.first_event_ns is not None
+    _, gaps_s = chunk_gaps(meters)
+    assert gaps_s == pytest.approx((call.timeline.token_ns[-1] - call.timeline.first_event_ns) / 1e9)
 
 
 @pytest.mark.parametrize("conventions", ["1.41", "latest", "both"])

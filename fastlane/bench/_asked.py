@@ -138,6 +138,8 @@ def _load(
     speed: float,
 ) -> Load:
     recorded = arrivals == "recorded"
+    if speed != 1 and not recorded:
+        raise ConfigurationError("--speed goes with --arrivals recorded: other arrivals have no times to shorten")
     if rate is None and not recorded:
         if arrivals is not None:
             raise ConfigurationError(f"--arrivals {arrivals} needs --rate: how many blocks a second are to arrive?")

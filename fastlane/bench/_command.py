@@ -6,7 +6,7 @@ import json
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import typer
 from rich.console import Console
@@ -21,13 +21,30 @@ from .checks import check
 from .findings import find
 from .recorded import Recorded, read_run
 from .reports import LiveProgress, compare, print_terminal, report_document
+from .reports._words import listed
 
 _INTERRUPTED = 130
+_GOES_WITH: Final = (
+    ("--quick", "--self-test", "a shorter run has a smaller --budget-s"),
+    ("--against", "--from", "both name folders of runs that were kept"),
+    ("--resume", "--out", "name the folder of the run to go on with"),
+    ("--api-key-env", "--base-url", "the embedded provider takes any key"),
+    ("--limit-field", "--base-url", "the embedded provider knows both fields"),
+)
+_REPORTED: Final = frozenset(
+    ("--report", "--html", "--markdown", "--csv", "--junit", "--trace", "--json", "--target", "--fail-if")
+)
+_TAKES_ONLY: Final = (
+    ("--self-test", {"--quick", "--json"}, "--self-test takes only --json and --quick"),
+    ("--against", {"--from", "--json"}, "--against is printed on the terminal, or as --json"),
+    ("--from", _REPORTED | {"--against"}, "--from reports on a run that was kept"),
+)
 # The self-test's table is wide, and a file has no edge.
 _WIDTH_WITHOUT_TERMINAL = 160
 
 
 def bench(
+    context: typer.Context,
     arms: flags.Arms = None,
     attribute: flags.Attribute = None,
     workload: flags.WorkloadName = flags.DEFAULT_WORKLOAD,
@@ -84,9 +101,10 @@ def bench(
     errors = Console(stderr=True, soft_wrap=True)
     complain = partial(_complain, errors)
     try:
+        _refuse_ignored(_given(context))
         outputs = Outputs(
             kind=report,  # type: ignore[arg-type]  # It says itself what is none.
-            out=None if from_ is not None else out,
+            out=out,
             html=html,
             markdown=markdown,
             csv=csv,
@@ -102,10 +120,6 @@ def bench(
             outputs.prepare()
             code = _again(from_, against, outputs, complain)
         else:
-            if against is not None:
-                raise ConfigurationError("--against goes with --from: both name folders of runs that were kept")
-            if resume and out is None:
-                raise ConfigurationError("--resume goes with --out: name the folder of the run to go on with")
             asked = partial(
                 _asked.experiment,
                 arms=arms,
@@ -168,6 +182,23 @@ def bench(
         raise typer.Exit(_INTERRUPTED) from None
     if code:
         raise typer.Exit(code)
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Return the options that the command line names, each by its first flag."""
+    sources = {option.opts[0]: context.get_parameter_source(option.name or "") for option in context.command.params}
+    # typer may bring its own copy of click, whose enumeration is another one than click's.
+    return {flag for flag, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def _refuse_ignored(given: set[str]) -> None:
+    """Raise ConfigurationError where an option would be ignored."""
+    for option, taken, why in _TAKES_ONLY:
+        if option in given and (ignored := sorted(given - taken - {option})):
+            raise ConfigurationError(f"{why}: leave {listed(ignored)} out")
+    for option, needed, why in _GOES_WITH:
+        if option in given and needed not in given:
+            raise ConfigurationError(f"{option} goes with {needed}: {why}")
 
 
 def _run(experiment: Experiment, ray: str | None, out: Path | None, errors: Console, *, resume: bool) -> Recorded:

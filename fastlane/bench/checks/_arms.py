@@ -8,7 +8,7 @@ from typing import Final
 
 from ..recorded import ArmInfo, Cell, Sample
 from ._sight import Check, Sight, percent, result
-from ._tests import fisher, same_distribution
+from ._tests import difference_of_shares, fisher, same_distribution
 from ._tokens import produced
 from ._types import CheckResult, Level
 
@@ -172,15 +172,26 @@ def same_errors(sight: Sight) -> Iterator[CheckResult]:
             first, second = sum(map(failing, theirs)), sum(map(failing, own))
             chance = fisher(first, len(theirs), second, len(own))
             if chance < CHANCE / len(sight.others):
+                low, high = difference_of_shares(first, len(theirs), second, len(own))
+                difference = second / len(own) - first / len(theirs)
+                copy = arm.role == "again"
                 yield result(
                     ERRORS,
-                    "refused",
-                    f"{second} of {len(own)} requests of {arm.name} {what}, {first} of {len(theirs)} of "
-                    f"{reference.name} (Fisher p = {chance:.2g}): the answers that are left are two different "
-                    "selections; ask for less, or find what fails",
+                    "refused" if copy else "flagged",
+                    f"{percent(second / len(own))} of {arm.name}'s requests {what}, {percent(first / len(theirs))} of "
+                    f"{reference.name}'s: {difference * 100:+.3g} percentage points [{low * 100:+.3g}, "
+                    f"{high * 100:+.3g}] (Fisher p = {chance:.2g}); "
+                    + (
+                        "equal clients must fail alike: find what fails, and record again"
+                        if copy
+                        else "a result of the arm; times are compared in the pairs in which both succeeded"
+                    ),
                     cell=cell,
                     arm=arm,
                     p_value=chance,
+                    difference=difference,
+                    low=low,
+                    high=high,
                 )
                 break
         else:
@@ -226,6 +237,10 @@ CHECKS: Final = (
         name=PROMPTS, line="Pairs that asked the same, by the workload's and the provider's count.", look=same_prompts
     ),
     Check(name=ANSWERS, line="Answers as long as the reference's (Kolmogorov-Smirnov).", look=same_answers),
-    Check(name=ERRORS, line="Errors and 429s as often as the reference (Fisher's exact test).", look=same_errors),
+    Check(
+        name=ERRORS,
+        line="Errors and 429s as often as the reference (Fisher's exact test). A difference is a result, with its interval.",
+        look=same_errors,
+    ),
     Check(name=BAND, line="The reference against its own copy.", look=same_as_its_copy),
 )

@@ -30,7 +30,9 @@ def check(recorded: Recorded, findings: Findings | None = None) -> Checked:
     one another, and the reference against its copy; without them those say "not checked", or are silent.
     """
     sight = Sight(recorded=recorded, findings=findings)
-    return Checked(results=tuple(answer for each in _ALL for answer in each.look(sight)))
+    results = tuple(answer for each in _ALL for answer in each.look(sight))
+    header = recorded.header
+    return Checked(results=results, references={arm.name: header.reference_of(arm.name).name for arm in header.arms})
 
 
 def catalogue() -> Mapping[str, str]:

@@ -1,13 +1,13 @@
-"""What is withheld of a cell in which only the tails are refused."""
+"""What is withheld of arms of which only the tails are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from ..findings import CellFindings, Figures, Findings, Interval, Quantile
-from ._types import Checked
+from ._types import Checked, CheckResult
 
 TAIL: Final = 0.75
 """Percentiles above are tails."""
@@ -20,21 +20,22 @@ def without_refused_tails(findings: Findings, checked: Checked) -> Findings:
 
 
 def _cell(found: CellFindings, checked: Checked) -> CellFindings:
-    refusals = checked.tail_refusals(found.cell)
-    if not refusals:
-        return found
-    why = refusals[0].check
     return replace(
         found,
-        figures=tuple(_figures(each, why) for each in found.figures),
+        figures=tuple(_figures(each, checked.tail_refusals(found.cell, each.arm)) for each in found.figures),
         comparisons=tuple(
             replace(each, quantiles=_medians(each.quantiles), differences=_medians(each.differences))
+            if checked.tail_refusals(found.cell, each.arm, each.reference)
+            else each
             for each in found.comparisons
         ),
     )
 
 
-def _figures(figures: Figures, why: str) -> Figures:
+def _figures(figures: Figures, refusals: Sequence[CheckResult]) -> Figures:
+    if not refusals:
+        return figures
+    why = refusals[0].check
     kept = {share: _withheld(each, why) if share > TAIL else each for share, each in figures.quantiles.items()}
     # A mean, a deviation and a maximum are made by the same few that came late.
     return replace(figures, quantiles=kept, mean=None, deviation=None, maximum=None)

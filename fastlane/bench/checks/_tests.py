@@ -24,6 +24,28 @@ def fisher(first: int, of_first: int, second: int, of_second: int) -> float:
     return min(1.0, sum(math.exp(log - total) for log in logs.values() if log <= logs[first] + 1e-7))
 
 
+def difference_of_shares(first: int, of_first: int, second: int, of_second: int) -> tuple[float, float]:
+    """Return the 95 % interval of `second / of_second - first / of_first`, both of at least one request.
+
+    Newcombe's method 10 ("Interval estimation for the difference between independent proportions", Statistics in
+    Medicine 17, 1998), from the Wilson intervals of both.
+    """
+    (low, share, high), (second_low, second_share, second_high) = _wilson(first, of_first), _wilson(second, of_second)
+    difference = second_share - share
+    return (
+        max(-1.0, difference - math.hypot(second_share - second_low, high - share)),
+        min(1.0, difference + math.hypot(second_high - second_share, share - low)),
+    )
+
+
+def _wilson(count: int, of: int) -> tuple[float, float, float]:
+    """Return a share between the bounds of its 95 % interval."""
+    share, z = count / of, 1.959964
+    middle, half = share + z * z / (2 * of), z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    whole = 1 + z * z / of
+    return min(share, (middle - half) / whole), share, max(share, (middle + half) / whole)
+
+
 def _choose(of: int, count: int) -> float:
     return math.lgamma(of + 1) - math.lgamma(count + 1) - math.lgamma(of - count + 1)
 

@@ -34,21 +34,34 @@ class Checked:
     """All checks of a run."""
 
     results: tuple[CheckResult, ...]
+    references: Mapping[str, str] = field(default_factory=dict)
+    """By an arm's name that of the arm that it is compared with; a reference's is its own."""
 
-    def refusals(self, cell: str | None = None) -> tuple[CheckResult, ...]:
-        """Return why a cell's figures must not be used, those of the whole run included; without a name, of all."""
+    def refusals(self, cell: str | None = None, arm: str | None = None) -> tuple[CheckResult, ...]:
+        """Return why figures must not be used: all of a cell's, or one arm's in it; without a cell, all refusals.
+
+        A refusal of one arm voids the figures of that arm and of those that are compared with it. Refusals of all
+        references void the cell.
+        """
+        found = [each for each in self.results if each.level == "refused" and not each.tails]
+        if cell is None:
+            return tuple(found)
+        found = [each for each in found if each.cell in (None, cell)]
+        references = set(self.references.values())
+        if arm is not None:
+            about = {arm, self.references.get(arm)}
+        else:
+            about = references if references <= {each.arm for each in found} else set()
+        return tuple(each for each in found if each.arm is None or each.arm in about)
+
+    def tail_refusals(self, cell: str, *arms: str) -> tuple[CheckResult, ...]:
+        """Return why percentiles above p75 of any of these arms must not be used in a cell."""
         return tuple(
             each
             for each in self.results
-            if each.level == "refused" and not each.tails and (cell is None or each.cell in (None, cell))
+            if each.level == "refused" and each.tails and each.cell in (None, cell) and each.arm in (None, *arms)
         )
 
-    def tail_refusals(self, cell: str) -> tuple[CheckResult, ...]:
-        """Return why a cell's percentiles above p75 must not be used."""
-        return tuple(
-            each for each in self.results if each.level == "refused" and each.tails and each.cell in (None, cell)
-        )
-
-    def valid(self, cell: str) -> bool:
-        """Whether a cell's figures may be used."""
-        return not self.refusals(cell)
+    def valid(self, cell: str, arm: str | None = None) -> bool:
+        """Whether figures of a cell may be used; with an arm, whether that arm's may."""
+        return not self.refusals(cell, arm)

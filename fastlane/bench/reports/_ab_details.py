@@ -121,7 +121,7 @@ def attribution_blocks(material: Material) -> Iterator[Block]:
 
 
 def _attribution_caption(material: Material, found: Sequence[Attribution]) -> str:
-    valid = [each for each in found if not material.refused(each.cell) and each.shares]
+    valid = [each for each in found if not material.refused_attribution(each.cell) and each.shares]
     if not valid:
         return "There is nothing to divide."
     unit, title = metric_named(valid[0].metric).unit, lowered(metric_named(valid[0].metric).title)
@@ -134,7 +134,7 @@ def _attribution_caption(material: Material, found: Sequence[Attribution]) -> st
 
 def _attribution(material: Material, attribution: Attribution) -> Table:
     metric = metric_named(attribution.metric)
-    refused = material.refused(attribution.cell)
+    refused = material.refused_attribution(attribution.cell)
     total = _whole(attribution.total)
     rows = []
     for each in attribution.shares:

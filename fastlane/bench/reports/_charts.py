@@ -13,7 +13,7 @@ from ..checks import Checked
 from ..findings import Findings
 from ..recorded import Metric, Recorded, metric_named
 from ._charts_attribution import attribution
-from ._charts_data import Source, metrics_of, without_refused_cells
+from ._charts_data import Source, metrics_of, usable
 from ._charts_distribution import ecdf, pair_differences
 from ._charts_drift import drift
 from ._charts_forest import forest
@@ -57,8 +57,16 @@ def charts(
     MissingExtraError.
     """
     altair()
-    source = Source(recorded=recorded, findings=without_refused_cells(findings, checked), checked=checked)
-    refused = [cell.name for cell in source.cells() if source.refused(cell.name)]
+    source = usable(recorded, findings, checked)
+    refused = [
+        name
+        for cell in source.cells()
+        for name in (
+            [cell.name]
+            if source.refused(cell.name)
+            else [f"{cell.name}, {arm.name}" for arm in recorded.header.arms if source.refused(cell.name, arm.name)]
+        )
+    ]
     size = Size(narrow=narrow)
     found = {}
     for name, draw in _drawings(source).items():

@@ -34,9 +34,9 @@ class Source:
         """Return what one cell shows."""
         return next(each for each in self.findings.cells if each.cell == cell)
 
-    def refused(self, cell: str) -> str | None:
-        """Return which check refuses a cell; None for one whose figures may be used."""
-        refusals = self.checked.refusals(cell) if self.checked is not None else ()
+    def refused(self, cell: str, arm: str | None = None) -> str | None:
+        """Return which check refuses a cell, or one arm in it; None where the figures may be used."""
+        refusals = self.checked.refusals(cell, arm) if self.checked is not None else ()
         return refusals[0].check if refusals else None
 
     def valid_cells(self) -> tuple[Cell, ...]:
@@ -71,17 +71,37 @@ class Pair:
     """The arm's value over the reference's."""
 
 
-def without_refused_cells(findings: Findings, checked: Checked | None) -> Findings:
-    """Return the findings without any figure of a cell that the checks refuse."""
+def usable(recorded: Recorded, findings: Findings, checked: Checked | None) -> Source:
+    """Return a run without the figures and requests of cells and arms that the checks refuse."""
     if checked is None:
-        return findings
-    refused = {cell.cell for cell in findings.cells if not checked.valid(cell.cell)}
-    return replace(
-        findings,
-        cells=tuple(
-            replace(cell, figures=(), comparisons=()) if cell.cell in refused else cell for cell in findings.cells
+        return Source(recorded=recorded, findings=findings)
+    valid = {
+        (cell.name, arm.name): checked.valid(cell.name, arm.name)
+        for cell in recorded.header.cells
+        for arm in recorded.header.arms
+    }
+    return Source(
+        recorded=replace(
+            recorded, samples=tuple(each for each in recorded.samples if valid.get((each.cell, each.arm), True))
         ),
-        attributions=tuple(each for each in findings.attributions if each.cell not in refused),
+        findings=replace(
+            findings,
+            cells=tuple(
+                replace(
+                    cell,
+                    figures=tuple(each for each in cell.figures if checked.valid(cell.cell, each.arm)),
+                    comparisons=tuple(each for each in cell.comparisons if checked.valid(cell.cell, each.arm)),
+                )
+                for cell in findings.cells
+            ),
+            # An attribution is made of all arms.
+            attributions=tuple(
+                each
+                for each in findings.attributions
+                if all(valid.get((each.cell, arm.name), True) for arm in recorded.header.arms if arm.role != "again")
+            ),
+        ),
+        checked=checked,
     )
 
 

@@ -171,7 +171,7 @@ def _points(source: Source, cells: Iterable[Cell], arm: str, metric: Metric, sca
     found = []
     for cell in cells:
         value, load = spread(source.found(cell.name).of(arm, metric.name)), load_of(cell)
-        if load is not None and source.refused(cell.name):
+        if load is not None and source.refused(cell.name, arm):
             found.append(Point(x=load, value=None, words=""))
         # Of too few requests for a p50 a table gives none, and a line that mixed means with medians would mislead.
         if value is None or value.mean or load is None:

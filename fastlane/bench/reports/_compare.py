@@ -69,6 +69,10 @@ def _refusals(runs: Sequence[Material], names: Sequence[str]) -> Iterator[Verdic
             refused = run.refused(cell.name)
             if refused:
                 yield VerdictLine(text=f"{name}, {cell.name}: {refused}; see Checks.", tone="bad")
+                continue
+            for arm in run.own_arms:
+                if alone := run.refused(cell.name, arm.name):
+                    yield VerdictLine(text=f"{name}, {cell.name}, {arm.name}: {alone}; see Checks.", tone="bad")
 
 
 def _facts(runs: Sequence[Recorded], names: Sequence[str]) -> Iterator[Fact]:
@@ -101,7 +105,7 @@ def _table(
     rows = []
     for cell, arm in places:
         refused = next(
-            (f"{name}: {why}" for run, name in zip(runs, names, strict=True) if (why := run.refused(cell))), None
+            (f"{name}: {why}" for run, name in zip(runs, names, strict=True) if (why := run.refused(cell, arm))), None
         )
         found = [run.figures(cell, arm, metric.name) for run in runs]
         entries: list[Entry] = [label(cell), label(arm)]

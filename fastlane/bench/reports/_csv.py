@@ -72,12 +72,12 @@ REQUEST_COLUMNS: Final = (
 def csv_rows(recorded: Recorded, findings: Findings, checked: Checked) -> Iterator[dict[str, Any]]:
     """Return a row for each cell, arm and metric.
 
-    A cell that may not be used has a row with "invalid: why" under `invalid` and no figure.
+    An arm that may not be used in a cell has a row with "invalid: why" under `invalid` and no figure.
     """
     material = Material(recorded=recorded, findings=findings, checked=checked)
     for cell in material.cells:
-        refused = material.refused(cell.name)
         for figures in material.found(cell.name).figures:
+            refused = material.refused(cell.name, figures.arm)
             row = {
                 **_place(material, cell, figures.arm),
                 "metric": figures.metric,
@@ -93,12 +93,12 @@ def csv_rows(recorded: Recorded, findings: Findings, checked: Checked) -> Iterat
 def request_rows(recorded: Recorded, findings: Findings, checked: Checked) -> Iterator[dict[str, Any]]:
     """Return a row for each request, warm-up and cold ones included.
 
-    One of a cell that may not be used has "invalid: why" under `invalid` and no duration: the raw records have them.
+    One that may not be used has "invalid: why" under `invalid` and no duration: the raw records have them.
     """
     material = Material(recorded=recorded, findings=findings, checked=checked)
     cells = {cell.name: cell for cell in recorded.header.cells}
     for sample in recorded.samples:
-        refused = material.refused(sample.cell)
+        refused = material.refused(sample.cell, sample.arm)
         kept = ("tag", "shard", "lane", "block", "position", "conversation", "turn", "part", "error", "finish_reason")
         row = {
             **_place(material, cells.get(sample.cell), sample.arm),

@@ -57,8 +57,14 @@ def _refusals(material: Material) -> Iterator[VerdictLine]:
         refused = material.refused(cell.name)
         if refused is not None:
             cells.setdefault(refused, []).append(cell.name)
+            continue
+        for arm in material.arms:
+            alone = material.refused(cell.name, arm.name)
+            if alone is not None:
+                cells.setdefault(alone, []).append(f"{cell.name}, {arm.name}")
     for refused, names in cells.items():
-        which = " | ".join(names) if len(names) < len(material.cells) or len(names) == 1 else "every cell"
+        whole = {cell.name for cell in material.cells} <= set(names) and len(names) > 1
+        which = "every cell" if whole else " | ".join(names)
         yield VerdictLine(text=f"{which}: {refused}; see Checks.", tone="bad")
 
 

@@ -60,7 +60,7 @@ def _judged(material: Material, rule: Rule, cell: Cell, arm: str) -> Judgement:
     def judgement(result: Result, sentence: str) -> Judgement:
         return Judgement(rule=rule, cell=cell.name, arm=arm, result=result, sentence=sentence)
 
-    refused = material.refused(cell.name)
+    refused = material.refused(cell.name, arm)
     if refused:
         return judgement("invalid", refused)
     found = _change(material, rule, cell.name, arm) if rule.relative else None

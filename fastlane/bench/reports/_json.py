@@ -62,7 +62,7 @@ def document(
         ],
         "attributions": [
             {"cell": each.cell, "metric": each.metric, "invalid": refused}
-            if (refused := material.refused(each.cell))
+            if (refused := material.refused_attribution(each.cell))
             else plain(each)
             for each in findings.attributions
         ],
@@ -111,10 +111,10 @@ def _metric(name: str) -> dict[str, Any]:
 def _arm(material: Material, arm: ArmInfo) -> dict[str, Any]:
     data: dict[str, Any] = {"arm": arm.name, **plain(arm)}
     del data["name"]
-    refused = material.refused_all()
-    if refused:
-        return {**data, "invalid": refused}
-    valid = {cell.name for cell in material.valid_cells}
+    refusals = {cell.name: material.refused(cell.name, arm.name) for cell in material.cells}
+    valid = {name for name, refused in refusals.items() if refused is None}
+    if refusals and not valid:
+        return {**data, "invalid": next(iter(refusals.values()))}
     sent = [sample for sample in material.recorded.measured(arm=arm.name) if sample.cell in valid]
     done = [sample for sample in sent if sample.error is None]
     errors = Counter(sample.error for sample in sent if sample.error is not None)
@@ -142,7 +142,7 @@ def _cell(material: Material, cell: Cell) -> dict[str, Any]:
         return {**data, "invalid": refused}
     return {
         **data,
-        "figures": [_figures(each) for each in found.figures],
+        "figures": [_figures(each) for each in found.figures if not material.refused(cell.name, each.arm)],
         "throughput": plain(found.throughput),
         "requests": plain(found.requests),
         "errors": plain(found.errors),
@@ -162,7 +162,7 @@ def _figures(found: Figures) -> dict[str, Any]:
 
 def _comparison(material: Material, found: Comparison) -> dict[str, Any]:
     named = {"cell": found.cell, "arm": found.arm, "compared_with": found.reference, "metric": found.metric}
-    refused = material.refused(found.cell)
+    refused = material.refused(found.cell, found.arm)
     if refused:
         return {**named, "copy": found.copy, "invalid": refused}
     word = verdict_word(found, metric_named(found.metric))

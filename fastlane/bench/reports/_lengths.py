@@ -205,7 +205,7 @@ def _concluded(factor: Interval, growth: float | None) -> str:
 
 
 def _mean_input(material: Material, cell: Cell, arm: str) -> float | None:
-    if material.refused(cell.name):
+    if material.refused(cell.name, arm):
         return None
     sent = material.samples().get((cell.name, arm), ())
     counts = [sample.input_tokens for sample in sent if sample.error is None and sample.input_tokens is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Final
 
@@ -105,16 +105,20 @@ class Material:
         return next(each for each in self.findings.cells if each.cell == cell)
 
     def figures(self, cell: str, arm: str, metric: str) -> Figures | None:
-        """Return one arm's figures of one metric in one cell; None where the cell may not be used."""
-        return None if self.refused(cell) else self.found(cell).of(arm, metric)
+        """Return one arm's figures of one metric in one cell; None where they may not be used."""
+        return None if self.refused(cell, arm) else self.found(cell).of(arm, metric)
 
     def comparison(self, cell: str, arm: str, metric: str) -> Comparison | None:
-        """Return one arm's comparison; None where the cell may not be used."""
-        return None if self.refused(cell) else self.found(cell).comparison(arm, metric)
+        """Return one arm's comparison; None where it may not be used."""
+        return None if self.refused(cell, arm) else self.found(cell).comparison(arm, metric)
 
-    def refused(self, cell: str) -> str | None:
-        """Return "invalid: why" for a cell whose figures must not be used."""
-        return _invalid(self.checked.refusals(cell))
+    def refused(self, cell: str, arm: str | None = None) -> str | None:
+        """Return "invalid: why" for a cell, or one arm in it, whose figures must not be used."""
+        return _invalid(self.checked.refusals(cell, arm))
+
+    def refused_attribution(self, cell: str) -> str | None:
+        """Return "invalid: why" for a cell in which an arm that an attribution is made of must not be used."""
+        return next((why for arm in self.own_arms if (why := self.refused(cell, arm.name))), None)
 
     def refused_run(self) -> str | None:
         """Return "invalid: why" where no figure of the whole run may be used."""
@@ -148,24 +152,28 @@ class Material:
         return (cell.name, arm) if self.several_cells else (arm,)
 
     def row(self, cell: Cell, names: tuple[str, ...], entries: tuple[Entry, ...]) -> Row:
-        """Return a cell's row: its names and figures, or its names and why there are none."""
-        refused = self.refused(cell.name)
+        """Return an arm's row of a cell: its names and figures, or its names and why there are none.
+
+        The last of the names is the arm's.
+        """
+        refused = self.refused(cell.name, names[-1])
         shown = tuple(label(name) for name in names)
         return Row(entries=shown if refused else shown + entries, refused=refused)
 
     def phases(self, cell: str) -> tuple[ArmPhases, ...]:
         """Return where the time of each arm's requests went in a cell."""
         if "phases" not in self._kept:
-            self._kept["phases"] = phases(self.recorded)
+            kept = (each for each in self.recorded.samples if not self.refused(each.cell, each.arm))
+            self._kept["phases"] = phases(replace(self.recorded, samples=tuple(kept)))
         found: tuple[ArmPhases, ...] = self._kept["phases"].get(cell, ())
         return found
 
     def samples(self) -> Mapping[tuple[str, str], tuple[Sample, ...]]:
-        """Return the samples that count, by cell and arm."""
+        """Return the samples that count and may be used, by cell and arm."""
         if "samples" not in self._kept:
             grouped: dict[tuple[str, str], list[Sample]] = {}
             for sample in self.recorded.samples:
-                if sample.part == "measured":
+                if sample.part == "measured" and not self.refused(sample.cell, sample.arm):
                     grouped.setdefault((sample.cell, sample.arm), []).append(sample)
             self._kept["samples"] = {key: tuple(found) for key, found in grouped.items()}
         samples: Mapping[tuple[str, str], tuple[Sample, ...]] = self._kept["samples"]

@@ -163,7 +163,7 @@ def _grid(material: Material, title: str, name: str, unit: str, entry: _EntryOf,
             entries += [label(arm.name)] if several else []
             for scenario in scenarios:
                 cell = at.get(scenario)
-                refused = material.refused(cell.name) if cell else None
+                refused = material.refused(cell.name, arm.name) if cell else None
                 if refused:
                     entries.append(Entry(text=refused, tone="bad"))
                 else:

@@ -59,7 +59,7 @@ def arm_column(material: Material) -> tuple[Column, ...]:
 
 def sweep_row(material: Material, cell: Cell, arm: str, entries: Sequence[Entry]) -> Row:
     """Return one row of a sweep: load, arm where there are several, and figures unless they are refused."""
-    refused = material.refused(cell.name)
+    refused = material.refused(cell.name, arm)
     name: tuple[Entry, ...] = (load_entry(cell),)
     if len(material.own_arms) > 1:
         name += (Entry(text=arm, value=arm),)

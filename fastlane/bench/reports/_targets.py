@@ -42,8 +42,8 @@ def outcomes(material: Material, rules: Sequence[Rule]) -> tuple[Outcome, ...]:
         Outcome(rule=rule, cell=cell.name, arm=arm.name, figure=found, status=status_of(rule, found))
         for rule in rules
         for cell in cells_in(material, rule)
-        if not material.refused(cell.name)
         for arm in material.own_arms
+        if not material.refused(cell.name, arm.name)
         for found in (figure_of(rule, material.figures(cell.name, arm.name, rule.metric)),)
     )
 
@@ -120,7 +120,7 @@ def _rows(material: Material, rules: Sequence[Rule]) -> Iterator[Row]:
         for cell in cells_in(material, rule):
             for arm in material.own_arms:
                 names = (label(rule.text), label(cell.name), label(arm.name))
-                refused = material.refused(cell.name)
+                refused = material.refused(cell.name, arm.name)
                 if refused:
                     yield Row(entries=names, refused=refused)
                     continue

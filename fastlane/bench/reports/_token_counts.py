@@ -19,7 +19,7 @@ def token_counts(material: Material, scenario: str) -> Table:
     names = {cell.name for cell in cells}
     all_samples = [each for each in material.recorded.samples if each.part == "measured" and each.cell in names]
     valid = {cell.name for cell in cells if not material.refused(cell.name)}
-    seen = [each for each in all_samples if each.cell in valid and each.error is None]
+    seen = [each for each in all_samples if each.error is None and not material.refused(each.cell, each.arm)]
     meant = {
         "input, as meant": _given(all_samples, lambda sample: sample.meant_input_tokens),
         "output, at least": _given(all_samples, lambda sample: sample.least_output_tokens),

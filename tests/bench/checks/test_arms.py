@@ -8,7 +8,8 @@ from hypothesis import given, settings, strategies as st
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
 from fastlane.bench.checks import check
-from fastlane.bench.checks._tests import fisher, same_distribution
+from fastlane.bench.checks._tests import difference_of_shares, fisher, same_distribution
+from fastlane.bench.findings import find
 from fastlane.bench.recorded import Recorded, Sample
 from tests.bench.checks.answers import about, level
 from tests.bench.recorded_runs import a_cell, a_run, an_arm
@@ -114,17 +115,52 @@ def failing(share: float, error: str = "InternalServerError 500", arm: str = "fa
     return failed
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.0, "passed"), (0.05, "passed"), (0.5, "refused")])
-def test_arms_that_fail_unlike_often_are_not_comparable(share: float, expected: str) -> None:
-    run = a_run(cells=(a_cell(1),), pairs=100, change=failing(share))
+@pytest.mark.parametrize(("share", "expected"), [(0.0, "passed"), (0.05, "passed"), (0.5, "flagged")])
+def test_arm_that_fails_more_often_is_flagged_for_it(share: float, expected: str) -> None:
+    found = check(a_run(cells=(a_cell(1),), pairs=100, change=failing(share)))
 
-    assert {each.level for each in about(check(run), "the same errors")} >= {expected}
+    assert {each.level for each in about(found, "the same errors")} >= {expected}
+    assert found.refusals() == ()
 
 
-def test_an_arm_that_is_turned_away_more_often_is_named_for_it() -> None:
-    run = a_run(cells=(a_cell(1),), pairs=100, change=failing(0.5, "RateLimitError 429"))
+def fewer_refused(sample: Sample) -> Sample:
+    """Half of the reference's and its copy's requests are turned away, and a tenth of the arm's."""
+    shares = {"baseline": 0.5, "baseline-again": 0.5, "fastlane": 0.1}
+    return failing(shares[sample.arm], "RateLimitError 429", sample.arm)(sample)  # type: ignore[no-any-return]
 
-    assert "(429)" in "".join(each.sentence for each in check(run).refusals())
+
+def test_arm_that_is_turned_away_less_often_has_a_result() -> None:
+    """A play that reduces 429s does what it is for: its cell is valid, and the difference has an interval."""
+    run = a_run(cells=(a_cell(1),), pairs=200, change=fewer_refused)
+    found = check(run, find(run))
+
+    assert found.refusals() == ()
+    assert found.valid(run.header.cells[0].name)
+    said = about(found, "the same errors")[-1]
+    assert said.level == "flagged"
+    assert said.values["difference"] == pytest.approx(-0.4)
+    assert said.values["low"] < -0.4 < said.values["high"] < -0.3
+    assert "10 % of fastlane's requests" in said.sentence
+    assert "50 % of baseline's" in said.sentence
+    assert "-40 percentage points [-4" in said.sentence
+    assert "(429)" in said.sentence
+
+
+def test_copy_that_fails_more_often_than_its_reference_is_refused_alone() -> None:
+    run = a_run(cells=(a_cell(1),), pairs=100, change=failing(0.5, arm="baseline-again"))
+    found = check(run)
+
+    assert level(found, "the same errors", "baseline-again") == "refused"
+    assert found.valid(run.header.cells[0].name, "fastlane")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 80), st.integers(1, 80), st.integers(0, 80), st.integers(1, 80))
+def test_interval_of_a_difference_of_shares_holds_it(first: int, of_first: int, second: int, of_second: int) -> None:
+    first, second = min(first, of_first), min(second, of_second)
+    low, high = difference_of_shares(first, of_first, second, of_second)
+
+    assert -1 <= low <= second / of_second - first / of_first <= high <= 1
 
 
 def test_all_arms_failing_alike_is_told() -> None:
@@ -210,6 +246,8 @@ def test_fishers_test_is_that_of_scipy(first: tuple[int, int], second: tuple[int
 VALUES = st.lists(st.floats(-100, 100), min_size=20, max_size=80)
 
 
+# Of values that are all the same scipy has no exact p value, and says so.
+@pytest.mark.filterwarnings("ignore:ks_2samp")
 @settings(max_examples=40, deadline=None)
 @given(VALUES, VALUES, st.floats(0, 100))
 def test_the_test_of_distributions_decides_as_scipys_exact_one(

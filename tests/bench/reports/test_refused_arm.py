@@ -1,0 +1,84 @@
+"""A refusal that is of one arm voids that arm's figures and leaves those of the others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastlane.bench.checks import check
+from fastlane.bench.findings import find
+from fastlane.bench.recorded import Recorded
+from fastlane.bench.reports import document, judge, markdown, parse_fail_if, report
+from fastlane.bench.reports._charts import charts
+from fastlane.bench.reports._csv import csv_rows
+from tests.bench.recorded_runs import a_run, with_vitals
+
+ARMS = ("baseline", "baseline-again", "bad", "good")
+BAD = "client saturated: CPU"
+
+
+def a_bad_run(arm: str = "bad") -> Recorded:
+    """The process of one arm used a whole core."""
+    run = a_run(arms=ARMS, pairs=100, ratio={"bad": 0.6, "good": 0.8}, with_log=True)
+    return with_vitals(run, arm=arm, duration_s=10.0, cpu_s=9.9)
+
+
+def made(run: Recorded) -> tuple[Any, ...]:
+    findings = find(run)
+    return run, findings, check(run, findings)
+
+
+def test_report_of_a_run_with_a_bad_arm_shows_the_others() -> None:
+    run, findings, checked = made(a_bad_run())
+    shown = report("ab", run, findings, checked)
+    said = [line.text for line in shown.verdicts]
+
+    assert f"chat, 4 users, bad: invalid: {BAD}; see Checks." in said
+    assert any(line.startswith("good: time to first token faster by ") for line in said)
+    assert not any(line.startswith("bad: ") for line in said)
+    for table in shown.tables():
+        if table.title.startswith("The very first request"):
+            continue  # It came before the cell, and is in no other figure.
+        for row in table.rows:
+            assert (row.refused is not None) == (row.entries[0].text == "bad"), (table.title, row)
+    assert all(chart.refused is None for chart in shown.charts())
+    assert "bad was" not in markdown(shown)
+
+
+def test_figures_of_a_bad_arm_are_in_no_chart() -> None:
+    run, findings, checked = made(a_bad_run())
+    drawn = charts(run, findings, checked)
+
+    for name in ("forest", "ecdf_time_to_first_token", "pair_differences", "drift", "waterfall"):
+        data = json.dumps(drawn[name].get("datasets") or drawn[name])
+        assert "good: " in data or "good, " in data or '"good"' in data, name
+        assert "bad: " not in data, name
+
+
+def test_csv_and_json_of_a_run_with_a_bad_arm_keep_the_others() -> None:
+    run, findings, checked = made(a_bad_run())
+
+    for row in csv_rows(run, findings, checked):
+        assert (row["invalid"] is not None) == (row["arm"] == "bad")
+        assert ("typical_ratio" in row) == (row["arm"] == "good" or row["arm"] == "baseline-again") or not row.get(
+            "pairs"
+        )
+    data = document(run, findings, checked)
+    assert {each["arm"] for each in data["comparisons"] if "invalid" in each} == {"bad"}
+    (cell,) = data["cells"]
+    assert cell["valid"]
+    assert {each["arm"] for each in cell["figures"]} == {"baseline", "baseline-again", "good"}
+    assert {each["arm"] for each in data["arms"] if "invalid" in each} == {"bad"}
+
+
+def test_rule_is_judged_for_the_arms_that_are_sound() -> None:
+    results = {each.arm: each.result for each in judge(*made(a_bad_run()), [parse_fail_if("ttft > +5%")])}
+
+    assert results == {"bad": "invalid", "good": "passed"}
+
+
+def test_bad_reference_voids_the_whole_cell() -> None:
+    run, findings, checked = made(a_bad_run("baseline"))
+
+    assert not checked.valid("chat, 4 users", "good")
+    assert {each.result for each in judge(run, findings, checked, [parse_fail_if("ttft > +5%")])} == {"invalid"}

@@ -239,7 +239,7 @@ CHECKS: Final = (
     Check(name=ANSWERS, line="Answers as long as the reference's (Kolmogorov-Smirnov).", look=same_answers),
     Check(
         name=ERRORS,
-        line="Errors and 429s as often as the reference (Fisher's exact test). A difference is a result, with its interval.",
+        line="Errors and 429s as often as the reference (Fisher's exact test). A difference is a result.",
         look=same_errors,
     ),
     Check(name=BAND, line="The reference against its own copy.", look=same_as_its_copy),

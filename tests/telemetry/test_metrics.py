@@ -181,14 +181,15 @@ def test_time_per_output_chunk_of_a_stream_has_a_value_for_each_chunk_after_the_
     meters.use(conventions="both")
     meters.tell(ended())
 
-    assert chunk_gaps(meters) == (3, pytest.approx(0.21))
-    assert chunk_gaps(meters, "gen_ai.client.inference.time_per_output_chunk") == (3, pytest.approx(0.21))
+    expected = pytest.approx((3, 0.21))
+    assert chunk_gaps(meters) == expected
+    assert chunk_gaps(meters, "gen_ai.client.inference.time_per_output_chunk") == expected
 
 
 def test_first_output_that_is_the_first_event_ends_no_gap(meters: Meters) -> None:
     meters.tell(ended(record(timeline=timeline(first_event_ns=100 * MS))))
 
-    assert chunk_gaps(meters) == (2, pytest.approx(0.2))
+    assert chunk_gaps(meters) == pytest.approx((2, 0.2))
 
 
 def test_time_per_output_chunk_of_real_streams_is_recorded(meters: Meters, arguments: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ class Checked:
         found = [each for each in found if each.cell in (None, cell)]
         references = set(self.references.values())
         if arm is not None:
-            about = {arm, self.references.get(arm)}
+            about = {arm, self.references.get(arm, arm)}
         else:
             about = references if references <= {each.arm for each in found} else set()
         return tuple(each for each in found if each.arm is None or each.arm in about)

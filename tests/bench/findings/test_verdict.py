@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_bootstrap, "_RESAMPLES", 2)
 
 
-def compared(log_ratios: Sequence[Sequence[float]]) -> list[Comparison]:
+def compared(log_ratios: Sequence[Any]) -> list[Comparison]:
     """Compare one arm by each series of log-ratios with a reference whose every value is 100."""
     others = []
     for number, logs in enumerate(log_ratios):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
-from fastlane.bench.checks import check
-from fastlane.bench.findings import find
+from fastlane.bench.checks import Checked, check
+from fastlane.bench.findings import Findings, find
 from fastlane.bench.recorded import Recorded
 from fastlane.bench.reports import document, judge, markdown, parse_fail_if, report
 from fastlane.bench.reports._charts import charts
@@ -23,7 +22,7 @@ def a_bad_run(arm: str = "bad") -> Recorded:
     return with_vitals(run, arm=arm, duration_s=10.0, cpu_s=9.9)
 
 
-def made(run: Recorded) -> tuple[Any, ...]:
+def made(run: Recorded) -> tuple[Recorded, Findings, Checked]:
     findings = find(run)
     return run, findings, check(run, findings)
 

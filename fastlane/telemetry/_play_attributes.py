@@ -96,6 +96,7 @@ def _cache(cache: PromptCacheRecord, told: dict[str, Any]) -> None:
         told[names.CACHE_HIT_RATIO] = ratio
     if cache.drift is not None:
         told[names.CACHE_MISMATCH] = cache.drift.kind
+        told[names.CACHE_LOST] = cache.drift.tokens_lost
 
 
 def _output(output: BoundedOutputRecord, told: dict[str, Any]) -> None:

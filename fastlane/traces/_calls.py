@@ -71,6 +71,8 @@ def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> Call:
     found = [Phase(name=name, start_ns=each.start_ns, end_ns=each.end_ns, span=each) for each, name in _named(below)]
     attempts = _attempts(below)
     answering = answering_of(attempts)
+    if (waited_s := _waited_until_timeout_s(span, answering, told)) is not None:
+        told["server"] = waited_s
     if not any(phase.name not in ("prepare", "validate") for phase in found):
         found += _drawn(span, answering, told, issued_ns)
     found.sort(key=lambda phase: (phase.start_ns, -phase.end_ns))
@@ -93,6 +95,8 @@ def call_of(span: Span, below: Sequence[Span], *, issued_ns: int) -> Call:
         route_reason=span.text("fastlane.route.reason"),
         connection_reused=_reused(span, answering),
         attempt_count=span.count("fastlane.attempt.count") or len(attempts) or None,
+        cache_miss=span.text("fastlane.cache.mismatch_reason"),
+        cache_lost_tokens=span.count("fastlane.cache.lost_tokens"),
         attempts=attempts,
         phases=tuple(found),
         durations_s=_durations(span, found, attempts, answering, told),
@@ -206,6 +210,26 @@ def _told(span: Span, issued_ns: int) -> dict[str, float]:
     elif first_s is not None and tries > 1:
         told["retries"] = max(0.0, first_s - prepare_s - wire_s - told["server"])
     return told
+
+
+def _waited_until_timeout_s(span: Span, answering: Attempt | None, told: Mapping[str, float]) -> float | None:
+    """Return how long a call that timed out had waited for the server; None where the server had begun to answer.
+
+    None too where nobody says that the request was sent: what timed out may have been the connection.
+    """
+    error = (span.error or "").lower()
+    answered = {"fastlane.time_to_first_token", "fastlane.api_end_to_end.duration"} & span.attributes.keys()
+    if answered or "server" in told or not ("timeout" in error or "timedout" in error):
+        return None
+    phases = {} if answering is None else {each.name: (each.end_ns - each.start_ns) / 1e9 for each in answering.phases}
+    if "send" not in told and "send" not in phases:
+        return None
+    waited = span if answering is None else answering.span
+    before = {name: told.get(name, phases.get(name, 0.0)) for name in _WIRE}
+    waited_s = (waited.end_ns - waited.start_ns) / 1e9 - sum(before.values())
+    if answering is None:
+        waited_s -= told.get("prepare", 0.0) + (span.number("fastlane.retry.wait.duration") or 0.0)
+    return max(0.0, waited_s)
 
 
 def _ns(seconds: float | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
 from statistics import median
 from typing import Final
 
@@ -40,6 +41,8 @@ class ArmFigures:
     faster: int = 0
     """Pairs in which it took less time than the baseline."""
     slower: int = 0
+    shown: bool = False
+    """Whether so many pairs one way are more than chance makes: by the sign test, at 5 % over all arms together."""
     median_ratio: float | None = None
     """The median over all pairs of the arm's time by the baseline's: below 1 is faster."""
     total_ratio: float | None = None
@@ -117,10 +120,11 @@ def _comparison(name: str, entries: Sequence[Entry], members: Sequence[int], bas
                 alone += len(together)
     groups.sort(key=lambda group: min(entries[at].start_ns for at in group.members.values()))
     others = sorted({arm for group in groups for arm in group.members} - {baseline})
+    alpha = 0.05 / max(1, len(others))
     return Comparison(
         experiment=name,
         baseline=baseline,
-        arms=tuple(_figures(arm, baseline, groups, entries) for arm in (baseline, *others)) if groups else (),
+        arms=tuple(_figures(arm, baseline, groups, entries, alpha) for arm in (baseline, *others)) if groups else (),
         groups=tuple(groups),
         failed=failed,
         alone=alone,
@@ -128,7 +132,7 @@ def _comparison(name: str, entries: Sequence[Entry], members: Sequence[int], bas
     )
 
 
-def _figures(arm: str, baseline: str, groups: Sequence[Group], entries: Sequence[Entry]) -> ArmFigures:
+def _figures(arm: str, baseline: str, groups: Sequence[Group], entries: Sequence[Entry], alpha: float) -> ArmFigures:
     pairs = [
         (entries[group.members[arm]], entries[group.members[baseline]]) for group in groups if arm in group.members
     ]
@@ -137,6 +141,8 @@ def _figures(arm: str, baseline: str, groups: Sequence[Group], entries: Sequence
     ratios = [entry.duration_s / other.duration_s for entry, other in pairs if other.duration_s > 0]
     theirs_s = sum(other.duration_s for _, other in pairs)
     is_other = arm != baseline
+    faster = sum(entry.duration_s < other.duration_s for entry, other in pairs)
+    slower = sum(entry.duration_s > other.duration_s for entry, other in pairs)
     return ArmFigures(
         arm=arm,
         pairs=len(pairs),
@@ -148,8 +154,15 @@ def _figures(arm: str, baseline: str, groups: Sequence[Group], entries: Sequence
         },
         unsplit=sum("unsplit" in entry.durations_s for entry in own),
         time_to_first_token_s=median(firsts) if firsts else None,
-        faster=sum(entry.duration_s < other.duration_s for entry, other in pairs) if is_other else 0,
-        slower=sum(entry.duration_s > other.duration_s for entry, other in pairs) if is_other else 0,
+        faster=faster if is_other else 0,
+        slower=slower if is_other else 0,
+        shown=is_other and _sign_test(faster, slower) <= alpha,
         median_ratio=median(ratios) if is_other and ratios else None,
         total_ratio=sum(entry.duration_s for entry in own) / theirs_s if is_other and theirs_s > 0 else None,
     )
+
+
+def _sign_test(faster: int, slower: int) -> float:
+    """Return the two-sided p value of so many signs one way and so many the other."""
+    count, fewer = faster + slower, min(faster, slower)
+    return min(1.0, 2 * sum(comb(count, below) for below in range(fewer + 1)) / 2**count)

@@ -73,6 +73,8 @@ def _call(call: Call) -> dict[str, Any]:
         "route_reason": call.route_reason,
         "connection_reused": call.connection_reused,
         "attempt_count": call.attempt_count,
+        "cache_miss": call.cache_miss,
+        "cache_lost_tokens": call.cache_lost_tokens,
         "phases_s": dict(call.durations_s),
         "attempts": [
             {
@@ -118,12 +120,27 @@ def overview(entry: Entry) -> dict[str, Any]:
         "x": sum(attempt.error is not None for call in calls for attempt in call.attempts),
         "a": sum(call.attempt_count or 1 for call in calls),
         "c": len(calls),
+        "y": _misses(calls),
         "g": list(_segments(entry)),
         "p": {name: round(seconds * 1e3, 4) for name, seconds in entry.durations_s.items()},
     }
     if entry.experiment is not None:
         told["r"] = entry.experiment.arm
     return {name: value for name, value in told.items() if value not in (None, [], {})}
+
+
+def _misses(calls: Sequence[Call]) -> str | None:
+    """Return what is shown of cache misses: "cache miss: timestamp, about 1,666 tokens"."""
+    missed = [call for call in calls if call.cache_miss is not None]
+    if not missed:
+        return None
+    kinds = ", ".join(dict.fromkeys((call.cache_miss or "").replace("_", " ") for call in missed))
+    lost = sum(call.cache_lost_tokens or 0 for call in missed)
+    return (
+        ("cache miss" if len(missed) == 1 else f"{len(missed)} cache misses")
+        + f": {kinds[:_LONGEST_TEXT]}"
+        + (f", about {lost:,} tokens" if lost else "")
+    )
 
 
 def _segments(entry: Entry) -> Iterator[list[Any]]:

@@ -16,7 +16,7 @@ PHASES: Final = (
 - prepare: planning and encoding, before anything is sent
 - retries: attempts that failed or lost, and the pauses after them
 - queue, dns, connect, tls, send: of the answering attempt
-- server: from the last byte sent to the first token, or to the answer's head where there was no stream
+- server: from the last byte sent to the first token, to the answer's head where there was no stream, or to a timeout
 - unsplit: until the first token, where nobody said what it was spent with
 - decode: from the first token to the last
 - validate: the answer was checked
@@ -74,6 +74,10 @@ class Call:
     route_reason: str | None
     connection_reused: bool | None
     attempt_count: int | None
+    cache_miss: str | None = None
+    """What broke the prompt's prefix, such as "timestamp"; None where nothing did."""
+    cache_lost_tokens: int | None = None
+    """Tokens that the provider's cache did not have because of it, estimated."""
     attempts: tuple[Attempt, ...] = ()
     phases: tuple[Phase, ...] = ()
     """All of them, those of attempts included, in the order in which they began."""

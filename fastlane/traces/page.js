@@ -73,8 +73,10 @@
     if (ratio >= 0.995 && ratio <= 1.005) return "the same";
     return ratio < 1 ? `${(1 / ratio).toFixed(2)}× faster` : `${ratio.toFixed(2)}× slower`;
   }
-  const change = (ratio) => h("span", { class: gainClass(ratio) }, ` ${ratio < 1 ? "−" : "+"}${Math.abs((1 - ratio) * 100).toFixed(0)} %`);
-  const gainClass = (ratio) => (ratio === undefined || ratio === null || (ratio >= 0.995 && ratio <= 1.005) ? "soft" : ratio < 1 ? "good" : "bad");
+  const change = (ratio, arm) => h("span", { class: gainClass(ratio, arm) }, ` ${ratio < 1 ? "−" : "+"}${Math.abs((1 - ratio) * 100).toFixed(0)} %`);
+  // A difference of an arm that chance may have made is neither good nor bad.
+  const isShown = (arm) => comparison().arms.some((each) => each.arm === arm && each.shown);
+  const gainClass = (ratio, arm) => (ratio === undefined || ratio === null || (ratio >= 0.995 && ratio <= 1.005) || !isShown(arm) ? "soft" : ratio < 1 ? "good" : "bad");
 
   // What an entry's list row does not show is read when somebody opens it, or searches.
   let lines = null;
@@ -92,7 +94,7 @@
     if (words[index] === undefined) {
       lines = lines || $("lines").textContent.split("\n");
       const entry = entries[index];
-      const all = [entry.n, entry.k, entry.r, entry.e, ...(entry.m || [])];
+      const all = [entry.n, entry.k, entry.r, entry.e, entry.y, ...(entry.m || [])];
       const told = JSON.parse(lines[index]);
       all.push(told.trace, ...told.within, ...(told.experiment || []));
       for (const row of told.rows) {
@@ -205,6 +207,7 @@
     const tags = [];
     if (entry.e) tags.push(h("span", { class: "tag bad" }, `✕ ${entry.e}`));
     else if (entry.x) tags.push(h("span", { class: "tag" }, `↻ ${some(entry.x, "failed attempt")}`));
+    if (entry.y) tags.push(h("span", { class: "tag miss", title: entry.y }, entry.y));
     if (isSlow(entry)) tags.push(h("span", { class: "tag slow" }, "slow"));
     const says = [moment(entry.t)];
     if (entry.c > 1) says.push(some(entry.c, "call"));
@@ -225,10 +228,10 @@
     const isPair = armsShown().length === 2;
     const ratio = bestRatio(group);
     return [
-      h("div", { class: "line" }, h("span", { class: "name" }, base.n), h("span", { class: "rest" }, moment(base.t)), isPair ? h("span", { class: `time ${gainClass(ratio)}` }, gain(ratio)) : null),
+      h("div", { class: "line" }, h("span", { class: "name" }, base.n), h("span", { class: "rest" }, moment(base.t)), isPair ? h("span", { class: `time ${gainClass(ratio, armsShown()[1])}` }, gain(ratio)) : null),
       armsShown().filter((arm) => arm in members(group)).map((arm) => {
         const entry = entries[members(group)[arm]];
-        return h("div", { class: isPair ? "arm" : "arm many" }, h("span", { class: "who" }, arm), mini(entry, most), h("span", { class: "time" }, ms(entry.d), isPair || entry === base ? null : change(entry.d / base.d)));
+        return h("div", { class: isPair ? "arm" : "arm many" }, h("span", { class: "who" }, arm), mini(entry, most), h("span", { class: "time" }, ms(entry.d), isPair || entry === base ? null : change(entry.d / base.d, arm)));
       }),
     ];
   }
@@ -284,7 +287,7 @@
     const around = told.within.length ? ` · within ${told.within.join(" › ")}` : "";
     const arm = told.experiment ? ` · ${told.experiment[0]}: ${told.experiment[1]}` : "";
     return [
-      h("div", { class: "head" }, h("h2", null, entry.n), entry.e ? h("span", { class: "tag bad" }, `✕ ${entry.e}`) : null),
+      h("div", { class: "head" }, h("h2", null, entry.n), entry.e ? h("span", { class: "tag bad" }, `✕ ${entry.e}`) : null, entry.y ? h("span", { class: "tag miss" }, entry.y) : null),
       h("p", { class: "sub" }, `${WORDS[entry.k] ? WORDS[entry.k][0] : "trace"} · ${moment(entry.t, true)} · trace ${told.trace}${around}${arm}`),
     ];
   }
@@ -514,7 +517,7 @@
     const value = (arm, phase) => (entries[own[arm]].p || {})[phase];
     return [
       h("button", { type: "button", class: "wide-back", onclick: () => { summary(); list.focus(); } }, "← All pairs"),
-      h("div", { class: "head" }, h("h2", null, base.n), ...arms.slice(1).map((arm) => { const ratio = entries[own[arm]].d / base.d; return h("span", { class: gainClass(ratio) }, `${arm}: ${gain(ratio)}`); })),
+      h("div", { class: "head" }, h("h2", null, base.n), ...arms.slice(1).map((arm) => { const ratio = entries[own[arm]].d / base.d; return h("span", { class: gainClass(ratio, arm) }, `${arm}: ${gain(ratio)}`); })),
       h("p", { class: "sub" }, `unit ${comparison().groups[group][0]} of ${comparison().experiment} · ${moment(base.t, true)} · all waterfalls on one scale`),
       phaseBars("On one scale", arms, phases, value, (arm) => entries[own[arm]].d, (arm) => entries[own[arm]].d / base.d),
       phaseTable("Phase by phase", arms, phases, value, (arm) => entries[own[arm]].d, (arm) => entries[own[arm]].f),
@@ -535,7 +538,7 @@
         return made;
       });
       return h("div", { class: "one" }, h("span", { class: "who", title: arm }, arm), h("div", { class: "stack", "aria-hidden": "true" }, pieces),
-        h("span", null, h("b", null, ms(total(arm))), arm === arms[0] ? "" : h("span", { class: gainClass(ratio(arm)) }, ` ${gain(ratio(arm))}`)));
+        h("span", null, h("b", null, ms(total(arm))), arm === arms[0] ? "" : h("span", { class: gainClass(ratio(arm), arm) }, ` ${gain(ratio(arm))}`)));
     });
     return h("div", { class: "card" }, h("h3", null, title), h("div", { class: "bars" }, bars),
       h("ul", { class: "legend" }, phases.map((phase) => h("li", { title: WORDS[phase][1] }, swatch(phase), WORDS[phase][0]))));
@@ -546,11 +549,11 @@
     function ratioCell(phase, arm, one, other) {
       const isSplit = !LEADING.has(phase) || !(value(base, "unsplit") || value(arm, "unsplit")) || (value(base, "unsplit") && value(arm, "unsplit") && phase === "unsplit");
       if (!isSplit || (!one && !other)) return h("td", { class: "soft" }, "–");
-      if (!other) return h("td", { class: "good" }, "none left");
-      if (!one) return h("td", { class: "bad" }, "added");
+      if (!other) return h("td", { class: isShown(arm) ? "good" : "soft" }, "none left");
+      if (!one) return h("td", { class: isShown(arm) ? "bad" : "soft" }, "added");
       // What hardly counts is no gain and no loss, however many times it is.
       const isTiny = Math.max(one, other) < 0.01 * total(base);
-      return h("td", { class: isTiny ? "soft" : gainClass(other / one) }, gain(other / one));
+      return h("td", { class: isTiny ? "soft" : gainClass(other / one, arm) }, gain(other / one));
     }
     const line = (phase, name, get, kind, sign) => h("tr", { class: kind }, h("th", { scope: "row" }, sign, " ", name), arms.map((arm) => h("td", null, get(arm) ? ms(get(arm)) : "–")), others.map((arm) => ratioCell(phase, arm, get(base), get(arm))));
     const withFirst = arms.some((arm) => first(arm));
@@ -564,9 +567,9 @@
     hideDetails();
     const one = comparison();
     const seconds = (value) => (value === null || value === undefined ? undefined : value * 1e3);
-    const says = one.arms.slice(1).map((arm) => h("p", { class: arm.median_ratio < 1 ? "faster" : "slower" },
-      h("strong", null, `${arm.arm}: ${gain(arm.median_ratio)}`), ` ${gain(arm.median_ratio) === "the same" ? "as" : "than"} ${one.baseline} in the median of ${some(arm.pairs, "pair")} (${percent(arm.median_ratio)} of its time; all time together: ${percent(arm.total_ratio)}). `,
-      `${some(arm.faster, "pair")} got faster, `, h("span", { class: arm.slower ? "bad" : "" }, `${arm.slower} got slower`), arm.pairs < 20 ? ". That is few: take it for an example, not for a finding." : "."));
+    const says = one.arms.slice(1).map((arm) => h("p", { class: !arm.shown ? "" : arm.median_ratio < 1 ? "faster" : "slower" },
+      h("strong", null, `${arm.arm}: ${arm.shown ? "" : "no difference shown, "}${gain(arm.median_ratio)}`), ` ${gain(arm.median_ratio) === "the same" ? "as" : "than"} ${one.baseline} in the median of ${some(arm.pairs, "pair")} (${percent(arm.median_ratio)} of its time; all time together: ${percent(arm.total_ratio)}). `,
+      `${some(arm.faster, "pair")} got faster, `, h("span", { class: arm.shown && arm.slower ? "bad" : "" }, `${arm.slower} got slower`), arm.shown ? "" : ": no more than chance makes of equal arms (sign test)", arm.pairs < 20 ? ". That is few: take it for an example, not for a finding." : "."));
     const shown = data.phases.filter((phase) => one.arms.some((arm) => arm.phases_s[phase]));
     const by = new Map(one.arms.map((arm) => [arm.arm, arm]));
     const notes = [`Each pair is one unit of the experiment, sent in ${some(one.arms.length, "arm")}; ${some(one.groups.length, "unit")} ${one.groups.length === 1 ? "is" : "are"} shown.`, "The bars and the table are medians of each phase: they need not add up to the median of the whole, and the ratio of two medians is not the median of the ratios."];

@@ -73,3 +73,17 @@ def test_an_experiment_with_one_arm_or_without_units_compares_nothing(tmp_path: 
     (comparison,) = compare(read(tmp_path / "spans.jsonl"))
 
     assert (comparison.experiment, comparison.arms, comparison.groups, comparison.unnamed) == ("no units", (), (), 2)
+
+
+@pytest.mark.parametrize(("faster", "shown"), [(13, False), (5, False), (19, True), (24, True)])
+def test_difference_that_chance_makes_of_equal_arms_is_not_shown(tmp_path: Path, faster: int, shown: bool) -> None:
+    """Of 24 pairs 18 one way are what the sign test needs at 5 %."""
+    with recording(tmp_path / "spans.jsonl") as made:
+        for number in range(24 if faster != 5 else 5):
+            for turn, arm in enumerate(("baseline", "other")):
+                start = number * 2_000 + turn * 900
+                longer = 0 if arm == "baseline" else -50 if number < faster else 50
+                made.chat(start, start + 500 + longer, arm=("e", arm, f"unit {number}"))
+    (found,) = compare(entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans))
+
+    assert [arm.shown for arm in found.arms] == [False, shown]

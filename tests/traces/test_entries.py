@@ -7,6 +7,7 @@ import pytest
 from fastlane.telemetry import _names as names
 from fastlane.traces import Entry, entries, read_spans
 from fastlane.traces._calls import _ATTRIBUTES, _BY_NAME
+from fastlane.traces._document import overview
 from tests.traces.recorded import everyday, recording
 
 
@@ -202,3 +203,50 @@ def test_names_are_those_that_telemetry_writes() -> None:
         names.PREPARE_DURATION, *names.WIRE_PHASE.values(), names.SERVER_WAIT, names.DECODE_DURATION,
         names.VALIDATE_DURATION,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("error", ["APITimeoutError", "ReadTimeout", "timeout"])
+def test_time_until_a_timeout_is_server_wait_and_not_other(tmp_path: Path, error: str) -> None:
+    with recording(tmp_path / "spans.jsonl") as made:
+        made.chat(0, 500, error=error, phases={"send": 2}, fastlane__prepare__duration=0.003)
+        made.chat(
+            1_000, 2_300, error=error, phases={"send": 2}, fastlane__attempt__count=2,
+            fastlane__retry__wait__duration=0.3,
+        )  # fmt: skip
+        made.chat(3_000, 3_500, error=error, phases={"dns": 9})
+        made.chat(4_000, 4_500, error="InternalServerError", phases={"send": 2})
+    alone, twice, connecting, refused = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+
+    assert told(alone) == {"prepare": 3.0, "send": 2.0, "server": 495.0}
+    assert told(twice) == {"send": 2.0, "server": 998.0, "other": 300.0}
+    assert told(connecting) == {"dns": 9.0, "other": 491.0}
+    assert "server" not in told(refused)
+    assert [segment[0] for segment in overview(alone)["g"]] == ["prepare", "send", "server"]
+
+
+def test_timeout_of_an_attempt_with_a_span_is_server_wait(tmp_path: Path) -> None:
+    with recording(tmp_path / "spans.jsonl") as made:
+        chat = made.chat(0, 1_305, error="APITimeoutError", phases={"send": 2}, fastlane__attempt__count=2)
+        for number, start in ((1, 1), (2, 801)):
+            made.span(
+                "POST", start, start + 500, parent=chat, client=True, error="ReadTimeout", http__request__method="POST",
+                fastlane__attempt__number=number, fastlane__attempt__outcome="failed",
+            )  # fmt: skip
+    (entry,) = entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)
+
+    assert told(entry) == {"retries": 801.0, "send": 2.0, "server": 498.0, "other": 4.0}
+
+
+def test_cache_miss_of_a_call_is_on_its_list_row(tmp_path: Path) -> None:
+    with recording(tmp_path / "spans.jsonl") as made:
+        missed = {"fastlane__cache__mismatch_reason": "timestamp", "fastlane__cache__lost_tokens": 1_666}
+        made.chat(0, 500, **missed)
+        action = made.span("invoke_workflow answer", 1_000, 3_000, gen_ai__operation__name="invoke_workflow")
+        made.chat(1_000, 1_500, parent=action, **missed)
+        made.chat(1_600, 2_500, parent=action, fastlane__cache__mismatch_reason="changed_text")
+        made.chat(4_000, 4_500)
+    rows = [overview(each) for each in entries(read_spans((tmp_path / "spans.jsonl").read_bytes(), "x").spans)]
+
+    assert rows[0]["y"] == "cache miss: timestamp, about 1,666 tokens"
+    assert rows[1]["y"] == "2 cache misses: timestamp, changed text, about 1,666 tokens"
+    assert "y" not in rows[2]

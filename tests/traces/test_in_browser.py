@@ -211,6 +211,50 @@ def test_the_baseline_stands_beside_what_was_optimised(opens: Opens) -> None:
     expect(opened).to_contain_text("Median phases")
 
 
+def an_a_a_experiment(path: Path) -> Path:
+    """Two equal arms: of 24 pairs 13 got faster, 11 slower, each by 1 %."""
+    with recording(path) as made:
+        for number in range(24):
+            for turn, arm in enumerate(("baseline", "again")):
+                start = number * 2_000 + turn * 900
+                longer = 0 if arm == "baseline" else -5 if number < 13 else 5
+                made.chat(start, start + 500 + longer, arm=("a/a", arm, f"unit {number}"))
+    return path
+
+
+def a_cache_miss(path: Path) -> Path:
+    """One call with a clock in its prompt."""
+    with recording(path) as made:
+        made.chat(
+            0, 500, tokens=(1_700, 0, 40), fastlane__cache__expected_read_tokens=0,
+            fastlane__cache__mismatch_reason="timestamp", fastlane__cache__lost_tokens=1_666,
+        )  # fmt: skip
+    return path
+
+
+def test_difference_of_equal_arms_is_neither_red_nor_green(opens: Opens) -> None:
+    page = opens(an_a_a_experiment)
+
+    page.keyboard.press("b")
+    opened = page.locator("#opened")
+    expect(opened).to_contain_text("again: no difference shown, 1.01\N{MULTIPLICATION SIGN} faster")
+    expect(opened).to_contain_text("13 pairs got faster, 11 got slower: no more than chance makes of equal arms")
+    expect(page.locator("main .good, main .bad, main .faster, main .slower")).to_have_count(0)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("tree")).to_have_count(2)
+    expect(page.locator("main .good, main .bad")).to_have_count(0)
+
+
+def test_cache_miss_has_a_badge_in_the_list_and_above_the_call(opens: Opens) -> None:
+    page = opens(a_cache_miss)
+
+    badges = page.locator(".tag.miss")
+    expect(badges).to_have_count(2)
+    for badge in badges.all():
+        expect(badge).to_have_text("cache miss: timestamp, about 1,666 tokens")
+        expect(badge).to_be_visible()
+
+
 def test_it_can_be_read_on_a_narrow_screen(opens: Opens) -> None:
     page = opens(everyday, width=400)
 

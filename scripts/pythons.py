@@ -94,6 +94,10 @@ def _candidates() -> Iterator[Path]:
             yield from (path for path in sorted(folder.glob("python3.*")) if _NAME.search(path.name))
 
 
+def _named(version: tuple[int, int]) -> str:
+    return "{}.{}".format(*version)
+
+
 def _numbers(path: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", path.parent.name)]
 
@@ -264,7 +268,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(*(f"{'.'.join(map(str, _version(path) or ()))}  {path}" for path in pythons), sep="\n")
         return 0
     if not pythons:
-        print("no other Python is here: 0 passed, 0 failed")
+        wanted = "other than this one " if asked.others else ""
+        print(f"SKIPPED no Python {wanted}from {_named(OLDEST)} to {_named(NEWEST)} is here: no test ran")
         return 0
     tests = further or (list(QUICK) if asked.quick else [])
     with tempfile.TemporaryDirectory(prefix="fastlane-wheel-") as place:

@@ -45,6 +45,17 @@ def test_a_version_or_a_path_may_be_asked_for(kept: Path) -> None:
     assert pythons.interpreters()[HERE] not in pythons.chosen([], others=True)
 
 
+def test_pythons_without_any_other_says_that_it_skipped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pythons, "_candidates", lambda: iter([Path(sys.executable)]))
+
+    assert pythons.main(["--others"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("SKIPPED no Python other than this one from 3.11 to 3.14 is here")
+    assert "passed" not in said
+
+
 @pytest.mark.parametrize("name", ["3.99", "2.7", "nothing"])
 def test_one_that_is_not_here_is_named_with_those_that_are(
     name: str, kept: Path, capsys: pytest.CaptureFixture[str]

@@ -43,7 +43,7 @@ def begun(response: Any, endpoint: str, *, first: FirstContent | None = None) ->
                 verdict = first.feed(piece)
     except Exception as error:
         name_request(error, response)
-        pieces = _broken(error)
+        pieces = _Broken(error)
         raise
     except BaseException:
         response.close()
@@ -72,7 +72,7 @@ async def async_begun(response: Any, endpoint: str, *, first: FirstContent | Non
                 verdict = first.feed(piece)
     except Exception as error:
         name_request(error, response)
-        pieces = _async_broken(error)
+        pieces = _Broken(error)
         raise
     except BaseException:
         await response.aclose()
@@ -84,16 +84,35 @@ async def async_begun(response: Any, endpoint: str, *, first: FirstContent | Non
     return verdict
 
 
-def _broken(error: Exception) -> Iterator[bytes]:
-    """The rest of a body of which reading has raised."""
-    raise error.with_traceback(None)
-    yield b""
+class _Broken:
+    """The rest of a body of which reading has raised: raises the same once, unless the body is closed before.
 
+    The error's traceback leads to the response, and the response to this: only without the error is that no cycle.
+    """
 
-async def _async_broken(error: Exception) -> AsyncIterator[bytes]:
-    """See `_broken`."""
-    raise error.with_traceback(None)
-    yield b""
+    def __init__(self, error: Exception) -> None:
+        self.error: Exception | None = error
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        error, self.error = self.error, None
+        if error is None:
+            raise StopIteration
+        try:
+            raise error.with_traceback(None)
+        finally:
+            del error
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return next(self)
+        except StopIteration:
+            raise StopAsyncIteration from None
 
 
 def _can_be_looked_into(response: Any) -> bool:
@@ -125,6 +144,11 @@ class _Begun:
         """What the HTTP client took of the time; asked by the response, which says it to the application."""
         return getattr(self._inner, "elapsed", None)
 
+    def _forget(self) -> None:
+        self._held.clear()
+        if isinstance(self._rest, _Broken):
+            self._rest.error = None
+
     def _next_held(self) -> bytes:
         piece, self._phases.chunk_ns = self._held.popleft()
         return piece
@@ -144,7 +168,7 @@ class SyncBegunBody(_Begun):
         yield from self._rest
 
     def close(self) -> None:
-        self._held.clear()
+        self._forget()
         self._inner.close()
 
 
@@ -163,7 +187,7 @@ class AsyncBegunBody(_Begun):
         return self._rest.__anext__()
 
     async def aclose(self) -> None:
-        self._held.clear()
+        self._forget()
         await self._inner.aclose()
 
 

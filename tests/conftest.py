@@ -16,6 +16,7 @@ from hypothesis.strategies import none
 from fastlane.emulator import Emulator, preset
 from tests import known_ports
 from tests.call_peer import PROTOCOLS, CallPeer, trusted
+from tests.transport import peer as scripted_peer
 
 # A shell without job control has its background jobs ignore Ctrl-C, and tests press it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -36,6 +37,17 @@ for name in [name for name in os.environ if name.startswith(("OPENAI_", "AZURE_O
     del os.environ[name]
 for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
     os.environ.pop(name, None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --late-ms, under which a test whose verdict depends on a quick connection fails."""
+    text = "delay each TLS handshake of the scripted servers and of the shared emulator by so many milliseconds"
+    parser.addoption("--late-ms", type=float, default=0.0, help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Apply --late-ms."""
+    scripted_peer.default_late_ms = config.getoption("--late-ms")
 
 
 @given(none())
@@ -69,7 +81,7 @@ def nothing_is_known_of_any_port() -> None:
 @pytest.fixture(scope="session")
 def running_provider() -> Iterator[Emulator]:
     """One embedded provider without delays, in a process of its own, for the whole session."""
-    with Emulator(model=preset("instant"), seed=0) as provider:
+    with Emulator(model=preset("instant"), seed=0, late_ms=scripted_peer.default_late_ms) as provider:
         yield provider
 
 

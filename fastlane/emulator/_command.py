@@ -87,6 +87,9 @@ def emulator(
     ] = "exact",
     late_share: Annotated[float, typer.Option(help="The share of requests whose first token is late.")] = 0.0,
     late_factor: Annotated[float, typer.Option(help="How many times as long their first token takes.")] = 20.0,
+    late_ms: Annotated[
+        float, typer.Option(help="How many milliseconds after a connection its TLS handshake begins.", min=0)
+    ] = 0.0,
     concurrency: Annotated[int | None, typer.Option(help="How many requests are worked on at once.", min=1)] = None,
     queue_places: Annotated[
         int | None, typer.Option(help="How many more may wait; others are refused. Default: any number.", min=0)
@@ -200,6 +203,7 @@ def emulator(
             encoding_refusal_status=refuse_with,
             dialect=dialect,
             batches=batch_settings,
+            late_ms=late_ms,
         )
     except EmulatorError as error:
         for number, handler in before.items():
@@ -220,6 +224,7 @@ def emulator(
             "manner": model.manner,
             "late_share": model.late_share,
             "late_factor": model.late_factor,
+            "late_ms": late_ms,
             **{name: described[name] for name in _LOAD_SETTINGS},
             "dialect": dialect.to_json(),
             "batches": batch_settings.to_json(),

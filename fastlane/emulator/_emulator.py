@@ -26,7 +26,7 @@ from fastlane.emulator._dialect import Dialect
 from fastlane.emulator._faults import Fault
 from fastlane.emulator._log import RequestLog
 from fastlane.emulator._model import ProviderModel
-from fastlane.emulator._server import base_url
+from fastlane.emulator._server import base_url, checked_late_ms
 from fastlane.emulator._tiers import with_tier
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Emulator:
         encoding_refusal_status: int = 415,
         dialect: Dialect | None = None,
         batches: BatchSettings | None = None,
+        late_ms: float = 0.0,
     ) -> None:
         warn_if_exposed(host)
         # Checked here, so that settings that cannot work start no process.
@@ -92,6 +93,7 @@ class Emulator:
             encoding_refusal_status=checked_refusal(encoding_refusal_status),
             dialect=(dialect or Dialect()).to_json(),
             batches=(batches or BatchSettings()).to_json(),
+            late_ms=checked_late_ms(late_ms),
         )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fastlane.emulator"],

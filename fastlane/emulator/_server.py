@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
+from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._batch_log import Offline
 from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._batches import Batches
@@ -46,6 +50,7 @@ class Server:
         encoding_refusal_status: int = 415,
         dialect: Dialect | None = None,
         batches: BatchSettings | None = None,
+        late_ms: float = 0.0,
     ) -> None:
         self.provider = Provider(
             model,
@@ -58,6 +63,7 @@ class Server:
         self.host = host
         self.port = port
         self.connections = 0
+        self._late_s = checked_late_ms(late_ms) / 1e3
         self._tls: ServerTls | None = make_tls(host, http2=http2) if tls else None
         self._settings = ConnectionSettings(
             http2=http2,
@@ -94,9 +100,13 @@ class Server:
         return ssl.create_default_context(cadata=(self.authority_pem or b"").decode())
 
     async def __aenter__(self) -> Self:
-        self._listener = await asyncio.get_running_loop().create_server(
-            self._accept, self.host, self.port, ssl=self._tls.context if self._tls else None, backlog=_BACKLOG
-        )
+        context = self._tls.context if self._tls else None
+        listen = asyncio.get_running_loop().create_server
+        if context is not None and self._late_s:
+            late = partial(_LateHandshake, self._late_s, context, self._accept)
+            self._listener = await listen(late, self.host, self.port, backlog=_BACKLOG)
+        else:
+            self._listener = await listen(self._accept, self.host, self.port, ssl=context, backlog=_BACKLOG)
         self.port = self._listener.sockets[0].getsockname()[1]
         return self
 
@@ -122,6 +132,39 @@ class Server:
 def base_url(host: str, port: int, *, tls: bool) -> str:
     """Return what a client takes as its base URL."""
     return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/v1"
+
+
+def checked_late_ms(late_ms: float) -> float:
+    """Return it. Raises ConfigurationError unless it is a finite number of milliseconds from 0."""
+    if not 0 <= late_ms < math.inf:
+        raise ConfigurationError(f"late_ms must be a finite number of milliseconds from 0, got {late_ms!r}")
+    return late_ms
+
+
+class _LateHandshake(asyncio.Protocol):
+    """A TCP connection whose TLS handshake begins some seconds after it was accepted."""
+
+    def __init__(self, late_s: float, context: ssl.SSLContext, accept: Callable[[], Connection]) -> None:
+        self._late_s = late_s
+        self._context = context
+        self._accept = accept
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # start_tls() would hand the connection its first data before connection_made().
+        sock = transport.get_extra_info("socket").dup()
+        cast(asyncio.Transport, transport).abort()
+        self._task = asyncio.get_running_loop().create_task(self._begin(sock))
+
+    async def _begin(self, sock: socket.socket) -> None:
+        try:
+            await asyncio.sleep(self._late_s)
+            await asyncio.get_running_loop().connect_accepted_socket(self._accept, sock, ssl=self._context)
+        except OSError:  # the client has left; ssl.SSLError is one too
+            sock.close()
+        except BaseException:
+            sock.close()
+            raise
 
 
 class _Tracked(Connection):

@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -112,6 +113,22 @@ def test_without_http2_alpn_offers_http1_alone() -> None:
         assert get(emulator, emulator.base_url).status_code == 500
 
 
+def test_late_ms_delays_the_tls_handshake_of_each_connection() -> None:
+    with Emulator(model=preset("instant"), late_ms=300) as emulator:
+        address = urlsplit(emulator.base_url)
+        assert address.port
+        with socket.create_connection(("127.0.0.1", address.port)) as left_amid_it:
+            left_amid_it.sendall(b"\x16")
+        for _ in range(2):
+            begun_ns = now_ns()
+            context = ssl.create_default_context(cafile=emulator.certificate_authority)
+            with socket.create_connection(("127.0.0.1", address.port)) as plain:
+                plain.settimeout(PATIENCE_S)
+                context.wrap_socket(plain, server_hostname="127.0.0.1").close()
+            assert now_ns() - begun_ns >= 300e6
+        assert get(emulator, emulator.base_url).http_version == "HTTP/2"
+
+
 @pytest.mark.skipif(not socket.has_ipv6, reason="the system has no IPv6")
 def test_an_address_of_ipv6_stands_in_brackets() -> None:
     try:
@@ -147,6 +164,7 @@ def test_control_requests_that_make_no_sense_are_refused() -> None:
         ({"initial_window_bytes": 0}, "initial_window_bytes must be from 1"),
         ({"connection_window_bytes": 1_000}, "connection_window_bytes must be from 65535"),
         ({"max_concurrent_streams": 0}, "max_concurrent_streams must be at least 1"),
+        ({"late_ms": -1}, "late_ms must be a finite number of milliseconds from 0"),
     ],
 )
 def test_settings_that_cannot_be_start_no_process(settings: Any, message: str) -> None:
@@ -226,6 +244,7 @@ def test_the_command_serves_what_its_options_say() -> None:
         "--manner": "whitespace;share=0.2",
         "--late-share": "0.25",
         "--late-factor": "3",
+        "--late-ms": "1",
     }
     given = [part for pair in arguments.items() for part in pair]
     with command("--preset", "instant", "--json", "--http1", "--no-prompt-cache", *given) as process:
@@ -255,7 +274,7 @@ def test_the_command_serves_what_its_options_say() -> None:
     settings = told["settings"]
     assert settings["faults"] == ["status=422;only=encoded"]
     assert settings["manner"] == "whitespace;share=0.2"
-    assert (settings["late_share"], settings["late_factor"]) == (0.25, 3)
+    assert (settings["late_share"], settings["late_factor"], settings["late_ms"]) == (0.25, 3, 1)
     assert (settings["http2"], settings["prompt_cache"]) == (False, False)
     assert settings["accepted_encodings"] == ["json", "gzip"]
 

@@ -100,6 +100,9 @@ def server_context(names: tuple[str, ...], alpn: Sequence[str]) -> ssl.SSLContex
 
 LOCAL_NAMES = ("127.0.0.1", "::1", "localhost")
 
+default_late_ms = 0.0
+"""Milliseconds by which a scripted server delays each TLS handshake: pytest's option --late-ms."""
+
 
 class Stream:
     """One request as it came, and what a script does with it."""
@@ -432,6 +435,7 @@ class PeerConnection:
         writer = threading.Thread(target=self._write, name="peer", daemon=True)
         try:
             writer.start()
+            time.sleep(self.peer.late_ms / 1_000)
             if self._handshake():
                 if self.peer.opening is None:
                     self.settings(self.peer.settings)
@@ -659,8 +663,11 @@ class Peer:
         names: tuple[str, ...] = LOCAL_NAMES,
         host: str = "127.0.0.1",
         context: ssl.SSLContext | None = None,
+        late_ms: float | None = None,
     ) -> None:
         self.respond = respond
+        self.late_ms = default_late_ms if late_ms is None else late_ms
+        """The delay of each TLS handshake."""
         self.opening = opening
         """What is sent in place of the first SETTINGS."""
         self.settings = settings

@@ -7,10 +7,12 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from tests.transport import peer
 from tests.transport.peer import HANG_S, LOCAL_NAMES, GoneError, server_context
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -173,6 +175,7 @@ class PeerH1:
         try:
             if self._context is not None:
                 self._open.append(connection)
+                time.sleep(peer.default_late_ms / 1_000)
                 connection = self._context.wrap_socket(connection, server_side=True, suppress_ragged_eofs=True)
             self._open.append(connection)
             with connection, connection.makefile("rb") as incoming:

@@ -140,6 +140,19 @@ def break_off_after(text: str) -> Script:
     return script
 
 
+def once(condition: Callable[[], bool], then: Script) -> Script:
+    """Follow a script soon after a condition holds, unless the client leaves before."""
+
+    def script(upstream: Upstream, stream: Stream, body: dict[str, Any]) -> None:
+        upstream.silent.append(stream)
+        while not condition():
+            stream.hold_for(0.01)
+        stream.hold_for(0.1)  # the client reads meanwhile what another connection has sent
+        then(upstream, stream, body)
+
+    return script
+
+
 def answer_after(seconds: float, text: str) -> Script:
     """Answer late, unless the client leaves before."""
 
@@ -160,6 +173,8 @@ class Upstream:
     asked: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
     connections: list[int] = field(default_factory=list)
+    answered: list[Stream] = field(default_factory=list)
+    """Requests whose response has been sent to its end."""
     silent: list[Stream] = field(default_factory=list)
     """Requests that got no answer, or a late one."""
     may_break: threading.Event = field(default_factory=threading.Event)
@@ -186,6 +201,7 @@ class Upstream:
         self.connections.append(stream.connection.number)
         script = self.scripts.pop(0) if self.scripts else self.usually
         script(self, stream, body)
+        self.answered.append(stream)
 
 
 def model_at(upstream: Upstream, *, first_token_s: float, **more: Any) -> CatalogModel:
@@ -234,6 +250,7 @@ def used_to(asked: Asked, *upstreams: Upstream, model: str = "fastlane/auto") ->
     for upstream in upstreams:
         upstream.connections.clear()
         upstream.asked.clear()
+        upstream.answered.clear()
     return tuple(sorted(upstreams, key=lambda upstream: routed is None or upstream.name != routed.chosen))
 
 
@@ -259,6 +276,21 @@ class Asked:
             self._loop.close()
         else:
             self.client.close()
+
+    def warm(self, *upstreams: Upstream) -> Self:
+        """Connect to these, so that a short timeout is over for want of an answer and not of a connection."""
+        for upstream in upstreams:
+            # Its connections are in the pool that all clients with these settings share.
+            client = type(self.client)(
+                api_key="sk-own", base_url=upstream.url, only_plays=[Connection(http2="require")]
+            )
+            if self._loop is None:
+                assert client.warm()
+                client.close()
+            else:
+                assert self._loop.run_until_complete(client.warm())
+                self._loop.run_until_complete(client.close())
+        return self
 
     def text(self, model: str = "fastlane/auto", *, stream: bool = False, **options: Any) -> str:
         """What a call answers."""

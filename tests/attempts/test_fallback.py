@@ -72,6 +72,7 @@ def test_the_next_model_answers_where_the_first_fails(
     near.scripts.append(script)
     # Only where time is what fails is there little of it: a busy machine needs some for any answer.
     with Asked(kind, near.url, routing(near, far, first_token_timeout=0.1 if why == "timeout" else 20.0)) as asked:
+        asked.warm(near, far)
         assert asked.text(stream=stream).strip() == "from far"
         record = asked.record
     routed = record.routing
@@ -217,7 +218,7 @@ def test_one_deadline_holds_for_all_attempts(kind: str, stream: bool, upstreams:
     near.usually = far.usually = say_nothing
     play = routing(near, far, first_token_timeout=0.5, deadline=1.2)
     with Asked(kind, near.url, play, max_retries=5) as asked, pytest.raises(openai.APITimeoutError):
-        asked.text(stream=stream)
+        asked.warm(near, far).text(stream=stream)
     record = asked.record
     assert record.duration_s >= 1.19
     assert (len(near.asked), len(far.asked)) == (1, 1)
@@ -236,7 +237,7 @@ def test_a_stream_outlasts_the_deadline_once_it_has_begun(kind: str, upstreams: 
 
     near.usually = slowly
     with Asked(kind, near.url, routing(near, far, deadline=0.25)) as asked:
-        assert asked.text(stream=True) == "Rhine flows"
+        assert asked.warm(near).text(stream=True) == "Rhine flows"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -313,7 +314,7 @@ def test_a_slow_model_is_not_given_up_where_no_other_is_left(kind: str, upstream
     near.usually = refuse(500)
     far.usually = answer_after(0.25, "at last")
     with Asked(kind, near.url, routing(near, far, first_token_timeout=0.1)) as asked:
-        assert asked.text(stream=True) == "at last"
+        assert asked.warm(near, far).text(stream=True) == "at last"
 
 
 @pytest.mark.parametrize("kind", KINDS)

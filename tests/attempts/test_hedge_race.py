@@ -23,6 +23,7 @@ from tests.attempts.scripted import (
     answer_after,
     break_off_before,
     model_at,
+    once,
     refuse,
     routing,
     say_nothing,
@@ -85,7 +86,7 @@ def test_the_first_attempt_may_still_win(kind: str, stream: bool, upstreams: tup
     near, _ = upstreams
     with Asked(kind, near.url, hedging()) as asked:
         used_to(asked, near, model="m")
-        near.scripts = [answer_after(0.2, "first"), say_nothing]
+        near.scripts = [once(lambda: len(near.asked) == 2, answer("first")), say_nothing]
         assert asked.text("m", stream=stream).strip() == "first"
         record = asked.record
         assert the_reset_of(near, 1) == CANCEL
@@ -118,7 +119,7 @@ def test_a_second_attempt_that_fails_leaves_the_first_alone(kind: str, upstreams
     near, _ = upstreams
     with Asked(kind, near.url, hedging()) as asked:
         used_to(asked, near, model="m")
-        near.scripts = [answer_after(0.25, "first"), refuse(500)]
+        near.scripts = [once(lambda: len(near.answered) == 1, answer("first")), refuse(500)]
         assert asked.text("m").strip() == "first"
         record = asked.record
     assert record.hedging is not None
@@ -128,14 +129,12 @@ def test_a_second_attempt_that_fails_leaves_the_first_alone(kind: str, upstreams
 @both_kinds
 def test_a_first_attempt_that_fails_leaves_it_to_the_second(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
-
-    def late_failure(upstream: Upstream, stream: object, body: dict[str, object]) -> None:
-        stream.hold_for(0.15)  # type: ignore[attr-defined]
-        refuse(500)(upstream, stream, body)  # type: ignore[arg-type]
-
     with Asked(kind, near.url, hedging(), max_retries=2) as asked:
         used_to(asked, near, model="m")
-        near.scripts = [late_failure, answer_after(0.25, "second")]
+        near.scripts = [
+            once(lambda: len(near.asked) == 2, refuse(500)),
+            once(lambda: len(near.answered) == 1, answer("second")),
+        ]
         assert asked.text("m").strip() == "second"
         record = asked.record
     assert record.hedging is not None
@@ -146,14 +145,9 @@ def test_a_first_attempt_that_fails_leaves_it_to_the_second(kind: str, upstreams
 @both_kinds
 def test_the_first_attempts_error_is_raised_where_both_fail(kind: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, _ = upstreams
-
-    def late_failure(upstream: Upstream, stream: object, body: dict[str, object]) -> None:
-        stream.hold_for(0.15)  # type: ignore[attr-defined]
-        refuse(503)(upstream, stream, body)  # type: ignore[arg-type]
-
     with Asked(kind, near.url, hedging()) as asked:
         used_to(asked, near, model="m")
-        near.scripts = [late_failure, refuse(500)]
+        near.scripts = [once(lambda: len(near.answered) == 1, refuse(503)), refuse(500)]
         with pytest.raises(openai.InternalServerError) as raised:
             asked.text("m")
     assert raised.value.status_code == 503
@@ -272,7 +266,7 @@ def test_no_second_attempt_is_made_over_an_http_client_of_the_applications_own(
     with openai.DefaultHttpxClient(http2=True) as http_client:
         asked = Asked("sync", near.url, hedging(), http_client=http_client)
         used_to(asked, near, model="m")
-        near.scripts = [answer_after(0.2, "first")]
+        near.scripts = [answer_after(0.2, "first")]  # well behind the delay
         assert asked.text("m").strip() == "first"
         assert asked.record.hedging is not None
         assert not asked.record.hedging.hedged

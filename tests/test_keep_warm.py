@@ -40,13 +40,29 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
+class Client(fastlane.OpenAI):
+    """Counts how often its calls were looked at, as a keeper does each time before it sends or decides not to."""
+
+    looks = 0
+
+    @property
+    def calls(self) -> tuple[fastlane.CallRecord, ...]:
+        self.looks += 1
+        return super().calls
+
+    def wait_until_looked_at(self) -> None:
+        """Wait until the keeper has decided anew, more than once."""
+        before = self.looks
+        wait_until(lambda: self.looks >= before + 3)
+
+
 @pytest.fixture
-def client(provider: Emulator, arguments: dict[str, Any]) -> fastlane.OpenAI:
+def client(provider: Emulator, arguments: dict[str, Any]) -> Client:
     provider.forget_prompts()
-    return fastlane.OpenAI(**arguments, max_retries=0)
+    return Client(**arguments, max_retries=0)
 
 
-def test_in_a_silence_the_prompt_is_read_again_and_again(client: fastlane.OpenAI) -> None:
+def test_in_a_silence_the_prompt_is_read_again_and_again(client: Client) -> None:
     with KeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
         wait_until(lambda: keeper.requests > 3)
 
@@ -56,64 +72,61 @@ def test_in_a_silence_the_prompt_is_read_again_and_again(client: fastlane.OpenAI
     assert set(cached[1:]) == {1920}
 
 
-def test_after_the_block_nothing_more_is_sent(client: fastlane.OpenAI) -> None:
+def test_after_the_block_nothing_more_is_sent(client: Client) -> None:
     with KeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
         wait_until(lambda: keeper.requests > 0)
     keeper._thread.join(HANG_S)
-    sent = keeper.requests
 
-    time.sleep(0.15)
     assert not keeper._thread.is_alive()
-    assert keeper.requests == sent
 
 
-def test_after_as_many_requests_as_pay_it_is_let_go_until_the_next_call(client: fastlane.OpenAI) -> None:
+def test_after_as_many_requests_as_pay_it_is_let_go_until_the_next_call(client: Client) -> None:
     with KeepWarm(client, [SYSTEM], planned(most_requests=2), model="m") as keeper:
         wait_until(lambda: keeper.requests == 2)
-        time.sleep(0.2)
+        client.wait_until_looked_at()
         assert keeper.requests == 2
         client.chat.completions.create(model="m", messages=[SYSTEM, QUESTION])
         wait_until(lambda: keeper.requests == 4)
-        time.sleep(0.2)
+        client.wait_until_looked_at()
         assert keeper.requests == 4
 
 
-def test_a_call_with_another_model_does_not_use_the_prompt(client: fastlane.OpenAI) -> None:
+def test_a_call_with_another_model_does_not_use_the_prompt(client: Client) -> None:
     with KeepWarm(client, [SYSTEM], planned(most_requests=1), model="m") as keeper:
         wait_until(lambda: keeper.requests == 1)
         client.chat.completions.create(model="other", messages=[SYSTEM, QUESTION])
-        time.sleep(0.2)
+        client.wait_until_looked_at()
         assert keeper.requests == 1
 
 
-def test_a_call_that_begins_otherwise_does_not_use_the_prompt(client: fastlane.OpenAI) -> None:
+def test_a_call_that_begins_otherwise_does_not_use_the_prompt(client: Client) -> None:
     with KeepWarm(client, [SYSTEM], planned(most_requests=1), model="m") as keeper:
         wait_until(lambda: keeper.requests == 1 and bool(keeper._families))
         client.chat.completions.create(model="m", messages=[{"role": "system", "content": "Be brief."}, QUESTION])
-        time.sleep(0.2)
+        client.wait_until_looked_at()
         assert keeper.requests == 1
 
 
-def test_what_is_not_worth_it_is_not_done(client: fastlane.OpenAI) -> None:
+def test_what_is_not_worth_it_is_not_done(client: Client) -> None:
     with KeepWarm(client, [SYSTEM], planned(worth=False, every_s=0.001), model="m") as keeper:
-        time.sleep(0.05)
+        assert keeper._thread.ident is None, "its thread was started"
 
     assert keeper.requests == 0
     assert client.calls == ()
 
 
-def test_a_request_that_fails_is_not_repeated_before_the_next_call(client: fastlane.OpenAI, provider: Emulator) -> None:
+def test_a_request_that_fails_is_not_repeated_before_the_next_call(client: Client, provider: Emulator) -> None:
     provider.set_faults("status=401")
     with KeepWarm(client, [SYSTEM], planned(), model="m") as keeper:
         wait_until(lambda: keeper.error is not None)
-        time.sleep(0.2)
+        client.wait_until_looked_at()
         assert (keeper.requests, keeper.error) == (1, "AuthenticationError")
         provider.set_faults()
         client.chat.completions.create(model="m", messages=[SYSTEM, QUESTION])
         wait_until(lambda: keeper.requests > 1 and keeper.error is None)
 
 
-def test_a_client_that_was_closed_is_no_error_of_the_application(client: fastlane.OpenAI) -> None:
+def test_a_client_that_was_closed_is_no_error_of_the_application(client: Client) -> None:
     client.close()
     with KeepWarm(client, [SYSTEM], planned(most_requests=1), model="m") as keeper:
         wait_until(lambda: keeper.error is not None)
@@ -153,13 +166,13 @@ def test_what_is_not_worth_it_is_not_done_by_a_task_either(arguments: dict[str, 
     async def kept() -> int:
         async with fastlane.AsyncOpenAI(**arguments) as client:
             async with AsyncKeepWarm(client, [SYSTEM], planned(worth=False, every_s=0.001), model="m") as keeper:
-                await asyncio.sleep(0.05)
+                assert keeper._tasks is None, "its task was started"
             return keeper.requests
 
     assert asyncio.run(kept()) == 0
 
 
-def test_what_cannot_work_is_said_at_once(client: fastlane.OpenAI) -> None:
+def test_what_cannot_work_is_said_at_once(client: Client) -> None:
     with pytest.raises(ConfigurationError, match=r"what plan_keep_alive\(\) returns, got int"):
         KeepWarm(client, [SYSTEM], 270, model="m")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="found nothing in the prompt that stays"):
@@ -175,20 +188,19 @@ def test_with_the_kill_switch_nothing_is_sent(
     async def kept() -> int:
         async with fastlane.AsyncOpenAI(**arguments) as client:
             async with client.prompt_cache.keep_warm([SYSTEM], planned(every_s=0.001), model="m") as keeper:
-                await asyncio.sleep(0.05)
+                assert keeper._tasks is None, "its task was started"
             return keeper.requests
 
     with fastlane.OpenAI(**arguments) as client:
         with client.prompt_cache.keep_warm([SYSTEM], planned(every_s=0.001), model="m") as keeper:
-            time.sleep(0.05)
+            assert keeper._thread.ident is None, "its thread was started"
         assert keeper.requests == 0
-        assert not keeper._thread.is_alive()
     assert asyncio.run(kept()) == 0
     assert len(provider.log()) == before
 
 
 @pytest.mark.parametrize("kind", [KeepWarm, AsyncKeepWarm])
-def test_it_says_what_it_does_and_nothing_of_the_prompt(client: fastlane.OpenAI, kind: Any) -> None:
+def test_it_says_what_it_does_and_nothing_of_the_prompt(client: Client, kind: Any) -> None:
     keeper = kind(client, [SYSTEM], planned(most_requests=2), model="m", user="a passenger")
 
     assert repr(keeper) == (

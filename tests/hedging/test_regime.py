@@ -42,7 +42,7 @@ def test_an_earlier_delay_has_more_late_ones_of_itself() -> None:
     assert share_slow(0.45, quantile=0.8) >= 0.95
 
 
-@pytest.mark.parametrize("quantile", [0.5, 0.7, 0.99, 0.9999])
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.7, 0.99, 0.9999])
 def test_any_quantile_tells_calm_from_slow(quantile: float) -> None:
     assert share_slow((1 - quantile) * 0.9, quantile=quantile) <= 0.05
     assert share_slow(1.0, quantile=quantile) >= 0.9

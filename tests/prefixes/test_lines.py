@@ -169,9 +169,20 @@ def test_a_key_that_is_sent_beside_the_body_keeps_apart_too() -> None:
     assert one.but_for_the_key() == other.but_for_the_key()
 
 
-@pytest.mark.parametrize("body", [{"reasoning": "odd"}, {"text": ["odd"]}, {"reasoning": {"effort": object()}}])
-def test_odd_parameters_are_no_error(body: dict[str, Any]) -> None:
-    assert hash(attributes_of("o", "/responses", "m", body, None)) is not None
+@pytest.mark.parametrize("body", [{"reasoning": "odd"}, {"text": ["odd"]}, {"reasoning": {}}, {"text": {"effort": 1}}])
+def test_parameters_of_another_shape_keep_nothing_apart(body: dict[str, Any]) -> None:
+    assert attributes_of("o", "/responses", "m", body, None) == attributes_of("o", "/responses", "m", {}, None)
+
+
+def test_parameters_of_odd_values_keep_apart_by_their_content() -> None:
+    efforts: list[Any] = [["a"], ["a"], {"b": []}]
+    one, same, other = (
+        attributes_of("o", "/responses", "m", {"reasoning": {"effort": effort}}, None) for effort in efforts
+    )
+
+    assert one == same
+    assert len({one, same, other}) == 2
+    assert one.changed(other) == "reasoning.effort"
 
 
 def test_a_prompt_that_the_provider_keeps_is_told_from_one_that_is_sent() -> None:

@@ -6,7 +6,7 @@ import uuid
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.prefixes._volatile import find
+from fastlane.prefixes._volatile import find, find_glued
 
 TIMES = (
     "2025-03-03", "2025-03-03T10:04:33Z", "2025-03-03 10:04:33.123456+00:00", "Mon, 03 Mar 2025 10:04:33 GMT",
@@ -66,6 +66,16 @@ def test_a_number_behind_a_word_that_counts_is_a_counter(text: str) -> None:
 )
 def test_what_merely_has_a_digit_or_a_name_of_the_calendar_is_left_alone(text: str) -> None:
     assert list(find(text)) == []
+
+
+def test_find_glued_without_borders_keeps_to_its_bounds() -> None:
+    identifier = "4f9c0d36-5d4b-4d0e-9f0a-0c8f5b1f2a3d"
+    text = f"2024-01-01x{identifier}y2025-03-03T10:04:33z2026-01-01"
+    start, end = text.index("x"), text.index("z") + 1
+
+    found = [(kind, text[first:last]) for kind, first, last in find_glued(text, start, end)]
+
+    assert found == [("uuid", identifier), ("timestamp", "2025-03-03T10:04:33z")]
 
 
 @given(

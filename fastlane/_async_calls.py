@@ -14,6 +14,7 @@ from ._calls import ASYNC_AROUND, THE_LONG_WAY, CommonCalls, is_plain_post
 from ._context import current_observation, restore
 from ._own_methods import OwnMethods
 from ._refused_fields import TierFull, without_refused
+from ._route_asked import refuse_route
 from ._send import async_send, layers_to_pass
 from ._shell import Shell
 from ._stream import observing
@@ -40,6 +41,7 @@ class AsyncCalls(CommonCalls):
     async def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
         shell = self._fastlane
         if shell is None:
+            refuse_route(options)
             return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
         # The client whose plays the call goes through: another one where it goes to an arm of an experiment.
         client: Any = self

@@ -18,6 +18,7 @@ from ._exceptions import CallRefusedError
 from ._own_methods import OwnMethods
 from ._refused_fields import TierFull, without_refused
 from ._request import may_be_a_form
+from ._route_asked import refuse_route
 from ._send import layers_to_pass, send
 from ._shell import Shell
 from ._stream import observing
@@ -124,6 +125,7 @@ class Calls(CommonCalls):
     def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
         shell = self._fastlane
         if shell is None:
+            refuse_route(options)
             return super().request(cast_to, options, stream=stream, stream_cls=stream_cls)  # type: ignore[misc]
         # The client whose plays the call goes through: another one where it goes to an arm of an experiment.
         client: Any = self

@@ -19,7 +19,6 @@ from ._configuration import (
     arms_of_client,
     checked_experiment,
     http_client_for_copy,
-    is_disabled,
     make_pipeline,
     others_of,
     pipeline_for_copy,
@@ -28,6 +27,7 @@ from ._configuration import (
     wanted_settings,
     warn_of_plays_without_transport,
 )
+from ._environment import is_disabled
 from ._exceptions import ConfigurationError
 from ._pipeline import Hook, Pipeline
 from ._request import Requests

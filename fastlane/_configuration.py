@@ -43,11 +43,6 @@ _NO_CONNECTION = Obstacle(
 )
 
 
-def is_disabled() -> bool:
-    """Whether FASTLANE_DISABLED asks for the stock client's behaviour."""
-    return os.environ.get("FASTLANE_DISABLED", "").strip().lower() not in ("", "0", "false", "no")
-
-
 def default_plays() -> tuple[Play, ...]:
     """Return the plays that every client has unless `only_plays` is given."""
     return (Connection(), PromptCache())

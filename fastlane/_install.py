@@ -9,6 +9,7 @@ import openai
 
 from ._client import OpenAI
 from ._configuration import make_pipeline, settings_of, stock_http_client_class
+from ._environment import is_disabled
 from ._exceptions import FastlaneError
 from ._pipeline import Hook
 from .plays import Play
@@ -32,6 +33,7 @@ def install(
     installed openai has no module-level client.
     """
     # Complain here, and not at the first call.
+    is_disabled()
     pipeline = make_pipeline(plays, only_plays, hooks, strict)
     settings = {"only_plays": pipeline.plays, "hooks": pipeline.hooks, "strict": strict}
     if not all(hasattr(openai, name) for name in (*_NAMES, "_reset_client")):

@@ -1,31 +1,54 @@
-"""Whether a call asks for a model to be chosen for it, and what it is told where that cannot be."""
+"""Whether a call asks for a route, and the errors for a route that cannot be chosen."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from ._exceptions import ConfigurationError
 
 # Endpoints whose JSON bodies plays may rewrite. Embeddings and uploads carry mappings too, which are not prompts.
 PLANNED_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
 
-# What stands in the place of a model where one is to be chosen.
 _ROUTE = "fastlane/auto"
+# No provider is sent a model's name that begins so.
+_PREFIX = "fastlane/"
+
+
+def asked_model(options: Any) -> str | None:
+    """Return the model that a call's body names, or None."""
+    for body in (options.extra_json, options.json_data):
+        if isinstance(body, Mapping) and "model" in body:
+            model = body["model"]
+            return model if isinstance(model, str) else None
+    return None
 
 
 def asks_for_a_route(model: str) -> bool:
-    """Whether what stands in the place of a model's name asks for one to be chosen.
+    """Return whether a model's name asks for a route.
 
-    Raises ConfigurationError where it is so near to that that no provider will know a model of the name.
+    Raises ConfigurationError for another name that begins with "fastlane/", whatever its case and blanks around it.
     """
     if model.startswith(_ROUTE) and model[len(_ROUTE) : len(_ROUTE) + 1] in ("", "?"):
         return True
-    # Blanks and capitals come out of files and out of the environment.
-    name = model.strip().partition("?")[0].rstrip(" /")
-    if len(name) == len(_ROUTE) and name.lower() == _ROUTE:
+    if model.strip().lower().startswith(_PREFIX):
+        from .catalog._route import ALLOWED  # with the error: a client without the play does not load the catalog
+
         raise ConfigurationError(
-            f'model={model!r} asks for no route: did you mean "{_ROUTE}", or "{_ROUTE}?task=..."? It is written in '
-            "small letters, without a blank"
+            f'model={model!r:.80} is not a route: expected "{_ROUTE}" or "{_ROUTE}?name=value&…" with {ALLOWED}, in '
+            f'lower case and without blanks; names that begin with "{_PREFIX}" are not sent to a provider'
         )
     return False
+
+
+def refuse_route(options: Any) -> None:
+    """Raise ConfigurationError if a call of a client that was made with FASTLANE_DISABLED asks for a route."""
+    model = asked_model(options)
+    if model is not None and asks_for_a_route(model):
+        raise ConfigurationError(
+            f"model={model!r:.80} asks for a route, and fastlane is off because FASTLANE_DISABLED is set: name a model "
+            "or unset the variable"
+        )
 
 
 def not_routed(model: str, endpoint: str, *, routes: bool) -> ConfigurationError:

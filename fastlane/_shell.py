@@ -22,7 +22,7 @@ from ._observation import EXTENSION, Observation
 from ._pipeline import Pipeline
 from ._refused_fields import refusals
 from ._request import Requests
-from ._route_asked import PLANNED_ENDPOINTS, asks_for_a_route, not_routed
+from ._route_asked import PLANNED_ENDPOINTS, asked_model, asks_for_a_route, not_routed
 from ._urgency import current_urgency
 from ._urgency_records import Level
 from .plays import Urgency
@@ -183,10 +183,9 @@ class Shell:
         if not isinstance(body, Mapping):
             return None
         extra = options.extra_json or {}
-        model = extra.get("model", body.get("model")) if isinstance(extra, Mapping) else body.get("model")
-        observation.model = model if isinstance(model, str) else None
+        model = observation.model = asked_model(options)
         is_planned = observation.endpoint in PLANNED_ENDPOINTS
-        if isinstance(model, str) and asks_for_a_route(model) and not (is_planned and self.pipeline.routes_calls):
+        if model is not None and asks_for_a_route(model) and not (is_planned and self.pipeline.routes_calls):
             raise not_routed(model, observation.endpoint, routes=self.pipeline.routes_calls)
         if not is_planned or not (self.pipeline.shapes_calls or self.pipeline.goes_several_ways):
             return None

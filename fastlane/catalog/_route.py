@@ -125,7 +125,7 @@ _CHECKS: dict[str, Callable[[str, object], Any]] = {
     "quantile": _quantile,
     "urgency": _urgency,
 }
-_ALLOWED = f"{', '.join(list(_CHECKS)[:-1])} and {list(_CHECKS)[-1]}"
+ALLOWED = f"{', '.join(list(_CHECKS)[:-1])} and {list(_CHECKS)[-1]}"
 
 
 def _read(name: str, value: str) -> Any:
@@ -153,11 +153,11 @@ def _parsed(text: str) -> Route | None:
     try:
         pairs = parse_qsl(rest[1:], keep_blank_values=True, strict_parsing=len(rest) > 1, errors="strict")
     except ValueError:
-        raise ConfigurationError(f'expected "{AUTO}?name=value&…" with {_ALLOWED}, got {text!r}') from None
+        raise ConfigurationError(f'expected "{AUTO}?name=value&…" with {ALLOWED}, got {text!r}') from None
     asked: dict[str, Any] = {}
     for name, value in pairs:
         if name not in _CHECKS:
-            raise ConfigurationError(f'{name!r} is not known in "{AUTO}?…": expected {_ALLOWED}')
+            raise ConfigurationError(f'{name!r} is not known in "{AUTO}?…": expected {ALLOWED}')
         if name in asked:
             raise ConfigurationError(f'{name!r} stands twice in "{AUTO}?…"')
         asked[name] = _read(name, value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._call import CallRecord
 from .._clock import wall_ns
-from .._configuration import is_disabled
+from .._environment import is_disabled
 from .._exceptions import ConfigurationError
 from ..plays import Play
 from ._assignment import Drawn, draw, key_of

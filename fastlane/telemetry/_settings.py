@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, cast, get_args
 
+from .._environment import YES_OR_NO, flag, is_disabled
 from .._exceptions import ConfigurationError
 
 Level = Literal["off", "call", "attempts", "phases"]
@@ -50,7 +51,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "conventions": get_args(Conventions),
     "capture": get_args(Capture),
 }
-_YES_OR_NO = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class TelemetrySettings:
 def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
     """The settings that environment variables ask for. Raises ConfigurationError, which names the variable."""
     values: dict[str, Any] = {}
-    if environment.get("FASTLANE_DISABLED", "").strip().lower() not in ("", "0", "false", "no"):
+    if is_disabled(environment):
         return TelemetrySettings(level="off")
     for name, variable in _VARIABLES.items():
         text = environment.get(variable, "").strip().lower()
@@ -106,16 +106,14 @@ def from_environment(environment: Mapping[str, str]) -> TelemetrySettings:
                 raise ConfigurationError(f"{variable} is one of {', '.join(_CHOICES[name])}; got {text!r:.60}")
             values[name] = text
         else:
-            if text not in _YES_OR_NO:
-                raise ConfigurationError(f"{variable} is true or false; got {text!r:.60}")
-            values[name] = _YES_OR_NO[text]
+            values[name] = flag(variable, environment)
     return TelemetrySettings(**values)
 
 
 def _capture(text: str) -> Capture:
     """What a variable that is not fastlane's asks for: older tools know true and false, and no value is an error."""
-    if text in _YES_OR_NO:
-        return "event_only" if _YES_OR_NO[text] else "no_content"
+    if text in YES_OR_NO:
+        return "event_only" if YES_OR_NO[text] else "no_content"
     if text not in get_args(Capture):
         from .._pipeline import log
 

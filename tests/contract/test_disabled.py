@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import openai
@@ -10,7 +13,8 @@ import pytest
 
 import fastlane
 from fastlane import Call, CallRecord, Play
-from tests.contract.entry_points import ASYNC, SYNC, comparable
+from fastlane.emulator import Emulator
+from tests.contract.entry_points import ASYNC, MESSAGES, MODEL, SYNC, comparable
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,10 @@ def test_wrong_settings_are_still_errors(arguments: dict[str, Any]) -> None:
         fastlane.OpenAI(**arguments, only_plays=["connection"])  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize("value", ["1", "true", "YES", " 1 "])
-def test_any_word_for_yes_disables(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+@pytest.mark.parametrize("value", ["1", "true", "True", "YES", "on", "On", " 1 "])
+def test_disabled_variable_true_disables(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", value)
 
     with fastlane.OpenAI(**arguments) as client:
@@ -97,10 +103,89 @@ def test_any_word_for_yes_disables(arguments: dict[str, Any], monkeypatch: pytes
         assert client.calls == ()
 
 
-@pytest.mark.parametrize("value", ["", "0", "false", "no"])
-def test_any_word_for_no_leaves_it_on(arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+@pytest.mark.parametrize("value", ["", " ", "0", "false", "no", "off", "OFF"])
+def test_disabled_variable_false_leaves_fastlane_on(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
     monkeypatch.setenv("FASTLANE_DISABLED", value)
 
     with fastlane.OpenAI(**arguments) as client:
         SYNC["chat"](client)
         assert len(client.calls) == 1
+
+
+@pytest.mark.parametrize("value", ["2", "Y", "disabled"])
+def test_disabled_variable_unknown_is_an_error(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("FASTLANE_DISABLED", "0")
+    with fastlane.OpenAI(**arguments) as client:
+        monkeypatch.setenv("FASTLANE_DISABLED", value)
+        expected = f"FASTLANE_DISABLED: expected 1, true, yes or on .* got '{value}'"
+        for make in (
+            lambda: fastlane.OpenAI(**arguments),
+            lambda: fastlane.AsyncOpenAI(**arguments),
+            lambda: client.with_options(timeout=3.0),
+            fastlane.install,
+            fastlane.telemetry.configure,
+        ):
+            with pytest.raises(fastlane.ConfigurationError, match=expected):
+                make()
+        # A client that is there already goes on.
+        SYNC["chat"](client)
+        assert len(client.calls) == 1
+
+
+def test_disabled_variable_unknown_does_not_break_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTLANE_DISABLED", "2")
+
+    subprocess.run([sys.executable, "-c", "import fastlane"], check=True, timeout=50)
+
+
+CATALOG = fastlane.Catalog(
+    models=[fastlane.CatalogModel(name=MODEL, quality=40, first_token_s=[[1_000, 0.3], [10_000, 1.6]], tokens_per_s=50)]
+)
+
+
+@pytest.mark.parametrize("entry", [
+    "chat.completions.create", "chat.completions.parse", "chat.completions.with_raw_response.create",
+    "responses.create", "responses.parse", "embeddings.create",
+])  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+def test_disabled_client_route_is_an_error_sync(
+    provider: Emulator, arguments: dict[str, Any], entry: str, stream: bool
+) -> None:
+    with fastlane.OpenAI(**arguments, plays=[fastlane.Connection(), fastlane.Routing(CATALOG)]) as client:
+        for each in (client, client.with_options(timeout=3.0)):
+            with pytest.raises(fastlane.ConfigurationError, match="FASTLANE_DISABLED is set"):
+                attrgetter(entry)(each)(**asked(entry, "fastlane/auto?quality_bar=30", stream=stream))
+        with (
+            pytest.raises(fastlane.ConfigurationError, match="FASTLANE_DISABLED is set"),
+            client.chat.completions.stream(model=fastlane.Route(task="triage"), messages=MESSAGES),
+        ):
+            pass
+
+    assert provider.log() == ()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("entry", ["chat.completions.create", "responses.create", "responses.parse"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_disabled_client_route_is_an_error_async(
+    provider: Emulator, arguments: dict[str, Any], entry: str, stream: bool
+) -> None:
+    async with fastlane.AsyncOpenAI(**arguments, plays=[fastlane.Connection(), fastlane.Routing(CATALOG)]) as client:
+        with pytest.raises(fastlane.ConfigurationError, match="FASTLANE_DISABLED is set"):
+            await attrgetter(entry)(client)(**asked(entry, "fastlane/auto", stream=stream))
+        with pytest.raises(fastlane.ConfigurationError, match="FASTLANE_DISABLED is set"):
+            async with client.responses.stream(model="fastlane/auto", input="?"):
+                pass
+
+    assert provider.log() == ()
+
+
+def asked(entry: str, model: str, *, stream: bool) -> dict[str, Any]:
+    prompt: dict[str, Any] = {"messages": MESSAGES} if entry.startswith("chat") else {"input": "Name a river."}
+    if stream and entry.endswith("create") and "embeddings" not in entry:
+        prompt["stream"] = True
+    return {"model": model, **prompt}

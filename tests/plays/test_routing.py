@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 import fastlane
 from fastlane import (
+    AsyncOpenAI,
     CallRefusedError,
     Catalog,
     CatalogModel,
@@ -204,7 +205,7 @@ def test_what_is_almost_a_route_is_told(model: str, upstreams: tuple[Upstream, U
     near, far = upstreams
     with (
         client_of(near, Routing(catalog_of(near, far))) as client,
-        pytest.raises(ConfigurationError, match='did you mean "fastlane/auto"'),
+        pytest.raises(ConfigurationError, match='expected "fastlane/auto"'),
     ):
         asked(client, model)
     assert near.asked == far.asked == []
@@ -357,14 +358,45 @@ def test_a_route_that_cannot_be_read_is_an_error_that_says_what_is_allowed(
     assert near.asked == far.asked == []
 
 
-def test_a_name_that_only_begins_like_a_route_is_a_plain_name(upstreams: tuple[Upstream, Upstream]) -> None:
+@pytest.mark.parametrize("model", ["fastlane/fast", "fastlane/auto-2", "fastlane/", " Fastlane/fast?task=x"])
+def test_route_misspelt_is_an_error_that_lists_the_valid_ones(model: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    near, far = upstreams
+    said = (
+        r'expected "fastlane/auto" or "fastlane/auto\?name=value&…" with quality_bar, task, pass_rate, quantile and urg'
+    )
+    for plays in ([Connection(), Routing(catalog_of(near, far))], [Connection()]):
+        with OpenAI(api_key="sk-own", base_url=near.url, plays=plays) as client:
+            for send in (client.chat.completions.create, client.responses.create, client.embeddings.create):
+                prompt = {"messages": MESSAGES} if send == client.chat.completions.create else {"input": "?"}
+                with pytest.raises(ConfigurationError, match=said) as raised:
+                    send(model=model, **prompt)
+                assert repr(model) in str(raised.value)
+            with pytest.raises(ConfigurationError, match=said):
+                client.chat.completions.create(model=model, messages=MESSAGES, stream=True)
+    assert near.asked == far.asked == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("routed", [True, False])
+async def test_route_misspelt_is_an_error_of_async_calls_too(
+    routed: bool, upstreams: tuple[Upstream, Upstream]
+) -> None:
+    near, far = upstreams
+    plays = [Connection(), *([Routing(catalog_of(near, far))] if routed else [])]
+    async with AsyncOpenAI(api_key="sk-own", base_url=near.url, plays=plays) as client:
+        for stream in (False, True):
+            with pytest.raises(ConfigurationError, match="'fastlane/fast' is not a route"):
+                await client.chat.completions.create(model="fastlane/fast", messages=MESSAGES, stream=stream)
+    assert near.asked == far.asked == []
+
+
+@pytest.mark.parametrize("model", ["fastlane", "fastlane-1", "org/fastlane/fast", "fastlanes/auto"])
+def test_model_name_without_our_prefix_is_sent_as_it_is(model: str, upstreams: tuple[Upstream, Upstream]) -> None:
     near, far = upstreams
     with client_of(near, Routing(catalog_of(near, far))) as client:
-        asked(client, "fastlane/automobile")
+        asked(client, model)
         record = client.last_call
-    with OpenAI(api_key="sk-own", base_url=near.url, only_plays=[Connection(http2="require")]) as client:
-        asked(client, "fastlane/automobile")
-    assert [one["model"] for one in near.asked] == ["fastlane/automobile"] * 2
+    assert [one["model"] for one in near.asked] == [model]
     assert record is not None
     assert record.routing is None
 

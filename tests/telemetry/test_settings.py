@@ -36,13 +36,14 @@ def test_a_value_that_is_none_of_fastlanes_own_is_an_error_that_names_the_variab
         ConfigurationError, match=r"FASTLANE_TELEMETRY_LEVEL is one of off, call, attempts, phases; got"
     ):
         from_environment({"FASTLANE_TELEMETRY_LEVEL": "everything"})
-    with pytest.raises(ConfigurationError, match=r"FASTLANE_TELEMETRY_PROPAGATE is true or false; got 'maybe'"):
+    with pytest.raises(ConfigurationError, match=r"FASTLANE_TELEMETRY_PROPAGATE: expected .* got 'maybe'"):
         from_environment({"FASTLANE_TELEMETRY_PROPAGATE": "maybe"})
     with pytest.raises(ConfigurationError, match="telemetry's level is one of"):
         TelemetrySettings(level="all")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("value", ["1", "true"])
+@pytest.mark.parametrize("value", ["1", "true", "on"])
 def test_disabling_fastlane_disables_its_telemetry(value: str) -> None:
     assert from_environment({"FASTLANE_DISABLED": value}).level == "off"
     assert from_environment({"FASTLANE_DISABLED": "0"}).level == "call"
+    assert from_environment({"FASTLANE_DISABLED": "off"}).level == "call"

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import threading
-import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -108,15 +107,45 @@ def test_an_async_client_lives_through_two_event_loops(arguments: dict[str, Any]
         await use()
         await client.close()
 
-    with warnings.catch_warnings():
-        # The first loop leaves its idle connections behind, as it does with every client that is not closed in it.
-        warnings.simplefilter("ignore", ResourceWarning)
-        asyncio.run(use())
-        gc.collect()
+    asyncio.run(use())
+    gc.collect()
     asyncio.run(use_and_close())
 
     assert [record.outcome for record in client.calls] == ["completed"] * 4
     assert [record.connection_reused for record in client.calls] == [False, True, False, True]
+
+
+UNCLOSED = """
+import asyncio, fastlane
+client = fastlane.AsyncOpenAI(api_key="sk-test", plays=[fastlane.Connection(preconnect=True)])
+async def main():
+    own = fastlane.AsyncOpenAI(api_key="sk-test")
+    for each in (client, own):
+        ask = each.chat.completions.create
+        call = {"model": "fast-1", "messages": [{"role": "user", "content": "?"}]}
+        await ask(**call)
+        async for chunk in await ask(**call, stream=True):
+            break
+        unread = await ask(**call, stream=True)
+        unanswered = asyncio.create_task(ask(**call))
+        await asyncio.sleep(0)
+asyncio.run(main())
+asyncio.run(main())
+"""
+
+
+def test_async_client_unclosed_leaves_no_resource_warning(provider: Emulator) -> None:
+    """`asyncio.run` closes the connections of a client that was not closed, streams that nobody read included."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", UNCLOSED],
+        env={**os.environ, **provider.environment, "OPENAI_BASE_URL": provider.base_url},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_an_async_client_is_used_by_two_event_loops_at_once(arguments: dict[str, Any]) -> None:

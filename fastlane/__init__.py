@@ -1,5 +1,6 @@
 """A drop-in OpenAI client that makes calls to LLM APIs faster from the client's side."""
 
+import sys
 from abc import ABCMeta
 from importlib import import_module
 from types import FunctionType
@@ -33,6 +34,7 @@ from ._exceptions import (
     QueueTimeoutError as QueueTimeoutError,
 )
 from ._install import install as install, uninstall as uninstall
+from ._openai_modules import OPENAI_MODULES, OpenAIModules
 from ._output_records import BoundedOutputRecord as BoundedOutputRecord, RejectedAnswer as RejectedAnswer
 from ._prompt_records import (
     CurationRecord as CurationRecord,
@@ -102,7 +104,15 @@ if TYPE_CHECKING:
         omit as omit,
     )
 
-    from . import batch as batch
+    from . import (
+        auth as auth,
+        batch as batch,
+        helpers as helpers,
+        lib as lib,
+        pagination as pagination,
+        resources as resources,
+        types as types,
+    )
     from ._savings import Savings as Savings
     from .catalog._models import Catalog as Catalog, CatalogModel as CatalogModel, Price as Price, Task as Task
     from .catalog._route import Route as Route
@@ -126,6 +136,8 @@ if TYPE_CHECKING:
     from .schemas._bound import Bound as Bound, Gap as Gap
 
 __version__ = "0.1.0"
+
+sys.meta_path.insert(0, OpenAIModules)
 
 # openai's own second names.
 Client = OpenAI
@@ -163,8 +175,8 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """What else `from openai import …` gives, so that an app changes the name of the module and nothing else."""
-        if name == "batch":
-            return import_module(".batch", __name__)
+        if name == "batch" or name in OPENAI_MODULES:
+            return import_module(f".{name}", __name__)
         if name in _LATER:
             found = globals()[name] = getattr(import_module(f".{_LATER[name]}", __name__), name)
             return found
@@ -173,6 +185,11 @@ if not TYPE_CHECKING:
         # left out: setting it here would change nothing there. `type()`, because `isinstance` would make that client.
         if name in openai.__all__ or type(value) in (type, ABCMeta, FunctionType):
             return value
+        if name in vars(openai) and not name.startswith("_"):
+            raise AttributeError(
+                f"module 'fastlane' has no attribute {name!r}: make a client with fastlane.OpenAI(), or call "
+                f"fastlane.install() and use openai.{name}"
+            )
         raise AttributeError(f"module 'fastlane' has no attribute {name!r}, and openai exports none")
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 
+from . import __version__
 from ._exceptions import MissingExtraError
 
 
 def main() -> None:
     """Run the command line."""
+    if sys.argv[1:] in (["--version"], ["version"]):
+        print(__version__)  # without typer, which a base install does not have
+        return
     try:
         from ._commands import command_line
 

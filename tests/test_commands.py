@@ -23,6 +23,27 @@ def test_the_package_runs_as_a_module() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{__version__}\n", "")
 
 
+def run_without_typer(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = "import sys; sys.modules['typer'] = None; from fastlane.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("argument", ["--version", "version"])
+def test_version_in_a_base_install_is_printed(argument: str) -> None:
+    ended = run_without_typer(argument)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("bench",), ("doctor",), ("version", "--help")])
+def test_command_in_a_base_install_names_the_extra(arguments: tuple[str, ...]) -> None:
+    ended = run_without_typer(*arguments)
+
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("fastlane: this part of fastlane needs 'typer', which is not installed")
+    assert "pip install 'fastlane-llm[bench]'" in ended.stderr
+
+
 @pytest.mark.parametrize("name", ["batch", "bench", "doctor", "emulator", "trace", "version"])
 def test_a_command_is_the_same_alone_as_among_all(name: str) -> None:
     alone, among_all = (CliRunner().invoke(app, [name, "--help"]) for app in (command_line(name), command_line()))

@@ -143,7 +143,7 @@ def test_disabled_variable_unknown_does_not_break_import(monkeypatch: pytest.Mon
 
 
 CATALOG = fastlane.Catalog(
-    models=[fastlane.CatalogModel(name=MODEL, quality=40, first_token_s=[[1_000, 0.3], [10_000, 1.6]], tokens_per_s=50)]
+    models=[fastlane.CatalogModel(name=MODEL, quality=40, first_token_s=((1_000, 0.3), (10_000, 1.6)), tokens_per_s=50)]
 )
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
 import openai
 import pytest
 
 import fastlane
+import fastlane.providers
+from fastlane._openai_modules import OPENAI_MODULES
+from tests.contract.entry_points import MESSAGES, MODEL
 
 OURS = {"OpenAI", "AsyncOpenAI", "AzureOpenAI", "AsyncAzureOpenAI", "Client", "AsyncClient"}
 # Classes of openai that fastlane has no form of: they are offered as they are.
@@ -31,6 +41,92 @@ def test_no_name_but_the_clients_means_something_else_here_than_in_openai() -> N
 @pytest.mark.parametrize("name", ["api_key", "base_url", "chat", "responses"])
 def test_what_sets_up_the_module_level_client_is_not_offered(name: str) -> None:
     assert not hasattr(fastlane, name)
+
+
+ROOT = Path(fastlane.__file__).parent
+# What type checkers read: one file for each.
+TYPED = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for tree in OPENAI_MODULES
+    for path in (*ROOT.glob(f"{tree}.py"), *ROOT.glob(f"{tree}/**/*.py"))
+)
+UNTYPED = ["types.chat.chat_completion_role", "lib._parsing", "resources.evals.evals"]
+
+
+@pytest.mark.parametrize("name", [*TYPED, *UNTYPED])
+def test_submodule_of_openai_is_the_same_module(name: str) -> None:
+    try:
+        expected = importlib.import_module(f"openai.{name}")
+    except ModuleNotFoundError:
+        pytest.skip("the installed openai does not have it")
+
+    assert importlib.import_module(f"fastlane.{name}") is expected
+
+
+def test_submodules_include_what_openai_documents() -> None:
+    types = {"types", "types.chat", "types.responses", "types.beta.threads", "types.webhooks"}
+
+    assert types | {"auth", "helpers", "lib.streaming.chat", "pagination", "resources.chat.completions"} <= set(TYPED)
+
+
+FRESH = """
+import sys
+import fastlane
+assert not [name for name in sys.modules if name.startswith(("fastlane.types", "fastlane.resources", "fastlane.lib"))]
+assert "openai.resources.chat" not in sys.modules
+from fastlane.types.chat import ChatCompletion, ChatCompletionChunk
+from fastlane.types.chat.chat_completion import Choice
+import fastlane.types.responses, fastlane.pagination
+from fastlane.resources.embeddings import Embeddings
+from fastlane.lib.streaming.chat import ChatCompletionStream
+assert "openai.resources.images" not in sys.modules  # as with openai: each resource when it is used
+import openai
+from openai.types.chat import chat_completion
+from openai.types.responses import Response
+assert ChatCompletion is chat_completion.ChatCompletion and Choice is chat_completion.Choice
+assert fastlane.types.responses.Response is Response
+assert fastlane.types is openai.types and fastlane.lib is openai.lib
+assert openai.types.__spec__.name == "openai.types" and openai.types.chat.__spec__.name == "openai.types.chat"
+assert sum(name.endswith("types.chat.chat_completion") for name in sys.modules) == 2
+assert issubclass(fastlane.resources.embeddings.Embeddings, openai.resources.embeddings.Embeddings)
+"""
+
+
+def test_submodules_in_a_fresh_process_are_lazy_and_shared() -> None:
+    ran = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, timeout=50, check=False)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_answer_is_an_instance_of_the_type_imported_here(arguments: dict[str, Any]) -> None:
+    from fastlane.types.chat import ChatCompletion
+    from fastlane.types.responses import Response
+
+    with fastlane.OpenAI(**arguments) as client:
+        assert isinstance(client.chat.completions.create(model=MODEL, messages=MESSAGES), ChatCompletion)
+        assert isinstance(client.responses.create(model=MODEL, input="?"), Response)
+
+
+@pytest.mark.parametrize("name", ["types.chta", "resources.chat.nothing", "pagination.deeper"])
+def test_submodule_that_openai_does_not_have_is_an_error(name: str) -> None:
+    assert importlib.util.find_spec("fastlane.types.chta") is None
+    with pytest.raises(ModuleNotFoundError, match=f"fastlane.{name}"):
+        importlib.import_module(f"fastlane.{name}")
+
+
+def test_provider_of_openai_is_found_beside_our_facts() -> None:
+    from openai.providers import bedrock
+
+    assert fastlane.providers.bedrock is bedrock
+    assert fastlane.providers.facts_of("https://api.openai.com:443").slug == "openai"
+    with pytest.raises(ImportError, match="cannot import name 'nobody'"):
+        from fastlane.providers import nobody  # type: ignore[attr-defined] # noqa: F401
+
+
+@pytest.mark.parametrize("name", ["chat", "responses", "embeddings", "api_key", "base_url", "http_client"])
+def test_module_level_client_is_pointed_to_install(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"call fastlane.install\(\) and use openai.{name}"):
+        getattr(fastlane, name)
 
 
 def test_no_client_is_the_stock_one_by_another_name() -> None:

@@ -14,6 +14,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk, ParsedChatCom
 from openai.types.responses import ParsedResponse, Response, ResponseStreamEvent
 
 import fastlane
+import fastlane.types.chat
 from fastlane import (
     APITimeoutError,
     AsyncAzureOpenAI,
@@ -43,6 +44,12 @@ from fastlane import (
     Usage,
     Watcher,
 )
+from fastlane.lib.streaming.chat import ChatCompletionStream
+from fastlane.pagination import SyncPage
+from fastlane.resources.chat.completions import Completions
+from fastlane.types import CompletionUsage
+from fastlane.types.chat import ChatCompletionMessageParam
+from fastlane.types.chat.chat_completion import Choice
 
 
 class Answer(pydantic.BaseModel):
@@ -78,6 +85,17 @@ def clients_take_what_openai_takes() -> None:
     AsyncOpenAI(http_client=httpx2.AsyncClient(), plays=[Connection(http2="never")])
     AzureOpenAI(azure_endpoint="https://example.com", api_version="1", azure_deployment="d", plays=[Connection()])
     AsyncAzureOpenAI(azure_endpoint="https://example.com", api_version="1", azure_ad_token="t")
+
+
+def types_of_openai_are_found_here(messages: list[ChatCompletionMessageParam]) -> None:
+    answer: fastlane.types.chat.ChatCompletion = OpenAI().chat.completions.create(model="m", messages=messages)
+    assert_type(answer, ChatCompletion)
+    assert_type(answer.choices, list[Choice])
+    assert_type(answer.usage, CompletionUsage | None)
+    assert_type(OpenAI().models.list(), SyncPage[Model])
+    assert_type(OpenAI().chat.completions, Completions)
+    with OpenAI().chat.completions.stream(model="m", messages=messages) as stream:
+        assert_type(stream, ChatCompletionStream[None])
 
 
 def wrong_arguments_are_errors() -> None:

@@ -1,0 +1,3 @@
+"""`openai.auth`, for type checkers."""
+
+from openai.auth import *

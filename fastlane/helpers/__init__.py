@@ -1,0 +1,3 @@
+"""`openai.helpers`, for type checkers."""
+
+from openai.helpers import *

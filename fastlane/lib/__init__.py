@@ -1,0 +1,3 @@
+"""`openai.lib`, for type checkers."""
+
+from openai.lib import *

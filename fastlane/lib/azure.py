@@ -1,0 +1,3 @@
+"""`openai.lib.azure`, for type checkers."""
+
+from openai.lib.azure import *

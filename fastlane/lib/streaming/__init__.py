@@ -1,0 +1,3 @@
+"""`openai.lib.streaming`, for type checkers."""
+
+from openai.lib.streaming import *

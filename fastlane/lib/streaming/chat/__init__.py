@@ -1,0 +1,3 @@
+"""`openai.lib.streaming.chat`, for type checkers."""
+
+from openai.lib.streaming.chat import *

@@ -1,0 +1,3 @@
+"""`openai.lib.streaming.responses`, for type checkers."""
+
+from openai.lib.streaming.responses import *

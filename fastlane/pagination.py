@@ -1,0 +1,3 @@
+"""`openai.pagination`, for type checkers."""
+
+from openai.pagination import *

@@ -1,0 +1,3 @@
+"""`openai.resources`, for type checkers."""
+
+from openai.resources import *

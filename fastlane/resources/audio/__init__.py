@@ -1,0 +1,3 @@
+"""`openai.resources.audio`, for type checkers."""
+
+from openai.resources.audio import *

@@ -1,0 +1,3 @@
+"""`openai.resources.batches`, for type checkers."""
+
+from openai.resources.batches import *

@@ -1,0 +1,3 @@
+"""`openai.resources.beta`, for type checkers."""
+
+from openai.resources.beta import *

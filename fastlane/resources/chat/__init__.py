@@ -1,0 +1,3 @@
+"""`openai.resources.chat`, for type checkers."""
+
+from openai.resources.chat import *

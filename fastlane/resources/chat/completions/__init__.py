@@ -1,0 +1,3 @@
+"""`openai.resources.chat.completions`, for type checkers."""
+
+from openai.resources.chat.completions import *

@@ -1,0 +1,3 @@
+"""`openai.resources.embeddings`, for type checkers."""
+
+from openai.resources.embeddings import *

@@ -1,0 +1,3 @@
+"""`openai.resources.files`, for type checkers."""
+
+from openai.resources.files import *

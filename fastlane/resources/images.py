@@ -1,0 +1,3 @@
+"""`openai.resources.images`, for type checkers."""
+
+from openai.resources.images import *

@@ -1,0 +1,3 @@
+"""`openai.resources.models`, for type checkers."""
+
+from openai.resources.models import *

@@ -1,0 +1,3 @@
+"""`openai.resources.moderations`, for type checkers."""
+
+from openai.resources.moderations import *

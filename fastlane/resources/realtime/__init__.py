@@ -1,0 +1,3 @@
+"""`openai.resources.realtime`, for type checkers."""
+
+from openai.resources.realtime import *

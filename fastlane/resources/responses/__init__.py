@@ -1,0 +1,3 @@
+"""`openai.resources.responses`, for type checkers."""
+
+from openai.resources.responses import *

@@ -1,0 +1,3 @@
+"""`openai.types`, for type checkers."""
+
+from openai.types import *

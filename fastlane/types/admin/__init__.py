@@ -1,0 +1,3 @@
+"""`openai.types.admin`, for type checkers."""
+
+from openai.types.admin import *

@@ -1,0 +1,3 @@
+"""`openai.types.admin.organization`, for type checkers."""
+
+from openai.types.admin.organization import *

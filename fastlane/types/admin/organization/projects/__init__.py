@@ -1,0 +1,3 @@
+"""`openai.types.admin.organization.projects`, for type checkers."""
+
+from openai.types.admin.organization.projects import *

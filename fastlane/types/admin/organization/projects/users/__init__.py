@@ -1,0 +1,3 @@
+"""`openai.types.admin.organization.projects.users`, for type checkers."""
+
+from openai.types.admin.organization.projects.users import *

@@ -1,0 +1,3 @@
+"""`openai.types.admin.organization.workload_identity_providers`, for type checkers."""
+
+from openai.types.admin.organization.workload_identity_providers import *

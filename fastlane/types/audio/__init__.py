@@ -1,0 +1,3 @@
+"""`openai.types.audio`, for type checkers."""
+
+from openai.types.audio import *

@@ -1,0 +1,3 @@
+"""`openai.types.beta`, for type checkers."""
+
+from openai.types.beta import *

@@ -1,0 +1,3 @@
+"""`openai.types.beta.agents`, for type checkers."""
+
+from openai.types.beta.agents import *

@@ -1,0 +1,3 @@
+"""`openai.types.beta.agents.automations`, for type checkers."""
+
+from openai.types.beta.agents.automations import *

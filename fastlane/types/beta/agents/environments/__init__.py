@@ -1,0 +1,3 @@
+"""`openai.types.beta.agents.environments`, for type checkers."""
+
+from openai.types.beta.agents.environments import *

@@ -1,0 +1,3 @@
+"""`openai.types.beta.agents.sessions`, for type checkers."""
+
+from openai.types.beta.agents.sessions import *

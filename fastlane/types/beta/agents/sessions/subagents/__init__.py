@@ -1,0 +1,3 @@
+"""`openai.types.beta.agents.sessions.subagents`, for type checkers."""
+
+from openai.types.beta.agents.sessions.subagents import *

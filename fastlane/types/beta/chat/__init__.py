@@ -1,0 +1,3 @@
+"""`openai.types.beta.chat`, for type checkers."""
+
+from openai.types.beta.chat import *

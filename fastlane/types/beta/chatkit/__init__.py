@@ -1,0 +1,3 @@
+"""`openai.types.beta.chatkit`, for type checkers."""
+
+from openai.types.beta.chatkit import *

@@ -1,0 +1,3 @@
+"""`openai.types.beta.realtime`, for type checkers."""
+
+from openai.types.beta.realtime import *

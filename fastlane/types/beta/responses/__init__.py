@@ -1,0 +1,3 @@
+"""`openai.types.beta.responses`, for type checkers."""
+
+from openai.types.beta.responses import *

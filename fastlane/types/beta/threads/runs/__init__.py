@@ -1,0 +1,3 @@
+"""`openai.types.beta.threads.runs`, for type checkers."""
+
+from openai.types.beta.threads.runs import *

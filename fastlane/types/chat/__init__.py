@@ -1,0 +1,3 @@
+"""`openai.types.chat`, for type checkers."""
+
+from openai.types.chat import *

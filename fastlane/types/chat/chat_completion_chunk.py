@@ -1,0 +1,3 @@
+"""`openai.types.chat.chat_completion_chunk`, for type checkers."""
+
+from openai.types.chat.chat_completion_chunk import *

@@ -1,0 +1,3 @@
+"""`openai.types.chat.completion_create_params`, for type checkers."""
+
+from openai.types.chat.completion_create_params import *

@@ -1,0 +1,3 @@
+"""`openai.types.completion_usage`, for type checkers."""
+
+from openai.types.completion_usage import *

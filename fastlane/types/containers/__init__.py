@@ -1,0 +1,3 @@
+"""`openai.types.containers`, for type checkers."""
+
+from openai.types.containers import *

@@ -1,0 +1,3 @@
+"""`openai.types.containers.files`, for type checkers."""
+
+from openai.types.containers.files import *

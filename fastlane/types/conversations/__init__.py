@@ -1,0 +1,3 @@
+"""`openai.types.conversations`, for type checkers."""
+
+from openai.types.conversations import *

@@ -1,0 +1,3 @@
+"""`openai.types.embedding`, for type checkers."""
+
+from openai.types.embedding import *

@@ -1,0 +1,3 @@
+"""`openai.types.evals`, for type checkers."""
+
+from openai.types.evals import *

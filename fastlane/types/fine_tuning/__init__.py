@@ -1,0 +1,3 @@
+"""`openai.types.fine_tuning`, for type checkers."""
+
+from openai.types.fine_tuning import *

@@ -1,0 +1,3 @@
+"""`openai.types.graders`, for type checkers."""
+
+from openai.types.graders import *

@@ -1,0 +1,3 @@
+"""`openai.types.images_response`, for type checkers."""
+
+from openai.types.images_response import *

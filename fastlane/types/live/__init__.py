@@ -1,0 +1,3 @@
+"""`openai.types.live`, for type checkers."""
+
+from openai.types.live import *

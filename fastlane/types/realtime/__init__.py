@@ -1,0 +1,3 @@
+"""`openai.types.realtime`, for type checkers."""
+
+from openai.types.realtime import *

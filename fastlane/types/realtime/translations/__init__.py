@@ -1,0 +1,3 @@
+"""`openai.types.realtime.translations`, for type checkers."""
+
+from openai.types.realtime.translations import *

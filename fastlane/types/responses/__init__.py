@@ -1,0 +1,3 @@
+"""`openai.types.responses`, for type checkers."""
+
+from openai.types.responses import *

@@ -1,0 +1,3 @@
+"""`openai.types.responses.parsed_response`, for type checkers."""
+
+from openai.types.responses.parsed_response import *

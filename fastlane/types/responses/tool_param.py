@@ -1,0 +1,3 @@
+"""`openai.types.responses.tool_param`, for type checkers."""
+
+from openai.types.responses.tool_param import *

@@ -1,0 +1,3 @@
+"""`openai.types.safety`, for type checkers."""
+
+from openai.types.safety import *

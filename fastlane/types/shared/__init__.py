@@ -1,0 +1,3 @@
+"""`openai.types.shared`, for type checkers."""
+
+from openai.types.shared import *

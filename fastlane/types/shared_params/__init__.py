@@ -1,0 +1,3 @@
+"""`openai.types.shared_params`, for type checkers."""
+
+from openai.types.shared_params import *

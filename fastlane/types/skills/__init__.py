@@ -1,0 +1,3 @@
+"""`openai.types.skills`, for type checkers."""
+
+from openai.types.skills import *

@@ -1,0 +1,3 @@
+"""`openai.types.skills.versions`, for type checkers."""
+
+from openai.types.skills.versions import *

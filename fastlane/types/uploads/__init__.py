@@ -1,0 +1,3 @@
+"""`openai.types.uploads`, for type checkers."""
+
+from openai.types.uploads import *

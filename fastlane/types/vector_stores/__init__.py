@@ -1,0 +1,3 @@
+"""`openai.types.vector_stores`, for type checkers."""
+
+from openai.types.vector_stores import *

@@ -1,0 +1,3 @@
+"""`openai.types.webhooks`, for type checkers."""
+
+from openai.types.webhooks import *

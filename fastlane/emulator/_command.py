@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import shlex
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -308,8 +309,8 @@ def _print_running(running: Emulator, name: str, settings: Mapping[str, object],
         typer.echo(f"direct port            {running.direct_base_url}")
     if authority:
         typer.echo(f"certificate authority  {authority}\n")
-        typer.echo(f"export SSL_CERT_FILE={authority}")
-    trust = f" --cacert {authority}" if authority else ""
+        typer.echo(f"export SSL_CERT_FILE={shlex.quote(authority)}")
+    trust = f" --cacert {shlex.quote(authority)}" if authority else ""
     typer.echo(f"export OPENAI_BASE_URL={running.base_url} OPENAI_API_KEY=any\n")
     typer.echo(
         f"curl -N{trust} {running.base_url}/chat/completions -H 'Authorization: Bearer any' "

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -158,7 +159,7 @@ def emulator(command: Sequence[str]) -> Iterator[dict[str, str]]:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("export "):
-                variables |= dict(pair.split("=", 1) for pair in line.removeprefix("export ").split())
+                variables |= dict(pair.split("=", 1) for pair in shlex.split(line.removeprefix("export ")))
             if line.startswith("curl ") or {"OPENAI_BASE_URL", "OPENAI_API_KEY", "SSL_CERT_FILE"} <= variables.keys():
                 break
         if "OPENAI_BASE_URL" not in variables:

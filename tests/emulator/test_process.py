@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import ssl
@@ -304,7 +305,10 @@ def test_the_command_names_the_option_that_cannot_be(
     assert message in result.output
 
 
-def test_the_command_prints_what_to_copy() -> None:
+def test_the_command_prints_what_to_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # For a shell, wherever the certificate is.
+    (tmp_path / "a folder").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "a folder"))
     with command("--preset", "instant", "--rtt-ms", "5") as process:
         assert process.stdout
         lines = []
@@ -316,7 +320,11 @@ def test_the_command_prints_what_to_copy() -> None:
         assert process.wait(PATIENCE_S) == 0
     text = "".join(lines)
 
-    assert "export SSL_CERT_FILE=" in text
+    (variable,) = [line for line in lines if line.startswith("export SSL_CERT_FILE=")]
+    name, path = shlex.split(variable)
+    assert name == "export"
+    assert path.startswith(f"SSL_CERT_FILE={tmp_path}/a folder/")
+    assert shlex.split(lines[-1])[3] == path.removeprefix("SSL_CERT_FILE=")
     assert "direct port " in text
 
 

@@ -35,7 +35,8 @@ from tests.attempts.scripted import (
     KINDS,
     Asked,
     Upstream,
-    answer_after,
+    answer,
+    once,
     refuse,
     routing,
     say_nothing,
@@ -264,7 +265,7 @@ def test_what_is_captured_of_a_hedged_call_is_what_its_winner_said(
     with Asked(kind, near.url, Hedging(budget=1.0, minimum_delay_s=0.02)) as asked:
         used_to(asked, near, model="m")
         told = telling(way, settings={"capture": "span_only"})
-        near.scripts = [answer_after(0.3, "the first one's"), say_nothing]
+        near.scripts = [once(lambda: len(near.asked) == 2, answer("the first one's")), say_nothing]
         assert asked.text("m", stream=True) == "the first one's"
     (call,) = told.named("chat")
     assert "the first one's" in str((call.attributes or {})["gen_ai.output.messages"])

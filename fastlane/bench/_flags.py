@@ -74,8 +74,8 @@ Users = Annotated[
     typer.Option(
         "--users",
         "--lanes",
-        help="Users at the same time, each with one request in flight: a number, or several, separated by commas, of "
-        "which each is a cell of its own. If not given: what the workload says, else 8.",
+        help="Users at the same time, each with one request in flight, shared by all arms: a number, or several, "
+        "separated by commas, of which each is a cell of its own. If not given: what the workload says, else 8.",
         show_default=False,
         rich_help_panel=_LOAD,
     ),

@@ -50,13 +50,13 @@ def ab_report(material: Material) -> Report:
             name="pair_differences",
             title="Pairs: each request beside its equal",
             caption=pairs_caption(material),
-            refused=material.refused_all(),
+            refused=material.refused_compared(),
         ),
         Chart(
             name="drift",
             title="Drift: the pairs' ratio over the run",
             caption=drift_caption(material),
-            refused=material.refused_all(),
+            refused=material.refused_compared(),
         ),
     )
     blocks += [*phases_blocks(material), *attribution_blocks(material), *cold_blocks(material), *work_blocks(material)]
@@ -212,7 +212,7 @@ def _forest(material: Material) -> Chart:
         title="Typical change against the reference, with intervals; in grey the instrument's own noise",
         caption=caption,
         retells=True,
-        refused=material.refused_all(),
+        refused=material.refused_compared(),
     )
 
 

@@ -65,7 +65,9 @@ def phases_blocks(material: Material) -> Iterator[Block]:
                 f"{TITLES[key].capitalize() if TITLES[key].islower() else TITLES[key]}: {shown[key]}" for key in names
             )
             + ".",
-        ),
+        )
+        if names
+        else (),
     )
     caption = _waterfall_caption(material, found[material.valid_cells[0].name]) if material.valid_cells else ""
     yield Chart(

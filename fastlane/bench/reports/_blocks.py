@@ -73,6 +73,11 @@ class Row:
     """Such as "invalid: client saturated"; None for a row whose figures may be used."""
     tone: Tone = "plain"
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether no figure of the row, or one of them, may be used."""
+        return self.refused is not None or any(entry.text.startswith("invalid: ") for entry in self.entries)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:

@@ -152,9 +152,12 @@ def load_of(cell: Cell) -> float | None:
     return float(cell.users) if cell.users is not None else cell.rate
 
 
-def load_title(cells: Iterable[Cell]) -> str:
+def load_title(source: Source, cells: Iterable[Cell]) -> str:
     """Return the title of the axis that a sweep varies."""
-    return "Requests sent per arm (per second)" if any(cell.load == "open" for cell in cells) else "Users at a time"
+    if any(cell.load == "open" for cell in cells):
+        return "Requests sent per arm (per second)"
+    arms = len(source.recorded.header.arms)
+    return f"Users at a time, shared by {arms} arms" if arms > 1 else "Users at a time"
 
 
 def swept(cells: Sequence[Cell]) -> bool:

@@ -27,7 +27,7 @@ def by_arm(source: Source, metric: Metric, size: Size) -> dict[str, Any] | None:
         )
         for name, listed in groups(cells).items()
     ]
-    axes = Axes(x=load_title(cells), y=scale.title)
+    axes = Axes(x=load_title(source, cells), y=scale.title)
     return draw_lines(found, axes, size, title=f"{metric.title} by {axes.x.lower()}", band=True)
 
 
@@ -42,12 +42,12 @@ def by_scenario(source: Source, metric: Metric, size: Size, *, tolerance: bool =
             source, listed, arm, metric, _scale(source, metric, source.cells(), plain=tolerance)
         ),
         axes=Axes(
-            x=load_title(source.cells()),
+            x=load_title(source, source.cells()),
             y=_scale(source, metric, source.cells(), plain=tolerance).title,
             tolerance=tolerance,
             least_top=SLUGGISH_MS * 1.2 if tolerance else 0.0,
         ),
-        title=f"{metric.title} by {load_title(source.cells()).lower()}",
+        title=f"{metric.title} by {load_title(source, source.cells()).lower()}",
     )
 
 
@@ -62,7 +62,7 @@ def efficiency(source: Source, size: Size) -> dict[str, Any] | None:
         size,
         lambda listed, arm: _shares(_points(source, listed, arm, metric_named("decode_speed"), Scale(unit="tokens/s"))),
         axes=Axes(
-            x=load_title(source.cells()),
+            x=load_title(source, source.cells()),
             y="Scaling efficiency (%)",
             ideal=(100.0, f"as fast as with {figure(least).removesuffix('.00')} {unit}"),
             least_top=112.0,
@@ -104,7 +104,7 @@ def scenario_range(source: Source, metric: Metric, size: Size) -> dict[str, Any]
         for name, stroke in drawn.items()
         if points(name)
     ]
-    axes = Axes(x=load_title(cells), y=scale.title)
+    axes = Axes(x=load_title(source, cells), y=scale.title)
     title = f"{metric.title}: range over {len(groups(cells))} scenarios"
     return draw_lines(found, axes, size, title=title, band=True, edges=True)
 

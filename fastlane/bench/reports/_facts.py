@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ..recorded import ArmInfo
-from ._blocks import Block, Checks, Fact, Heading, Kind, Paragraph, Report, VerdictLine
+from ._blocks import Block, Chart, Checks, Fact, Heading, Kind, Paragraph, Report, Table, VerdictLine
 from ._material import Material
 from ._words import counted, figure, listed, lowered
 
@@ -23,7 +24,12 @@ def compose(
     verdicts: Sequence[VerdictLine],
     blocks: Sequence[Block],
 ) -> Report:
-    """Return a report of one kind with what all kinds have in common: facts, refusals at the top, checks at the end."""
+    """Return a report of one kind with what all kinds have in common: facts, refusals at the top, checks at the end.
+
+    A report of which no figure may be used says so once, and leaves out what would be empty.
+    """
+    if material.refused_all() is not None:
+        verdicts, blocks = (), _with_figures(blocks)
     return Report(
         kind=kind,
         title=f"{title}: {material.recorded.header.name}",
@@ -47,10 +53,31 @@ def checks_section(material: Material) -> tuple[Block, ...]:
     return (Heading(text="Checks"), Paragraph(text=said), Checks(results=results))
 
 
+def _with_figures(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Return the blocks without refused charts and rows, and without headings and tables that have nothing left."""
+    kept: list[Block] = []
+    for block in reversed(blocks):
+        if isinstance(block, Chart) and block.refused is not None:
+            continue
+        if isinstance(block, Table):
+            rows = tuple(row for row in block.rows if not row.is_refused)
+            if not rows:
+                continue
+            block = replace(block, rows=rows)
+        if isinstance(block, Heading) and (
+            not kept or (isinstance(kept[-1], Heading) and kept[-1].level <= block.level)
+        ):
+            continue
+        kept.append(block)
+    return tuple(reversed(kept))
+
+
 def _refusals(material: Material) -> Iterator[VerdictLine]:
-    run = material.refused_run()
-    if run is not None:
-        yield VerdictLine(text=f"{run}. No figure of this run may be used; see Checks.", tone="bad")
+    if material.refused_all() is not None:
+        # The same check says the same of several arms and cells, with other figures.
+        why = {each.check: each.sentence.removesuffix(".") for each in reversed(material.checked.refusals())}
+        said = "; ".join(f"{check}: {sentence}" for check, sentence in reversed(why.items()))
+        yield VerdictLine(text=f"Refused: no figure of this run may be used. {said}. See Checks.", tone="bad")
         return
     cells: dict[str, list[str]] = {}
     for cell in material.cells:
@@ -144,6 +171,10 @@ def _load(material: Material) -> str:
     users = sorted({cell.users for cell in cells if cell.users is not None})
     said = f"closed, {listed(map(str, users))} {'user' if users == [1] else 'users'}"
     said += " in turn" if len(users) > 1 else ""
+    arms = len(material.arms)
+    if arms > 1 and users:
+        each = listed(f"{count / arms:.2g}" for count in users)
+        said += f" shared by {arms} arms: an arm has {each} requests in flight in the mean"
     return said + (f", {load['think_s']:g} s between blocks" if load.get("think_s") else "")
 
 

@@ -131,6 +131,13 @@ class Material:
             return None
         return _invalid(tuple(refusal for cell in shown for refusal in self.checked.refusals(cell.name)))
 
+    def refused_compared(self) -> str | None:
+        """Return "invalid: why" where no arm may be compared in any cell."""
+        pairs = [(cell.name, arm.name) for cell in self.cells for arm in self.compared_arms]
+        if not pairs or not all(self.refused(*pair) for pair in pairs):
+            return self.refused_all()
+        return _invalid(tuple(refusal for pair in pairs for refusal in self.checked.refusals(*pair)))
+
     @property
     def valid_cells(self) -> tuple[Cell, ...]:
         """The cells whose figures may be used."""

@@ -98,8 +98,9 @@ def _chart(block: Chart, drawings: Drawings) -> Iterator[str]:
     else:
         yield drawings.wide.get(block.name, "")
         yield drawings.narrow.get(block.name, "")
-    notes = () if block.refused is not None else drawings.notes.get(block.name, ())
-    yield f"<figcaption>{escape(' '.join((block.caption, *notes)))}</figcaption></figure>"
+        caption = " ".join((block.caption, *drawings.notes.get(block.name, ())))
+        yield f"<figcaption>{escape(caption)}</figcaption>"
+    yield "</figure>"
 
 
 def _table(block: Table, drawings: Drawings) -> Iterator[str]:

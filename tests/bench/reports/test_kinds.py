@@ -472,12 +472,13 @@ def test_scenarios_stand_from_the_shortest_input_to_the_longest() -> None:
 def test_the_place_of_a_figure_names_two_checks_at_most() -> None:
     run = a_run(pairs=8)
     refusals = tuple(
-        CheckResult(check=check, level="refused", sentence="No.", cell=run.header.cells[0].name) for check in "abcd"
+        CheckResult(check=check, level="refused", sentence="No.", cell=run.header.cells[0].name, arm="fastlane")
+        for check in "abcd"
     )
 
-    assert {row.refused for row in table(ab(run, Checked(results=refusals)), "work").rows} == {
+    assert [row.refused for row in table(ab(run, Checked(results=refusals)), "work").rows if row.refused] == [
         "invalid: a, b and 2 more"
-    }
+    ]
 
 
 def test_what_is_no_larger_than_the_instrument_s_noise_is_nothing_to_be_glad_of() -> None:

@@ -1,0 +1,66 @@
+"""A refused run says once why and what to do, and no caption says what is not so."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from fastlane.bench.checks import Checked, check
+from fastlane.bench.findings import Findings, find
+from fastlane.bench.recorded import Recorded
+from fastlane.bench.reports import markdown, report
+from fastlane.bench.reports._page import page
+from tests.bench.recorded_runs import a_cell, a_run
+
+LAG = "client saturated: lag"
+FALSE = ("No pair of requests succeeded", "No arm has enough requests", "There is nothing to compare", "too few to see")
+
+
+def a_refused_run(**fields: object) -> tuple[Recorded, Findings, Checked]:
+    """Sixty blocks of which every request succeeded, sent by clients that were late all the time."""
+    run = a_run(pairs=60, with_log=True, **fields)  # type: ignore[arg-type]
+    late = tuple(dataclasses.replace(each, loop_lag_p50_ms=50.0, loop_lag_p99_ms=90.0) for each in run.vitals)
+    run = dataclasses.replace(run, vitals=late)
+    findings = find(run)
+    return run, findings, check(run, findings)
+
+
+def test_refused_run_says_once_why_and_what_to_do() -> None:
+    run, findings, checked = a_refused_run()
+    shown = report("ab", run, findings, checked)
+
+    (said,) = [line.text for line in shown.verdicts if line.text.startswith("Refused")]
+    assert LAG in said
+    assert "spread the lanes over more processes (--processes) or ask for less" in said
+    # The check has it again, with its figures, and nothing else does.
+    body = markdown(shown)
+    assert body.count(f"invalid: {LAG}") == 0
+    assert body.count(LAG) < 8
+
+
+@pytest.mark.parametrize("kind", ["ab", "load", "lengths", "scaling"])
+def test_captions_of_a_refused_run_are_true(kind: str) -> None:
+    run, findings, checked = a_refused_run(cells=(a_cell(1), a_cell(4)))
+    shown = report(kind, run, findings, checked)  # type: ignore[arg-type]
+    text = page(shown, run, findings, checked)
+
+    for sentence in FALSE:
+        assert sentence not in text
+    assert not re.search(r'<p class="note">\.?</p>', text)
+    assert text.count(f"invalid: {LAG}") == 0
+    assert list(shown.charts()) == []
+    assert all(row.refused is None for table in shown.tables() for row in table.rows)
+
+
+def test_users_of_a_closed_load_are_said_to_be_shared() -> None:
+    run = a_run(pairs=20)
+    findings = find(run)
+    checked = check(run, findings)
+    (load,) = [fact.text for fact in report("ab", run, findings, checked).facts if fact.label == "Load"]
+
+    assert "4 users shared by 3 arms: an arm has 1.3 requests in flight in the mean" in load
+    alone = a_run(arms=("baseline",), pairs=20)
+    (load,) = [fact.text for fact in report("ab", alone, find(alone), check(alone)).facts if fact.label == "Load"]
+    assert "4 users," in load

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
 from statistics import median
 from typing import Final
 
@@ -165,4 +164,8 @@ def _figures(arm: str, baseline: str, groups: Sequence[Group], entries: Sequence
 def _sign_test(faster: int, slower: int) -> float:
     """Return the two-sided p value of so many signs one way and so many the other."""
     count, fewer = faster + slower, min(faster, slower)
-    return min(1.0, 2 * sum(comb(count, below) for below in range(fewer + 1)) / 2**count)
+    ways, total = 1, 0
+    for below in range(fewer + 1):
+        total += ways
+        ways = ways * (count - below) // (below + 1)
+    return min(1.0, float(2 * total / (1 << count)))

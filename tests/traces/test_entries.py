@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -239,7 +240,10 @@ def test_timeout_of_an_attempt_with_a_span_is_server_wait(tmp_path: Path) -> Non
 
 def test_cache_miss_of_a_call_is_on_its_list_row(tmp_path: Path) -> None:
     with recording(tmp_path / "spans.jsonl") as made:
-        missed = {"fastlane__cache__mismatch_reason": "timestamp", "fastlane__cache__lost_tokens": 1_666}
+        missed: dict[str, Any] = {
+            "fastlane__cache__mismatch_reason": "timestamp",
+            "fastlane__cache__lost_tokens": 1_666,
+        }
         made.chat(0, 500, **missed)
         action = made.span("invoke_workflow answer", 1_000, 3_000, gen_ai__operation__name="invoke_workflow")
         made.chat(1_000, 1_500, parent=action, **missed)

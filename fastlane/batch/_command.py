@@ -23,6 +23,7 @@ from .._exceptions import ConfigurationError, FastlaneError
 from ._client_asked import client_of
 from ._errors import StorageError, WorkerDeniedError
 from ._lines_in import LineError, jobs_in, line_of
+from ._open import open_storage
 from ._queue import CHAT, Queue
 from ._settings import Lane, WorkerSettings
 from ._shown import document, shown
@@ -93,8 +94,7 @@ def run(
             delete_files=not keep_files,
         )
         client = client_of(base_url, api_key_env)
-        # One that goes on may be there before the first job. To one that is to end, a name without a queue is a typo.
-        with _queue(where, schema, client=client, may_be_new=not until_empty) as queue:
+        with _queue(where, schema, client=client) as queue:
             worker = Worker(queue.storage, client, settings)
             with _ending(worker, ended_by), _watched(queue, errors):
                 worker.run(until_empty=until_empty)
@@ -145,7 +145,7 @@ def submit(
     """
     errors = Console(stderr=True, soft_wrap=True)
     count = 0
-    with _complaining(errors), _opened(file) as lines, _queue(where, schema, may_be_new=True) as queue:
+    with _complaining(errors), _opened(file) as lines, _queue(where, schema, create=True) as queue:
         before = queue.status().total
         try:
             jobs = jobs_in(lines, prefix=prefix or (file.stem if str(file) != "-" else "stdin"), endpoint=endpoint)
@@ -292,10 +292,11 @@ def _what_goes_on(queue: Queue) -> str:
 
 
 @contextmanager
-def _queue(where: str, schema: str, client: Any = None, *, may_be_new: bool = False) -> Iterator[Queue]:
-    if not may_be_new and "://" not in where and not Path(where).exists():
-        raise ConfigurationError(f"there is no queue {where!r}: the first `fastlane batch submit` makes one")
+def _queue(where: str, schema: str, client: Any = None, *, create: bool = False) -> Iterator[Queue]:
+    if create:
+        open_storage(where, schema=schema).close()
     with Queue(where, client, schema=schema) as queue:
+        assert queue.storage is not None  # raises where there is no queue
         yield queue
 
 

@@ -8,6 +8,11 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from .._clock import now_ns
+
+# So long a fork waits for the transactions of other threads, of all databases together.
+_FORK_S = 1.0
+
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
@@ -54,10 +59,15 @@ class Turns:
         self._next = threading.Lock()
         self._held = threading.Lock()
 
-    def acquire(self) -> None:
-        """Wait for it, as the next or behind the next."""
-        with self._next:
-            self._held.acquire()
+    def acquire(self, timeout_s: float = -1) -> bool:
+        """Wait for it, as the next or behind the next; return whether it was had in time. -1: for ever."""
+        until_ns = now_ns() + int(timeout_s * 1e9)
+        if not self._next.acquire(timeout=timeout_s):
+            return False
+        try:
+            return self._held.acquire(timeout=timeout_s if timeout_s < 0 else max(0.0, (until_ns - now_ns()) / 1e9))
+        finally:
+            self._next.release()
 
     def release(self) -> None:
         """Give it back."""
@@ -95,39 +105,43 @@ class Database:
         """End the connection, if there is one."""
         raise NotImplementedError
 
-    def _left_behind(self) -> None:
-        """In the child of a fork: forget the connection, which is the parent's."""
+    def _left_behind(self, *, in_use: bool) -> None:
+        """In the child of a fork: forget the connection, which is the parent's. `in_use`: a thread there uses it."""
 
     def _before_fork(self) -> None:
         """In the parent, with the lock held."""
 
 
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
-# Those whose lock is held while the process forks.
-_held: list[Database] = []
+# Those that were open when the process forked, and whether their lock is held meanwhile.
+_forking: list[tuple[Database, bool]] = []
 
 
 def _before() -> None:
-    # No transaction may be under way in a thread that the child does not have.
+    # No transaction should be under way in a thread that the child does not have; but a server may be away for long.
+    until_ns = now_ns() + int(_FORK_S * 1e9)
     for database in list(_open):
-        database._lock.acquire()
-        _held.append(database)
+        is_held = database._lock.acquire(max(0.0, (until_ns - now_ns()) / 1e9))
+        _forking.append((database, is_held))
         try:
-            database._before_fork()
+            if is_held:
+                database._before_fork()
         except Exception:  # noqa: BLE001 - a fork cannot be refused here, and what is broken is made again
             pass
 
 
 def _in_parent() -> None:
-    while _held:
-        _held.pop()._lock.release()
+    while _forking:
+        database, is_held = _forking.pop()
+        if is_held:
+            database._lock.release()
 
 
 def _in_child() -> None:
-    while _held:
-        database = _held.pop()
+    while _forking:
+        database, is_held = _forking.pop()
         database._lock = Turns()
-        database._left_behind()
+        database._left_behind(in_use=not is_held)
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
-from .._exceptions import FastlaneError
+from .._exceptions import ConfigurationError, FastlaneError
 
 
 class QueueError(FastlaneError):
@@ -18,6 +18,18 @@ class StorageError(QueueError):
     What was durable before is still there. What was asked when this came was not done, or, where the connection to a
     server broke at the end of it, may have been: doing it again is safe.
     """
+
+
+class QueueNotFoundError(QueueError, ConfigurationError):
+    """There is no queue under this name: only submitting a job makes one."""
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """Return the error for a queue of this name."""
+        return cls(
+            f"there is no queue {name}: check the name, or submit a job, which makes one (`fastlane batch submit`, or "
+            f"`Queue.submit`)"
+        )
 
 
 class LeaseLostError(QueueError):

@@ -12,8 +12,8 @@ _POSTGRES = ("postgresql", "postgres")
 _EXPECTED = "a path, such as 'jobs.sqlite', or the address of a PostgreSQL database: postgresql://user@host/database"
 
 
-def open_storage(where: str | os.PathLike[str], *, schema: str = "fastlane_batch") -> Storage:
-    """Open a queue, and make it where there is none yet.
+def open_storage(where: str | os.PathLike[str], *, schema: str = "fastlane_batch", create: bool = True) -> Storage:
+    """Open a queue, and make it where there is none yet; without `create`, raise QueueNotFoundError there.
 
     `schema` names the queue within a PostgreSQL database. Raises ConfigurationError for what cannot be a queue,
     MissingExtraError where psycopg is missing, and StorageError where it cannot be opened.
@@ -25,7 +25,7 @@ def open_storage(where: str | os.PathLike[str], *, schema: str = "fastlane_batch
     if scheme in _POSTGRES and mark:
         from ._postgres import PostgresDatabase
 
-        return SqlStorage(PostgresDatabase(text, schema=schema))
+        return SqlStorage(PostgresDatabase(text, schema=schema, create=create))
     # What came is not quoted: it may hold a password.
     if mark:
         raise ConfigurationError(f"a queue expects {_EXPECTED}, got an address of another kind")
@@ -35,4 +35,4 @@ def open_storage(where: str | os.PathLike[str], *, schema: str = "fastlane_batch
         raise ConfigurationError(f"a queue expects {_EXPECTED}, got {text!r}, which would not outlive the process")
     from ._sqlite import SqliteDatabase
 
-    return SqlStorage(SqliteDatabase(text))
+    return SqlStorage(SqliteDatabase(text, create=create))

@@ -11,7 +11,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from .._exceptions import ConfigurationError, MissingExtraError
 from ._database import AgainError, Database, Row, T, Transaction
-from ._errors import StorageError
+from ._errors import QueueNotFoundError, StorageError
 from ._schema import VERSION, statements
 
 if TYPE_CHECKING:
@@ -67,11 +67,13 @@ class _LostError(Exception):
 class PostgresDatabase(Database):
     """A schema of a database that is made where it is not there yet; several may do that at the same time.
 
-    Raises ConfigurationError for an address that is none, or tables of a newer version, MissingExtraError where psycopg
-    is missing, and StorageError where there is no connection.
+    Without `create`, QueueNotFoundError is raised there. Raises ConfigurationError for an address that is none, or
+    tables of a newer version, MissingExtraError where psycopg is missing, and StorageError where there is no
+    connection.
     """
 
-    def __init__(self, url: str, *, schema: str = "fastlane_batch") -> None:
+    def __init__(self, url: str, *, schema: str = "fastlane_batch", create: bool = True) -> None:
+        self._create = create
         try:
             import psycopg
             from psycopg import conninfo
@@ -180,6 +182,8 @@ class PostgresDatabase(Database):
             return int(found[0][0]) if found else None
 
         found = version()
+        if found is None and not self._create:
+            raise QueueNotFoundError.named(self.name)
         if found is None:
             with connection.transaction():
                 # One after the other, however many come at once.
@@ -223,7 +227,7 @@ class PostgresDatabase(Database):
         if connection is not None:
             connection.close()
 
-    def _left_behind(self) -> None:
+    def _left_behind(self, *, in_use: bool) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             _LEFT_BEHIND.append(connection)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
@@ -16,6 +17,8 @@ from ._checked import check_seconds, check_settings, listed_keys, pairs_of
 from ._errors import (
     JobNotFinishedError,
     QueueError,
+    QueueNotFoundError,
+    StorageError,
     UnknownJobError,
 )
 from ._jobs import OVER, Answer, Job, JobState, Status
@@ -61,7 +64,8 @@ class Queue:
     `where` is a path (`jobs.sqlite`, a file of its own) or the address of a PostgreSQL database (`postgresql://...`,
     extra `postgres`), in which `schema` names the queue. `client` is the client by which a worker here sends the jobs,
     ours or openai's own, sync or async; a queue that only submits and reads needs none. `lane` and `worker` are a
-    worker's settings. Raises ConfigurationError, MissingExtraError and StorageError.
+    worker's settings. Only `submit`, `submit_many` and `start` make a queue that is not there yet; everything else
+    raises QueueNotFoundError. Raises ConfigurationError, MissingExtraError and StorageError.
     """
 
     def __init__(
@@ -81,15 +85,31 @@ class Queue:
         self._settings = worker
         self._background: Background | None = None
         self._closed = threading.Event()
-        self._storage: Storage = open_storage(where, schema=schema)
+        self._where, self._schema = where, schema
+        self._opened: Storage | None = None
+        with suppress(QueueNotFoundError):
+            self._open(create=False)
 
     def __repr__(self) -> str:
-        return f"<fastlane.batch.Queue {self._storage.name}>"
+        return f"<fastlane.batch.Queue {'not made yet' if self._opened is None else self._opened.name}>"
 
     @property
     def storage(self) -> Storage:
-        """Where it is kept: for workers."""
-        return self._storage
+        """Where it is kept: for workers. Raises QueueNotFoundError."""
+        return self._open(create=False)
+
+    _storage = storage
+
+    def _open(self, *, create: bool) -> Storage:
+        if self._opened is None:
+            if self._closed.is_set():
+                raise StorageError("the queue is closed: open it again by `Queue(...)`")
+            opened = open_storage(self._where, schema=self._schema, create=create)
+            # Two threads may have submitted the first jobs at once.
+            self._opened = self._opened or opened
+            if self._opened is not opened:
+                opened.close()
+        return self._opened
 
     # In.
 
@@ -101,7 +121,8 @@ class Queue:
         (JobConflictError). Without a key it is a job of its own each time, under a random key. Raises
         ConfigurationError for a body that cannot be sent, and StorageError.
         """
-        return self._storage.add([new_job(body, key=uuid4().hex if key is None else key, endpoint=endpoint)])[0]
+        job = new_job(body, key=uuid4().hex if key is None else key, endpoint=endpoint)
+        return self._open(create=True).add([job])[0]
 
     def submit_many(
         self,
@@ -113,12 +134,10 @@ class Queue:
 
         Thousands per second: they share one commit. Raises what `submit` raises.
         """
-        return self._storage.add(
-            [
-                new_job(body, key=uuid4().hex if key is None else key, endpoint=endpoint)
-                for key, body in pairs_of(bodies)
-            ]
-        )
+        jobs = [
+            new_job(body, key=uuid4().hex if key is None else key, endpoint=endpoint) for key, body in pairs_of(bodies)
+        ]
+        return self._open(create=True).add(jobs)
 
     # Out.
 
@@ -251,7 +270,8 @@ class Queue:
         self._worker().run(until_empty=until_empty)
 
     def start(self) -> None:
-        """Work the queue off in a thread of its own, until `stop()` or `close()`."""
+        """Work the queue off in a thread of its own, until `stop()` or `close()`; make it where there is none yet."""
+        self._open(create=True)
         from ._background import Background
 
         self._background = self._background or Background(self._worker)
@@ -265,7 +285,8 @@ class Queue:
         """End the worker of `start()` and let go of the storage. Jobs and batches stay as they are. Idempotent."""
         self.stop()
         self._closed.set()
-        self._storage.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ from typing import Any
 from .._clock import now_ns, wall_ns
 from .._exceptions import ConfigurationError
 from ._database import AgainError, Database, Row, T, Transaction
-from ._errors import StorageError
+from ._errors import QueueNotFoundError, StorageError
 from ._schema import VERSION, statements
 
 # What marks a file of ours in its header: "flqu".
@@ -26,6 +26,10 @@ _BUSY_S = 60.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.005
 # What is in the log of writes is moved into the file every so many pages of 4 KiB, by whoever commits then.
 _CHECKPOINT_PAGES = 4_000
+
+# In a child of a fork: connections that a thread of the parent used, which are never closed, and their files.
+_LEFT_BEHIND: list[sqlite3.Connection] = []
+_CARRIED: set[tuple[int, int] | None] = set()
 
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _NO_DATABASE = "SQLITE_NOTADB"
@@ -59,13 +63,14 @@ class _Transaction:
 
 
 class SqliteDatabase(Database):
-    """A file that is opened, and made where it is not there yet.
+    """A file that is opened, and made where it is not there yet; without `create`, QueueNotFoundError is raised there.
 
     Raises ConfigurationError for a file that is something else, or of a newer version, and StorageError for one that
     cannot be opened.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
+        self._create = create
         self._path = Path(path).absolute()
         self.name = str(path)
         self._connection: sqlite3.Connection | None = None
@@ -74,14 +79,18 @@ class SqliteDatabase(Database):
         self.run(lambda _: None, writes=False)
 
     def run(self, work: Callable[[Transaction], T], *, writes: bool = True) -> T:
+        try:
+            return _patiently(lambda: self._once(work, writes=writes))
+        except sqlite3.Error as error:
+            raise self._said(error) from error
+
+    def _once(self, work: Callable[[Transaction], T], *, writes: bool) -> T:
+        # The lock is not held between two tries: a fork waits for it.
         with self._lock:
             if self._closed:
                 raise StorageError(f"the queue {self.name} is closed")
-            try:
-                connection = self._connection = self._connection or self._connect()
-                return _patiently(lambda: self._done(connection, work, writes=writes))
-            except sqlite3.Error as error:
-                raise self._said(error) from error
+            connection = self._connection = self._connection or self._connect()
+            return self._done(connection, work, writes=writes)
 
     def _done(self, connection: sqlite3.Connection, work: Callable[[Transaction], T], *, writes: bool) -> T:
         # A writer says so at once: one that has read before it writes could find that what it read is no more so.
@@ -99,6 +108,8 @@ class SqliteDatabase(Database):
         return result
 
     def _connect(self) -> sqlite3.Connection:
+        if not self._create and not self._path.exists():
+            raise QueueNotFoundError.named(repr(self.name))
         try:
             _make_file(self._path)
         except OSError as error:
@@ -107,6 +118,11 @@ class SqliteDatabase(Database):
                 f"both of which may be written"
             ) from error
         self._opened = _identity(self._path)
+        if self._opened in _CARRIED:
+            raise StorageError(
+                f"the queue {self.name} cannot be used in this process, which was forked while another thread used it: "
+                f"fork before the queue is used, or begin the process with spawn"
+            )
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0.0)
         try:
             self._prepare(connection)
@@ -117,9 +133,9 @@ class SqliteDatabase(Database):
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         def only(statement: str) -> Any:
-            return _patiently(lambda: connection.execute(statement).fetchone())[0]
+            return connection.execute(statement).fetchone()[0]
 
-        _patiently(lambda: self._refuse_others(connection))
+        self._refuse_others(connection)
         # In a log beside the file, so that who reads does not wait for who writes; and that log is flushed to the disk
         # with every commit. With NORMAL, which is often advised for this mode, a power cut takes back the latest ones:
         # https://sqlite.org/pragma.html#pragma_synchronous (2026-11-22).
@@ -129,7 +145,7 @@ class SqliteDatabase(Database):
         connection.execute("PRAGMA fullfsync = ON")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         if only("PRAGMA user_version") < VERSION:
-            _patiently(lambda: _make(connection))
+            _make(connection)
 
     def _refuse_others(self, connection: sqlite3.Connection) -> None:
         # Asked at one moment: another process may be making the tables just now.
@@ -140,6 +156,8 @@ class SqliteDatabase(Database):
             ((version,),) = connection.execute("PRAGMA user_version").fetchall()
         finally:
             connection.execute("ROLLBACK")
+        if not (self._create or tables or application or version):
+            raise QueueNotFoundError.named(repr(self.name))
         if application != _APPLICATION and (tables or application or version):
             raise ConfigurationError(
                 f"a queue is kept in a file of its own, got {self.name!r}, a database of something else: give another "
@@ -185,6 +203,13 @@ class SqliteDatabase(Database):
         # https://sqlite.org/howtocorrupt.html#_carrying_an_open_database_file_across_a_fork_ (2026-11-22).
         # Closed before, it is carried nowhere, and each of the two opens it again when it is used next.
         self._let_go()
+
+    def _left_behind(self, *, in_use: bool) -> None:
+        connection, self._connection = self._connection, None
+        if in_use:
+            _CARRIED.add(self._opened)
+            if connection is not None:
+                _LEFT_BEHIND.append(connection)
 
 
 def _make_file(path: Path) -> None:

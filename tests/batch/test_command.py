@@ -6,16 +6,20 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from fastlane._commands import command_line
 from fastlane.batch import Queue
+from fastlane.batch._open import open_storage
 from fastlane.emulator import Emulator
+from scripts.postgres_server import PostgresServer
 from tests.batch.offline_parts import body, states, submit, wait_until
 
 RUN = ["--until-empty", "--lane", "batch", "--linger-s", "0", "--poll-s", "0.02"]
@@ -65,12 +69,47 @@ def test_a_file_goes_through_a_queue_and_comes_out_as_openai_writes_it(
     assert len(written.read_text().splitlines()) == 1
 
 
-def test_a_worker_that_is_to_end_makes_no_queue_of_a_misspelt_name(provider: Emulator, where: Path) -> None:
-    ran = batch("run", where, "--base-url", provider.base_url, *RUN)
+COMMANDS: list[list[str]] = [
+    ["run"],
+    ["run", "--until-empty"],
+    ["status"],
+    ["status", "--json"],
+    ["status", "--watch"],
+    ["results"],
+    ["cancel", "--all"],
+    ["retry", "--all"],
+]
 
+
+@pytest.mark.parametrize("found", ["nothing", "an empty file"])
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_command_without_a_queue_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, where: Path, command: list[str], found: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    if found == "an empty file":
+        where.touch()
+    before = list(where.parent.iterdir())
+    ran = batch(command[0], where, *command[1:])
     assert ran.exit_code == 2
-    assert "there is no queue" in ran.stderr
-    assert not where.exists()
+    assert f"there is no queue {str(where)!r}" in ran.stderr
+    assert "fastlane batch submit" in ran.stderr
+    assert list(where.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", [["run"], ["status"], ["results"], ["cancel", "--all"]], ids=" ".join)
+def test_command_without_a_schema_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer, command: list[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    schema = f"test_{uuid4().hex}"
+    ran = batch(command[0], postgres_server.url, *command[1:], "--schema", schema)
+    assert ran.exit_code == 2
+    assert f"there is no queue postgresql://127.0.0.1:{postgres_server.port}/" in ran.stderr
+    assert schema in ran.stderr
+    assert postgres_server.password not in ran.stderr
+    with closing(open_storage(postgres_server.url, schema=schema)) as storage:
+        assert storage.status().total == 0
 
 
 def test_failed_jobs_are_written_with_their_errors_and_can_wait_again(
@@ -129,7 +168,7 @@ def test_input_that_cannot_work_is_told_with_what_to_do(
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.setenv("OTHER", "sk-secret")
     for arguments, code, said in (
-        (["status", where], 2, "the first `fastlane batch submit` makes one"),
+        (["status", where], 2, "submit a job, which makes one"),
         (["run", where], 2, "OPENAI_API_KEY"),
         (["run", where, "--base-url", "https://api.example.com/v1"], 2, "--api-key-env"),
         (["run", where, "--base-url", "https://api.example.com/v1", "--api-key-env", "NONE"], 2, "NONE"),

@@ -6,7 +6,7 @@ import builtins
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 
 from fastlane import ConfigurationError, MissingExtraError
+from fastlane._clock import now_ns
 from fastlane.batch import _postgres
 from fastlane.batch._errors import LeaseLostError, StorageError
 from fastlane.batch._jobs import Outcome
@@ -227,6 +228,72 @@ def test_a_child_of_a_fork_leaves_its_parents_connection_alone(storage: Storage)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert storage.find(["a", "b"]).keys() == {"a", "b"}
     assert connection_of(storage).info.backend_pid == pid
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Do it in a child of a fork that stays beside other threads; return its process ID."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        work()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def exit_code(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def is_busy(storage: Storage) -> bool:
+    assert isinstance(storage, SqlStorage)
+    return storage._database._lock._held.locked()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_fork_does_not_wait_for_a_server_that_is_away(postgres_of_its_own: PostgresServer) -> None:
+    server = postgres_of_its_own
+    with closing(open_storage(server.url)) as storage, ThreadPoolExecutor(1) as pool:
+        storage.add([new("a")])
+        server.kill()
+        retried = pool.submit(storage.add, [new("b")])
+        until(lambda: is_busy(storage))
+        reading, writing = os.pipe()
+        began_ns = now_ns()
+        child = forked(lambda: (os.read(reading, 1), storage.add([new("c")])))
+        assert now_ns() - began_ns < 10e9
+        server.start()
+        os.write(writing, b".")
+        assert exit_code(child) == 0
+        retried.result(60)
+        assert storage.find(["a", "b", "c"]).keys() == {"a", "b", "c"}
+        os.close(reading)
+        os.close(writing)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_fork_does_not_wait_for_a_statement(storage: Storage) -> None:
+    assert isinstance(storage, SqlStorage)
+    database, go_on = storage._database, threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(database.run, lambda t: (t.all("SELECT 1"), go_on.wait(60)))
+        until(lambda: is_busy(storage))
+        began_ns = now_ns()
+        child = forked(lambda: storage.add([new("a")]))
+        took_ns = now_ns() - began_ns
+        assert exit_code(child) == 0
+        go_on.set()
+        held.result(60)
+    assert took_ns < 10e9
+    assert storage.find(["a"]).keys() == {"a"}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    patience_ns = now_ns() + 30_000_000_000
+    while not condition():
+        assert now_ns() < patience_ns
+        threading.Event().wait(0.001)
 
 
 def test_leases_go_by_the_servers_clock(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

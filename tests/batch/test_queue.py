@@ -18,7 +18,7 @@ from openai.types.chat import ChatCompletion, ParsedChatCompletion
 from openai.types.responses import Response
 
 import fastlane
-from fastlane import ConfigurationError, FastlaneError
+from fastlane import ConfigurationError, FastlaneError, OpenAI
 from fastlane.batch import (
     JobCancelledError,
     JobConflictError,
@@ -26,6 +26,7 @@ from fastlane.batch import (
     JobNotFinishedError,
     Queue,
     QueueError,
+    QueueNotFoundError,
     QueueWaitTimeoutError,
     UnknownJobError,
     WorkerSettings,
@@ -391,3 +392,38 @@ def test_what_a_queue_cannot_work_with_is_refused_with_what_it_expects(
             wrong(queue)
         with pytest.raises(UnknownJobError):
             queue.retry_failed("b")
+
+
+READS: dict[str, Callable[[Queue], object]] = {
+    "status": lambda queue: queue.status(),
+    "job": lambda queue: queue.job("a"),
+    "result": lambda queue: queue.result("a"),
+    "results": lambda queue: list(queue.results()),
+    "wait": lambda queue: queue.wait(),
+    "cancel": lambda queue: queue.cancel(None),
+    "retry": lambda queue: queue.retry_failed(),
+    "forget": lambda queue: queue.forget(),
+    "storage": lambda queue: queue.storage,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_reading_makes_no_queue(tmp_path: Path, read: Callable[[Queue], object]) -> None:
+    where = tmp_path / "typo.sqlite"
+    with Queue(where) as queue:
+        with pytest.raises(QueueNotFoundError, match=r"there is no queue '.*typo.sqlite'"):
+            read(queue)
+        assert not where.exists()
+        assert repr(queue) == "<fastlane.batch.Queue not made yet>"
+        queue.submit({"model": "m", "messages": []}, key="a")
+        assert queue.status().total == 1
+
+
+def test_worker_of_a_queue_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    client = OpenAI(api_key="sk-test", base_url="http://127.0.0.1:1/v1")
+    with client, Queue(tmp_path / "typo.sqlite", client) as queue:
+        with pytest.raises(QueueNotFoundError):
+            queue.run()
+        assert not list(tmp_path.iterdir())
+        queue.start()
+        assert queue.status().total == 0

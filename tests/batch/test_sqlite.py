@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from itertools import count
@@ -21,6 +22,8 @@ from typing import IO, NamedTuple
 import pytest
 
 from fastlane import ConfigurationError
+from fastlane._clock import now_ns
+from fastlane.batch._database import Transaction
 from fastlane.batch._errors import StorageError
 from fastlane.batch._jobs import Outcome
 from fastlane.batch._open import open_storage
@@ -373,3 +376,69 @@ def test_what_raises_in_a_transaction_leaves_nothing_of_it(path: Path) -> None:
             database.run(interrupted)
 
         assert database.run(lambda transaction: transaction.all("SELECT finished FROM queue")) == [(0,)]
+
+
+WRITES = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("writes", flush=True)
+sys.stdin.readline()
+connection.execute("COMMIT")
+"""
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_fork_does_not_wait_for_another_writer(path: Path, storage: Storage) -> None:
+    assert isinstance(storage, SqlStorage)
+    lock = storage._database._lock._held
+    command = [sys.executable, "-c", WRITES, str(path)]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"writes\n"
+        waiting = pool.submit(storage.add, [new("a")])
+        while not lock.locked() and not waiting.done():
+            pass
+        began_ns = now_ns()
+        child = forked(lambda _: storage.add([new("b")]))
+        took_ns = now_ns() - began_ns
+        other.stdin.write(b"end\n")
+        other.stdin.flush()
+        waiting.result(60)
+        assert ended(child) == 0
+    assert took_ns < 10e9
+    assert storage.find(["a", "b"]).keys() == {"a", "b"}
+    assert is_whole(path)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_fork_during_a_long_transaction_leaves_the_file_alone(path: Path, storage: Storage) -> None:
+    """SQLite must not open a file in a child that was forked while the parent had it open."""
+    assert isinstance(storage, SqlStorage)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(transaction: Transaction) -> None:
+        begun.set()
+        go_on.wait(60)
+
+    def refused(_: IO[str]) -> None:
+        for use in (lambda: storage.add([new("b")]), lambda: open_storage(path)):
+            with pytest.raises(StorageError, match="was forked while another thread used it"):
+                use()
+
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(storage._database.run, work)
+        assert begun.wait(60)
+        began_ns = now_ns()
+        child = forked(refused)
+        took_ns = now_ns() - began_ns
+        assert ended(child) == 0
+        go_on.set()
+        held.result(60)
+    assert took_ns < 10e9
+    storage.add([new("a")])
+    assert is_whole(path)

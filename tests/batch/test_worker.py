@@ -270,6 +270,8 @@ def test_a_client_that_only_an_event_loop_can_use_is_refused_with_what_to_do(tmp
     async def key() -> str:
         return "sk-test"
 
+    with Queue(tmp_path / "q") as queue:
+        submit(queue, [0])
     with (
         Queue(tmp_path / "q", openai.AsyncOpenAI(base_url="http://127.0.0.1:1", api_key=key)) as queue,
         pytest.raises(fastlane.ConfigurationError, match="synchronous client"),

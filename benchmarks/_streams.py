@@ -24,7 +24,7 @@ SIDES = ("stock", "stock_http2", "fastlane", "fastlane_http1")
 _VERSIONS = {"stock": "HTTP/1.1", "stock_http2": "HTTP/2", "fastlane": "HTTP/2", "fastlane_http1": "HTTP/1.1"}
 _PATIENCE_S = 30.0
 # Every stream goes on for this long after what is measured.
-_SPARE_S = 1.0
+_SPARE_S = 4.0
 # How much the paces of streams differ, as a share.
 _UNEVEN = 0.1
 

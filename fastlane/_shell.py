@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from ._body import watch_body
 from ._call import Call, Encode, Form
 from ._call_options import changed_options
 from ._observation import EXTENSION, Observation
-from ._pipeline import Pipeline
+from ._pipeline import Pipeline, log
 from ._refused_fields import refusals
 from ._request import Requests
 from ._route_asked import PLANNED_ENDPOINTS, asked_model, asks_for_a_route, not_routed
@@ -53,7 +53,17 @@ _PORTS = {"http": 80, "https": 443}
 class Shell:
     """The state that fastlane adds to one openai client."""
 
-    __slots__ = ("_accounts", "_origin", "_origin_url", "arms", "pipeline", "requests", "transport", "urgency")
+    __slots__ = (
+        "_accounts",
+        "_has_urgency",
+        "_origin",
+        "_origin_url",
+        "arms",
+        "pipeline",
+        "requests",
+        "transport",
+        "urgency",
+    )
 
     def __init__(self, pipeline: Pipeline, transport: str, requests: Requests) -> None:
         self.pipeline = pipeline
@@ -71,7 +81,8 @@ class Shell:
             from . import encoding  # noqa: F401
         if any(getattr(play, "single_flight", False) for play in pipeline.plays):
             from . import single_flight  # noqa: F401
-        if any(isinstance(play, Urgency) for play in pipeline.plays):
+        self._has_urgency = any(isinstance(play, Urgency) for play in pipeline.plays)
+        if self._has_urgency:
             from .tiers import _urgent  # noqa: F401
         prepare()
 
@@ -96,7 +107,9 @@ class Shell:
             transport=self.transport,
             experiment=experiment,
         )
-        observation.urgency = self.urgency or current_urgency()
+        level = observation.urgency = self.urgency or current_urgency()
+        if level is not None and level != "interactive" and not self._has_urgency:
+            _warn_without_urgency(level)
         if active():
             follow(observation)
         return observation
@@ -280,6 +293,17 @@ class Shell:
             return
         Shell.looked_at(observation, result)
         observation.finish()
+
+
+@cache
+def _warn_without_urgency(level: Level) -> None:
+    """Warn that an `urgency()` block has no effect, once in a process for each level."""
+    log.warning(
+        'urgency("%s") has no effect, because this client has no Urgency play: make it with OpenAI(plays=[Urgency()]), '
+        'or call client.with_urgency("%s") (logged once)',
+        level,
+        level,
+    )
 
 
 def _facts_of(origin: str) -> Any:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -280,6 +283,46 @@ def test_a_client_without_the_play_gets_one(provider: Emulator, arguments: dict[
         client.chat.completions.create(model="m", messages=MESSAGES)
         assert client.last_call is not None
         assert client.last_call.urgency is None
+
+
+WITHOUT_THE_PLAY = """
+import asyncio, fastlane
+call = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
+client, other = fastlane.OpenAI(api_key="sk-test"), fastlane.AsyncOpenAI(api_key="sk-test")
+client.chat.completions.create(**call)
+with fastlane.urgency("interactive"):
+    client.chat.completions.create(**call)
+with fastlane.OpenAI(api_key="sk-test", plays=[fastlane.Urgency()]) as urgent, fastlane.urgency("background"):
+    urgent.chat.completions.create(**call)
+client.with_urgency("background").chat.completions.create(**call)
+print("so far nothing", flush=True)
+with fastlane.urgency("background"):
+    client.chat.completions.create(**call)
+    list(client.responses.create(model="m", input="?", stream=True))
+async def main():
+    async with other:
+        await other.chat.completions.create(**call)
+with fastlane.urgency("background"):
+    asyncio.run(main())
+"""
+
+
+def test_urgency_without_the_play_warns_once(provider: Emulator) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THE_PLAY],
+        env={**os.environ, **provider.environment, "OPENAI_BASE_URL": provider.base_url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+    assert ran.stdout.splitlines() == [
+        "so far nothing",
+        'urgency("background") has no effect, because this client has no Urgency play: make it with '
+        'OpenAI(plays=[Urgency()]), or call client.with_urgency("background") (logged once)',
+    ]
 
 
 def test_another_level_of_a_client_is_refused() -> None:

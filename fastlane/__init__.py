@@ -34,6 +34,7 @@ from ._exceptions import (
     QueueTimeoutError as QueueTimeoutError,
 )
 from ._install import install as install, uninstall as uninstall
+from ._observation import record_of as record_of
 from ._openai_modules import OPENAI_MODULES, OpenAIModules
 from ._output_records import BoundedOutputRecord as BoundedOutputRecord, RejectedAnswer as RejectedAnswer
 from ._prompt_records import (
@@ -262,6 +263,7 @@ __all__ = [
     "install",
     "lint",
     "plan_keep_alive",
+    "record_of",
     "score",
     "session",
     "stable",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import Any
 
 from ._call import CallRecord, Usage
 from ._clock import now_ns
 from ._observed_attempts import ObservedAttempts
-from ._recording import outcome_of, record_of, settled
+from ._recording import outcome_of, record_of as make_record, settled
 from ._tokens_seen import usage_of
 
 EXTENSION = "fastlane.observation"
@@ -185,6 +186,7 @@ class Observation(ObservedAttempts):
             action.add(self.record())
         if self.experiment is not None:
             self.experiment.over(self)
+        self.is_final = True
         if abandoned:
             self.pipeline.remember_abandoned(self)
             return
@@ -264,10 +266,56 @@ class Observation(ObservedAttempts):
         """What its record would be if the call ended now, with a whole answer."""
         self.ended_ns = now_ns()
         self._read_times()
-        return record_of(self, "completed")
+        return make_record(self, "completed")
 
     def record(self) -> CallRecord:
         """The record of the call, once it is over."""
         if self._made is None:
-            self._made = record_of(self)
+            self._made = make_record(self)
         return self._made
+
+
+class _Answered(weakref.ref[Any]):
+    """An answer that is in use, and the observation of its call."""
+
+    __slots__ = ("key", "observation")
+
+    key: int
+    observation: Observation
+
+
+_answered: dict[int, _Answered] = {}
+"""By the answer's `id()`: answers have no hash, and an attribute of theirs would be copied and pickled with them."""
+
+
+def _forget(answered: _Answered) -> None:
+    _answered.pop(answered.key, None)
+
+
+def remember_answer(answer: Any, observation: Observation) -> None:
+    """Have `record_of` find the call of an answer, for as long as the answer is in use."""
+    try:
+        answered = _Answered(answer, _forget)
+    except TypeError:
+        return  # text or bytes
+    answered.key, answered.observation = id(answer), observation
+    _answered[answered.key] = answered
+
+
+def record_of(answer: object) -> CallRecord | None:
+    """Return the record of the call that an answer came from.
+
+    `answer`: what a method of the client returned (a response, a parsed object, a stream, a raw response), or the
+    stream of a `.stream()` helper. None while a stream is not over, for a copy of an answer, and for an answer that has
+    no record: from openai's own client, or with FASTLANE_DISABLED.
+    """
+    stream = getattr(answer, "_raw_stream", answer)  # a helper's stream reads from one of the client's
+    observation: Observation | None
+    answered = _answered.get(id(stream))
+    if answered is not None and answered() is stream:
+        observation = answered.observation
+    else:
+        # A stream that a raw response was parsed to: its request knows.
+        request = getattr(getattr(stream, "response", None), "request", None)
+        observation = getattr(request, "extensions", {}).get(EXTENSION)
+    return observation.record() if observation is not None and observation.is_final else None

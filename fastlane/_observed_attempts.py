@@ -44,8 +44,8 @@ class ObservedAttempts:
         "_action", "_body_error", "_doubted", "_encoded", "_headers", "_is_first_way", "_issued", "_lock", "_made",
         "_number", "_numbers", "_over", "_usage", "account", "action_path", "answer", "attempts", "before",
         "cached_path", "changes", "collector", "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted",
-        "experiment", "first_attempt", "guard", "is_done", "leg", "method", "model", "next_kind", "optional",
-        "origin", "outcome", "output", "pipeline", "prompt", "prompt_cache", "provider_times", "pulling",
+        "experiment", "first_attempt", "guard", "is_done", "is_final", "leg", "method", "model", "next_kind",
+        "optional", "origin", "outcome", "output", "pipeline", "prompt", "prompt_cache", "provider_times", "pulling",
         "received_bytes", "refused", "sending", "started_ns", "started_wall_ns", "stream", "streaming", "times_said",
         "trace", "transport", "urgency", "urgent", "validate_ended_ns", "validate_started_ns", "watchers",
     )  # fmt: skip
@@ -127,6 +127,8 @@ class ObservedAttempts:
         self.collector: Collector | None = None
         """Puts a streamed answer together for an application that does not stream; None where nobody asks for that,
         or where `guard` does it."""
+        self.is_final = False
+        """Whether its record will not change any more."""
         self.streaming = False
         """The answer's body is handed to the application unread: the call is over when that stream is."""
         self.decoded = False

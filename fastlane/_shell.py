@@ -18,7 +18,7 @@ from openai._types import NotGiven
 from ._body import watch_body
 from ._call import Call, Encode, Form
 from ._call_options import changed_options
-from ._observation import EXTENSION, Observation
+from ._observation import EXTENSION, Observation, remember_answer
 from ._pipeline import Pipeline, log
 from ._refused_fields import refusals
 from ._request import Requests
@@ -283,6 +283,7 @@ class Shell:
     @staticmethod
     def returned(observation: Observation, result: Any) -> None:
         """`request()` returned: the call is over, unless its body is still to be read by the application."""
+        remember_answer(result, observation)
         if observation.stream and not observation.streaming and isinstance(result, _STREAMS):
             # The application's own subclass sent the request past us.
             response = result.response

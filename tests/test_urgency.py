@@ -318,11 +318,11 @@ def test_urgency_without_the_play_warns_once(provider: Emulator) -> None:
         check=False,
     )
 
-    assert ran.stdout.splitlines() == [
-        "so far nothing",
+    said = (
         'urgency("background") has no effect, because this client has no Urgency play: make it with '
-        'OpenAI(plays=[Urgency()]), or call client.with_urgency("background") (logged once)',
-    ]
+        'OpenAI(plays=[Urgency()]), or call client.with_urgency("background") (logged once)'
+    )
+    assert ran.stdout.splitlines() == ["so far nothing", said]
 
 
 def test_another_level_of_a_client_is_refused() -> None:

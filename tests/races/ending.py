@@ -152,7 +152,7 @@ def late() -> dict[str, Any]:
 
 
 def upstream_at(url: str, name: str = "near") -> Any:
-    return SimpleNamespace(name=name, url=url, connections=[], asked=[])
+    return SimpleNamespace(name=name, url=url, connections=[], asked=[], answered=[])
 
 
 def falling_back(url: str) -> None:

@@ -79,7 +79,6 @@ from fastlane.types.chat.chat_completion import Choice
 import fastlane.types.responses, fastlane.pagination
 from fastlane.resources.embeddings import Embeddings
 from fastlane.lib.streaming.chat import ChatCompletionStream
-assert "openai.resources.images" not in sys.modules  # as with openai: each resource when it is used
 import openai
 from openai.types.chat import chat_completion
 from openai.types.responses import Response

@@ -111,7 +111,8 @@ def test_port_out_of_range_is_a_connection_error(
     """Unlike with openai's asynchronous client, which raises an ExceptionGroup."""
     found = error_of(client_class, f"http://{host}:{port}/v1", CALLS["chat"], max_retries=0)
 
-    assert found == (openai.APIConnectionError, "Connection error.", httpx2.ConnectError)
+    assert found[:2] == (openai.APIConnectionError, "Connection error.")
+    assert found[2].__name__ == "ConnectError"  # httpx's or httpx2's, by the installed openai
     gc.collect()
     # asyncio logs a task whose exception nobody has retrieved once the task is collected.
     assert [record.getMessage() for record in caplog.records] == []

@@ -118,16 +118,23 @@ class Journey:
 
     def _next(self, kind: Kind) -> Leg | None:
         """The next way that can be gone; None where there is none."""
+        assert self._plan is not None
+        withdraw = self._plan.knowledge.memory.withdraw
         refused: CallRefusedError | None = None
         while self._left > 0 and (model := self._take()) is not None:
+            leg = None
             try:
                 self._left -= 1
                 leg = self._leg(model, kind)
             except CallRefusedError as error:
                 # A play refuses to send the call to this one, which another may well take.
-                refused, leg = error, None
+                refused = error
                 self.account.passed_over(model, self._call.issued_ns, now_ns())
+            finally:
+                if leg is None:
+                    withdraw(model)
             if leg is not None:
+                leg.over = partial(withdraw, model)  # until it begins: it may leave the queue without that
                 self.legs.append(leg)
                 return leg
             self._left += 1

@@ -71,6 +71,11 @@ class Entrant:
         self.breaker.probed(now_ns)
         self.place.probed(now_ns)
 
+    def returned(self) -> None:
+        """Let the next call probe: the one that was to do so has an answer, or was not sent."""
+        self.breaker.returned()
+        self.place.returned()
+
 
 Ranked = tuple[float, int, Candidate, Entrant]
 """Predicted seconds, the place in the catalog, and what they are of: in this order, the fastest is the least."""

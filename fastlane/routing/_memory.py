@@ -157,8 +157,7 @@ class Memory:
             entrant.waiting.over(ticket.number, answered=answered)
             if ticket.sees and not entrant.well:
                 # Whoever went to see has a first token, or was called back: nobody has to wait for its end.
-                entrant.breaker.returned()
-                entrant.place.returned()
+                entrant.returned()
 
     def note(self, sighting: Sighting, now_ns: int) -> None:
         """Learn from one attempt, of this process or of another. What the catalog does not have is left out."""
@@ -201,6 +200,11 @@ class Memory:
                 return False
             entrant.probed(now_ns)
             return True
+
+    def withdraw(self, model: CatalogModel, *, answered: bool = False) -> None:
+        """Let another call probe: an admitted one is not sent there. `answered` is as in `over`, and False."""
+        with self._lock:
+            self._entrants[model.name].returned()
 
     def is_well(self, model: CatalogModel) -> bool:
         """Return whether calls go there without a thought."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import openai
@@ -125,6 +126,46 @@ def test_a_half_open_upstream_gets_one_fallback_at_a_time(upstreams: tuple[Upstr
             first.join()
 
     assert (len(far.asked), len(farther.asked)) == (1, 1)
+
+
+@pytest.mark.parametrize("why", ["a play refuses", "the queue is full"])
+def test_a_probe_that_is_not_sent_is_left_to_the_next_call(why: str, upstreams: tuple[Upstream, Upstream]) -> None:
+    """The fallback to a half-open upstream ends before anything is sent: it may not keep others away."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Refusing(fastlane.Play):
+        def plan(self, call: fastlane.Call) -> fastlane.Call:
+            if call.model == "far-1":
+                raise fastlane.CallRefusedError("not there")
+            return call
+
+    def answer_when_set(upstream: Upstream, stream: Any, body: dict[str, Any]) -> None:
+        upstream.may_break.wait(20)
+        answer("from far")(upstream, stream, body)
+
+    near, far = upstreams
+    near.usually, far.usually = refuse(500), answer_when_set
+    with Upstream("farther") as farther:
+        models = [model_at(near, first_token_s=0.01), model_at(far, first_token_s=0.5)]
+        models.append(model_at(farther, first_token_s=0.9))
+        play = fastlane.Routing(Catalog(models=models), exploration=0.0, first_token_timeout=20.0)
+        second = Refusing() if why == "a play refuses" else fastlane.Urgency(max_concurrency=1, max_wait_s=0)
+        with Asked("sync", near.url, play, second) as asked:
+            before = threading.Thread(target=asked.text)
+            if why == "the queue is full":
+                before.start()
+                while not far.asked:
+                    assert before.is_alive()
+                    before.join(0.001)
+            memory, time_ns = play.knowledge.memory, now_ns()
+            for _ in range(2):
+                failure = Sighting(model="far-1", origin=far.url.removesuffix("/v1"), failure="server")
+                memory.note(failure, time_ns - 10 * 10**9)
+            assert asked.text().strip() == "from farther"
+            assert [memory.admit(models[1], now_ns()), memory.admit(models[1], now_ns())] == [True, False]
+            far.may_break.set()
+            if before.ident is not None:
+                before.join()
 
 
 def test_a_mistake_in_the_catalog_is_said_once(

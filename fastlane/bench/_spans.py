@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import __version__
 from .._clock import now_ns, wall_ns
 from .._exceptions import ConfigurationError, MissingExtraError
-from .recorded import Recorded, Sample
+from .recorded import Header, Recorded, Sample
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -104,7 +104,7 @@ def _tell(tracer: Tracer, sample: Sample, recorded: Recorded, offset_ns: int) ->
         },
         start_time=issued_ns,
     )
-    marks = experiment_attributes(_experiment(sample))
+    marks = experiment_attributes(_experiment(sample, recorded.header))
     if record is not None:
         told = {**call_attributes(record), **marks}
         tell_calls(tracer, span, Context(), record, told, TelemetrySettings(level="phases"), {names.OPERATION: "chat"})
@@ -141,12 +141,14 @@ def _seen(sample: Sample) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _experiment(sample: Sample) -> Experiment:
+def _experiment(sample: Sample, header: Header) -> Experiment:
+    """Return the experiment of a request: one for each reference, because each arm is compared with its own."""
     from ..telemetry import Experiment
 
     unit = "/".join(map(str, sample.key))
+    against = f", against {header.reference_of(sample.arm).name}" if len(header.references) > 1 else ""
     return Experiment(
-        name=EXPERIMENT if sample.part == "measured" else COLD,
+        name=(EXPERIMENT if sample.part == "measured" else COLD) + against,
         arm=sample.arm,
         unit_id_hash=hashlib.blake2b(unit.encode(), digest_size=8).hexdigest(),
     )

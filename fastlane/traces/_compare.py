@@ -92,7 +92,7 @@ def _baseline(arms: set[str], asked: str | None) -> str:
     if asked in arms and asked is not None:
         return asked
     named = next((arm for known in BASELINES for arm in sorted(arms) if arm.lower() == known), None)
-    return named or min(arms)
+    return named or min(arms, key=lambda arm: (not arm.startswith("baseline-"), arm))
 
 
 def _comparison(name: str, entries: Sequence[Entry], members: Sequence[int], baseline: str) -> Comparison:

@@ -9,6 +9,7 @@ from fastlane import ConfigurationError, MissingExtraError
 from fastlane.bench import Closed, Embedded, Experiment, Recorded, code_review, read_run
 from fastlane.bench._spans import prepare_trace, write_trace
 from fastlane.traces import Comparison, Entry, compare, entries, read_spans
+from tests.bench.recorded_runs import a_run, an_arm
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +99,20 @@ def test_a_run_that_was_kept_is_told_as_its_callers_saw_it(ran: Recorded, folder
     found = entries(read_spans((tmp_path / "bench.jsonl").read_bytes(), "bench.jsonl").spans)
     assert len(found) == len(ran.samples)
     assert all("unsplit" in entry.durations_s for entry in found)
+
+
+def test_each_arm_stands_beside_its_own_reference(tmp_path: Path) -> None:
+    arms = [
+        "baseline",
+        "fastlane",
+        an_arm("baseline-async", role="reference"),
+        an_arm("all-async", reference="baseline-async"),
+    ]
+    write_trace(a_run(arms=arms, pairs=4), tmp_path / "bench.jsonl")
+
+    found = compare(entries(read_spans((tmp_path / "bench.jsonl").read_bytes(), "bench.jsonl").spans))
+
+    assert {each.experiment: [arm.arm for arm in each.arms] for each in found if "first" not in each.experiment} == {
+        "bench, against baseline": ["baseline", "fastlane"],
+        "bench, against baseline-async": ["baseline-async", "all-async"],
+    }

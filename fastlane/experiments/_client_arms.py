@@ -122,11 +122,9 @@ class ClientArms:
         if pipeline is client._fastlane.pipeline:
             return client
         from .._client import _Client
-        from .._shell import Shell
 
         made = _Client.copy(client, only_plays=pipeline.plays)
-        made._fastlane = Shell(pipeline, made._fastlane.transport, made._fastlane.requests)
-        made._fastlane.urgency = client._fastlane.urgency
+        made._fastlane.pipeline = pipeline
         return made
 
     def _say_once(self, arm: str, error: Exception) -> None:

@@ -254,10 +254,10 @@ class Gate:
         else:
             self._go_on()
 
-    def _go_on(self, now: int | None = None) -> None:
-        """Send whoever can be sent, and wake them; `now` where it was just read."""
+    def _go_on(self) -> None:
+        """Send the waiters that can be sent, and wake them."""
         with self._lock:
-            self._send_on(self._clock() if now is None else now)
+            self._send_on(self._clock())
         self._tell()
 
     def _send_on(self, now: int) -> None:

@@ -98,8 +98,6 @@ class Queue:
         """Where it is kept: for workers. Raises QueueNotFoundError."""
         return self._open(create=False)
 
-    _storage = storage
-
     def _open(self, *, create: bool) -> Storage:
         if self._opened is None:
             if self._closed.is_set():
@@ -154,7 +152,7 @@ class Queue:
         JobNotFinishedError, JobCancelledError and UnknownJobError.
         """
         check_key(key)
-        answer = self._storage.answers([key]).get(key)
+        answer = self.storage.answers([key]).get(key)
         if answer is None:
             job = self.job(key)
             raise JobNotFinishedError(f"the job {key!r} is {job.state}: queue.wait([...]) returns when it is over")
@@ -169,8 +167,8 @@ class Queue:
         pauses = Pauses(timeout_s)
         while True:
             # Asked before: a job that is over after this is in the next page.
-            left = self._storage.unfinished() if wait else 0
-            while page := self._storage.answers_after(after, _PAGE):
+            left = self.storage.unfinished() if wait else 0
+            while page := self.storage.answers_after(after, _PAGE):
                 for answer in page:
                     after = answer.sequence
                     yield self._finished(answer)
@@ -183,8 +181,8 @@ class Queue:
         """The same with `wait`, for an event loop."""
         pauses = Pauses(timeout_s)
         while True:
-            left = await asyncio.to_thread(self._storage.unfinished)
-            while page := await asyncio.to_thread(self._storage.answers_after, after, _PAGE):
+            left = await asyncio.to_thread(self.storage.unfinished)
+            while page := await asyncio.to_thread(self.storage.answers_after, after, _PAGE):
                 for answer in page:
                     after = answer.sequence
                     yield self._finished(answer)
@@ -200,7 +198,7 @@ class Queue:
         """
         asked = None if keys is None else [job.key for job in self._known(listed_keys(keys))]
         pauses = Pauses(timeout_s)
-        watch = Watch(self._storage, asked)
+        watch = Watch(self.storage, asked)
         while watch.left():
             self._pause(pauses)
 
@@ -208,13 +206,13 @@ class Queue:
         """The same, for an event loop. Other methods wait for a disk: `await asyncio.to_thread(queue.submit, ...)`."""
         asked = None if keys is None else [job.key for job in await asyncio.to_thread(self._known, listed_keys(keys))]
         pauses = Pauses(timeout_s)
-        watch = Watch(self._storage, asked)
+        watch = Watch(self.storage, asked)
         while await asyncio.to_thread(watch.left):
             await self._async_pause(pauses)
 
     def status(self) -> Status:
         """The whole at this moment: jobs and batches by state, how fast it goes, and when it will be through."""
-        return self._storage.status()
+        return self.storage.status()
 
     # Otherwise.
 
@@ -226,10 +224,10 @@ class Queue:
         any more is cancelled at the provider.
         """
         if keys is None:
-            return self._storage.cancel(None)
+            return self.storage.cancel(None)
         asked = listed_keys(keys)
         self._known(asked)
-        found = {job.key: job for job in self._storage.cancel(asked)}
+        found = {job.key: job for job in self.storage.cancel(asked)}
         return [found[key] for key in asked if key in found]
 
     def retry_failed(self, keys: Iterable[str] | str | None = None) -> int:
@@ -238,10 +236,10 @@ class Queue:
         Raises UnknownJobError.
         """
         if keys is None:
-            return self._storage.retry_failed(None)
+            return self.storage.retry_failed(None)
         asked = listed_keys(keys)
         self._known(asked)
-        return self._storage.retry_failed(asked)
+        return self.storage.retry_failed(asked)
 
     def forget(
         self,
@@ -259,7 +257,7 @@ class Queue:
         if unknown := [state for state in states if state not in OVER]:
             raise ConfigurationError(f"states expects some of {', '.join(sorted(OVER))}, got {unknown[0]!r:.40}")
         check_seconds("older_than_s", older_than_s)
-        return self._storage.forget(
+        return self.storage.forget(
             keys=None if keys is None else listed_keys(keys), states=states, older_than_s=older_than_s
         )
 
@@ -301,22 +299,22 @@ class Queue:
         if self._client is None:
             raise ConfigurationError("a worker sends jobs by a client, and this queue has none: Queue(where, client)")
         settings = self._settings or (WorkerSettings() if self._lane is None else WorkerSettings(lane=self._lane))
-        return Worker(self._storage, self._client, settings)
+        return Worker(self.storage, self._client, settings)
 
     def _finished(self, answer: Answer) -> Finished:
         return Finished(answer.job, answer.sequence, answer, str(getattr(self._client, "base_url", _NOWHERE)))
 
     def _known(self, keys: Sequence[str]) -> list[Job]:
-        found = self._storage.find(keys)
+        found = self.storage.find(keys)
         missing = [key for key in keys if key not in found]
         if missing:
             more = f", nor of {len(missing) - 1} others" if len(missing) > 1 else ""
-            raise UnknownJobError(f"no job of the key {missing[0]!r} is in the queue {self._storage.name}{more}")
+            raise UnknownJobError(f"no job of the key {missing[0]!r} is in the queue {self.storage.name}{more}")
         return [found[key] for key in keys]
 
     def _pause(self, pauses: Pauses) -> None:
         if self._closed.wait(pauses.next_s()):
-            raise QueueError(f"the queue {self._storage.name} was closed while something waited for its jobs")
+            raise QueueError(f"the queue {self.storage.name} was closed while something waited for its jobs")
         self._raise_what_ended_the_worker()
 
     async def _async_pause(self, pauses: Pauses) -> None:

@@ -51,7 +51,7 @@ class ConcurrencyLimit:
     @most.setter
     def most(self, most: int | None) -> None:
         self._most = most
-        self._set(self._learned)
+        self.bound = self._learned if most is None else min(self._learned, most)
 
     @property
     def places(self) -> int | None:
@@ -109,4 +109,4 @@ class ConcurrencyLimit:
     def _set(self, learned: float) -> None:
         self._learned = learned
         self._changed_at, self._changed_ns, self._served, self._wanted = self.number, self._sent_ns, 0, False
-        self.bound = learned if self._most is None else min(learned, self._most)
+        self.most = self._most

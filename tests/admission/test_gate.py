@@ -9,6 +9,7 @@ import pickle
 import random
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
@@ -496,3 +497,23 @@ def test_a_bound_holds_while_its_client_goes_on_calling_and_lapses_ten_minutes_l
     assert places() == 1
     time_s[0] += 40
     assert places() == 2
+
+
+def test_limit_grows_where_calls_take_ten_seconds() -> None:
+    """A gate reads its clients' settings every ten seconds: the same settings do not begin the count anew."""
+    time_s = [0]
+    gate = Gate("https://api.example.com", "model", Pacer(), clock=lambda: time_s[0] * 10**9)
+    settings = AdmissionSettings()
+    held = deque(entered(gate, settings) for _ in range(40))
+    for _ in range(20):
+        refused = held.pop()
+        refused.answered(503, {})
+        refused.leave(failed=True)
+    assert gate.state().limit == 20
+    for _ in range(100):
+        time_s[0] += 1
+        for _ in range(len(held) // 10):
+            held.popleft().leave()
+        while len(held) < 100 and (permit := gate.try_enter("interactive", settings, tokens=10)) is not None:
+            held.append(permit)
+    assert len(held) > 30

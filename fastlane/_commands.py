@@ -30,10 +30,9 @@ def command_line(asked: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
-    only = "version" if asked == "--version" else asked
     try:
         for name, add in _COMMANDS.items():
-            if only not in _COMMANDS or only == name:
+            if asked not in _COMMANDS or asked == name:
                 add(app)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "fastlane":

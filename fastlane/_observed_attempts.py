@@ -105,7 +105,7 @@ class ObservedAttempts:
         self.optional: tuple[str, ...] = ()
         """Fields of the body that a play added, and that the call goes without where the provider refuses them."""
         self.refused: tuple[str, ...] = ()
-        """Those that it went without."""
+        """Those that it was sent without."""
         self._doubted: tuple[tuple[Upstream, tuple[str, ...]], ...] = ()
         self.next_kind: Literal["plain", "repair", "fallback", "hedge", "shared"] | None = None
         """Why the next attempt is made, if not because the one before it failed."""

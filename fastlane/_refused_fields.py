@@ -133,7 +133,7 @@ def _texts(body: object) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _pattern(field: str) -> re.Pattern[str]:
-    """What names a field. A field that is an English word too, such as "stop", is named where it stands as a field."""
+    """Return what matches a field's name; for an English word such as "stop", only where it stands as a field."""
     name = re.escape(field)
     if "_" in field:
         return re.compile(rf"(?<!\w){name}(?!\w)")

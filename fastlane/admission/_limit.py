@@ -6,7 +6,7 @@ import math
 
 from ._overload import Overload
 
-# A limit that held nobody back for so long is forgotten.
+# A limit that no call has waited for in so long is forgotten.
 _FORGOTTEN_NS = 600_000_000_000
 # A limit that was confirmed is tried again after so many windows at most, twice as many each time, or after so long.
 _LONGEST_HOLD, _LONGEST_HOLD_NS = 16, 60_000_000_000

@@ -253,7 +253,7 @@ class Journey:
         account.hedge_origin, account.hedge_model = leg.observation.origin, leg.observation.model
 
     def _as_fast_as(self, model: CatalogModel) -> CatalogModel | None:
-        """One of the next ones that is about as fast as this one, and is well; None where there is none."""
+        """Return a model of the next ones that is about as fast and whose breakers are closed, or None."""
         plan = self._plan
         assert plan is not None
         expected = {one.name: one.prediction for one in plan.decision.ranked}

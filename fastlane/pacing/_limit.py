@@ -255,7 +255,7 @@ class Limit:
         self.margin = min(most, max(self.margin * _MARGIN_GROWS, self.margin + own / 2))
 
     def others_spent(self, now_s: float, cost: float, at_s: float) -> None:
-        """Another replica has told what it spent: no more than there is."""
+        """Count what another replica spent, the whole limit at most."""
         cost = min(cost, self.limit)
         if self.spread.share:
             self.spread.spend(now_s, cost, self.rate)

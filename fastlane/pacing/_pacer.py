@@ -88,8 +88,8 @@ class Pacer:
         self._free_s = -math.inf
         """When a request last left, or could have left."""
         self._is_probe, self._probe = False, -1
-        self._hearsay: list[str] = []
-        """Limits of which only other replicas have told."""
+        self._unconfirmed: list[str] = []
+        """Limits that only other replicas have reported."""
         self._doubted_until_s = -math.inf
         self._in_vain = 0
         self._smooth_cut = -1
@@ -121,8 +121,8 @@ class Pacer:
     def ready_ns(self, now_ns: int, *, tokens: int, level: Level, is_next: bool = True) -> int:
         """Return when a request of so many tokens may go; `now_ns` where it may at once.
 
-        `is_next`: whether no other request goes before it. Such a request waits for a minute at most for what answers
-        and other replicas have told: its own answer tells whether that is so.
+        `is_next`: whether no other request goes before it. Such a request waits for a minute at most for what
+        responses and other replicas have reported: its own response shows whether that is so.
         """
         now_s = now_ns / _NS
         if self.heard:
@@ -158,7 +158,7 @@ class Pacer:
         if self._is_probe:
             self._probe, self._is_probe = self._number, False
         if now_s < self._asked_until_s:
-            self._rest_until_s = now_s + MOST_WAIT_S  # the others wait for what becomes of this one
+            self._rest_until_s = now_s + MOST_WAIT_S  # the others wait for the response to this one
         if self._replicas is not None:
             self._replicas.spent(now_s, 1.0, tokens, self._limits)
         return Spent(self._number, now_s, tokens, *before, marks, float(tokens))
@@ -175,9 +175,9 @@ class Pacer:
                 self._rest_until_s = self._asked_until_s = 0.0
             if spent.number == self._probe:
                 self._begin_anew(now_s)
-        for name in self._hearsay:
+        for name in self._unconfirmed:
             self._limits.pop(name, None)
-        self._hearsay.clear()
+        self._unconfirmed.clear()
         if status < 400 and self._limits and 0 <= now_s - self._read_s < _READ_EVERY_S:
             self._in_vain = 0
             return False
@@ -208,7 +208,7 @@ class Pacer:
         spent.is_settled = True
         now_s = now_ns / _NS
         if not spent.is_answered and spent.number == self._number and now_s < self._asked_until_s:
-            self._rest_until_s = now_s  # it was to find out, and nobody knows what became of it
+            self._rest_until_s = now_s  # the probe ended without a response
         if self._replicas is not None:
             self._replicas.flush(now_s, self._limits)
         if tokens is None or tokens < 0:
@@ -251,7 +251,7 @@ class Pacer:
     def _is_told(self, stated: Stated) -> bool:
         """Whether answers tell of a limit of the same things that is no larger: then they know what is left."""
         return any(
-            one.counts == stated.counts and one.rate * 60.0 <= stated.limit * 1.001 and name not in self._hearsay
+            one.counts == stated.counts and one.rate * 60.0 <= stated.limit * 1.001 and name not in self._unconfirmed
             for name, one in self._limits.items()
         )
 
@@ -380,7 +380,7 @@ class Pacer:
             for name, whole, window_s, level in news.limits:
                 read = self._read.get(name)
                 if read is not None and name not in self._limits:
-                    self._hearsay.append(name)
+                    self._unconfirmed.append(name)
                     self._limits[name] = Limit(
                         name,
                         read if read.window_s == window_s else read.model_copy(update={"window_s": window_s}),

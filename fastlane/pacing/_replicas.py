@@ -80,9 +80,9 @@ class Replicas:
         self._tell(event)
 
     def news(self, event: Mapping[str, Any], at_s: float, now_s: float) -> News:
-        """Read what another one has told; a rest is a minute's at most.
+        """Read what another replica has reported; a rest lasts a minute at most.
 
-        Anybody may have written it: raises LookupError, TypeError or ValueError for what no replica can have told.
+        Anybody may have written it: raises LookupError, TypeError or ValueError for what no replica writes.
         """
         at_s = min(at_s, now_s)
         rest_s = _amount(event.get("rest_s", 0.0), _MOST_REST_S)

@@ -64,7 +64,7 @@ class Stated:
         self.level -= cost
 
     def others_spent(self, now_s: float, cost: float) -> None:
-        """Another replica has told what it spent: a part of the limit stays for this one, whatever is told."""
+        """Count what another replica spent: a part of the limit stays for this one, whatever it reports."""
         self.advance(now_s)
         cost = min(cost, self._for_others)
         self._for_others -= cost

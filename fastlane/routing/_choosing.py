@@ -67,7 +67,7 @@ class Entrant:
         return max(self.breaker.rests_s(now_ns), self.place.rests_s(now_ns))
 
     def probed(self, now_ns: int) -> None:
-        """A call goes there; where it is not well, no other does until that has come back."""
+        """Note that a call is sent there: breakers that are not closed admit no other until it has returned."""
         self.breaker.probed(now_ns)
         self.place.probed(now_ns)
 

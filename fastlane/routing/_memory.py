@@ -84,7 +84,7 @@ class Memory:
 
     def decide(self, question: Question, now_ns: int) -> Decision:
         """Rank the models that can answer a call; where all that could are left alone for now, those."""
-        # One lock over all of it: between the look at a breaker and the call that goes to see, no other may go.
+        # One lock over all of it: two threads that both found a breaker half-open would both probe.
         with self._lock:
             return self._decision(question, now_ns)
 
@@ -193,7 +193,7 @@ class Memory:
         return max(_LEAST_TIMEOUT_S, speed.first_token(uncached_tokens, now_ns, _TIMEOUT_QUANTILE))
 
     def admit(self, model: CatalogModel, now_ns: int) -> bool:
-        """Return whether a call may be sent there now; to what has failed, one at a time goes to see."""
+        """Return whether a call may be sent to a model now; a half-open breaker admits one probe at a time."""
         entrant = self._entrants[model.name]
         with self._lock:
             if entrant.rests_s(now_ns) > 0.0:
@@ -207,7 +207,7 @@ class Memory:
             self._entrants[model.name].returned()
 
     def is_well(self, model: CatalogModel) -> bool:
-        """Return whether calls go there without a thought."""
+        """Return whether the breakers of a model and of its origin are closed."""
         return self._entrants[model.name].well
 
     def report(self, now_ns: int) -> list[dict[str, Any]]:

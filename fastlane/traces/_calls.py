@@ -215,7 +215,7 @@ def _told(span: Span, issued_ns: int) -> dict[str, float]:
 def _waited_until_timeout_s(span: Span, answering: Attempt | None, told: Mapping[str, float]) -> float | None:
     """Return how long a call that timed out had waited for the server; None where the server had begun to answer.
 
-    None too where nobody says that the request was sent: what timed out may have been the connection.
+    None too if no span says that the request was sent: what timed out may have been the connection.
     """
     error = (span.error or "").lower()
     answered = {"fastlane.time_to_first_token", "fastlane.api_end_to_end.duration"} & span.attributes.keys()

@@ -40,7 +40,9 @@ def same_connections(sight: Sight) -> Iterator[CheckResult]:
             reference = sight.reference(arm)
             own, theirs = shares[arm.name], shares[reference.name]
             if own is None or theirs is None:
-                yield result(CONNECTIONS, "not checked", f"nobody counted {arm.name}'s connections", cell=cell, arm=arm)
+                yield result(
+                    CONNECTIONS, "not checked", f"the connections of {arm.name} are not known", cell=cell, arm=arm
+                )
                 continue
             share, base = own[0] / own[1], theirs[0] / theirs[1]
             chance = fisher(*theirs, *own)
@@ -82,7 +84,7 @@ def _who_closes(sight: Sight, cell: Cell, arm: ArmInfo) -> str:
     closed = Counter(entry.connection_closed_by for entry in sight.recorded.log or () if entry.tag in tags)
     client, server = closed["client"], closed["server"]
     if not client and not server:
-        return "nobody says who closed them"
+        return "who closed them is not known"
     if client < server:
         return f"the provider closed {server} of them"
     why = _LEFT_UNREAD if arm.client == "openai.OpenAI" else ""

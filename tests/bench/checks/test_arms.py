@@ -91,7 +91,7 @@ def closing(client: str, closed_by: Any) -> Recorded:
         ("openai.OpenAI", "client", "its client closed 40 of them, because openai's synchronous client stops reading"),
         ("openai.AsyncOpenAI", "client", "its client closed 40 of them; opening is in"),
         ("openai.OpenAI", "server", "the provider closed 40 of them; opening is in"),
-        ("openai.OpenAI", None, "nobody says who closed them; opening is in"),
+        ("openai.OpenAI", None, "who closed them is not known; opening is in"),
     ],
 )
 def test_new_connections_name_the_side_that_closed_them(client: str, closed_by: Any, said: str) -> None:

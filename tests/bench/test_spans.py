@@ -103,8 +103,8 @@ def test_a_run_that_was_kept_is_told_as_its_callers_saw_it(ran: Recorded, folder
 
 def test_each_arm_stands_beside_its_own_reference(tmp_path: Path) -> None:
     arms = [
-        "baseline",
-        "fastlane",
+        an_arm("baseline"),
+        an_arm("fastlane"),
         an_arm("baseline-async", role="reference"),
         an_arm("all-async", reference="baseline-async"),
     ]

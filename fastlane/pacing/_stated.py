@@ -76,7 +76,7 @@ class Stated:
 
 
 class LearnedPace:
-    """Requests per second that no refusal has spoken against: none while nothing was refused without a reason."""
+    """Requests per second that no refusal has spoken against: none until two were refused within ten seconds."""
 
     __slots__ = ("_began_s", "_cut_number", "_lifted_s", "_next_s", "_refused_s", "_seen", "_seen_s", "per_s")
 
@@ -84,7 +84,8 @@ class LearnedPace:
         self.per_s: float | None = None
         self._seen, self._seen_s, self._began_s = 0.0, 0.0, None
         self._cut_number = -1
-        self._next_s = self._lifted_s = self._refused_s = 0.0
+        self._next_s = self._lifted_s = 0.0
+        self._refused_s = -math.inf
 
     _began_s: float | None
 
@@ -110,7 +111,10 @@ class LearnedPace:
 
     def refused(self, now_s: float, number: int, newest: int) -> None:
         """The request of that number was refused, and the newest that has left is `newest`."""
+        is_alone = self.per_s is None and now_s - self._refused_s > _LOOKED_AT_S
         self._refused_s = self._lifted_s = now_s
+        if is_alone:
+            return  # the few requests before it say nothing of how many the provider accepts
         if number <= self._cut_number:
             return  # it left before the pace was lowered
         self._cut_number = newest

@@ -214,6 +214,17 @@ def test_refusals_of_one_burst_slow_down_once() -> None:
     assert burst.limits().refused == 30
 
 
+@pytest.mark.parametrize("headers", [{}, {"retry-after": "1"}], ids=["silent", "retry-after"])
+def test_pace_is_not_learned_from_one_refusal(headers: dict[str, str]) -> None:
+    """The few requests before a single refusal say nothing of how many the provider accepts."""
+    refused = pacer()
+    ask(refused, T0, headers, status=429)
+    now = T0 + 2 * NS
+    for _ in range(100):
+        assert wait_s(refused, now) == 0
+        ask(refused, now, {})
+
+
 def test_a_refusal_though_enough_is_left_spreads_what_follows() -> None:
     quantized = pacer()
     ask(quantized, T0, told(590))

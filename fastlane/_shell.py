@@ -57,7 +57,6 @@ class Shell:
         "_accounts",
         "_has_urgency",
         "_origin",
-        "_origin_url",
         "arms",
         "pipeline",
         "requests",
@@ -72,8 +71,7 @@ class Shell:
         self.arms: Any = None  # those of the client's experiment, where it takes part in one
         self.urgency: Level | None = None  # that of the client's calls, where it was made for one
         self._accounts: Any = None
-        self._origin_url: Any = None
-        self._origin = ""
+        self._origin: tuple[Any, str] = (None, "")
         if pipeline.needs_facts:
             # With the client and not with its first call, which may be made on an event loop: 30 ms of CPU.
             from . import providers  # noqa: F401
@@ -88,11 +86,11 @@ class Shell:
 
     def origin(self, base_url: Any) -> str:
         """scheme://host:port of a base URL, remembered while it stays the same."""
-        if base_url is not self._origin_url:
+        known = self._origin  # replaced as a whole: threads share it
+        if known[0] is not base_url:
             port = base_url.port or _PORTS.get(base_url.scheme, 0)
-            self._origin = f"{base_url.scheme}://{_bracketed(base_url.host)}:{port}"
-            self._origin_url = base_url
-        return self._origin
+            known = self._origin = (base_url, f"{base_url.scheme}://{_bracketed(base_url.host)}:{port}")
+        return known[1]
 
     def begin(self, base_url: Any, options: Any, *, stream: bool, experiment: Any = None) -> Observation:
         """Start to observe a call."""

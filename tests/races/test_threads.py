@@ -6,10 +6,12 @@ import asyncio
 import gc
 import json
 import random
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import openai
@@ -18,6 +20,7 @@ import pytest
 import fastlane
 from fastlane import BoundedOutput, CallRecord, Connection, Hedging, PromptCache, Urgency
 from fastlane._closing import _waiting
+from fastlane._shell import Shell
 from fastlane.admission import states
 from fastlane.single_flight import flights
 from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, whole
@@ -243,3 +246,31 @@ def test_trios_tasks_share_a_client(echoing: Upstream) -> None:
     trio.run(work)
     assert len({record.call_id for record in reported}) == len(reported) == 32
     assert {(record.outcome, record.transport) for record in reported} == {("completed", "stock")}
+
+
+def test_origin_beside_a_changed_base_url_is_right() -> None:
+    """Whichever line a thread is at that meets the new `base_url`, another one still gets the origin of the old."""
+    with fastlane.OpenAI(api_key="key", base_url="http://old.test/v1") as client:
+        old = client.base_url
+        client.base_url = "http://new.test/v1"
+        shell: Any = client._fastlane
+        beside: list[str] = []
+
+        def between_lines(frame: FrameType, event: str, _: object) -> Any:
+            if frame.f_code is Shell.origin.__code__:
+                sys.settrace(None)
+                beside.append(shell.origin(old))
+                sys.settrace(between_lines)
+                return between_lines
+            return None
+
+        shell.origin(old)
+        traced = sys.gettrace()
+        sys.settrace(between_lines)
+        try:
+            found = shell.origin(client.base_url)
+        finally:
+            sys.settrace(traced)
+
+    assert found == "http://new.test:80"
+    assert set(beside) == {"http://old.test:80"}

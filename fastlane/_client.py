@@ -293,7 +293,7 @@ class OpenAI(_Client, Calls, openai.OpenAI):
         finally:
             was_closed(getattr(self, "_client", None))
         if self._fastlane is not None:
-            self._fastlane.pipeline.report_abandoned()
+            self._fastlane.pipeline.report_abandoned(wait=True)
         for other in others_of(self):
             other.close()
         _warmth.close(getattr(self, "_client", None))
@@ -352,7 +352,7 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
         finally:
             was_closed(getattr(self, "_client", None))
         if self._fastlane is not None:
-            self._fastlane.pipeline.report_abandoned()
+            self._fastlane.pipeline.report_abandoned(wait=True)
         for other in others_of(self):
             await other.close()
         await _warmth.aclose(getattr(self, "_client", None))

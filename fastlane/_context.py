@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from contextvars import ContextVar, Token
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -43,6 +45,22 @@ def take_issued() -> Issued | None:
     if call is not None:
         issued.set(None)
     return call
+
+
+def in_finalizer() -> bool:
+    """Whether Python is closing a generator or a coroutine here, or calling a `__del__`.
+
+    It does so at any point of any thread, even where that thread holds a lock: nothing may wait for a lock here, and
+    no code of a play or of the application may be called.
+    """
+    if isinstance(sys.exception(), GeneratorExit):
+        return True
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def restore(variable: ContextVar[_T], token: Token[_T]) -> bool:

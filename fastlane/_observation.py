@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import weakref
+from functools import partial
 from typing import Any
 
 from ._call import CallRecord, Usage
 from ._clock import now_ns
+from ._context import in_finalizer
 from ._observed_attempts import ObservedAttempts
 from ._recording import outcome_of, record_of as make_record, settled
 from ._tokens_seen import usage_of
@@ -108,14 +111,14 @@ class Observation(ObservedAttempts):
 
     def body_closed(self) -> None:
         """The answer's body was closed, by whoever reads it."""
-        if not self.pulling:
-            self.finish()
+        if not (self.pulling or self._over):
+            self._finish(later=in_finalizer())
 
     def abandoned(self) -> None:
         """The unread answer was garbage-collected."""
         if not self._over:
             self.outcome = self.outcome or "abandoned"
-            self._finish(abandoned=True)
+            self._finish(later=True)
 
     def check(self) -> None:
         """Raise Left where the call has its answer by another way, and nothing more is to be sent by this one."""
@@ -129,7 +132,7 @@ class Observation(ObservedAttempts):
         self.failed(error)
         self.finish()
         if self.urgent is not None:
-            self.urgent.over(self)
+            self.urgent.over(self, quietly=isinstance(error, GeneratorExit))
 
     def set_aside(self) -> None:
         """The call goes on another way, whose observation makes the record."""
@@ -138,6 +141,7 @@ class Observation(ObservedAttempts):
                 return
             self._over = True
         self._action = None
+        self._stamp_end()
         self._close_account()
         if self.prompt is not None:
             settled(self, self.prompt)
@@ -146,13 +150,17 @@ class Observation(ObservedAttempts):
     def finish(self) -> None:
         """The call is over: make its record and report it, unless that has been done."""
         if not self._over:
-            self._finish(abandoned=False)
+            self._finish(later=isinstance(sys.exception(), GeneratorExit))
 
-    def _finish(self, *, abandoned: bool) -> None:
-        # A stream may be closed by one thread while another reads it. A finaliser may interrupt the very thread that
+    def _finish(self, *, later: bool) -> None:
+        """End the call; `later`: called by a finalizer, which leaves the report to another thread or turn of the loop.
+
+        A finalizer gives the call's slot back and does nothing else: it may run in the middle of anything.
+        """
+        # A stream may be closed by one thread while another reads it. A finalizer may interrupt the very thread that
         # holds the lock, so it does not wait: whoever holds it is finishing already. (It is taken in one step each
         # time: Ctrl-C cannot come between that and knowing of it.)
-        if abandoned:
+        if later:
             taken: list[bool] = []
             try:
                 taken += map(self._lock.acquire, _AT_ONCE)
@@ -162,22 +170,36 @@ class Observation(ObservedAttempts):
             finally:
                 if taken and taken[0]:
                     self._lock.release()
-        else:
-            with self._lock:
-                if self._over:
-                    return
-                self._over = True
-        if self.guard is not None and not abandoned:
+            self._stamp_end()
+            if self.urgent is not None:
+                self.urgent.over(self, quietly=True)
+            if self._action is not None:
+                self._action.expect(self.pipeline)
+            self.pipeline.report_later(partial(self.report, quietly=True))
+            return
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+        self.report()
+
+    def report(self, *, quietly: bool = False) -> None:
+        """Make the record of the call that is over, and tell plays, hooks and telemetry.
+
+        `quietly`: a finalizer has ended it, and errors of plays and hooks are logged even if the client is strict.
+        """
+        if self.guard is not None:
             checking_ns = now_ns()
             self.guard.settle(is_stream=self.stream, finish_reason=self.answer.finish_reason)
-            if self.stream:
+            if self.stream and not quietly:
                 self.validate_started_ns, self.validate_ended_ns = checking_ns, now_ns()
-        self._close_account(quietly=abandoned)
-        if not abandoned:
-            if self.sending is not None and self.answer.usage is not None and not self.usage.estimated:
-                self.sending.ended(self.usage.input_tokens)
-            if self.prompt is not None:
-                self.prompt_cache = settled(self, self.prompt)
+        if not quietly:
+            self._stamp_end()
+        self._close_account()
+        if self.sending is not None and self.answer.usage is not None and not self.usage.estimated:
+            self.sending.ended(self.usage.input_tokens)
+        if self.prompt is not None:
+            self.prompt_cache = settled(self, self.prompt)
         # A record is remembered for long, and hashes of the whole prompt weigh more than the record.
         self.prompt = None
         action, self._action = self._action, None
@@ -187,22 +209,19 @@ class Observation(ObservedAttempts):
         if self.experiment is not None:
             self.experiment.over(self)
         self.is_final = True
-        if abandoned:
-            self.pipeline.remember_abandoned(self)
-            return
         try:
-            self.tell_downgrade()
-            self.pipeline.report(self)
+            self._tell_downgrade(quietly=quietly)
+            self.pipeline.report(self, quietly=quietly)
         finally:
-            self.tell_telemetry()
+            self._tell_telemetry(quietly=quietly)
 
-    def tell_downgrade(self, *, quietly: bool = False) -> None:
+    def _tell_downgrade(self, *, quietly: bool) -> None:
         """Tell the application that a slower tier has served than the one it asked for, where it wants to know."""
         if self.urgent is not None:
             self.urgent.tell_downgrade(self, quietly=quietly)
 
-    def tell_telemetry(self, *, quietly: bool = False) -> None:
-        """Tell OpenTelemetry of the call that is over, if anybody listens; of an abandoned one, the pipeline does."""
+    def _tell_telemetry(self, *, quietly: bool) -> None:
+        """Tell OpenTelemetry of the call that is over, if anybody listens."""
         trace, self.trace = self.trace, None
         if trace is not None:
             try:
@@ -224,10 +243,13 @@ class Observation(ObservedAttempts):
         """What the caller declared of each message of the prompt."""
         return self._issued.placements if self._issued is not None else None
 
-    def _close_account(self, *, quietly: bool = False) -> None:
-        """Take down what is known only now, and let go of what need not be kept."""
+    def _stamp_end(self) -> None:
+        """Note when and how the call has ended."""
         self.ended_ns = now_ns()
         self.outcome = outcome_of(self)
+
+    def _close_account(self) -> None:
+        """Take down what is known only now, and let go of what need not be kept."""
         if self.attempts:
             last = self.attempts[-1]
             if self.streaming:
@@ -247,7 +269,7 @@ class Observation(ObservedAttempts):
             self.guard = None
         self.answer.freeze(self.model)
         if self.urgent is not None:
-            self.urgent.over(self, quietly=quietly)
+            self.urgent.over(self, quietly=isinstance(sys.exception(), GeneratorExit))
 
     def _read_times(self) -> None:
         """Take down what the provider says of its own time, of an answer and not of an error."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
+import asyncio
 import logging
+import os
+import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import is_dataclass, replace
 from inspect import iscoroutinefunction
 from typing import Any, Protocol
@@ -14,10 +20,17 @@ from ._exceptions import CallRefusedError, ConfigurationError, PlayError
 from .plays._base import Play, Stage, Watcher
 
 Hook = Callable[[CallRecord], Any]
-"""Called with the record of every call that is over, in the thread or task that ended it. Its result is ignored."""
+"""Called with the record of every call that is over, in the thread or task that ended it. Its result is ignored.
+
+For a stream that Python has cleaned up it is called soon afterwards: by the event loop of that thread, or by a thread
+of its own where none runs.
+"""
 
 # What a client remembers: enough for a look back over minutes of traffic, at about 2 kB a record without its stamps.
 REMEMBERED_CALLS = 1_000
+
+# Whoever reads the log of calls waits for a thread that is reporting some, whose hook may wait for the reader's lock.
+_MOST_WAIT_S = 1.0
 
 log = logging.getLogger("fastlane")
 
@@ -25,17 +38,8 @@ log = logging.getLogger("fastlane")
 class Ended(Protocol):
     """A call that is over."""
 
-    trace: Any
-    """What OpenTelemetry is told of it; None where nobody listens."""
-
     def record(self) -> CallRecord:
         """Its record, made when it is first asked for: most are never looked at."""
-
-    def tell_telemetry(self, *, quietly: bool = False) -> None:
-        """Tell OpenTelemetry of it, if anybody listens."""
-
-    def tell_downgrade(self, *, quietly: bool = False) -> None:
-        """Tell the application, where that wants to know, that it was served by a slower tier than it asked for."""
 
 
 class Pipeline:
@@ -91,7 +95,8 @@ class Pipeline:
         self.siblings: Any = None
         """The clients for other upstreams than the application's own, once one is needed."""
         self._calls: deque[Ended] = deque(maxlen=REMEMBERED_CALLS)
-        self._unreported: deque[Ended] = deque()
+        self._unreported: deque[Callable[[], None]] = deque()
+        self._reporting = threading.RLock()
         self._logged: set[tuple[str, str]] = set()
         self._beside: tuple[Pipeline, ...] = ()
         self._companions: tuple[Play, ...] = ()
@@ -101,6 +106,7 @@ class Pipeline:
         """Whether a call may be sent twice."""
         self.goes_several_ways = self.routes_calls or self.hedges
         """Whether a call may go to another upstream than its client's, or twice."""
+        _pipelines.add(self)
 
     def log_beside(self, other: Pipeline) -> None:
         """Keep one log of calls with another pipeline, which is asked for the calls of both."""
@@ -140,7 +146,7 @@ class Pipeline:
     @property
     def calls(self) -> tuple[CallRecord, ...]:
         """The records of the last calls, the oldest first."""
-        self.report_abandoned()
+        self.report_abandoned(wait=True)
         return tuple([call.record() for call in tuple(self._calls)])
 
     def route(self, call: Call) -> Call:
@@ -187,42 +193,54 @@ class Pipeline:
     @property
     def last_call(self) -> CallRecord | None:
         """The record of the last call; None before the first."""
-        self.report_abandoned()
+        self.report_abandoned(wait=True)
         try:
             return self._calls[-1].record()
         except IndexError:
             return None
 
-    def report(self, call: Ended) -> None:
+    def report(self, call: Ended, *, quietly: bool = False) -> None:
         """Remember a call that is over, and tell every play and every hook."""
         self._calls.append(call)
         if self._learners or self.hooks:
-            self._tell(call.record())
+            self._tell(call.record(), quietly=quietly)
 
-    def remember_abandoned(self, call: Ended) -> None:
-        """Remember a call whose stream was garbage-collected; plays and hooks hear of it a little later.
+    def report_later(self, report: Callable[[], None]) -> None:
+        """Have `report` called soon, outside of the finalizer that has ended a call. Waits for no lock.
 
-        A finaliser runs at any point of any thread, also where that thread holds a lock that a hook would want.
+        A finalizer runs at any point of any thread, even where that thread holds a lock that a play or a hook takes.
         """
-        self._calls.append(call)
-        if call.trace is not None:
-            call.trace.abandoned(call)
-        if self._learners or self.hooks or self.tells_downgrades or call.trace is not None:
-            self._unreported.append(call)
+        self._unreported.append(report)
+        try:
+            asyncio.get_running_loop().call_soon_threadsafe(self.report_abandoned)
+        except RuntimeError:  # no loop runs here
+            # Where no thread is to be had, the next call reports it, or whoever reads the log of calls.
+            with suppress(RuntimeError):
+                _thread.start_new_thread(self.report_abandoned, ())
 
-    def report_abandoned(self) -> None:
-        """Tell plays and hooks of the calls that finalisers left behind."""
-        while self._unreported:
+    def report_abandoned(self, *, wait: bool = False) -> None:
+        """Report the calls that finalizers have ended; `wait`: until another thread has reported those it has taken."""
+        waits = wait
+        while wait or self._unreported:
+            taken: list[bool] = []
             try:
-                call = self._unreported.popleft()
-            except IndexError:  # another thread was faster
-                return
-            if self._learners or self.hooks:
-                self._tell(call.record(), quietly=True)
-            call.tell_downgrade(quietly=True)
-            call.tell_telemetry(quietly=True)
+                # In one step: Ctrl-C cannot come between taking the lock and knowing of it.
+                taken += map(self._reporting.acquire, (wait,), (_MOST_WAIT_S if wait else -1,))
+                if not taken[0]:
+                    break  # that thread goes on until there are none
+                wait = False
+                while self._unreported:
+                    self._unreported.popleft()()
+            finally:
+                if taken and taken[0]:
+                    self._reporting.release()
         for other in self._beside:
-            other.report_abandoned()
+            other.report_abandoned(wait=waits)
+
+    def begin_in_child(self) -> None:
+        """In a forked child: the parent reports its calls, and its threads, which may hold the lock, are not here."""
+        self._unreported.clear()
+        self._reporting = threading.RLock()
 
     def _tell(self, record: CallRecord, *, quietly: bool = False) -> None:
         for play in self._learners:
@@ -261,6 +279,18 @@ class Pipeline:
             type(error).__name__,
             doing,
         )
+
+
+_pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for pipeline in list(_pipelines):
+        pipeline.begin_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def _checked(play: Play, call: Call, planned: object) -> Call:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from contextlib import suppress
 from contextvars import ContextVar, Token
 from functools import cache
 from types import TracebackType
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Self
 
 from ._call import CallRecord
 from ._clock import now_ns, wall_ns
-from ._context import restore
+from ._context import in_finalizer, restore
 from ._exceptions import ConfigurationError, FastlaneError
 from .telemetry._gate import active
 
 if TYPE_CHECKING:
+    from ._pipeline import Pipeline
     from .telemetry._action_span import ActionSpan
 
 # An action may be a job of hours: the last calls are kept, all are counted.
@@ -46,8 +48,8 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         self.ended_ns: int | None = None
         self.error: str | None = None
         """Class name of the error that ended the action; None where it ended well or has not ended."""
-        self.call_count = 0
-        """Calls that were over so far, those of nested actions included."""
+        self._call_count = 0
+        self._unreported: deque[Pipeline] = deque()
         self._calls: deque[CallRecord] = deque(maxlen=REMEMBERED_CALLS)
         self._token: Token[user_action | None] | None = None
         self._span: ActionSpan | None = None
@@ -64,7 +66,27 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
     @property
     def calls(self) -> tuple[CallRecord, ...]:
         """The last calls that were over so far, those of nested actions included."""
+        self._catch_up()
         return tuple(self._calls)
+
+    @property
+    def call_count(self) -> int:
+        """Calls that were over so far, those of nested actions included."""
+        self._catch_up()
+        return self._call_count
+
+    def expect(self, pipeline: Pipeline) -> None:
+        """A finalizer has ended a call of this action, which the pipeline is about to report."""
+        action: user_action | None = self
+        while action is not None:
+            action._unreported.append(pipeline)
+            action = action.parent
+
+    def _catch_up(self) -> None:
+        """Have the calls reported that finalizers have ended."""
+        while self._unreported and not in_finalizer():
+            with suppress(IndexError):  # another thread was faster
+                self._unreported.popleft().report_abandoned(wait=True)
 
     @property
     def application_end_to_end_s(self) -> float | None:
@@ -79,7 +101,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         while action is not None:
             action._calls.append(record)
             with _counting:
-                action.call_count += 1
+                action._call_count += 1
             action = action.parent
 
     def __enter__(self) -> Self:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -100,19 +103,12 @@ class Over:
     """A call that is over, which counts how often its record is asked for."""
 
     def __init__(self, call_id: str = "a-1") -> None:
-        self.trace: Any = None
         self.asked = 0
         self._record = record(call_id)
 
     def record(self) -> CallRecord:
         self.asked += 1
         return self._record
-
-    def tell_telemetry(self, *, quietly: bool = False) -> None:
-        """Nobody listens."""
-
-    def tell_downgrade(self, *, quietly: bool = False) -> None:
-        """Nobody wants to know."""
 
 
 def pipeline(*plays: Play, hooks: Any = (), strict: bool = False) -> Pipeline:
@@ -254,26 +250,64 @@ def test_the_last_calls_are_remembered_the_oldest_first() -> None:
     assert told.last_call is told.calls[-1]
 
 
-def test_plays_and_hooks_hear_of_an_abandoned_call_when_somebody_looks() -> None:
+def test_report_of_a_finalizer_is_made_by_another_thread() -> None:
+    seen: list[int] = []
+    reported = threading.Event()
+
+    def hook(_: CallRecord) -> None:
+        seen.append(threading.get_ident())
+        reported.set()
+
+    told = pipeline(hooks=[hook])
+    told.report_later(lambda: told.report(Over(), quietly=True))
+
+    assert reported.wait(30)
+    assert seen != [threading.get_ident()]
+
+
+def test_calls_waits_for_reports_that_finalizers_have_left() -> None:
     seen: list[CallRecord] = []
-    told = pipeline(Learns(), hooks=[seen.append])
+    for number in range(50):
+        over = Over(f"a-{number}")
+        told = pipeline(Learns(), hooks=[seen.append])
+        told.report_later(partial(told.report, over, quietly=True))
+
+        assert told.calls == (over.record(),)
+        assert seen[number:] == [over.record()]
+
+
+def test_calls_can_be_read_by_a_hook_during_a_late_report() -> None:
+    found: list[tuple[CallRecord, ...]] = []
+    told: Pipeline = pipeline(hooks=[lambda _: found.append(told.calls)])
     over = Over()
-    told.remember_abandoned(over)
-    before = list(seen)
-    told.report_abandoned()
-    told.report_abandoned()
+    told.report_later(partial(told.report, over, quietly=True))
 
-    assert before == []
-    assert seen == [over.record()]
-    assert told.calls == (over.record(),)
+    assert told.last_call is over.record()
+    assert found == [(over.record(),)]
 
 
-def test_an_abandoned_call_leaves_nothing_behind_where_nobody_listens() -> None:
-    told = pipeline()
-    told.remember_abandoned(Over())
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_late_report_is_made_by_the_parent_of_a_fork_alone() -> None:
+    """Though the thread that was making it, and has a lock for that, does not live on in the child."""
+    begun, go_on = threading.Event(), threading.Event()
 
-    assert not told._unreported
-    assert len(told.calls) == 1
+    def hook(_: CallRecord) -> None:
+        begun.set()
+        go_on.wait(30)
+
+    told = pipeline(hooks=[hook])
+    told.report_later(partial(told.report, Over(), quietly=True))
+    told.report_later(partial(told.report, Over("a-2"), quietly=True))
+    begun.wait(30)
+    child = os.fork()
+    if child == 0:
+        took_the_lock = told._reporting.acquire(blocking=False)
+        os._exit(0 if took_the_lock and not told._unreported else 1)
+    status = os.waitpid(child, 0)[1]
+    go_on.set()
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert len(told.calls) == 2
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._call import Call
@@ -220,8 +222,13 @@ class Leg:
 
     def ended(self) -> None:
         """Nobody waits for its first token any more."""
-        if self.over is not None:
-            self.over(answered=False)
+        over = self.over
+        if over is None:
+            return
+        if isinstance(sys.exception(), GeneratorExit):  # a task that is garbage-collected
+            self.observation.pipeline.report_later(partial(over, answered=False))
+        else:
+            over(answered=False)
 
     def let_go(self) -> None:
         """The call is over, one way or another: keep nothing of it."""

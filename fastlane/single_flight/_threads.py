@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .._clock import now_ns
+from .._context import in_finalizer
 from ..transport._phases import PHASES
 from ..transport._starting import start
 from ..transport._thread_exchange import lock_timeout
@@ -182,7 +183,10 @@ class SyncSharedBody(SharedBody):
     def close(self) -> None:
         """The call reads no more of it."""
         self._takes_no_more()
-        _leave(self._seat)
+        if in_finalizer():
+            self._depart()
+        else:
+            _leave(self._seat)
 
     def _has_more(self) -> bool:
         """Wait for the next piece, or read it for all; False at the end."""

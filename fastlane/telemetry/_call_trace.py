@@ -244,11 +244,6 @@ class CallTrace:
         self._tracer = tracer_of(self._settings)  # another provider may have been set by the time that it is made
         tell(_Later(self, observation, copy_context()))
 
-    @staticmethod
-    def abandoned(observation: Observation) -> None:
-        """The call was ended by a finaliser, which may be called in the middle of anything: have it told elsewhere."""
-        tell(_Abandoned(observation))
-
     def _made(self, observation: Observation) -> EndedCall | None:
         """Make the spans of a call that is over; what there is to measure, where anybody measures."""
         if not self._started:
@@ -325,19 +320,6 @@ class _Later:
     def made(self) -> EndedCall | None:
         """Make them."""
         return self._context.run(self._trace._made, self._observation)
-
-
-class _Abandoned:
-    """A call that a finaliser has ended."""
-
-    __slots__ = ("_observation",)
-
-    def __init__(self, observation: Observation) -> None:
-        self._observation = observation
-
-    def made(self) -> None:
-        """Tell of it, unless somebody has looked for it before."""
-        self._observation.tell_telemetry(quietly=True)
 
 
 def _went_wrong(observation: Observation, doing: str, error: Exception) -> None:

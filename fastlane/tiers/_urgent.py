@@ -263,7 +263,8 @@ class Urgent:
             read, generated = counted(answer.usage)
             if read is not None and generated is not None:
                 tokens = read + generated
-                self._learn(observation, sent[-1].request_body_bytes, read, generated)
+                if not quietly:
+                    self._learn(observation, sent[-1].request_body_bytes, read, generated)
         permit.leave(tokens=tokens, failed=failed, quietly=quietly)
 
     def _learn(self, observation: Observation, body_bytes: int | None, read: int, generated: int) -> None:

@@ -123,12 +123,10 @@ def test_each_call_is_told_to_the_provider_of_its_own_time(meters: Meters) -> No
 
 def test_a_recording_that_hangs_delays_nobody_and_piles_nothing_up(restored: None) -> None:
     hangs, go_on = threading.Event(), threading.Event()
-    recorded: list[None] = []
 
     def hang() -> None:
         hangs.set()
         go_on.wait(60)
-        recorded.append(None)
 
     provider = Provider(hang)
     _settings.use(TelemetrySettings(meter_provider=provider))
@@ -144,8 +142,7 @@ def test_a_recording_that_hangs_delays_nobody_and_piles_nothing_up(restored: Non
     flush()
 
     assert took_s < AT_ONCE_S
-    per_call = 16
-    assert len(recorded) <= per_call * (MOST_PENDING + 2)
+    assert 0 < provider.totals["fastlane.client.attempts"] <= MOST_PENDING + 2
     assert eventually(lambda: calls_counted(meters) == 1)
 
 

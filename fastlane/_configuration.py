@@ -88,8 +88,9 @@ def _chosen_plays(
     added = tuple(plays or ())
     chosen: list[Play] = []
     for play in before:
-        # A subclass of Connection replaces Connection as well: both would act otherwise.
-        chosen += [other for other in added if isinstance(other, type(play))] or [play]
+        # Connection and a subclass of it replace each other: both would act otherwise.
+        alike = [other for other in added if isinstance(other, type(play)) or isinstance(play, type(other))]
+        chosen += [one for one in alike or [play] if not any(one is other for other in chosen)]
     return (*chosen, *(play for play in added if not any(play is other for other in chosen)))
 
 

@@ -98,6 +98,18 @@ def test_copy_with_plays_adds_to_the_plays_of_the_client(client: fastlane.OpenAI
     assert copied.plays[1] is prompt_cache
 
 
+def test_copy_with_a_play_replaces_its_subclasses(client: fastlane.OpenAI) -> None:
+    class Own(Connection):
+        pass
+
+    class Other(Connection):
+        pass
+
+    added = Connection(http2="never")
+
+    assert client.copy(only_plays=[Own(), Mark(), Other()]).with_plays(added).plays == (added, Mark())
+
+
 @pytest.mark.parametrize("plays", [[], [Mark()], [Connection(), Mark()]])
 def test_copy_with_only_plays_has_exactly_these(client: fastlane.OpenAI, plays: list[fastlane.Play]) -> None:
     copied = client.with_plays(Mark("before")).copy(only_plays=plays)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import openai
 
-from ._configuration import Obstacle, settings_of, stock_http_client_class
+from ._configuration import OWN_HTTP_CLIENT, Obstacle, settings_of, stock_http_client_class
 from ._seams import unexpected_seams
 from .plays import Curation, Encoding, Play
 
@@ -92,7 +92,8 @@ def explain(client: Any) -> Explanation:
     return Explanation(
         is_enabled=True,
         plays=shell.pipeline.fingerprint,
-        transport=shell.transport,
+        # An application may have replaced `client._client`.
+        transport="caller" if settings is None and shell.transport == "fastlane" else shell.transport,
         http2=None if settings is None else settings.http2,
         experiment=None if experiment is None else experiment.name,
         limitations=(*_of_transport(client), *_of_short_path(client), *_of_extras(shell.pipeline.plays)),
@@ -101,6 +102,8 @@ def explain(client: Any) -> Explanation:
 
 def _of_transport(client: Any) -> list[Limitation]:
     obstacle: Obstacle | None = client._obstacle
+    if obstacle is None and settings_of(client._client) is None:
+        obstacle = OWN_HTTP_CLIENT
     if obstacle is not None:
         needing = ", ".join(type(play).__name__ for play in client._fastlane.pipeline.plays if play.needs_transport)
         remedy = obstacle.remedy[:1].upper() + obstacle.remedy[1:]

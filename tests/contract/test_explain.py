@@ -118,6 +118,17 @@ def test_explain_names_the_given_http_client(name: str) -> None:
 
 @pytest.mark.skipif("workload_identity" not in inspect.signature(openai.OpenAI).parameters, reason="an older openai")
 @pytest.mark.parametrize("name", CLIENTS)
+def test_explain_names_an_http_client_put_in_later(name: str) -> None:
+    client = made(name)
+    client._client = http_client(name)
+    explanation = client.explain()
+
+    assert (explanation.transport, explanation.http2) == ("caller", None)
+    assert [one.what for one in explanation.limitations] == ["Connection"]
+    assert "the http_client" in str(explanation)
+
+
+@pytest.mark.parametrize("name", CLIENTS)
 def test_explain_names_workload_identity(name: str, caplog: pytest.LogCaptureFixture) -> None:
     identity = {"identity_provider_id": "i", "service_account_id": "s", "provider": {"get_token": lambda: "token"}}
     client = made(name, api_key=None, workload_identity=identity)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -12,6 +14,7 @@ import orjson
 
 from ._clock import now_ns
 from ._event_data import EventData
+from .attempts._late_calls import late_calls
 from .transport._phases import PHASES
 
 if TYPE_CHECKING:
@@ -85,7 +88,7 @@ def collected(guard: Collecting, observation: Observation, response: Any) -> Any
                 reading.check_time()
                 if reading.piece(piece):
                     if reading.drains:
-                        _drain(pieces)
+                        _drain(response, pieces)
                     break
         except Exception:
             if not reading.has_all:
@@ -126,12 +129,28 @@ async def async_collected(guard: Collecting, observation: Observation, response:
     return reading.whole()
 
 
-def _drain(pieces: Iterator[bytes]) -> None:
+def _drain(response: Any, pieces: Iterator[bytes]) -> None:
+    """Read the end of the body, so that its connection can serve again, until the deadline shuts that connection."""
+    network = response.extensions.get("network_stream")
+    sock = None if network is None else network.get_extra_info("socket")
+    if sock is None:
+        return  # nothing that a deadline could shut
+
+    def shut() -> None:
+        with suppress(OSError):  # the peer was faster
+            sock.shutdown(socket.SHUT_RDWR)
+
+    try:
+        alarm = late_calls.set(now_ns() + int(_DRAIN_S * 1e9), shut)
+    except RuntimeError:  # no thread to be had
+        return
     try:
         for _ in pieces:
             pass
     except Exception:  # noqa: BLE001 - the answer is whole, whatever becomes of its connection
         pass
+    finally:
+        alarm.call_off()
 
 
 async def _async_drain(pieces: AsyncIterator[bytes]) -> None:

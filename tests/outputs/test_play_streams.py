@@ -197,8 +197,17 @@ def test_an_asynchronous_client_reads_the_same(peer: CallPeer) -> None:
 # The end of the body
 
 
+HTTP_CLIENTS: dict[str, Any] = {
+    "sync": lambda: None,
+    "async": lambda: None,
+    "sync_stock": openai.DefaultHttpxClient,
+    "async_stock": openai.DefaultAsyncHttpxClient,
+}
+
+
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_body_that_does_not_end_behind_done_holds_nobody_up(trusting_peers: None, ends: bool) -> None:
+@pytest.mark.parametrize("kind", HTTP_CLIENTS)
+def test_body_that_goes_on_after_done_delays_no_call(trusting_peers: None, kind: str, ends: bool) -> None:
     over = threading.Event()
     waited_for: list[bool] = []
 
@@ -210,15 +219,27 @@ def test_a_body_that_does_not_end_behind_done_holds_nobody_up(trusting_peers: No
         if not ends:
             waited_for.append(over.wait(10))
 
+    def check(client: Any, number: int) -> None:
+        record = client.last_call
+        assert record.attempts[0].error is None
+        assert record.attempts[0].connection_reused is (ends and number > 0)
+
     with PeerH1(answer, tls=True) as server:
-        made: Any = {"api_key": "sk-test", "base_url": f"{server.url}/v1", "max_retries": 0}
-        plays = (Connection(http2="never"), BoundedOutput())
-        with fastlane.OpenAI(**made, only_plays=plays, strict=True) as client:
-            for number in range(2):
-                assert content(create(client)) == VALID
-                record = client.last_call
-                assert record is not None
-                assert record.attempts[0].error is None
-                assert record.attempts[0].connection_reused is (ends and number > 0)
-            assert False not in waited_for
-            over.set()
+        made: Any = {"api_key": "sk-test", "base_url": f"{server.url}/v1", "max_retries": 0, "strict": True}
+        made["only_plays"] = (Connection(http2="never"), BoundedOutput())
+
+        async def call_twice() -> None:
+            async with fastlane.AsyncOpenAI(**made, http_client=HTTP_CLIENTS[kind]()) as client:
+                for number in range(2):
+                    assert content(await create(client)) == VALID
+                    check(client, number)
+
+        if kind.startswith("async"):
+            asyncio.run(call_twice())
+        else:
+            with fastlane.OpenAI(**made, http_client=HTTP_CLIENTS[kind]()) as client:
+                for number in range(2):
+                    assert content(create(client)) == VALID
+                    check(client, number)
+        assert waited_for == []
+        over.set()

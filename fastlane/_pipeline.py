@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from ._call import Call, CallRecord
 from ._exceptions import CallRefusedError, ConfigurationError, PlayError
-from .plays._base import Play, Stage, Watcher
+from .plays._base import Play, Watcher
 
 Hook = Callable[[CallRecord], Any]
 """Called with the record of every call that is over, in the thread or task that ended it. Its result is ignored.
@@ -102,7 +102,7 @@ class Pipeline:
         self._companions: tuple[Play, ...] = ()
         self.routes_calls = bool(self._routers)
         """Whether a call may ask for a model to be chosen for it."""
-        self.hedges = any(play.stage is Stage.SEND for play in self._planners)
+        self.hedges = any(play.may_duplicate for play in self._planners)
         """Whether a call may be sent twice."""
         self.goes_several_ways = self.routes_calls or self.hedges
         """Whether a call may go to another upstream than its client's, or twice."""
@@ -139,9 +139,10 @@ class Pipeline:
         """Whether any play plans or watches: if not, no Call needs to be made."""
         return bool(self._planners or self._watching)
 
-    def plans_in(self, stage: Stage) -> bool:
-        """Whether any play plans in a stage."""
-        return any(play.stage is stage for play in self._planners)
+    @property
+    def compresses_bodies(self) -> bool:
+        """Whether any play may send bodies compressed."""
+        return any(play.compresses_bodies for play in self._planners)
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:

@@ -26,7 +26,6 @@ from ._route_asked import PLANNED_ENDPOINTS, asked_model, asks_for_a_route, not_
 from ._urgency import current_urgency
 from ._urgency_records import Level
 from .plays import Urgency
-from .plays._base import Stage
 from .telemetry._gate import active, follow, prepare
 from .transport._patience import PATIENCE
 from .transport._phases import FALLBACK_TRACE, PHASES
@@ -75,7 +74,7 @@ class Shell:
         if pipeline.needs_facts:
             # With the client and not with its first call, which may be made on an event loop: 30 ms of CPU.
             from . import providers  # noqa: F401
-        if pipeline.plans_in(Stage.ENCODE):
+        if pipeline.compresses_bodies:
             from . import encoding  # noqa: F401
         if any(getattr(play, "single_flight", False) for play in pipeline.plays):
             from . import single_flight  # noqa: F401

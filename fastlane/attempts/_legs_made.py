@@ -8,7 +8,6 @@ from .._call import Upstreams
 from .._call_options import changed_options
 from .._refused_fields import refusals
 from ..plays import BoundedOutput
-from ..plays._base import Stage
 from ..routing._adapting import Adapted, adapted
 from ..upstreams._headers import options_for
 
@@ -23,7 +22,7 @@ def upstreams_of(client: Any, endpoint: str) -> Upstreams:
     shell = client._fastlane
     siblings, pipeline = shell.siblings, shell.pipeline
     encoded_share = None
-    if pipeline.plans_in(Stage.ENCODE):
+    if pipeline.compresses_bodies:
         from ..encoding._shares import shares
         from ..encoding._verdicts import Key
 

@@ -49,6 +49,10 @@ class Play:
     keeps_bodies: ClassVar[bool] = False
     """Whether it never changes a body, or what is inside, in place, as no play should: what was written of the body
     before it was planned then still holds, and it is not written twice."""
+    may_duplicate: ClassVar[bool] = False
+    """Whether it may have a call sent a second time while the first attempt is under way (`call.hedge`)."""
+    compresses_bodies: ClassVar[bool] = False
+    """Whether it may send bodies compressed, which counts where the time of an upload is predicted."""
 
     @property
     def needs_transport(self) -> bool:

@@ -36,6 +36,7 @@ class Encoding(Play):
     stage: ClassVar[Stage] = Stage.ENCODE
     needs_facts: ClassVar[bool] = True
     keeps_bodies: ClassVar[bool] = True
+    compresses_bodies: ClassVar[bool] = True
 
     forms: tuple[Form, ...] | None = None
     """Forms that may be used; None for all that the provider takes."""

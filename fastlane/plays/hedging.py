@@ -29,6 +29,7 @@ class Hedging(Play):
 
     stage: ClassVar[Stage] = Stage.SEND
     keeps_bodies: ClassVar[bool] = True
+    may_duplicate: ClassVar[bool] = True
 
     budget: float = 0.05
     """Tokens that second attempts may cost, as a share of the tokens of all calls, input and output."""

@@ -45,6 +45,7 @@ class Underneath(Play):
     """Has every answer streamed underneath that may be."""
 
     stage = Stage.SEND
+    may_duplicate = True
     collectors: dict[str, Collector] = field(default_factory=dict, repr=False)
     verdicts: list[Verdict] = field(default_factory=list, repr=False)
 
@@ -63,6 +64,7 @@ class UnderneathTheBound(Play):
     """Has the answers streamed underneath that are bounded without that."""
 
     stage = Stage.SEND
+    may_duplicate = True
 
     def plan(self, call: Call) -> Call:
         assert call.output is not None

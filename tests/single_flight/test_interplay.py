@@ -6,13 +6,15 @@ import asyncio
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 import fastlane
-from fastlane import BoundedOutput, Connection, Encoding, Hedging, PromptCache
+from fastlane import BoundedOutput, Call, Connection, Encoding, Hedging, Play, PromptCache, Stage
 from fastlane._call import CallRecord
+from fastlane.attempts._legs_made import upstreams_of
 from fastlane.emulator import Emulator
 from fastlane.plays.urgency import Urgency
 from tests.attempts.scripted import Upstream, answer, refuse
@@ -64,6 +66,39 @@ def test_the_provider_is_asked_once_by_threads(provider: Emulator, stream: bool)
 
     assert len(provider.log()) == 1
     assert all(one == answers[0] for one in answers)
+
+
+@dataclass(frozen=True)
+class Labels(Play):
+    """A play of an application's own that changes no bytes."""
+
+    stage = Stage.SEND
+
+    def plan(self, call: Call) -> Call:
+        return replace(call, changes=(*call.changes, "labelled"))
+
+
+@dataclass(frozen=True)
+class LabelsBodies(Labels):
+    stage = Stage.ENCODE
+
+
+@pytest.mark.parametrize("play", [Labels(), LabelsBodies()], ids=["send", "encode"])
+def test_own_play_of_a_late_stage_leaves_calls_as_they_are(provider: Emulator, play: Play) -> None:
+    """The core goes by what a play declares, and not by its stage."""
+    client = fastlane.OpenAI(
+        api_key="sk-test", base_url=provider.base_url, only_plays=[Connection(), Urgency(single_flight=True), play]
+    )
+
+    def ask(_: int) -> Any:
+        return client.chat.completions.create(model="m", messages=MESSAGES, temperature=0, extra_headers=SLOWLY)
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        list(pool.map(ask, range(CALLERS)))
+
+    assert len(provider.log()) == 1
+    assert {record.changes for record in client.calls} == {("labelled",)}
+    assert upstreams_of(client, "/chat/completions").encoded_share is None
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

@@ -104,8 +104,10 @@ def test_connections_opened_by_warm_up_are_not_counted(talks: Path) -> None:
     _, document = kept(*QUICK, "--workload", talks, "--arms", "baseline", "--no-again", "--passes", 1)
 
     (arm,) = document["arms"]
-    assert (arm["requests"], arm["connections_opened"]) == (4, 4)
+    # An arm that the machine kept waiting has no figures.
+    assert "invalid" in arm or (arm["requests"], arm["connections_opened"]) == (4, 4)
     (said,) = (each["sentence"] for each in document["checks"] if each["check"] == "new connections")
+    assert "opened a connection for 4 of 4 requests" in said
     assert "its client closed" in said
     assert "stops reading a stream at [DONE]" in said
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import fastlane
 from benchmarks._provider import MODEL
 from fastlane.emulator import Emulator
-from fastlane.plays.encoding import Encoding
+from fastlane.plays.request_encoding.play import Encoding
 from fastlane.providers import Fact, ProviderFacts
 
 Kind = Literal["talk", "source"]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks._trace import RECORDED
-from fastlane.catalog._models import Catalog, CatalogModel, Task
-from fastlane.prediction._sighting import Failure
+from fastlane.knowledge.prediction._sighting import Failure
+from fastlane.plays.routing.catalog._models import Catalog, CatalogModel, Task
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import openai
 
 import fastlane
 from fastlane._clock import now_ns
-from fastlane.plays.urgency import Urgency
+from fastlane.plays.urgency.play import Urgency
 
 OFFERED_PER_S = 20.0
 LEAST_TOKENS, MOST_TOKENS = 20, 100

@@ -8,10 +8,10 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
 from benchmarks._fleet import MODELS, Fleet, Outcome
-from fastlane.catalog._scores import Scoreboard
-from fastlane.prediction._sighting import Sighting
-from fastlane.routing._memory import Memory, Ticket
-from fastlane.routing._question import Question
+from fastlane.knowledge.prediction._sighting import Sighting
+from fastlane.plays.routing._memory import Memory, Ticket
+from fastlane.plays.routing._question import Question
+from fastlane.plays.routing.catalog._scores import Scoreboard
 
 _NS = 1e9
 _LEAST_TIMEOUT_S = 3.0

@@ -9,7 +9,7 @@ from benchmarks._paired import Median, median
 from benchmarks._prepared import MODEL
 from benchmarks._telemetry_blocks import MESSAGES, streamed_call
 from fastlane._clock import cpu_ns, thread_cpu_ns
-from fastlane._observation import Observation
+from fastlane.engine.observation import Observation
 from fastlane.telemetry import _settings
 from fastlane.telemetry._call_trace import trace_of
 from fastlane.telemetry._settings import TelemetrySettings

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from fastlane import Play
-from fastlane._call import Call
 from fastlane.bench.workloads import Conversation, Workload
+from fastlane.engine.call import Call
 
 PART_TOKENS: Final = 1_500
 PARTS: Final = 5

@@ -22,7 +22,7 @@ from benchmarks._truth_wire import Bare, Delays, ask_barely, known_resolver
 from fastlane._clock import now_ns, wall_ns
 from fastlane.emulator import Emulator, RequestLog, preset
 from fastlane.emulator.wire import Wire
-from fastlane.plays.hedging import Hedging
+from fastlane.plays.hedging.play import Hedging
 from fastlane.telemetry import _settings
 from fastlane.telemetry._settings import TelemetrySettings
 

@@ -22,9 +22,9 @@ from typing import Any
 from benchmarks._paired import median
 from benchmarks._report import Figure, Reach, Report, main
 from fastlane._clock import cpu_ns, sleep
-from fastlane._urgency_records import Level
-from fastlane.admission import AdmissionSettings, Gate, gate_of
+from fastlane.plays.urgency.admission import AdmissionSettings, Gate, gate_of
 from fastlane.providers import facts_named
+from fastlane.records.urgency import Level
 
 _WAITING = 256
 _PLACES = 8

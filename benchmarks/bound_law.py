@@ -35,8 +35,8 @@ from benchmarks._drawn_schemas import drawn_schema
 from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._schema_suite import Case, suite
 from fastlane._clock import cpu_ns
-from fastlane._tokens import counter
-from fastlane.schemas._bound import Bound, bound
+from fastlane.knowledge.tokens import counter
+from fastlane.plays.bounded_output.schemas._bound import Bound, bound
 
 try:
     from benchmarks._schema_values import made

@@ -33,12 +33,12 @@ from openai.types.chat import ChatCompletionChunk
 from benchmarks._paired import median
 from benchmarks._report import Figure, Reach, Report, main
 from fastlane._clock import cpu_ns
-from fastlane._output_records import BoundedOutputRecord
-from fastlane.outputs._guard import Guard
-from fastlane.outputs._plan import OutputPlan
-from fastlane.outputs._stream_watch import StreamWatch
-from fastlane.progress._json_progress import JsonProgress
-from fastlane.progress._nodes import Node, compile_schema
+from fastlane.plays.bounded_output.outputs._guard import Guard
+from fastlane.plays.bounded_output.outputs._plan import OutputPlan
+from fastlane.plays.bounded_output.outputs._stream_watch import StreamWatch
+from fastlane.plays.bounded_output.progress._json_progress import JsonProgress
+from fastlane.plays.bounded_output.progress._nodes import Node, compile_schema
+from fastlane.records.output import BoundedOutputRecord
 
 _ANSWERS = 40
 _ROUNDS = 40

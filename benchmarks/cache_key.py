@@ -23,8 +23,8 @@ from typing import Any
 from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._trace import BLOCK_TOKENS, Request, trace
 from fastlane.emulator._prefix_cache import PrefixCache
-from fastlane.prefixes._governor import Governor
-from fastlane.prefixes._keys import session_of, stable_key
+from fastlane.plays.prompt_cache.prefixes._governor import Governor
+from fastlane.plays.prompt_cache.prefixes._keys import session_of, stable_key
 
 _PER_MINUTE = 15
 _MACHINES = 64

@@ -25,12 +25,12 @@ from benchmarks._paired import median
 from benchmarks._provider import MODEL, providers
 from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._transport import wishes
-from fastlane._call import Call
 from fastlane._clock import cpu_ns
-from fastlane._tokens import counter
-from fastlane.curation import curate
 from fastlane.emulator import Emulator, preset
-from fastlane.plays.curation import Curation
+from fastlane.engine.call import Call
+from fastlane.knowledge.tokens import counter
+from fastlane.plays.context_trimming._curate import curate
+from fastlane.plays.context_trimming.play import Curation
 
 _TURNS = 100
 _RECORDED = Path(__file__).parent.parent.parent / "shared/data/coding_agent_runs.jsonl"

@@ -34,10 +34,10 @@ from benchmarks._mutated_tools import Body, Mutation
 from benchmarks._mutations import MUTATORS
 from benchmarks._provider import providers
 from benchmarks._report import Figure, Reach, Report, main
-from fastlane._prompt_records import Drift
 from fastlane.emulator import Emulator, preset
 from fastlane.providers import Fact, ProviderFacts, registered
 from fastlane.providers._schema import Cache
+from fastlane.records.prompt import Drift
 
 _RECORDED = Path(__file__).parent.parent.parent / "shared/data"
 _LIFETIME_S = 0.4

@@ -22,9 +22,9 @@ from openai._utils._json import openapi_dumps
 from benchmarks._encoding import BODY_BYTES, body, prompt
 from benchmarks._paired import cpu_pairs, median
 from benchmarks._report import Figure, Reach, Report, main
-from fastlane._call import Encode, Form
-from fastlane._json_body import stock_bytes
-from fastlane.encoding import _bodies
+from fastlane.compat.json_body import stock_bytes
+from fastlane.engine.call import Encode, Form
+from fastlane.plays.request_encoding import _bodies
 
 _BODY = body(prompt("source"))
 _BLOCK = 10

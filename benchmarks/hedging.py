@@ -24,7 +24,7 @@ from benchmarks._structured import by_tag
 from benchmarks._transport import afirst_content_ms, first_content_ms, percentile
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, ProviderModel, Quantiles, RequestLog
-from fastlane.plays.hedging import Hedging
+from fastlane.plays.hedging.play import Hedging
 
 _LATE: dict[str, tuple[float, int, int]] = {"1": (0.0125, 3_200, 512), "8": (0.08, 800, 96), "30": (0.3, 320, 128)}
 """By name: the share that is late, and pairs in a whole and in a quick run."""

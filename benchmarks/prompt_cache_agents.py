@@ -37,8 +37,8 @@ from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._transport import wishes
 from fastlane._clock import now_ns
 from fastlane.emulator import preset
-from fastlane.plays.prompt_cache import PromptCache
-from fastlane.prompts import Prompt
+from fastlane.plays.prompt_cache.play import PromptCache
+from fastlane.plays.prompt_cache.prompts import Prompt
 
 # Recorded runs of an airline's agent and its tools (tau-bench, MIT); an optional input.
 _DATA = Path(__file__).parents[2] / "shared" / "data"

@@ -24,16 +24,16 @@ from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._streams import sync_client
 from benchmarks._transport import MESSAGES
 from fastlane import Routing
-from fastlane._call import Call, Upstreams
 from fastlane._clock import cpu_ns, thread_cpu_ns
-from fastlane.catalog._models import Catalog, CatalogModel
-from fastlane.catalog._scores import Scoreboard
-from fastlane.prediction._sighting import Sighting
-from fastlane.prediction._upstream import Upstream
+from fastlane.engine.call import Call, Upstreams
+from fastlane.knowledge.prediction._sighting import Sighting
+from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.plays.routing._memory import Memory
+from fastlane.plays.routing._question import Question, Way
+from fastlane.plays.routing.catalog._models import Catalog, CatalogModel
+from fastlane.plays.routing.catalog._scores import Scoreboard
 from fastlane.providers import facts_named
-from fastlane.routing._memory import Memory
-from fastlane.routing._question import Question, Way
-from fastlane.transport._outlook import Outlook
+from fastlane.transport.pool.outlook import Outlook
 
 _MODELS = 20
 _BATCH = 100

@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING, Any
 import openai
 
 from . import telemetry as telemetry
-from ._call import (
+from .client.clients import (
+    AsyncAzureOpenAI as AsyncAzureOpenAI,
+    AsyncOpenAI as AsyncOpenAI,
+    AzureOpenAI as AzureOpenAI,
+    OpenAI as OpenAI,
+)
+from .client.install import install as install, uninstall as uninstall
+from .compat.openai_modules import OPENAI_MODULES, OpenAIModules
+from .engine.call import (
     Attempt as Attempt,
     Call as Call,
     CallRecord as CallRecord,
     EncodingRecord as EncodingRecord,
     Usage as Usage,
 )
-from ._client import (
-    AsyncAzureOpenAI as AsyncAzureOpenAI,
-    AsyncOpenAI as AsyncOpenAI,
-    AzureOpenAI as AzureOpenAI,
-    OpenAI as OpenAI,
-)
-from ._exceptions import (
+from .engine.observation import record_of as record_of
+from .engine.user_action import user_action as user_action
+from .errors import (
     CallRefusedError as CallRefusedError,
     ConfigurationError as ConfigurationError,
     FastlaneError as FastlaneError,
@@ -33,27 +37,6 @@ from ._exceptions import (
     QueueFullError as QueueFullError,
     QueueTimeoutError as QueueTimeoutError,
 )
-from ._install import install as install, uninstall as uninstall
-from ._observation import record_of as record_of
-from ._openai_modules import OPENAI_MODULES, OpenAIModules
-from ._output_records import BoundedOutputRecord as BoundedOutputRecord, RejectedAnswer as RejectedAnswer
-from ._prompt_records import (
-    CurationRecord as CurationRecord,
-    Cut as Cut,
-    Drift as Drift,
-    PromptCacheRecord as PromptCacheRecord,
-)
-from ._provider_times import ProviderTimes as ProviderTimes
-from ._route_records import (
-    Fallback as Fallback,
-    HedgingRecord as HedgingRecord,
-    RoutingCandidate as RoutingCandidate,
-    RoutingRecord as RoutingRecord,
-)
-from ._timeline import Timeline as Timeline, WireStamps as WireStamps
-from ._urgency import urgency as urgency
-from ._urgency_records import AdmissionRecord as AdmissionRecord, UrgencyRecord as UrgencyRecord
-from ._user_action import user_action as user_action
 from .plays import (
     BoundedOutput as BoundedOutput,
     Connection as Connection,
@@ -67,6 +50,23 @@ from .plays import (
     Urgency as Urgency,
     Watcher as Watcher,
 )
+from .plays.urgency.levels import urgency as urgency
+from .records.output import BoundedOutputRecord as BoundedOutputRecord, RejectedAnswer as RejectedAnswer
+from .records.prompt import (
+    CurationRecord as CurationRecord,
+    Cut as Cut,
+    Drift as Drift,
+    PromptCacheRecord as PromptCacheRecord,
+)
+from .records.provider_times import ProviderTimes as ProviderTimes
+from .records.route import (
+    Fallback as Fallback,
+    HedgingRecord as HedgingRecord,
+    RoutingCandidate as RoutingCandidate,
+    RoutingRecord as RoutingRecord,
+)
+from .records.timeline import Timeline as Timeline, WireStamps as WireStamps
+from .records.urgency import AdmissionRecord as AdmissionRecord, UrgencyRecord as UrgencyRecord
 
 if TYPE_CHECKING:
     # What type checkers are to know of openai's own names, which `__getattr__` below hands on.
@@ -114,27 +114,32 @@ if TYPE_CHECKING:
         resources as resources,
         types as types,
     )
-    from ._savings import Savings as Savings
-    from .catalog._models import Catalog as Catalog, CatalogModel as CatalogModel, Price as Price, Task as Task
-    from .catalog._route import Route as Route
-    from .catalog._scores import Score as Score, score as score
-    from .curation import Curated as Curated, curate as curate
     from .experiments import Experiment as Experiment, Guard as Guard
-    from .prefixes._keep_alive import (
+    from .plays.bounded_output.schemas._asked_bound import bound as bound
+    from .plays.bounded_output.schemas._bound import Bound as Bound, Gap as Gap
+    from .plays.context_trimming._curate import Curated as Curated, curate as curate
+    from .plays.prompt_cache.prefixes._keep_alive import (
         KeepAlivePlan as KeepAlivePlan,
         Prices as Prices,
         plan_keep_alive as plan_keep_alive,
     )
-    from .prompts import (
+    from .plays.prompt_cache.prompts import (
         Prompt as Prompt,
         lint as lint,
         session as session,
         stable as stable,
         volatile as volatile,
     )
+    from .plays.routing.catalog._models import (
+        Catalog as Catalog,
+        CatalogModel as CatalogModel,
+        Price as Price,
+        Task as Task,
+    )
+    from .plays.routing.catalog._route import Route as Route
+    from .plays.routing.catalog._scores import Score as Score, score as score
+    from .records.savings import Savings as Savings
     from .reports import Report as Report
-    from .schemas._asked_bound import bound as bound
-    from .schemas._bound import Bound as Bound, Gap as Gap
 
 __version__ = "0.1.0"
 
@@ -146,30 +151,30 @@ AsyncClient = AsyncOpenAI
 
 # What most applications do not use is loaded when it is first asked for.
 _LATER = {
-    "Bound": "schemas._bound",
-    "Gap": "schemas._bound",
-    "bound": "schemas._asked_bound",
-    "Catalog": "catalog._models",
-    "CatalogModel": "catalog._models",
-    "Price": "catalog._models",
-    "Route": "catalog._route",
-    "Score": "catalog._scores",
-    "Task": "catalog._models",
-    "score": "catalog._scores",
-    "Curated": "curation",
+    "Bound": "plays.bounded_output.schemas._bound",
+    "Gap": "plays.bounded_output.schemas._bound",
+    "bound": "plays.bounded_output.schemas._asked_bound",
+    "Catalog": "plays.routing.catalog._models",
+    "CatalogModel": "plays.routing.catalog._models",
+    "Price": "plays.routing.catalog._models",
+    "Route": "plays.routing.catalog._route",
+    "Score": "plays.routing.catalog._scores",
+    "Task": "plays.routing.catalog._models",
+    "score": "plays.routing.catalog._scores",
+    "Curated": "plays.context_trimming._curate",
     "Experiment": "experiments",
     "Guard": "experiments",
-    "curate": "curation",
-    "KeepAlivePlan": "prefixes._keep_alive",
-    "Prices": "prefixes._keep_alive",
-    "Prompt": "prompts",
+    "curate": "plays.context_trimming._curate",
+    "KeepAlivePlan": "plays.prompt_cache.prefixes._keep_alive",
+    "Prices": "plays.prompt_cache.prefixes._keep_alive",
+    "Prompt": "plays.prompt_cache.prompts",
     "Report": "reports",
-    "Savings": "_savings",
-    "lint": "prompts",
-    "plan_keep_alive": "prefixes._keep_alive",
-    "session": "prompts",
-    "stable": "prompts",
-    "volatile": "prompts",
+    "Savings": "records.savings",
+    "lint": "plays.prompt_cache.prompts",
+    "plan_keep_alive": "plays.prompt_cache.prefixes._keep_alive",
+    "session": "plays.prompt_cache.prompts",
+    "stable": "plays.prompt_cache.prompts",
+    "volatile": "plays.prompt_cache.prompts",
 }
 
 if not TYPE_CHECKING:

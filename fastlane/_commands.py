@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated
 
 from . import __version__
-from ._exceptions import MissingExtraError
+from .errors import MissingExtraError
 
 try:
     import typer

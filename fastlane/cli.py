@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from . import __version__
-from ._exceptions import MissingExtraError
+from .errors import MissingExtraError
 
 
 def main() -> None:

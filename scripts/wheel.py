@@ -191,7 +191,7 @@ def _contents(path: Path, names: Sequence[Path], places: Sequence[str]) -> Itera
         "types, facts of providers and tables are in it",
         [
             f"no {name}"
-            for name in ("fastlane/py.typed", "fastlane/tokenizers.toml", "fastlane/providers/openai.toml")
+            for name in ("fastlane/py.typed", "fastlane/knowledge/tokenizers.toml", "fastlane/providers/openai.toml")
             if name not in files
         ],
     )

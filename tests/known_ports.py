@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fastlane._refused_fields import refusals
-from fastlane.admission import _registry as gates
-from fastlane.encoding import verdicts
-from fastlane.encoding._shares import shares
+from fastlane.engine.refused_fields import refusals
+from fastlane.plays.request_encoding._shares import shares
+from fastlane.plays.request_encoding._verdicts import verdicts
+from fastlane.plays.urgency.admission import _registry as gates
+from fastlane.plays.urgency.single_flight import forget as forget_flights
 from fastlane.providers import _registry
-from fastlane.single_flight import forget as forget_flights
 
 
 def forget() -> None:

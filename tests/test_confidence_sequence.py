@@ -9,8 +9,8 @@ from statistics import fmean, variance
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane._confidence_sequence import MeanSequence, half_width
-from fastlane._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+from fastlane.experiments._confidence_sequence import MeanSequence, half_width
 
 SMALL = st.floats(min_value=-5, max_value=5)
 

@@ -21,10 +21,10 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 import benchmarks.__main__
-from fastlane._call import Attempt, CallRecord, Outcome, Usage
-from fastlane._timeline import Timeline, WireStamps
-from fastlane._user_action import user_action
 from fastlane.emulator import Emulator, preset
+from fastlane.engine.call import Attempt, CallRecord, Outcome, Usage
+from fastlane.engine.user_action import user_action
+from fastlane.records.timeline import Timeline, WireStamps
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

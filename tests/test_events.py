@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane._events import EventSplitter
+from fastlane.protocol.events import EventSplitter
 
 PLAIN = {
     b"data: {}\n\n": [b"{}"],

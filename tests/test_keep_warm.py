@@ -11,10 +11,10 @@ import pytest
 
 import fastlane
 from fastlane import user_action
-from fastlane._exceptions import ConfigurationError
-from fastlane._keep_warm import AsyncKeepWarm, KeepWarm
 from fastlane.emulator import Emulator
-from fastlane.prefixes._keep_alive import KeepAlivePlan
+from fastlane.errors import ConfigurationError
+from fastlane.plays.prompt_cache.keep_warm import AsyncKeepWarm, KeepWarm
+from fastlane.plays.prompt_cache.prefixes._keep_alive import KeepAlivePlan
 
 # Over 1,024 tokens, from where on the embedded provider remembers prompts.
 SYSTEM: Any = {"role": "system", "content": "Answer with care, and never without the number of the reservation. " * 120}

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 
 import fastlane
 from fastlane import Play
-from fastlane._call import Call
-from fastlane.plays.prompt_cache import PromptCache
-from fastlane.prompts import Prompt, volatile
+from fastlane.engine.call import Call
+from fastlane.plays.prompt_cache.play import PromptCache
+from fastlane.plays.prompt_cache.prompts import Prompt, volatile
 from tests.call_peer import ANSWER, Asked, CallPeer, Reply
 
 NOW: dict[str, Any] = {"type": "text", "text": "It is 10:04."}

@@ -13,9 +13,9 @@ from hypothesis import given, settings, strategies as st
 from openai.types.chat import ChatCompletionChunk
 
 from fastlane import CallRecord, Play, Usage
-from fastlane._observation import Observation
-from fastlane._pipeline import Pipeline
-from fastlane._tokens_seen import from_json
+from fastlane.engine.observation import Observation
+from fastlane.engine.pipeline import Pipeline
+from fastlane.protocol.tokens_seen import from_json
 
 Make = Callable[..., Observation]
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from fastlane import Call, CallRecord, ConfigurationError, Connection, Play, PlayError, Stage, Timeline, Watcher
-from fastlane._pipeline import REMEMBERED_CALLS, Pipeline
+from fastlane.engine.pipeline import REMEMBERED_CALLS, Pipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ import pytest
 from pydantic import BaseModel
 
 import fastlane
-from fastlane._exceptions import ConfigurationError
-from fastlane._prewarm import Prewarmed, async_prewarm, prewarm
 from fastlane.emulator import Emulator
-from fastlane.prompts import Prompt, stable, volatile
+from fastlane.errors import ConfigurationError
+from fastlane.plays.prompt_cache.prewarm import Prewarmed, async_prewarm, prewarm
+from fastlane.plays.prompt_cache.prompts import Prompt, stable, volatile
 from fastlane.providers import Fact, ProviderFacts, registered
 from tests.call_peer import CallPeer, Reply, ours
 

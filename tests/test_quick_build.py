@@ -24,8 +24,9 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict, get_type_hints, is_typeddict
 
 import fastlane
-from fastlane import Call, Play, _seams
-from fastlane._quick_build import quick
+from fastlane import Call, Play
+from fastlane.compat import probes as _seams
+from fastlane.compat.quick_build import quick
 from tests.passing import Passing
 
 MESSAGES: Any = [{"role": "user", "content": [{"type": "text", "text": "Is water wet?"}]}]

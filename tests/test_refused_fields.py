@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import fastlane
-from fastlane._refused_fields import REFUSED_FOR_NS, Refusals, Upstream, _named
+from fastlane.engine.refused_fields import REFUSED_FOR_NS, Refusals, Upstream, _named
 
 FIELDS = ("max_tokens", "stream", "stream_options", "stop", "text", "temperature", "prompt_cache_key")
 BODY: dict[str, Any] = dict.fromkeys(FIELDS, 1) | {"model": "m", "messages": [], "max_tokens": 4_000}

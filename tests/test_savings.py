@@ -21,8 +21,8 @@ from fastlane import (
     Savings,
     Usage,
 )
-from fastlane._savings import FIGURES
 from fastlane.emulator import Emulator
+from fastlane.records.savings import FIGURES
 from tests.reports.made import attempt, record
 
 MESSAGES: Any = [{"role": "user", "content": "Is water wet?"}]

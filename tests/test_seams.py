@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fastlane import _seams
-from fastlane._seams import holds
+from fastlane.compat import probes as _seams
+from fastlane.compat.probes import holds
 
 SEAM = "openai.Nothing"
 

@@ -16,7 +16,7 @@ from openai.types.chat import ChatCompletionChunk
 
 import fastlane
 from fastlane import Connection, Play, Stage, Watcher
-from fastlane._fast_stream import async_events, events
+from fastlane.compat.fast_stream import async_events, events
 from tests.passing import Passing
 from tests.prepared_server import LIBRARY, Server
 

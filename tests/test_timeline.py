@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane._timeline import Timeline, WireStamps, seconds
+from fastlane.records.timeline import Timeline, WireStamps, seconds
 
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000

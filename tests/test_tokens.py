@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane import _token_ranks, _tokens
-from fastlane._token_estimate import estimate
-from fastlane._tokens import Counter, counter, learn, ratio_of
+from fastlane.knowledge import token_ranks as _token_ranks, tokens as _tokens
+from fastlane.knowledge.token_estimate import estimate
+from fastlane.knowledge.tokens import Counter, counter, learn, ratio_of
 
 ORIGIN = "https://api.example.com"
 

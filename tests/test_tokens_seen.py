@@ -10,8 +10,9 @@ from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta
 
-from fastlane import Usage, _tokens_seen
-from fastlane._tokens_seen import (
+from fastlane import Usage
+from fastlane.protocol import tokens_seen as _tokens_seen
+from fastlane.protocol.tokens_seen import (
     ends_response,
     finish_reason_of,
     from_json,

@@ -15,10 +15,10 @@ from h2.settings import SettingCodes
 from hypothesis import assume, example, given, settings, strategies as st
 
 from fastlane._clock import now_ns
-from fastlane._upload import Path, decide, rounds, upload_s, wire_bytes
 from fastlane.emulator._wire_flow import Flow
 from fastlane.emulator.wire import Wire
-from fastlane.transport._tls import Tls
+from fastlane.plays.request_encoding.upload import Path, decide, rounds, upload_s, wire_bytes
+from fastlane.transport.drivers.tls import Tls
 from tests.emulator.kernel_tcp import Connect, kernel, request
 from tests.emulator.kernel_wire import missing
 from tests.transport.h2_peer import Pair

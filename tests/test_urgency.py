@@ -16,10 +16,10 @@ import pytest
 
 import fastlane
 from fastlane import Connection, Urgency, urgency
-from fastlane._exceptions import ConfigurationError
-from fastlane._urgency import current_urgency
-from fastlane._urgency_threads import follow_threads_no_more
 from fastlane.emulator import Emulator
+from fastlane.errors import ConfigurationError
+from fastlane.plays.urgency.levels import current_urgency
+from fastlane.plays.urgency.threads import follow_threads_no_more
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]
 

@@ -28,8 +28,8 @@ from fastlane import (
     Urgency,
     urgency,
 )  # fmt: skip
-from fastlane.admission import GateState, _registry, states
 from fastlane.emulator import Emulator
+from fastlane.plays.urgency.admission import GateState, _registry, states
 from tests.attempts.scripted import Script, Upstream, answer, model_at, refuse, say_nothing, two_upstreams, whole
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours."}]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fastlane import AsyncOpenAI, ConfigurationError, FastlaneError, OpenAI, user_action
-from fastlane._user_action import REMEMBERED_CALLS, current_user_action
+from fastlane.engine.user_action import REMEMBERED_CALLS, current_user_action
 
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from .._exceptions import FastlaneError
+from ..errors import FastlaneError
 from ._worker import Worker
 
 _log = logging.getLogger("fastlane.batch")

@@ -14,8 +14,8 @@ from typing import Any
 import openai
 import orjson
 
-from .._exceptions import ConfigurationError
-from .._json_body import stock_bytes
+from ..compat.json_body import stock_bytes
+from ..errors import ConfigurationError
 from ._jobs import NewJob
 
 _MOST_KEY_LETTERS = 512

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import isnan
 from typing import Any
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._bodies import check_key
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from .._client import OpenAI
-from .._exceptions import ConfigurationError
+from ..client.clients import OpenAI
+from ..errors import ConfigurationError
 from ..providers import facts_of
 
 _KEY = "OPENAI_API_KEY"

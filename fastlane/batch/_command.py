@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from .._exceptions import ConfigurationError, FastlaneError
+from ..errors import ConfigurationError, FastlaneError
 from ._client_asked import client_of
 from ._errors import StorageError, WorkerDeniedError
 from ._lines_in import LineError, jobs_in, line_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Self
 
-from .._exceptions import ConfigurationError, FastlaneError
+from ..errors import ConfigurationError, FastlaneError
 
 
 class QueueError(FastlaneError):

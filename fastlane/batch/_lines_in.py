@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._bodies import new_job
 from ._jobs import Answer, NewJob
 

@@ -17,8 +17,8 @@ import openai
 from openai._constants import RAW_RESPONSE_HEADER
 
 from .._clock import now_ns
-from .._urgency import urgency
-from ..attempts._failures import rest_of
+from ..engine.attempts._failures import rest_of
+from ..plays.urgency.levels import urgency
 from ._errors import LeaseLostError, StorageError
 from ._jobs import Group, Job, JobBody, Outcome
 from ._outcomes import again, answered, answered_badly
@@ -215,7 +215,7 @@ def with_urgency(client: openai.OpenAI) -> openai.OpenAI:
     if shell is None:
         return client
     try:
-        from ..plays.urgency import Urgency
+        from ..plays.urgency.play import Urgency
     except ImportError:
         return client
     if any(isinstance(play, Urgency) for play in shell.pipeline.plays):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._sql_storage import SqlStorage
 from ._storage import Storage
 

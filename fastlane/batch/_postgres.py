@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from .._exceptions import ConfigurationError, MissingExtraError
+from ..errors import ConfigurationError, MissingExtraError
 from ._database import AgainError, Database, Row, T, Transaction
 from ._errors import QueueNotFoundError, StorageError
 from ._schema import VERSION, statements

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import openai
 
-from ..attempts._failures import rest_of
+from ..engine.attempts._failures import rest_of
 from ._packing import BatchMode
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._bodies import check_key, new_job
 from ._checked import check_seconds, check_settings, listed_keys, pairs_of
 from ._errors import (

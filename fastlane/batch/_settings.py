@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Literal, TypeAlias, get_args
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 
 Lane: TypeAlias = Literal["auto", "batch", "live"]
 """Which way jobs take: the provider's batch mode where its facts name one, else live calls; always; never."""

@@ -13,7 +13,7 @@ from threading import Event
 from typing import Any
 
 from .._clock import now_ns, wall_ns
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._database import AgainError, Database, Row, T, Transaction
 from ._errors import QueueNotFoundError, StorageError
 from ._schema import VERSION, statements

@@ -6,7 +6,7 @@ from typing import Any
 
 import openai
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 
 
 def synchronous(client: Any) -> openai.OpenAI:
@@ -53,7 +53,7 @@ def _twin(client: openai.AsyncOpenAI) -> openai.OpenAI:
         return made(**given)
     if shell.transport == "caller":
         _refuse_http_client()
-    from .. import _client
+    from ..client import clients as _client
 
     given |= {"only_plays": shell.pipeline.plays, "hooks": shell.pipeline.hooks, "strict": shell.pipeline.strict}
     ours = _client.AzureOpenAI if made is openai.AzureOpenAI else _client.OpenAI

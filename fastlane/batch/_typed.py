@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._errors import JobCancelledError, JobFailedError
 from ._jobs import Answer
 

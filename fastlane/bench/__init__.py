@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .._exceptions import MissingExtraError
+from ..errors import MissingExtraError
 from ._arms import Arm as Arm, arms_named as arms_named
 from ._experiment import Experiment as Experiment
 from ._progress import Progress as Progress

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import openai
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ..plays import Connection, Encoding, Hedging, Play, PromptCache
 
 BASELINE: Final = "baseline"

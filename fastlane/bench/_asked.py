@@ -6,7 +6,7 @@ import math
 import sys
 from pathlib import Path
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ..plays import Play
 from ._arms import ATTRIBUTABLE, DEFAULT_ARMS
 from ._experiment import Experiment

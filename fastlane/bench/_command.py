@@ -11,7 +11,7 @@ from typing import Any, Final
 import typer
 from rich.console import Console
 
-from .._exceptions import ConfigurationError, FastlaneError
+from ..errors import ConfigurationError, FastlaneError
 from . import _asked, _flags as flags
 from ._experiment import Experiment
 from ._outputs import Outputs, publish

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .._exceptions import ConfigurationError
-from ..catalog import Price
+from ..errors import ConfigurationError
 from ..plays import Play
+from ..plays.routing.catalog import Price
 from ._arms import AGAIN, Arm, arms_named, attributing, copy_of, counterparts
 from ._price import price_of
 from ._progress import Progress

@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 import typer
 from rich.console import Console
 
-from .._exceptions import ConfigurationError, MissingExtraError
+from ..errors import ConfigurationError, MissingExtraError
 from ._spans import prepare_trace, write_trace
 from .checks import Checked, check
 from .findings import Findings, find

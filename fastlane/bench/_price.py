@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..catalog import Catalog, Price
+from ..plays.routing.catalog import Catalog, Price
 
 _CURRENCY = "USD"
 

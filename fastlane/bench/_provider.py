@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
     from ..emulator import RequestLog

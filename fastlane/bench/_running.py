@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .._clock import now_ns, wall_ns
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._following import Follow, earlier_blocks, run_ended, why_ended
 from ._progress import Progress
 from ._provider import Running

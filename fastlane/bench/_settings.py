@@ -11,7 +11,7 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from .recorded import ArmInfo, Header
 from .workloads import Workload
 

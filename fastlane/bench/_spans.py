@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .. import __version__
 from .._clock import now_ns, wall_ns
-from .._exceptions import ConfigurationError, MissingExtraError
+from ..errors import ConfigurationError, MissingExtraError
 from .recorded import Header, Recorded, Sample
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from .._exceptions import ConfigurationError, MissingExtraError
+from ..errors import ConfigurationError, MissingExtraError
 from ._check import Cost
 from ._examination import Examination, examine
 from ._facts import facts_file

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import httpx2
 
-from .._call import Encode, Form
-from ..encoding._probe import MOST_ANSWER_BYTES, Answer, probe
-from ..encoding._requests import in_form
+from ..engine.call import Encode, Form
+from ..plays.request_encoding._probe import MOST_ANSWER_BYTES, Answer, probe
+from ..plays.request_encoding._requests import in_form
 from ._answers import at_path, count_paths
 from ._findings import Finding, Group, Seen
 from ._session import Session

@@ -18,8 +18,8 @@ from h2.settings import SettingCodes
 
 from .._clock import now_ns
 from ..transport import certificates_now
-from ..transport._settings import Http2
-from ..transport._trust import ssl_context
+from ..transport.drivers.trust import ssl_context
+from ..transport.pool.settings import Http2
 from ._target import Target
 
 _READ_BYTES = 65_536

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._target import Target
 from ._wire import Steps
 

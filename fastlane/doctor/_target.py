@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 
 _PORTS = {"https": 443, "http": 80}
 

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Sequence
 from statistics import median
 
-from .._upload import Path, rounds
+from ..plays.request_encoding.upload import Path, rounds
 from ._findings import Finding, Group, Seen, in_ms, milliseconds
 from ._line import LineError, Settings
 from ._target import Target

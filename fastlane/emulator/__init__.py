@@ -1,6 +1,6 @@
 """An OpenAI-compatible provider on loopback that writes down what it really did."""
 
-from fastlane._exceptions import MissingExtraError
+from ..errors import MissingExtraError
 
 try:
     import h2  # noqa: F401

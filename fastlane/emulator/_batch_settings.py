@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastlane._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 
 MAXIMUM_FILE_BYTES = 512 * 1_048_576
 """Of one upload: OpenAI takes files of up to 512 MB."""

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import msgpack  # type: ignore[import-untyped]
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._errors import ApiError
+
+from ..errors import ConfigurationError
 
 Encoding = Literal["json", "msgpack", "gzip"]
 ALL_ENCODINGS: tuple[Encoding, ...] = ("json", "msgpack", "gzip")

@@ -15,7 +15,6 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
 from fastlane.emulator._connection import WINDOW_BYTES, ConnectionSettings
@@ -25,6 +24,8 @@ from fastlane.emulator._faults import Fault
 from fastlane.emulator._presets import preset, presets
 from fastlane.emulator._rate_limits import RateLimits
 from fastlane.emulator._tiers import ServiceTier, with_tier
+
+from ..errors import ConfigurationError
 
 _LOAD_SETTINGS = (
     "concurrency", "queue_places", "overload_status", "overload_retry_after_s", "rate_limits", "model_rate_limits",

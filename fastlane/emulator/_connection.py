@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
 from fastlane._clock import now_ns
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._exchange import Exchange, Request, Stamp
 from fastlane.emulator._log import OpenRecord
+
+from ..errors import ConfigurationError
 
 WINDOW_BYTES = 16 * 1_048_576
 DEFAULT_WINDOW_BYTES = 65_535

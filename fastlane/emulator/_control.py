@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._batches import Batches
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._exchange import Request
 from fastlane.emulator._faults import Fault, FaultRules
 from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._provider import Provider
+
+from ..errors import ConfigurationError
 
 
 def control(provider: Provider, batches: Batches, request: Request) -> object:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastlane._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 
 TIMINGS: Mapping[str, str] = {
     "time_info": "`time_info` of the answer or its last chunk, as Cerebras has it",

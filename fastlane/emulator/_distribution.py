@@ -7,7 +7,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fastlane._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 
 # A normal curve's P5 lies 1.44 times as far from its P25 as the median does, and its P0.3 about 3 times as far.
 _P95_REACH = 1.44

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
-from fastlane._exceptions import FastlaneError
 from fastlane.emulator._batch_log import Offline
 from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._bodies import ALL_ENCODINGS, checked_encodings, checked_refusal
@@ -28,6 +27,8 @@ from fastlane.emulator._log import RequestLog
 from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._server import base_url, checked_late_ms
 from fastlane.emulator._tiers import with_tier
+
+from ..errors import FastlaneError
 
 if TYPE_CHECKING:
     from fastlane.emulator.wire import Wire

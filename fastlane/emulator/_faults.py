@@ -10,7 +10,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any
 
-from fastlane._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 
 KINDS: Mapping[str, str] = MappingProxyType(
     {

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from fastlane._clock import wall_ns
-from fastlane._exceptions import ConfigurationError
+
+from ..errors import ConfigurationError
 
 _NS = 1_000_000_000
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")

@@ -10,8 +10,9 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator import _text, _tokens
+
+from ..errors import ConfigurationError
 
 KINDS: Mapping[str, str] = MappingProxyType(
     {

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._distribution import Quantiles
 from fastlane.emulator._manner import parse_manners
 from fastlane.emulator._rate_limits import RateLimits
 from fastlane.emulator._tiers import STANDARD_TIERS, ServiceTier, check_tiers
+
+from ..errors import ConfigurationError
 
 # What the cache is made with.
 _UNCHANGEABLE = frozenset(

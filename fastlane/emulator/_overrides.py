@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._faults import Fault, parse_all
 from fastlane.emulator._manner import Manner, parse_manners
+
+from ..errors import ConfigurationError
 
 _Value = TypeVar("_Value", int, float)
 

@@ -9,9 +9,10 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._distribution import Quantiles
 from fastlane.emulator._model import ProviderModel
+
+from ..errors import ConfigurationError
 
 
 @cache

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._limit_headers import HeaderSpec, header_specs
 from fastlane.emulator._meters import WindowKind
+
+from ..errors import ConfigurationError
 
 Counted = Literal["sum", "maximum", "prompt"]
 RetryAfter = Literal["both", "seconds", "milliseconds", "none"]

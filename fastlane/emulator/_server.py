@@ -11,7 +11,6 @@ from functools import partial
 from types import TracebackType
 from typing import Self, cast
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._batch_log import Offline
 from fastlane.emulator._batch_settings import BatchSettings
 from fastlane.emulator._batches import Batches
@@ -26,6 +25,8 @@ from fastlane.emulator._log import RequestLog
 from fastlane.emulator._model import ProviderModel
 from fastlane.emulator._provider import Provider
 from fastlane.emulator._service import ProviderService
+
+from ..errors import ConfigurationError
 
 _BACKLOG = 1_024
 

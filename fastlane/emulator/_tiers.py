@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._rate_limits import parse_settings
+
+from ..errors import ConfigurationError
 
 Beyond = Literal["refuse", "queue", "downgrade"]
 

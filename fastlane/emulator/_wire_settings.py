@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fastlane._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

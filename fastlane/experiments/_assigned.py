@@ -8,7 +8,7 @@ from ..telemetry._experiment import Experiment as ToldExperiment
 from ._record import ExperimentRecord, Why
 
 if TYPE_CHECKING:
-    from .._observation import Observation
+    from ..engine.observation import Observation
     from ._ledger import Ledger
 
 

@@ -6,14 +6,14 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from .._route_asked import PLANNED_ENDPOINTS
 from ..plays import Play
+from ..plays.routing.route_requests import PLANNED_ENDPOINTS
 from ._assigned import Assigned
 from ._assignment import draw, draw_anew
 from ._units import unit_id
 
 if TYPE_CHECKING:
-    from .._pipeline import Pipeline
+    from ..engine.pipeline import Pipeline
     from ._experiment import Experiment
 
 log = logging.getLogger("fastlane")
@@ -31,7 +31,7 @@ class Pipelines:
         """That of an arm: the client's own where it has the same plays."""
         found = self._of.get(arm)
         if found is None:
-            from .._pipeline import Pipeline
+            from ..engine.pipeline import Pipeline
 
             with self._lock:
                 found = self._of.get(arm)
@@ -121,7 +121,7 @@ class ClientArms:
         pipeline = self.pipelines.of(arm, self.experiment.arms[arm])
         if pipeline is client._fastlane.pipeline:
             return client
-        from .._client import _Client
+        from ..client.clients import _Client
 
         made = _Client.copy(client, only_plays=pipeline.plays)
         made._fastlane.pipeline = pipeline

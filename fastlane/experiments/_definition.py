@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ..plays import Play
 from ._assignment import Allocation
 from ._document import Document
@@ -32,7 +32,7 @@ def arms_of(arms: Any) -> dict[str, tuple[Play, ...]]:
     if not isinstance(arms, Mapping) or len(arms) < 2:
         got = f"{len(arms)} of them" if isinstance(arms, Mapping) else f"a {type(arms).__name__}"
         raise ConfigurationError(f"Experiment(arms=...) takes at least two arms such as {example}, got {got}")
-    from .._pipeline import Pipeline
+    from ..engine.pipeline import Pipeline
 
     found: dict[str, tuple[Play, ...]] = {}
     for name, plays in arms.items():

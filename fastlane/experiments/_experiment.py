@@ -7,10 +7,10 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._call import CallRecord
 from .._clock import wall_ns
 from .._environment import is_disabled
-from .._exceptions import ConfigurationError
+from ..engine.call import CallRecord
+from ..errors import ConfigurationError
 from ..plays import Play
 from ._assignment import Drawn, draw, key_of
 from ._definition import arms_of, defined, shares_of, text
@@ -25,7 +25,7 @@ from ._thread import Counting
 from ._units import UnitOf, checked
 
 if TYPE_CHECKING:
-    from ..catalog import Catalog
+    from ..plays.routing.catalog import Catalog
 
 
 class Experiment:
@@ -245,7 +245,7 @@ class Experiment:
 
 def _prices(catalog: Any) -> Prices:
     if catalog is not None:
-        from ..catalog import Catalog
+        from ..plays.routing.catalog import Catalog
 
         if not isinstance(catalog, Catalog):
             raise ConfigurationError(f"Experiment(catalog=...) takes a Catalog, got a {type(catalog).__name__}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite, log
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._metrics import BY_NAME, METRICS, SLOW
 from ._sums import Sums
 from ._verdicts import limits_of, mean_of

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from .._clock import wall_ns
-from .._exceptions import ConfigurationError, MissingExtraError
+from ..errors import ConfigurationError, MissingExtraError
 
 Change = Callable[[bytes | None], bytes | None]
 """Makes what is to be kept out of what is; None leaves it as it is."""
@@ -174,7 +174,7 @@ def keeper_of(store: object, name: str) -> Keeper:
             import redis  # noqa: F401 - what is missing is this, and not one of ours
         except ImportError as error:
             raise MissingExtraError("redis", "redis") from error
-        from ..stores._redis import RedisAddress
+        from ..knowledge.stores._redis import RedisAddress
         from ._redis_keeper import RedisKeeper
 
         return RedisKeeper(RedisAddress(address), name)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._clock import wall_ns
-from .._exceptions import ConfigurationError, FastlaneError
+from ..errors import ConfigurationError, FastlaneError
 from ._assignment import View, bucket_of
 from ._definition import difference, first_document, reconciled
 from ._document import Document, EndedArm
@@ -23,7 +23,7 @@ from ._recent import Recent
 from ._sums import Sums
 
 if TYPE_CHECKING:
-    from .._observation import Observation
+    from ..engine.observation import Observation
     from ._assigned import Assigned
 
 log = logging.getLogger("fastlane")

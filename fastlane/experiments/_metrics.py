@@ -7,8 +7,8 @@ from math import exp, log
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from .._call import CallRecord
-    from .._observation import Observation
+    from ..engine.call import CallRecord
+    from ..engine.observation import Observation
 
 Scale = Literal["log", "share", "amount"]
 """How values are put together.

@@ -6,7 +6,7 @@ import threading
 from random import Random
 from typing import Any
 
-from ..stores._redis import RedisAddress
+from ..knowledge.stores._redis import RedisAddress
 from ._keepers import Change, Kept, next_version
 
 # After the last change: an experiment that nobody makes calls of is over.

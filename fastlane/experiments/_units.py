@@ -7,8 +7,8 @@ from contextvars import ContextVar, Token
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from .._context import restore
-from .._exceptions import ConfigurationError
+from ..engine.context import restore
+from ..errors import ConfigurationError
 
 UnitOf = str | Callable[[Mapping[str, Any]], str | None] | None
 """Where the id of a call's unit stands: the name of a field of its body ("user", "metadata.tenant"), or a function of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import Any, Literal, NamedTuple
 
-from .._confidence_sequence import half_width
+from ._confidence_sequence import half_width
 from ._metrics import METRICS, YES_OR_NO, Metric
 from ._sums import Sums
 

@@ -1,14 +1,14 @@
 """The playbook: one module per play, none knows another."""
 
-from ._base import Play as Play, Stage as Stage, Watcher as Watcher
-from .bounded_output import BoundedOutput as BoundedOutput
-from .connection import Connection as Connection
-from .curation import Curation as Curation
-from .encoding import Encoding as Encoding
-from .hedging import Hedging as Hedging
-from .prompt_cache import PromptCache as PromptCache
-from .routing import Routing as Routing
-from .urgency import Urgency as Urgency
+from ..engine.play import Play as Play, Stage as Stage, Watcher as Watcher
+from .bounded_output.play import BoundedOutput as BoundedOutput
+from .connection.play import Connection as Connection
+from .context_trimming.play import Curation as Curation
+from .hedging.play import Hedging as Hedging
+from .prompt_cache.play import PromptCache as PromptCache
+from .request_encoding.play import Encoding as Encoding
+from .routing.play import Routing as Routing
+from .urgency.play import Urgency as Urgency
 
 __all__ = [
     "BoundedOutput",

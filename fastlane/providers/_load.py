@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._schema import Fact, ProviderFacts
 
 M = TypeVar("M", bound=BaseModel)

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 
 _PORTS = {"https": 443, "http": 80}
 _ORIGIN = re.compile(

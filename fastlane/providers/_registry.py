@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._fact import Address, Table, Texts, frozen
 from ._frozen import FrozenMapping
 from ._load import checked, packaged, parsed, read_file, read_packaged, resolved

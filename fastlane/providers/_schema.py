@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from .._call import Form
+from ..engine.call import Form
 from ._fact import (
     Accepted,
     Address,
@@ -225,7 +225,7 @@ class ProviderFacts(Part):
 
     def to_toml(self) -> str:
         """Return a file's text that `load` makes the same facts of. Raises MissingExtraError without `tomli_w`."""
-        from .._exceptions import MissingExtraError
+        from ..errors import MissingExtraError
 
         try:
             import tomli_w

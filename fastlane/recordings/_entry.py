@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .._call import Call, CallRecord
-from .._tokens_seen import name_in
-from ..catalog._route import Route
+from ..engine.call import Call, CallRecord
+from ..plays.routing.catalog._route import Route
+from ..protocol.tokens_seen import name_in
 from ._chat import ENDPOINTS, PROMPT_FIELDS, messages_of, tools_of
 from ._shape import shape_of
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from .._exceptions import ConfigurationError
-from ..plays._base import Play, Stage
+from ..engine.play import Play, Stage
+from ..errors import ConfigurationError
 from ._entry import Issued, issued
 from ._writer import Writer
 
 if TYPE_CHECKING:
-    from .._call import Call, CallRecord
-    from .._client import AsyncOpenAI, OpenAI
-    from .._pipeline import Pipeline
+    from ..client.clients import AsyncOpenAI, OpenAI
+    from ..engine.call import Call, CallRecord
+    from ..engine.pipeline import Pipeline
 
 _MEBIBYTE = 1 << 20
 _LEAST_BYTES = 64 * 1024
@@ -114,7 +114,7 @@ def record(
 
     Raises ConfigurationError for anything but a client of fastlane, and for a file that cannot be written.
     """
-    from .._client import _Client
+    from ..client.clients import _Client
 
     if not isinstance(client, _Client):
         raise ConfigurationError(

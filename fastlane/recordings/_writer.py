@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from .._call import CallRecord
 from .._clock import wall_ns
+from ..engine.call import CallRecord
 from ._entry import HEADER_KEY, VERSION, Issued, entry
 from ._file import AppendedFile
 from ._shape import BLOCK_CHARACTERS

@@ -10,7 +10,7 @@ from ._percentiles import Percentiles, percentiles
 from ._phases import PHASES, Phase, phases_of
 
 if TYPE_CHECKING:
-    from .._call import CallRecord
+    from ..engine.call import CallRecord
 
 METRICS: tuple[str, ...] = (
     "time_to_first_token_s",

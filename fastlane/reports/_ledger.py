@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from .._savings import FIGURES, Basis
+from ..records.savings import FIGURES, Basis
 from ._phases import opening_of
 
 if TYPE_CHECKING:
-    from .._call import CallRecord
-    from .._savings import Savings
+    from ..engine.call import CallRecord
+    from ..records.savings import Savings
 
 # Words and truths are counted, not added up.
 _WORDS = frozenset({"connection_reused", "hedge", "tier", "tier_asked", "tier_downgraded"})

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .._urgency_records import LEVELS, Level
+from ..records.urgency import LEVELS, Level
 from ._groups import answered
 from ._percentiles import Percentiles, percentiles
 
 if TYPE_CHECKING:
-    from .._call import CallRecord
+    from ..engine.call import CallRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

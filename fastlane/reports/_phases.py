@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-from .._timeline import seconds
+from ..records.timeline import seconds
 
 if TYPE_CHECKING:
-    from .._call import CallRecord
-    from .._timeline import Timeline
+    from ..engine.call import CallRecord
+    from ..records.timeline import Timeline
 
 Phase = Literal[
     "prepare", "wait_for_place", "earlier attempts", "queue", "dns", "connect", "tls", "send", "wait", "first token",

@@ -11,7 +11,7 @@ from ._ledger import Ledger, ledger_of
 from ._text import seconds_shown
 
 if TYPE_CHECKING:
-    from .._call import CallRecord
+    from ..engine.call import CallRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

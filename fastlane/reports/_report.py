@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._groups import Group, answered, by_model, by_user_action, group_of
 from ._ledger import Ledger, ledger_of, openings
 from ._levels import Urgent, by_level
 from ._played import Played, plays_of
 
 if TYPE_CHECKING:
-    from .._call import CallRecord, Outcome
+    from ..engine.call import CallRecord, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from ._metrics import get_ready, tell
 from ._tracer import tracer_of
 
 if TYPE_CHECKING:
-    from .._user_action import user_action
+    from ..engine.user_action import user_action
 
 # Cancellation by the application is no failure.
 _CANCELLATIONS = frozenset({"CancelledError", "Cancelled", "GeneratorExit"})

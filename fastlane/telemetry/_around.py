@@ -32,7 +32,7 @@ from ._others import (
 )
 
 if TYPE_CHECKING:
-    from .._context import Issued
+    from ..engine.context import Issued
     from ._settings import TelemetrySettings
 
 _log = logging.getLogger("fastlane")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._tokens_seen import id_in
+from ..protocol.tokens_seen import id_in
 from . import _names as names
 
 # The wire's name, the attribute, and what it has to be: anything else is none of the API's.

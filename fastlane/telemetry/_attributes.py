@@ -14,7 +14,7 @@ from ._tree import queued_ns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .._call import CallRecord, Usage
+    from ..engine.call import CallRecord, Usage
     from ._experiment import Experiment
 
 STREAM_ENDS = {

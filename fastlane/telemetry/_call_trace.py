@@ -19,8 +19,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from .._configuration import settings_of
-from ..transport._fallback import TRACED
+from ..client.configuration import settings_of
+from ..transport.drivers.fallback import TRACED
 from . import _names as names, _settings
 from ._around import Standing, attached, standing, stripped, their_span, without_http
 from ._asked import asked, operation_of
@@ -36,8 +36,8 @@ from ._provider import provider_name
 from ._tracer import tracer_of
 
 if TYPE_CHECKING:
-    from .._call import CallRecord
-    from .._observation import Observation
+    from ..engine.call import CallRecord
+    from ..engine.observation import Observation
     from ._content import Content
     from ._settings import TelemetrySettings
 

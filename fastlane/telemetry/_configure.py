@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from . import _settings
 from ._exporters import IN_FILE, LOGS, METRICS, TRACES, Signal, asked, build, disabled, resource_of
 from ._providers import Built, get_global, set_global, within

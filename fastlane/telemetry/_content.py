@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .._tokens_seen import name_in
+from ..protocol.tokens_seen import name_in
 from . import _names as names
 from ._content_parts import dumped, item_parts, joined, loaded, message_parts, plain, text, tool_definition
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from .._context import restore
-from .._exceptions import ConfigurationError
+from ..engine.context import restore
+from ..errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

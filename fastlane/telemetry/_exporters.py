@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from .._exceptions import ConfigurationError, MissingExtraError
+from ..errors import ConfigurationError, MissingExtraError
 from ._trace_files import TraceFile
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import _settings
 
 if TYPE_CHECKING:
-    from .._observation import Observation
+    from ..engine.observation import Observation
 
 # With one of these, OpenTelemetry's API finds its provider by itself.
 _finds_providers = any(os.environ.get(f"OTEL_PYTHON_{kind}_PROVIDER") for kind in ("TRACER", "METER"))

@@ -11,7 +11,7 @@ from ._provider_attributes import add_provider_times
 from ._tree import queued_ns
 
 if TYPE_CHECKING:
-    from .._observation import Observation
+    from ..engine.observation import Observation
 
 
 class _Unrouted:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
-from ..transport._open import open_connections
+from ..transport.drivers.open_connections import open_connections
 from . import _metric_names as metrics, _names as names
 from ._labels import Labels
 

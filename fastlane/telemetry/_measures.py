@@ -14,8 +14,8 @@ from ._provider import provider_name
 from ._tree import attempt_error, attempt_outcome, server
 
 if TYPE_CHECKING:
-    from .._call import Attempt, CallRecord
-    from .._urgency_records import UrgencyRecord
+    from ..engine.call import Attempt, CallRecord
+    from ..records.urgency import UrgencyRecord
     from ._experiment import Experiment
     from ._settings import Conventions
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from opentelemetry.metrics import get_meter_provider
 
-from .._pipeline import log
+from ..engine.pipeline import log
 from . import _gate, _metric_names as metrics, _settings
 from ._ended import EndedAction, EndedCall, Told, Unmade
 from ._instruments import Instruments

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from . import _names as names
 
 if TYPE_CHECKING:
-    from .._output_records import BoundedOutputRecord
-    from .._prompt_records import CurationRecord, PromptCacheRecord
-    from .._route_records import HedgingRecord, RoutingRecord
-    from .._urgency_records import UrgencyRecord
+    from ..records.output import BoundedOutputRecord
+    from ..records.prompt import CurationRecord, PromptCacheRecord
+    from ..records.route import HedgingRecord, RoutingRecord
+    from ..records.urgency import UrgencyRecord
 
 _CANDIDATES_TOLD = 20
 

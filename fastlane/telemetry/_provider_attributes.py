@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from . import _names as names
 
 if TYPE_CHECKING:
-    from .._provider_times import ProviderTimes
+    from ..records.provider_times import ProviderTimes
 
 
 def add_provider_times(told: dict[str, Any], times: ProviderTimes) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, cast, get_args
 
 from .._environment import YES_OR_NO, flag, is_disabled
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 
 Level = Literal["off", "call", "attempts", "phases"]
 """How much of a call becomes spans, each level with all of the one before.
@@ -115,7 +115,7 @@ def _capture(text: str) -> Capture:
     if text in YES_OR_NO:
         return "event_only" if YES_OR_NO[text] else "no_content"
     if text not in get_args(Capture):
-        from .._pipeline import log
+        from ..engine.pipeline import log
 
         log.warning(
             "%s is one of %s; no prompts and answers are recorded with %r",
@@ -138,7 +138,7 @@ def current() -> TelemetrySettings:
             _current = from_environment(os.environ)
         except ConfigurationError as error:
             # A call must not fail for the sake of telemetry; `configure()` raises it.
-            from .._pipeline import log
+            from ..engine.pipeline import log
 
             log.warning("telemetry goes on as if the variable were not set: %s", error)
             _current = TelemetrySettings()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from .._clock import wall_ns
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 
 DIRECTORY_VARIABLE: Final = "FASTLANE_TRACE_DIR"
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from . import _names as names
 
 if TYPE_CHECKING:
-    from .._call import Attempt, CallRecord
-    from .._urgency_records import UrgencyRecord
+    from ..engine.call import Attempt, CallRecord
+    from ..records.urgency import UrgencyRecord
     from ._settings import Level
 
 PREPARE_WORTH_A_SPAN_NS = 1_000_000

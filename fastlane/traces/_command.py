@@ -14,7 +14,7 @@ from typing import Annotated, Final
 
 import typer
 
-from .._exceptions import ConfigurationError, FastlaneError
+from ..errors import ConfigurationError, FastlaneError
 from ._compare import Comparison, compare
 from ._document import document
 from ._entries import entries as entries_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from .._exceptions import ConfigurationError
+from ..errors import ConfigurationError
 from ._model import PHASES, Entry
 
 BASELINES: Final = ("baseline", "control", "stock", "off", "before")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .._exceptions import FastlaneError
+from ..errors import FastlaneError
 from ._spans import Event, Link, Span
 
 _MOST_BYTES: Final = 1 << 30

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._outlook import Outlook as Outlook
-from ._patience import PATIENCE as PATIENCE, Patience as Patience
-from ._phases import PHASES as PHASES, Loser as Loser, Opening as Opening, Phases as Phases
-from ._settings import PoolSettings as PoolSettings, certificates_now as certificates_now
+from .pool.outlook import Outlook as Outlook
+from .pool.settings import PoolSettings as PoolSettings, certificates_now as certificates_now
+from .protocols.patience import PATIENCE as PATIENCE, Patience as Patience
+from .protocols.phases import PHASES as PHASES, Loser as Loser, Opening as Opening, Phases as Phases
 
 if TYPE_CHECKING:
-    from ._transports import AsyncTransport as AsyncTransport, Transport as Transport
+    from .drivers.transports import AsyncTransport as AsyncTransport, Transport as Transport
 
 __all__ = [
     "PATIENCE",
@@ -29,7 +29,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # The first client loads the protocols' libraries, not `import fastlane`.
     if name in ("AsyncTransport", "Transport"):
-        from . import _transports
+        from .drivers import transports as _transports
 
         return getattr(_transports, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastlane.admission import _registry
+from fastlane.plays.urgency.admission import _registry
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastlane._urgency_records import Level
+from fastlane.records.urgency import Level
 
 S = 1_000_000_000
 

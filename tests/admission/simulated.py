@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from fastlane.admission import AdmissionSettings
-from fastlane.admission._core import Core, Ticket, Waiter
+from fastlane.plays.urgency.admission import AdmissionSettings
+from fastlane.plays.urgency.admission._core import Core, Ticket, Waiter
 
 S = 1_000_000_000
 

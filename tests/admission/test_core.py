@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fastlane.admission import AdmissionSettings
-from fastlane.admission._core import Core, Ticket, Waiter
-from fastlane.admission._guard import guard_places
-from fastlane.admission._rates import Rate
+from fastlane.plays.urgency.admission import AdmissionSettings
+from fastlane.plays.urgency.admission._core import Core, Ticket, Waiter
+from fastlane.plays.urgency.admission._guard import guard_places
+from fastlane.plays.urgency.admission._rates import Rate
 from tests.admission.pacers import EvenPacer
 
 S = 1_000_000_000

@@ -20,11 +20,11 @@ import trio
 import trio.testing
 
 from fastlane import _clock
-from fastlane._exceptions import ConfigurationError, QueueFullError, QueueTimeoutError
-from fastlane._urgency_records import Level
-from fastlane.admission import AdmissionSettings, Gate, Permit, Recall, _registry, gate_of, states
-from fastlane.admission._waiters import ThreadWaiter
-from fastlane.pacing import Pacer
+from fastlane.errors import ConfigurationError, QueueFullError, QueueTimeoutError
+from fastlane.plays.urgency.admission import AdmissionSettings, Gate, Permit, Recall, _registry, gate_of, states
+from fastlane.plays.urgency.admission._waiters import ThreadWaiter
+from fastlane.plays.urgency.pacing import Pacer
+from fastlane.records.urgency import Level
 
 ONE = AdmissionSettings(max_concurrency=1)
 FEW = AdmissionSettings(max_concurrency=3)

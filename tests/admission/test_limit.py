@@ -8,9 +8,9 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.admission import AdmissionSettings
-from fastlane.admission._core import Core, Ticket
-from fastlane.admission._limit import ConcurrencyLimit
+from fastlane.plays.urgency.admission import AdmissionSettings
+from fastlane.plays.urgency.admission._core import Core, Ticket
+from fastlane.plays.urgency.admission._limit import ConcurrencyLimit
 from tests.admission.simulated import Load, S, Simulation
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastlane.admission import AdmissionSettings, Gate, Permit, gate_of
+from fastlane.plays.urgency.admission import AdmissionSettings, Gate, Permit, gate_of
 
 SETTINGS = AdmissionSettings()
 SPENT = {

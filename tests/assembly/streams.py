@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import fastlane
-from fastlane.assembly._assembly import Assembly, Cut, assembly_of
+from fastlane.protocol.assembly._assembly import Assembly, Cut, assembly_of
 
 MESSAGES = [{"role": "user", "content": "Name a river."}]
 TOOL = {

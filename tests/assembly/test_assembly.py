@@ -11,9 +11,9 @@ from openai._models import construct_type
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 import fastlane
-from fastlane.assembly._assembly import Cut, assembly_of, deltas_of
-from fastlane.assembly._deltas import Delta
 from fastlane.emulator import Dialect, Emulator, preset
+from fastlane.protocol.assembly._assembly import Cut, assembly_of, deltas_of
+from fastlane.protocol.assembly._deltas import Delta
 from tests.assembly.streams import (
     CHAT,
     COMPLETIONS,

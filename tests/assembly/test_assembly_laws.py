@@ -17,9 +17,9 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
-from fastlane.assembly._assembly import Cut, deltas_of
-from fastlane.assembly._closing import Closing
-from fastlane.assembly._deltas import Channel, Delta
+from fastlane.protocol.assembly._assembly import Cut, deltas_of
+from fastlane.protocol.assembly._closing import Closing
+from fastlane.protocol.assembly._deltas import Channel, Delta
 from tests.assembly.drawn import Drawn, chat_answers, completions, responses
 from tests.assembly.streams import CHAT, COMPLETIONS, RESPONSES, assembled, body
 

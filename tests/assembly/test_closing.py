@@ -18,9 +18,9 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
 import fastlane
-from fastlane.assembly._assembly import Cut
-from fastlane.assembly._closing import Closing
 from fastlane.emulator import Emulator
+from fastlane.protocol.assembly._assembly import Cut
+from fastlane.protocol.assembly._closing import Closing
 from tests.assembly.drawn import Drawn, chat_answers, responses
 from tests.assembly.streams import (
     CHAT,

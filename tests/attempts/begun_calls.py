@@ -13,8 +13,8 @@ import pytest
 import fastlane
 from fastlane import Connection
 from fastlane._clock import now_ns
-from fastlane.attempts._begun import async_begun, begun
-from fastlane.attempts._first_content import FirstContent, Verdict
+from fastlane.engine.attempts._begun import async_begun, begun
+from fastlane.engine.attempts._first_content import FirstContent, Verdict
 
 OWN = ("HTTP/2", "HTTP/1.1")
 WAYS = (*OWN, "httpx2", "httpx")

@@ -14,8 +14,8 @@ from typing import Any, Self
 import fastlane
 from fastlane import Catalog, CatalogModel, Connection, Hedging, Routing
 from fastlane._clock import now_ns
-from fastlane.prediction._sighting import Sighting
-from fastlane.prediction._upstream import Upstream as ModelAt
+from fastlane.knowledge.prediction._sighting import Sighting
+from fastlane.knowledge.prediction._upstream import Upstream as ModelAt
 from tests.transport.peer import Peer, Stream
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name a river."}]

@@ -13,13 +13,13 @@ from pydantic import BaseModel
 
 import fastlane
 from fastlane import Connection, Play, Stage
-from fastlane._call import Call
-from fastlane._collecting import async_collected, collected
-from fastlane.attempts._begun import async_begun, begun
-from fastlane.attempts._collector import Collector
-from fastlane.attempts._first_content import Verdict
-from fastlane.attempts._streaming_underneath import collector_of, streamed
 from fastlane.emulator import Emulator
+from fastlane.engine.attempts._begun import async_begun, begun
+from fastlane.engine.attempts._collector import Collector
+from fastlane.engine.attempts._first_content import Verdict
+from fastlane.engine.attempts._streaming_underneath import collector_of, streamed
+from fastlane.engine.call import Call
+from fastlane.engine.collecting import async_collected, collected
 from tests.attempts.events import (
     CHAT,
     COMMENT,

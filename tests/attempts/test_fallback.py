@@ -11,10 +11,11 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import Catalog, Route, _refused_fields
+from fastlane import Catalog, Route
 from fastlane._clock import now_ns
-from fastlane._refused_fields import REFUSED_FOR_NS
-from fastlane.prediction._sighting import Sighting
+from fastlane.engine import refused_fields as _refused_fields
+from fastlane.engine.refused_fields import REFUSED_FOR_NS
+from fastlane.knowledge.prediction._sighting import Sighting
 from tests.attempts.scripted import (
     EVENTS,
     KINDS,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane._tokens_seen import from_json, kind_of_choices
-from fastlane.attempts._first_content import FirstContent, Verdict, is_empty_answer
+from fastlane.engine.attempts._first_content import FirstContent, Verdict, is_empty_answer
+from fastlane.protocol.tokens_seen import from_json, kind_of_choices
 from tests.attempts.events import (
     BEFORE,
     BEFORE_RESPONSE,

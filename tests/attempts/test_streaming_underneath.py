@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fastlane import BoundedOutput
-from fastlane._call import Call
-from fastlane.attempts._streaming_underneath import collector_of, streamed
+from fastlane.engine.attempts._streaming_underneath import collector_of, streamed
+from fastlane.engine.call import Call
 from fastlane.providers import facts_of
 from tests.attempts.events import CHAT, COMPLETIONS, RESPONSES
 

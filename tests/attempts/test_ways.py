@@ -360,7 +360,7 @@ def test_something_else_that_is_not_there_is_not_the_models_fault(
 def test_what_a_provider_asks_for_is_read_as_openai_reads_it(
     given: str, least: float | None, most: float | None, upstreams: tuple[Upstream, Upstream]
 ) -> None:
-    from fastlane.attempts._failures import rest_of
+    from fastlane.engine.attempts._failures import rest_of
 
     near, _ = upstreams
     if given.startswith("in "):

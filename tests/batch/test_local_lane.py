@@ -120,7 +120,7 @@ def test_calls_of_a_worker_are_offline_ones(provider: Emulator, tmp_path: Path) 
 
 
 def test_the_block_that_makes_them_so_ends() -> None:
-    from fastlane._urgency import current_urgency
+    from fastlane.plays.urgency.levels import current_urgency
 
     with as_offline():
         assert current_urgency() == "offline"

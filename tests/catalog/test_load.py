@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fastlane import ConfigurationError
-from fastlane.catalog import Catalog, Score, Task, clears
+from fastlane.plays.routing.catalog import Catalog, Score, Task, clears
 from fastlane.providers import facts_of
 
 ROOT = Path(__file__).parent.parent.parent

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from pydantic import ValidationError
 
 from fastlane import ConfigurationError
-from fastlane.catalog import ABILITIES, Catalog, CatalogModel, Price, Score, Task
+from fastlane.plays.routing.catalog import ABILITIES, Catalog, CatalogModel, Price, Score, Task
 from fastlane.providers import facts_named, names
 
 SPEED: dict[str, Any] = {"first_token_s": ((1_000, 0.5),), "tokens_per_s": 100}
@@ -253,8 +253,8 @@ def test_another_process_imports_no_catalog_before_it_asks_for_one_and_finds_the
     code = """
 import sys
 import fastlane
-assert "fastlane.catalog._models" not in sys.modules
-from fastlane.catalog import Catalog
+assert "fastlane.plays.routing.catalog._models" not in sys.modules
+from fastlane.plays.routing.catalog import Catalog
 print(Catalog.example().digest)
 """
     environment = {**os.environ, "PYTHONHASHSEED": "1"}

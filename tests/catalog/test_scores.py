@@ -12,7 +12,16 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from fastlane import ConfigurationError
-from fastlane.catalog import CatalogModel, Score, Scoreboard, clears, lower_bound, score, scoreboard, upper_bound
+from fastlane.plays.routing.catalog import (
+    CatalogModel,
+    Score,
+    Scoreboard,
+    clears,
+    lower_bound,
+    score,
+    scoreboard,
+    upper_bound,
+)
 
 SCORES = st.integers(0, 400).flatmap(lambda count: st.builds(Score, st.integers(0, count), st.just(count)))
 

@@ -52,7 +52,7 @@ def _play(module: str, written: str) -> None:
     provider = importlib.import_module(module)
     plays = tuple(eval(f"[{written}]", {}, {name: getattr(provider, name) for name in provider.__all__}))
     # Where a client finds its plays, and where its signature and its tests do not see them.
-    configuration = importlib.import_module(f"{module}._configuration")
+    configuration = importlib.import_module(f"{module}.client.configuration")
     if not hasattr(configuration, "default_plays"):
         raise pytest.UsageError(f"{module} has no default plays that others could take the place of")
     configuration.default_plays = lambda: plays  # type: ignore[attr-defined]

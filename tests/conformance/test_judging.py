@@ -227,7 +227,7 @@ def test_fastlanes_own_clients_lose_none_of_it(small: Suite) -> None:
     assert verdict.lost == {}
     assert verdict.ours.count("passed") == 7
     said = (small.results / "ours.log").read_text()
-    assert "OpenAI is fastlane._client.OpenAI" in said
+    assert "OpenAI is fastlane.client.clients.OpenAI" in said
 
 
 @pytest.mark.parametrize("module", ["is_not_there", "json"])

@@ -21,7 +21,7 @@ from hypothesis import given, settings, strategies as st
 
 import fastlane
 from fastlane import BoundedOutput, Connection, Curation, Encoding, Hedging, Play, PromptCache, Routing, Urgency
-from fastlane._call import Form
+from fastlane.engine.call import Form
 from fastlane.providers import Fact, ProviderFacts, registered
 from fastlane.providers._schema import Cache, Tiers
 

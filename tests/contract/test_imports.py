@@ -14,7 +14,7 @@ import pytest
 
 import fastlane
 import fastlane.providers
-from fastlane._openai_modules import OPENAI_MODULES
+from fastlane.compat.openai_modules import OPENAI_MODULES
 from tests.contract.entry_points import MESSAGES, MODEL
 
 OURS = {"OpenAI", "AsyncOpenAI", "AzureOpenAI", "AsyncAzureOpenAI", "Client", "AsyncClient"}

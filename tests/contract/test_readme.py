@@ -174,7 +174,7 @@ def test_an_example_runs(example: str, provider: Emulator) -> None:
         run(imported_from_fastlane(example).replace(AZURE, provider.base_url.removesuffix("/v1")), clients)
 
     asked = len(provider.log()) + len(Elsewhere.asked)
-    assert all(type(client).__module__ == "fastlane._client" for client in clients)
+    assert all(type(client).__module__ == "fastlane.client.clients" for client in clients)
     assert action.call_count == asked
     if any(word in example for word in (".create(", ".list(", ".post(")):
         assert asked

@@ -24,7 +24,7 @@ said = []
 logging.getLogger("fastlane").addHandler(Heard(logging.WARNING))
 
 import fastlane
-from fastlane import _seams
+from fastlane.compat import probes
 from tests.contract.entry_points import ASYNC, SYNC
 
 where = {"api_key": "sk-test", "base_url": os.environ["BASE_URL"], "max_retries": 0}
@@ -40,7 +40,7 @@ with fastlane.OpenAI(**where) as client:
         entry(client)
     all_called = len(client.calls) == len(SYNC)
 all_called = asyncio.run(use()) and all_called
-print(json.dumps({"all_called": all_called, "said": said, "seams": _seams._found}))
+print(json.dumps({"all_called": all_called, "said": said, "seams": probes._found}))
 """
 
 

@@ -24,7 +24,7 @@ INSTALLED = tuple(int(part) for part in openai.__version__.split(".")[:2])
 
 def options_for_type_checkers(name: str) -> set[str]:
     """The keys of a TypedDict, read from its source: an older openai has not all the types that it is written with."""
-    source = Path(fastlane.__path__[0], "_options.py").read_text()
+    source = Path(fastlane.__path__[0], "client", "options.py").read_text()
     classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
 
     def keys(node: ast.ClassDef) -> set[str]:

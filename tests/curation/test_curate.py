@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 from openai.types.chat import ChatCompletionMessage
 
-from fastlane import _tokens
-from fastlane._exceptions import ConfigurationError
-from fastlane.curation import curate
-from fastlane.curation._curate import counted_with
+from fastlane.errors import ConfigurationError
+from fastlane.knowledge import tokens as _tokens
+from fastlane.plays.context_trimming._curate import counted_with, curate
 
 Messages = list[dict[str, Any]]
 LONG = "\n".join(f"line {number} of a long output" for number in range(40))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks._histories import broken_pairs, history
-from fastlane.curation import Curated, curate
+from fastlane.plays.context_trimming._curate import Curated, curate
 
 ENDPOINTS = ("/chat/completions", "/responses")
 Count = Callable[[Mapping[str, Any]], int]

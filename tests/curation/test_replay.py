@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fastlane.curation import _replay
-from fastlane.curation._batch import Counting, Marks
-from fastlane.curation._conversation import Result, Settings, curated
-from fastlane.curation._parts import Piece, pieces_of, read_part, turns_of
-from fastlane.curation._replay import Memory, State
-from fastlane.curation._stub import STUB
+from fastlane.plays.context_trimming import _replay
+from fastlane.plays.context_trimming._batch import Counting, Marks
+from fastlane.plays.context_trimming._conversation import Result, Settings, curated
+from fastlane.plays.context_trimming._parts import Piece, pieces_of, read_part, turns_of
+from fastlane.plays.context_trimming._replay import Memory, State
+from fastlane.plays.context_trimming._stub import STUB
 
 
 def count(message: Mapping[str, Any]) -> int:

@@ -18,9 +18,9 @@ from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 from typer.testing import CliRunner
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator import BatchSettings, Emulator, Server, preset, prompt_digest
 from fastlane.emulator._command import emulator as run_command
+from fastlane.errors import ConfigurationError
 from tests.emulator.offline import FINAL, create, ended, jsonl, line, read, until, upload
 
 SLOW = {"lines_per_s": 0.001}

@@ -8,9 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator import Dialect, Emulator, ProviderModel, Server
 from fastlane.emulator._timing import timing_fields
+from fastlane.errors import ConfigurationError
 from tests.emulator.requests import chat, events
 
 ENDPOINTS = ["/chat/completions", "/completions", "/responses"]

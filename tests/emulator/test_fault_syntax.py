@@ -5,9 +5,9 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator import Fault
 from fastlane.emulator._faults import KINDS, FaultRules, parse_all
+from fastlane.errors import ConfigurationError
 
 
 def test_reading_kind_value_and_settings() -> None:

@@ -9,13 +9,13 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator import Emulator, ProviderModel
 from fastlane.emulator._errors import ApiError
 from fastlane.emulator._generation import Choice, generate
 from fastlane.emulator._manner import KINDS, Manner, asks_again, parse_manners
 from fastlane.emulator._overrides import Overrides, read_overrides
 from fastlane.emulator._prompt import read_chat, read_responses
+from fastlane.errors import ConfigurationError
 from tests.emulator.requests import chat, content, events, stream
 
 CATEGORIES = ["billing", "shipping", "bug"]

@@ -19,10 +19,10 @@ import typer
 from typer.testing import CliRunner
 
 from fastlane._clock import now_ns
-from fastlane._exceptions import FastlaneError
 from fastlane.emulator import Emulator, preset
 from fastlane.emulator._command import emulator as run_command
 from fastlane.emulator.wire import Wire
+from fastlane.errors import FastlaneError
 from tests.emulator.requests import chat
 
 # Ends a test that waits for ever, and nothing else.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane import _exceptions
+from fastlane import errors
 from fastlane.emulator import ProviderModel, Quantiles, ServiceTier, preset, presets
 from fastlane.emulator._overrides import Overrides
 from fastlane.emulator._prompt import read_chat
@@ -69,7 +69,7 @@ def test_the_median_of_a_preset_is_the_figure_it_names(name: str, tokens: int, t
 def test_every_preset_says_what_it_is() -> None:
     assert all(presets().values())
     assert all(preset(name).name == name for name in presets())
-    with pytest.raises(_exceptions.ConfigurationError, match=r"unknown preset 'x'.*bench"):
+    with pytest.raises(errors.ConfigurationError, match=r"unknown preset 'x'.*bench"):
         preset("x")
 
 
@@ -87,7 +87,7 @@ def test_a_quantile_never_falls_as_its_share_rises(points: list[float], shares: 
     "points", [((0, 1),), ((0, 1), (0.5, 2)), ((0, 2), (1, 1)), ((0, -1), (1, 1)), ((0, 1), (0, 1), (1, 1))]
 )
 def test_points_that_are_no_distribution_are_refused(points: Any) -> None:
-    with pytest.raises(_exceptions.ConfigurationError, match="quantile"):
+    with pytest.raises(errors.ConfigurationError, match="quantile"):
         Quantiles(points)
 
 
@@ -107,14 +107,14 @@ def test_points_that_are_no_distribution_are_refused(points: Any) -> None:
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_by_name(settings: dict[str, Any]) -> None:
-    with pytest.raises(_exceptions.ConfigurationError, match=next(iter(settings))):
+    with pytest.raises(errors.ConfigurationError, match=next(iter(settings))):
         ProviderModel(**settings)
 
 
 def test_a_tier_that_cannot_work_is_refused() -> None:
-    with pytest.raises(_exceptions.ConfigurationError, match="time_factor"):
+    with pytest.raises(errors.ConfigurationError, match="time_factor"):
         ServiceTier(name="fast", time_factor=0, rank=1)
-    with pytest.raises(_exceptions.ConfigurationError, match="name"):
+    with pytest.raises(errors.ConfigurationError, match="name"):
         ServiceTier(name="", time_factor=1, rank=1)
 
 

@@ -12,7 +12,7 @@ import typer
 from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
-from fastlane import _exceptions
+from fastlane import errors
 from fastlane.emulator import Emulator, ProviderModel, RateLimits, preset
 from fastlane.emulator._command import _rate_limits, emulator as run_command
 from fastlane.emulator._limit_headers import HEADER_FAMILIES, duration
@@ -222,7 +222,7 @@ def test_headers_can_be_kept_for_refusals() -> None:
     ],
 )
 def test_a_limit_that_cannot_work_is_refused_by_name(settings: dict[str, Any]) -> None:
-    with pytest.raises(_exceptions.ConfigurationError, match=next(iter(settings)).rstrip("s")):
+    with pytest.raises(errors.ConfigurationError, match=next(iter(settings)).rstrip("s")):
         RateLimits(**settings)
 
 
@@ -233,7 +233,7 @@ def test_limits_are_written_as_text_for_the_command() -> None:
         requests_per_minute=600, tokens_per_minute=60_000, window="fixed", settled=True, status=503
     )
     for wrong in ("rpm=6", "settled=maybe", "requests_per_minute=many"):
-        with pytest.raises(_exceptions.ConfigurationError, match="rate limits"):
+        with pytest.raises(errors.ConfigurationError, match="rate limits"):
             RateLimits.parse(wrong)
 
 
@@ -357,7 +357,7 @@ def test_the_stock_client_reads_refusals_and_gets_its_answers_in_the_end(limited
 
 def test_settings_that_cannot_be_changed_or_cannot_work_change_nothing(emulator: Emulator, http: httpx2.Client) -> None:
     for wrong in ({"cache_machines": 2}, {"made_up": 1}, {"queue_places": -1}, {"rate_limits": 3}):
-        with pytest.raises(_exceptions.ConfigurationError):
+        with pytest.raises(errors.ConfigurationError):
             emulator.change(**wrong)
     url = emulator.base_url.removesuffix("/v1") + "/emulator/settings"
     for raw in ("[", '{"rate_limits": {"rpm": 3}}', '{"service_tiers": [1]}', '{"concurrency": 0}', "[1]"):

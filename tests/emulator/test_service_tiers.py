@@ -10,7 +10,7 @@ import httpx2
 import openai
 import pytest
 
-from fastlane import _exceptions
+from fastlane import errors
 from fastlane.emulator import STANDARD_TIERS, Dialect, ProviderModel, RequestLog, Server, ServiceTier
 from fastlane.emulator._admission import Admission
 from fastlane.emulator._tiers import with_tier
@@ -205,7 +205,7 @@ async def test_the_tier_can_be_told_elsewhere_or_not_at_all(told: str, above: bo
         for answer in (whole, last):
             assert (answer["usage"] if above else answer).get(field) == wanted
             assert "service_tier" not in answer
-    with pytest.raises(_exceptions.ConfigurationError, match="service_tier_path"):
+    with pytest.raises(errors.ConfigurationError, match="service_tier_path"):
         Dialect(service_tier_path="a.b.c")
 
 
@@ -309,7 +309,7 @@ async def test_the_stock_client_falls_to_the_next_tier_by_the_code_of_the_error(
     ],
 )
 def test_a_tier_that_cannot_work_is_refused_by_name(settings: dict[str, Any]) -> None:
-    with pytest.raises(_exceptions.ConfigurationError, match=next(iter(settings))):
+    with pytest.raises(errors.ConfigurationError, match=next(iter(settings))):
         ServiceTier(name="flex", **settings)
 
 
@@ -327,7 +327,7 @@ def test_a_tier_that_cannot_work_is_refused_by_name(settings: dict[str, Any]) ->
     ],
 )
 def test_tiers_that_do_not_go_together_are_refused(tiers: dict[str, Any], settings: dict[str, Any], match: str) -> None:
-    with pytest.raises(_exceptions.ConfigurationError, match=match):
+    with pytest.raises(errors.ConfigurationError, match=match):
         ProviderModel(service_tiers=with_tier(STANDARD_TIERS, tiers), **settings)
 
 
@@ -339,5 +339,5 @@ def test_a_tier_is_written_as_text_for_the_command() -> None:
     )
     assert ServiceTier(**ServiceTier.settings("gold;places=none")) == ServiceTier(name="gold")
     for wrong in ("flex;speed=2", "flex;places=many", ""):
-        with pytest.raises(_exceptions.ConfigurationError):
+        with pytest.raises(errors.ConfigurationError):
             ServiceTier(**ServiceTier.settings(wrong))

@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator._wire_flow import Delivery, Flow
 from fastlane.emulator.wire import Wire
+from fastlane.errors import ConfigurationError
 
 # The laws are about virtual time: a busy machine is no failure, and no example is kept on disk.
 law = settings(deadline=None, database=None)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from fastlane.emulator import Emulator, preset
-from fastlane.encoding import _driving, _sending, verdicts
+from fastlane.plays.request_encoding import _driving, _sending
+from fastlane.plays.request_encoding._verdicts import verdicts
 
 
 @pytest.fixture(scope="module", params=["HTTP/2", "HTTP/1.1"])

@@ -10,9 +10,9 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane._call import Encode, Form
-from fastlane.encoding import _bodies
-from fastlane.encoding._bodies import expected_cpu_s, write
+from fastlane.engine.call import Encode, Form
+from fastlane.plays.request_encoding import _bodies
+from fastlane.plays.request_encoding._bodies import expected_cpu_s, write
 
 FORMS: tuple[Form, ...] = ("json+gzip", "msgpack", "msgpack+gzip")
 

@@ -14,8 +14,11 @@ import openai
 import pytest
 
 import fastlane
-from fastlane._call import Encode
-from fastlane.encoding import Send, Sending, _driving, async_run, run, verdicts
+from fastlane.engine.call import Encode
+from fastlane.plays.request_encoding import _driving
+from fastlane.plays.request_encoding._driving import async_run, run
+from fastlane.plays.request_encoding._sending import Send, Sending
+from fastlane.plays.request_encoding._verdicts import verdicts
 
 ORIGIN = "https://api.example.com:443"
 TEXT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(6_000))

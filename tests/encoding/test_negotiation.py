@@ -14,7 +14,8 @@ import pytest
 import fastlane
 from fastlane import CallRecord, Encoding
 from fastlane.emulator import Dialect, Emulator, RequestLog, preset
-from fastlane.encoding import _driving, verdicts
+from fastlane.plays.request_encoding import _driving
+from fastlane.plays.request_encoding._verdicts import verdicts
 from fastlane.providers import ProviderFacts, load
 
 PROMPT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(600))

@@ -11,8 +11,8 @@ import httpx2
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from fastlane._call import Encode, Form
-from fastlane.encoding._probe import Answer, Judgement, probe
+from fastlane.engine.call import Encode, Form
+from fastlane.plays.request_encoding._probe import Answer, Judgement, probe
 
 ENCODE = Encode(forms=("json+gzip", "msgpack", "msgpack+gzip"), known=False, probe=True)
 ENDPOINTS = ("/chat/completions", "/completions", "/responses")

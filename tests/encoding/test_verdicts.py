@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fastlane import _clock
-from fastlane.encoding import _verdicts
-from fastlane.encoding._verdicts import Key, Verdicts
+from fastlane.plays.request_encoding import _verdicts
+from fastlane.plays.request_encoding._verdicts import Key, Verdicts
 
 KEY = Key("https://api.example.com:443", "/chat/completions", "json+gzip")
 OTHER = Key("https://api.example.com:443", "/completions", "json+gzip")

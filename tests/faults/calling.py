@@ -31,8 +31,8 @@ from fastlane import (
     Urgency,
 )
 from fastlane._clock import now_ns
-from fastlane.prediction._sighting import Sighting
-from fastlane.prediction._upstream import Upstream
+from fastlane.knowledge.prediction._sighting import Sighting
+from fastlane.knowledge.prediction._upstream import Upstream
 from fastlane.providers import ProviderFacts, load
 from tests.faults.scripts import CONTENT
 from tests.faults.table import Cell, Fault

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from fastlane import _event_data, _events
-from fastlane.assembly import _chat_choice
 from fastlane.batch import _outcomes
-from fastlane.catalog import _mistakes
-from fastlane.pacing import _reading
-from fastlane.progress import _json_reading
+from fastlane.plays.bounded_output.progress import _json_reading
+from fastlane.plays.bounded_output.schemas import _bound
+from fastlane.plays.routing.catalog import _mistakes
+from fastlane.plays.urgency.pacing import _reading
+from fastlane.protocol import event_data as _event_data, events as _events
+from fastlane.protocol.assembly import _chat_choice
 from fastlane.providers import _schema
-from fastlane.schemas import _bound
 from fastlane.traces import _otlp
-from fastlane.transport import _h1, _h2_answers, _h2_streams
+from fastlane.transport.protocols import h1 as _h1, h2_answers as _h2_answers, h2_streams as _h2_streams
 from tests.fuzz.failures import Failure, kept, smallest, tried
 from tests.fuzz.guard import HangError, limited
 from tests.fuzz.mutating import mutate

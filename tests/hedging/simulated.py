@@ -13,10 +13,10 @@ from typing import Any
 
 import orjson
 
-from fastlane._call import Attempt, Call, CallRecord, Usage
-from fastlane._route_records import HedgingRecord
-from fastlane._timeline import Timeline, WireStamps
-from fastlane.plays.hedging import Hedging
+from fastlane.engine.call import Attempt, Call, CallRecord, Usage
+from fastlane.plays.hedging.play import Hedging
+from fastlane.records.route import HedgingRecord
+from fastlane.records.timeline import Timeline, WireStamps
 
 NS = 1_000_000_000
 ORIGIN = "https://a.example:443"

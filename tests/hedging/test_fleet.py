@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.hedging._budget import Budget
-from fastlane.hedging._fleet import ASKED, GIVEN, SEEN, Fleet
-from fastlane.hedging._governor import SLOW, TOO_LITTLE_SEEN
-from fastlane.plays.hedging import Hedging
-from fastlane.prediction._sighting import Sighting
-from fastlane.prediction._upstream import Upstream
+from fastlane.knowledge.prediction._sighting import Sighting
+from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.plays.hedging._budget import Budget
+from fastlane.plays.hedging._fleet import ASKED, GIVEN, SEEN, Fleet
+from fastlane.plays.hedging._governor import SLOW, TOO_LITTLE_SEEN
+from fastlane.plays.hedging.play import Hedging
 from tests.hedging.simulated import NS, ORIGIN, Bus, call, ns, run, usual
 
 HERE = Upstream("m", ORIGIN)

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.hedging._governor import SLOW, SPENT, TOO_LITTLE_SEEN
-from fastlane.plays.hedging import Hedging
-from fastlane.prediction._upstream import Upstream
+from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.plays.hedging._governor import SLOW, SPENT, TOO_LITTLE_SEEN
+from fastlane.plays.hedging.play import Hedging
 from tests.hedging.simulated import ORIGIN, ns, run, usual
 
 CALLS = 1_000

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from fastlane._call import Usage
-from fastlane._route_records import HedgingRecord
-from fastlane.hedging._governor import SPENT, TOO_LITTLE_SEEN
-from fastlane.hedging._memory import sightings_of
-from fastlane.hedging._plan import HedgePlan
-from fastlane.hedging._sizes import Sizes
-from fastlane.plays.hedging import Hedging
-from fastlane.prediction._upstream import Upstream
+from fastlane.engine.call import Usage
+from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.plays.hedging._governor import SPENT, TOO_LITTLE_SEEN
+from fastlane.plays.hedging._memory import sightings_of
+from fastlane.plays.hedging._plan import HedgePlan
+from fastlane.plays.hedging._sizes import Sizes
+from fastlane.plays.hedging.play import Hedging
+from fastlane.records.route import HedgingRecord
 from tests.hedging.simulated import ORIGIN, attempt, call, ns, record
 
 HERE = Upstream("m", ORIGIN)

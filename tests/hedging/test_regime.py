@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from fastlane.hedging._regime import Awaited, Regime
+from fastlane.plays.hedging._regime import Awaited, Regime
 
 NS = 1_000_000_000
 START = 1_000 * NS

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fastlane.hedging._side_effects import CHAT, COMPLETIONS, RESPONSES, why_only_once, without_marks
+from fastlane.plays.hedging._side_effects import CHAT, COMPLETIONS, RESPONSES, why_only_once, without_marks
 
 TOOL = {"type": "function", "function": {"name": "send_mail", "parameters": {}}}
 FLAT = {"type": "function", "name": "send_mail", "parameters": {}}

@@ -7,7 +7,7 @@ from statistics import NormalDist
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.hedging._usual import Usual
+from fastlane.plays.hedging._usual import Usual
 
 NS = 1_000_000_000
 P95 = exp(0.25 * NormalDist().inv_cdf(0.95))

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from openai.types import Completion, CompletionUsage
 from openai.types.responses import ResponseUsage
 
-from fastlane.outputs._answer_texts import AnswerText, answer_texts, estimated_usage, verdict_of
+from fastlane.plays.bounded_output.outputs._answer_texts import AnswerText, answer_texts, estimated_usage, verdict_of
 
 CHAT, COMPLETIONS, RESPONSES = "/chat/completions", "/completions", "/responses"
 

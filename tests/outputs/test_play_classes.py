@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from fastlane import BoundedOutput, InvalidOutputError
-from fastlane.progress._lax import is_plain
+from fastlane.plays.bounded_output.progress._lax import is_plain
 from tests.call_peer import CallPeer
 from tests.outputs import told
 from tests.outputs.told import MESSAGES, bounded, output_of, streamed, whole

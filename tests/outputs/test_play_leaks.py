@@ -158,7 +158,7 @@ def test_a_watcher_that_fails_breaks_no_call(one_peer: CallPeer, monkeypatch: py
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("fastlane.outputs._reader.compile_schema", broken)
+    monkeypatch.setattr("fastlane.plays.bounded_output.outputs._reader.compile_schema", broken)
     with bounded(one_peer, strict=False) as client:
         one_peer.replies = [streamed(told.told(VALID))]
         answer = client.chat.completions.create(model="m", messages=MESSAGES, response_format=FORMAT)

@@ -7,9 +7,10 @@ import openai
 import pytest
 
 import fastlane
-from fastlane import BoundedOutput, InvalidOutputError, _refused_fields
+from fastlane import BoundedOutput, InvalidOutputError
 from fastlane._clock import now_ns
-from fastlane._refused_fields import REFUSED_FOR_NS
+from fastlane.engine import refused_fields as _refused_fields
+from fastlane.engine.refused_fields import REFUSED_FOR_NS
 from tests.call_peer import Asked, CallPeer, Reply
 from tests.outputs import told
 from tests.outputs.told import FORMAT, MESSAGES, VALID, async_bounded, bounded, output_of, refusing, streamed, whole

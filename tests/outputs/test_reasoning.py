@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.outputs._ceiling import ceiling_fields, limit_in, most_tokens, reasons, refuses_beyond_context
-from fastlane.outputs._reasoning import UNKNOWN_TOKENS, Reasoning, efforts_of, verbosities_of
+from fastlane.plays.bounded_output.outputs._ceiling import (
+    ceiling_fields,
+    limit_in,
+    most_tokens,
+    reasons,
+    refuses_beyond_context,
+)
+from fastlane.plays.bounded_output.outputs._reasoning import UNKNOWN_TOKENS, Reasoning, efforts_of, verbosities_of
 from fastlane.providers import Fact, ProviderFacts, facts_named
 
 ORIGIN = "https://api.example.com:443"

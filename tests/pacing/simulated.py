@@ -12,8 +12,8 @@ from functools import partial
 from random import Random
 from typing import Literal, Protocol
 
-from fastlane._urgency_records import Level
-from fastlane.pacing import Pacer, Spent
+from fastlane.plays.urgency.pacing import Pacer, Spent
+from fastlane.records.urgency import Level
 
 NS = 1_000_000_000
 

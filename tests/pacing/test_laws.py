@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.pacing import Pacer
+from fastlane.plays.urgency.pacing import Pacer
 from tests.pacing.simulated import Bucket, Counter, Job, Provider, Quantized, Sliding, Window, run, steady
 
 END_S, FROM_S = 180.0, 60.0

@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
 from fastlane._clock import wall_ns
-from fastlane._urgency_records import Level
-from fastlane.pacing import Pacer, Spent
+from fastlane.plays.urgency.pacing import Pacer, Spent
 from fastlane.providers import facts_named
+from fastlane.records.urgency import Level
 from tests.pacing.simulated import NS, duration
 
 T0 = 1_000 * NS

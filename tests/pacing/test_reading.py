@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.pacing._reading import (
+from fastlane.plays.urgency.pacing._reading import (
     MOST_LIMIT,
     MOST_RETRY_S,
     limits_in,

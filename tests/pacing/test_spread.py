@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.pacing import Pacer, tokens_counted
-from fastlane.pacing._spread import SMOOTH, Spread
+from fastlane.plays.urgency.pacing import Pacer, tokens_counted
+from fastlane.plays.urgency.pacing._spread import SMOOTH, Spread
 from fastlane.providers import facts_named
 from fastlane.providers._limits import RateLimit, RateLimits
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane._call import Call, Usage
-from fastlane._exceptions import ConfigurationError
-from fastlane._prompt_records import CurationRecord
-from fastlane._tokens import ratio_of
 from fastlane.emulator import Emulator
+from fastlane.engine.call import Call, Usage
+from fastlane.errors import ConfigurationError
+from fastlane.knowledge.tokens import ratio_of
 from fastlane.plays import Stage
-from fastlane.plays.curation import Curation
+from fastlane.plays.context_trimming.play import Curation
+from fastlane.records.prompt import CurationRecord
 
 CHAT = "/chat/completions"
 SYSTEM = {"role": "system", "content": "Be brief."}

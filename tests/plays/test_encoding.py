@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fastlane._call import Call, Encode, Form
-from fastlane._exceptions import ConfigurationError
+from fastlane.engine.call import Call, Encode, Form
+from fastlane.errors import ConfigurationError
 from fastlane.plays import Stage
-from fastlane.plays.encoding import Encoding
+from fastlane.plays.request_encoding.play import Encoding
 from fastlane.providers import Fact, ProviderFacts, registered
 
 CHAT = "/chat/completions"

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane._call import Call
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator import Emulator
+from fastlane.engine.call import Call
+from fastlane.errors import ConfigurationError
 from fastlane.plays import Stage
-from fastlane.plays.hedging import Hedging
+from fastlane.plays.hedging.play import Hedging
 
 CHAT = "/chat/completions"
 TOOL = {"type": "function", "function": {"name": "send_mail", "parameters": {}}}

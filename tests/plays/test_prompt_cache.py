@@ -13,12 +13,13 @@ import pytest
 from openai._models import FinalRequestOptions
 
 import fastlane
-from fastlane import Connection, Prices, PromptCache, _refused_fields, plan_keep_alive
-from fastlane._call import Call, Usage
+from fastlane import Connection, Prices, PromptCache, plan_keep_alive
 from fastlane._clock import now_ns
-from fastlane._exceptions import ConfigurationError
-from fastlane._refused_fields import REFUSED_FOR_NS, without_refused
 from fastlane.emulator import Dialect, Emulator, preset
+from fastlane.engine import refused_fields as _refused_fields
+from fastlane.engine.call import Call, Usage
+from fastlane.engine.refused_fields import REFUSED_FOR_NS, without_refused
+from fastlane.errors import ConfigurationError
 from fastlane.providers import Fact, ProviderFacts, facts_of, registered
 from fastlane.providers._schema import Cache
 

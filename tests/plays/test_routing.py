@@ -30,7 +30,7 @@ from fastlane import (
     Task,
     score,
 )
-from fastlane.catalog import scoreboard
+from fastlane.plays.routing.catalog import scoreboard
 from fastlane.providers import Fact, ProviderFacts, registered
 from tests.attempts.scripted import MESSAGES, Upstream, answer, answer_after, model_at, refuse, two_upstreams
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from fastlane import Connection, OpenAI, Urgency
-from fastlane._call import Call
-from fastlane._exceptions import ConfigurationError
-from fastlane._urgency_records import LEVELS, Level
-from fastlane.admission import AdmissionSettings
+from fastlane.engine.call import Call
+from fastlane.errors import ConfigurationError
 from fastlane.plays import Stage
+from fastlane.plays.urgency.admission import AdmissionSettings
 from fastlane.providers import facts_named
+from fastlane.records.urgency import LEVELS, Level
 
 OPENAI = facts_named("openai")
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fastlane.prediction._lengths import Lengths
-from fastlane.prediction._upstream import Upstream
+from fastlane.knowledge.prediction._lengths import Lengths
+from fastlane.knowledge.prediction._upstream import Upstream
 
 BRIEF = Upstream("brief", "https://one.example:443")
 CHATTY = Upstream("chatty", "https://two.example:443")

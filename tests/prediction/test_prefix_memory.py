@@ -8,9 +8,9 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.prediction import _prefix_memory
-from fastlane.prediction._prefix_memory import PrefixMemory
-from fastlane.prediction._upstream import Upstream
+from fastlane.knowledge.prediction import _prefix_memory
+from fastlane.knowledge.prediction._prefix_memory import PrefixMemory
+from fastlane.knowledge.prediction._upstream import Upstream
 
 HERE = Upstream("a-model", "https://a.example.com:443")
 THERE = Upstream("b-model", "https://b.example.com:443")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fastlane.prediction._sighting import Sighting
+from fastlane.knowledge.prediction._sighting import Sighting
 
 PLAIN: dict[str, Any] = {"model": "m", "origin": "https://api.example.com:443"}
 

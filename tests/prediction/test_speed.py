@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.prediction._sighting import Sighting
-from fastlane.prediction._speed import Speed
+from fastlane.knowledge.prediction._sighting import Sighting
+from fastlane.knowledge.prediction._speed import Speed
 
 S = 1_000_000_000
 

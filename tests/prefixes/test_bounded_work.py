@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies
 
-from fastlane.prefixes import _alignment, _kinds
-from fastlane.prefixes._kinds import text_change
-from fastlane.prefixes._members import member_change
-from fastlane.prefixes._sketch import sketch, text_sketch
-from fastlane.prefixes._volatile import find
+from fastlane.plays.prompt_cache.prefixes import _alignment, _kinds
+from fastlane.plays.prompt_cache.prefixes._kinds import text_change
+from fastlane.plays.prompt_cache.prefixes._members import member_change
+from fastlane.plays.prompt_cache.prefixes._sketch import sketch, text_sketch
+from fastlane.plays.prompt_cache.prefixes._volatile import find
 
 SIZE = 40_000
 

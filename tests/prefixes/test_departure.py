@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from fastlane._call import Usage
-from fastlane._prompt_records import PromptCacheRecord
-from fastlane.prefixes import CacheRules, Ledger
+from fastlane.engine.call import Usage
+from fastlane.plays.prompt_cache.prefixes import CacheRules, Ledger
+from fastlane.records.prompt import PromptCacheRecord
 
 SECOND_NS = 10**9
 

@@ -8,9 +8,9 @@ from openai.types.responses import Response, ResponseCompletedEvent
 from openai.types.responses.response import PromptCacheDiagnosticsCacheMiss
 
 import fastlane
-from fastlane._prompt_records import DriftKind
-from fastlane.prefixes import provider_reason
-from fastlane.prefixes._diagnostics import meaning
+from fastlane.plays.prompt_cache.prefixes import provider_reason
+from fastlane.plays.prompt_cache.prefixes._diagnostics import meaning
+from fastlane.records.prompt import DriftKind
 
 REASONS = get_args(PromptCacheDiagnosticsCacheMiss.model_fields["reason"].annotation)
 

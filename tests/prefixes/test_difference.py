@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from benchmarks._mutations import MUTATORS
-from fastlane.prefixes import _sketch
-from fastlane.prefixes._difference import Difference, difference, similarity
-from fastlane.prefixes._outline import outline
-from fastlane.prefixes._sketch import sketch
+from fastlane.plays.prompt_cache.prefixes import _sketch
+from fastlane.plays.prompt_cache.prefixes._difference import Difference, difference, similarity
+from fastlane.plays.prompt_cache.prefixes._outline import outline
+from fastlane.plays.prompt_cache.prefixes._sketch import sketch
 
 POLICY = "\n".join(
     f"- Rule {number}: a passenger who flies in class {number % 5} takes the bags that the class allows, and no more."

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from fastlane._call import Usage
-from fastlane._prompt_records import Drift
-from fastlane.prefixes import CacheRules, Ledger
+from fastlane.engine.call import Usage
+from fastlane.plays.prompt_cache.prefixes import CacheRules, Ledger
+from fastlane.records.prompt import Drift
 
 POLICY = {"role": "system", "content": "Two bags of up to 23 kg are free of charge. " * 40}
 ASKED = {"role": "user", "content": "May I bring two bags?"}

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from fastlane._prompt_records import Drift, PromptCacheRecord
-from fastlane.prefixes._families import Families
-from fastlane.prefixes._lines import Attributes
+from fastlane.plays.prompt_cache.prefixes._families import Families
+from fastlane.plays.prompt_cache.prefixes._lines import Attributes
+from fastlane.records.prompt import Drift, PromptCacheRecord
 
 CALLS = 700
 

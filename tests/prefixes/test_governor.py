@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
-from fastlane.prefixes._governor import Governor, Shard, jump
+from fastlane.plays.prompt_cache.prefixes._governor import Governor, Shard, jump
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from fastlane.prefixes._guard import Guard
+from fastlane.plays.prompt_cache.prefixes._guard import Guard
 
 
 def test_a_thread_that_is_inside_gets_in_again_and_is_told_so() -> None:

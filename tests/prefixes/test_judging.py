@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane._prompt_records import DriftKind
-from fastlane.prefixes import CacheRules
-from fastlane.prefixes._departure import Departure, Seen
-from fastlane.prefixes._judging import Judgement, Prospect, Ratios, Scale, judge
-from fastlane.prefixes._lines import Attributes, Line
-from fastlane.prefixes._outline import Outline
+from fastlane.plays.prompt_cache.prefixes import CacheRules
+from fastlane.plays.prompt_cache.prefixes._departure import Departure, Seen
+from fastlane.plays.prompt_cache.prefixes._judging import Judgement, Prospect, Ratios, Scale, judge
+from fastlane.plays.prompt_cache.prefixes._lines import Attributes, Line
+from fastlane.plays.prompt_cache.prefixes._outline import Outline
+from fastlane.records.prompt import DriftKind
 
 RULES = CacheRules(automatic=True, minimum_tokens=1_024, block_tokens=128, lifetime_s=300.0)
 HERE = Attributes("o", "/chat/completions", "m", ())

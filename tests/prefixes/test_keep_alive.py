@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane._exceptions import ConfigurationError
-from fastlane.prefixes._keep_alive import KeepAlivePlan, Prices, plan_keep_alive
+from fastlane.errors import ConfigurationError
+from fastlane.plays.prompt_cache.prefixes._keep_alive import KeepAlivePlan, Prices, plan_keep_alive
 
 PRICES = Prices(input=2.0, cached=0.2, write=2.5)
 PREFIX = 50_000

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane._call import Placement
-from fastlane.prefixes._keys import session_of, stable_key
+from fastlane.engine.call import Placement
+from fastlane.plays.prompt_cache.prefixes._keys import session_of, stable_key
 
 CHAT = "/chat/completions"
 POLICY = "You help customers of an airline.\nNever promise a refund.\n" * 40

@@ -5,9 +5,18 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.prefixes._lines import Attributes, Line, Lines, Trace, Uses, attributes_of, chained, lies_elsewhere
-from fastlane.prefixes._outline import Outline
-from fastlane.prefixes._sketch import sketch
+from fastlane.plays.prompt_cache.prefixes._lines import (
+    Attributes,
+    Line,
+    Lines,
+    Trace,
+    Uses,
+    attributes_of,
+    chained,
+    lies_elsewhere,
+)
+from fastlane.plays.prompt_cache.prefixes._outline import Outline
+from fastlane.plays.prompt_cache.prefixes._sketch import sketch
 
 HERE = Attributes("https://api.example.com:443", "/chat/completions", "large", ())
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.prefixes._outline import outline
+from fastlane.plays.prompt_cache.prefixes._outline import outline
 
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("look", "book")]
 MESSAGES: list[dict[str, Any]] = [

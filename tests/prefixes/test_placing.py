@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane._call import Call, Placement
-from fastlane.prefixes._placing import (
+from fastlane.engine.call import Call, Placement
+from fastlane.plays.prompt_cache.prefixes._placing import (
     place_breakpoints,
     place_retention,
     takes_marks,

@@ -15,8 +15,8 @@ import pytest
 import fastlane
 from fastlane import Connection, Curation, PromptCache
 from fastlane.emulator import Emulator
-from fastlane.prefixes._guard import Guard
-from fastlane.prefixes._ledger import Sighting
+from fastlane.plays.prompt_cache.prefixes._guard import Guard
+from fastlane.plays.prompt_cache.prefixes._ledger import Sighting
 from fastlane.providers import registered
 from tests.call_peer import CallPeer, Reply
 from tests.plays.test_prompt_cache import conversation, facts

@@ -6,8 +6,8 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.prefixes import DriftCount, FamilyReport, PromptCacheReport
-from fastlane.prefixes._report import merged
+from fastlane.plays.prompt_cache.prefixes import DriftCount, FamilyReport, PromptCacheReport
+from fastlane.plays.prompt_cache.prefixes._report import merged
 
 SPOKE = FamilyReport(
     family="00000000000000aa",

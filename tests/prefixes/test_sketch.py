@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.prefixes import _sketch
-from fastlane.prefixes._alignment import align
-from fastlane.prefixes._sketch import paths, sketch, stride, tags, text_sketch, walk
+from fastlane.plays.prompt_cache.prefixes import _sketch
+from fastlane.plays.prompt_cache.prefixes._alignment import align
+from fastlane.plays.prompt_cache.prefixes._sketch import paths, sketch, stride, tags, text_sketch, walk
 
 TEXT = " ".join(f"Rule {number}: passengers of class {number % 7} may take {number * 3} bags." for number in range(400))
 WORDS = st.text(st.sampled_from("ab 0é\n"), max_size=30)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.prefixes._outline import outline
-from fastlane.prefixes._too_short import is_too_short
+from fastlane.plays.prompt_cache.prefixes._outline import outline
+from fastlane.plays.prompt_cache.prefixes._too_short import is_too_short
 
 CHAT, RESPONSES = "/chat/completions", "/responses"
 IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/1.png"}}

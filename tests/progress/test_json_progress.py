@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from fastlane._output_records import StopReason
-from fastlane.progress._json_progress import JsonProgress
-from fastlane.progress._nodes import compile_schema
+from fastlane.plays.bounded_output.progress._json_progress import JsonProgress
+from fastlane.plays.bounded_output.progress._nodes import compile_schema
+from fastlane.records.output import StopReason
 
 TICKET: dict[str, Any] = {
     "type": "object",

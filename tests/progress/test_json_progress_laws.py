@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from fastlane._output_records import StopReason
-from fastlane.progress._json_progress import JsonProgress
-from fastlane.progress._nodes import Node, compile_schema
+from fastlane.plays.bounded_output.progress._json_progress import JsonProgress
+from fastlane.plays.bounded_output.progress._nodes import Node, compile_schema
+from fastlane.records.output import StopReason
 from tests.progress.small_schemas import document, value, written
 
 SEEDS = st.integers(0, 2**32)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fastlane.progress import _nodes
-from fastlane.progress._json_progress import JsonProgress
-from fastlane.progress._leaves import ANY, ARRAY, INTEGER, NULL, NUMBER, OBJECT, STRING
-from fastlane.progress._nodes import Node, compile_schema
+from fastlane.plays.bounded_output.progress import _nodes
+from fastlane.plays.bounded_output.progress._json_progress import JsonProgress
+from fastlane.plays.bounded_output.progress._leaves import ANY, ARRAY, INTEGER, NULL, NUMBER, OBJECT, STRING
+from fastlane.plays.bounded_output.progress._nodes import Node, compile_schema
 
 CAT = {"properties": {"kind": {"const": "cat"}, "lives": {"type": "integer"}}, "required": ["kind", "lives"]}
 DOG = {"properties": {"kind": {"const": "dog"}, "tricks": {"items": {"enum": ["sit"]}}}, "required": ["kind", "tricks"]}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.progress._text_progress import TextProgress
+from fastlane.plays.bounded_output.progress._text_progress import TextProgress
 
 
 def test_a_text_ends_before_a_stop_sequence() -> None:

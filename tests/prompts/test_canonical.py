@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.prompts import canonical, ordered_tools
+from fastlane.plays.prompt_cache.prompts import canonical, ordered_tools
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
@@ -150,7 +150,7 @@ def name_of(tool: Any) -> Any:
 
 BUILD = """
 import json, sys
-from fastlane.prompts import Prompt, ordered_tools
+from fastlane.plays.prompt_cache.prompts import Prompt, ordered_tools
 names = {"to", "from", "date", "cabin", "class", "seat", "meal"}
 properties = {name: {"type": "string", "description": name} for name in names}
 tools = [{"type": "function", "function": {"name": f"by_{name}", "parameters": {

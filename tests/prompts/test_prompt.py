@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletionMessage
 from pydantic import BaseModel
 
 from fastlane import ConfigurationError
-from fastlane.prompts import Marked, Prompt, session, stable, volatile
+from fastlane.plays.prompt_cache.prompts import Marked, Prompt, session, stable, volatile
 
 TOOLS: list[Any] = [
     {

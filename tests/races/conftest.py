@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fastlane.admission import _registry
-from fastlane.single_flight import flights
+from fastlane.plays.urgency.admission import _registry
+from fastlane.plays.urgency.single_flight import flights
 from tests.attempts.scripted import Upstream
 from tests.call_peer import trusted
 from tests.single_flight.callers import until

@@ -22,8 +22,8 @@ from typing import Any
 
 import fastlane
 from fastlane import Connection, Hedging, Urgency
-from fastlane._keep_warm import AsyncKeepWarm, KeepWarm
-from fastlane.prefixes._keep_alive import KeepAlivePlan
+from fastlane.plays.prompt_cache.keep_warm import AsyncKeepWarm, KeepWarm
+from fastlane.plays.prompt_cache.prefixes._keep_alive import KeepAlivePlan
 from tests.attempts.scripted import MESSAGES, Asked, routing, used_to
 
 LIMIT_S = 40.0
@@ -88,7 +88,7 @@ def is_sent(client: Any) -> bool:
 
 def waits(client: Any, count: int) -> bool:
     """Whether so many calls of the client's wait to be sent."""
-    from fastlane._closing import waiting_on
+    from fastlane.engine.closing import waiting_on
 
     return len(waiting_on(client._client)) >= count
 

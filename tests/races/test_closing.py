@@ -15,12 +15,12 @@ import openai
 import pytest
 
 from fastlane import Connection, Hedging, Routing, Urgency
-from fastlane._closing import until_closed, waiting_on
-from fastlane._retry_pause import _TaskPause, _ThreadPause, stock_pause
-from fastlane.admission import states
-from fastlane.catalog import Catalog
-from fastlane.single_flight import flights
-from fastlane.upstreams._siblings import Siblings
+from fastlane.compat.retry_pause import _TaskPause, _ThreadPause, stock_pause
+from fastlane.engine.closing import until_closed, waiting_on
+from fastlane.engine.upstreams._siblings import Siblings
+from fastlane.plays.routing.catalog import Catalog
+from fastlane.plays.urgency.admission import states
+from fastlane.plays.urgency.single_flight import flights
 from tests.attempts.scripted import Upstream, model_at, refuse, say_nothing
 from tests.single_flight.callers import (
     HANG_S,

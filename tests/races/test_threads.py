@@ -19,10 +19,10 @@ import pytest
 
 import fastlane
 from fastlane import BoundedOutput, CallRecord, Connection, Hedging, PromptCache, Urgency
-from fastlane._closing import _waiting
-from fastlane._shell import Shell
-from fastlane.admission import states
-from fastlane.single_flight import flights
+from fastlane.engine.closing import _waiting
+from fastlane.engine.shell import Shell
+from fastlane.plays.urgency.admission import states
+from fastlane.plays.urgency.single_flight import flights
 from tests.attempts.scripted import EVENTS, JSON, Upstream, chunk, whole
 from tests.single_flight.callers import HANG_S, until
 from tests.transport.peer import Stream

@@ -16,7 +16,7 @@ from fastlane import (
     RejectedAnswer,
     Usage,
 )
-from fastlane._savings import FIGURES
+from fastlane.records.savings import FIGURES
 from fastlane.reports._ledger import ledger_of, openings
 from tests.reports.made import ORIGIN, attempt, failed, record
 

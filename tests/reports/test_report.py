@@ -23,8 +23,8 @@ from fastlane import (
     UrgencyRecord,
     Usage,
 )
-from fastlane._output_records import OutputVerdict
-from fastlane._urgency_records import Level
+from fastlane.records.output import OutputVerdict
+from fastlane.records.urgency import Level
 from fastlane.reports._report import report_of
 from tests.reports.made import attempt, failed, record
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from fastlane.catalog._models import CatalogModel
+from fastlane.plays.routing.catalog._models import CatalogModel
 from fastlane.providers import Fact, ProviderFacts
 
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from openai.types import chat, responses
 
+from fastlane.plays.routing import _adapting
+from fastlane.plays.routing._abilities import _HOSTED, FIELDS, demands_of, needs_of, unfit
 from fastlane.providers import ProviderFacts, facts_named
-from fastlane.routing import _adapting
-from fastlane.routing._abilities import _HOSTED, FIELDS, demands_of, needs_of, unfit
 from tests.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, fact, facts, model
 
 OWN = model(base_url=None)

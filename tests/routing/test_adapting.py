@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from fastlane.plays.routing._abilities import FIELDS as THOSE_THAT_MATTER, unfit
+from fastlane.plays.routing._adapting import Adapted, adapted
+from fastlane.plays.routing._takes import _takes, takes_of
 from fastlane.providers import ProviderFacts, facts_named, names
-from fastlane.routing._abilities import FIELDS as THOSE_THAT_MATTER, unfit
-from fastlane.routing._adapting import Adapted, adapted
-from fastlane.routing._takes import _takes, takes_of
 from tests.routing.adapting_models import CHAT, COMPLETIONS, MESSAGES, RESPONSES, body, fact, facts, model
 
 OWN = model(base_url=None)

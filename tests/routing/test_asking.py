@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import fastlane
-from fastlane._call import Call
-from fastlane.catalog._models import Catalog, CatalogModel, Task
-from fastlane.catalog._route import Route
-from fastlane.prediction._sighting import Sighting
-from fastlane.prediction._upstream import Upstream
+from fastlane.engine.call import Call
+from fastlane.knowledge.prediction._sighting import Sighting
+from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.plays.routing._asking import Asking
+from fastlane.plays.routing._question import Question
+from fastlane.plays.routing.catalog._models import Catalog, CatalogModel, Task
+from fastlane.plays.routing.catalog._route import Route
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.providers._schema import Cache
-from fastlane.routing._asking import Asking
-from fastlane.routing._question import Question
-from fastlane.transport._outlook import UNKNOWN, Outlook
+from fastlane.transport.pool.outlook import UNKNOWN, Outlook
 
 SECOND_NS = 10**9
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"

@@ -4,7 +4,7 @@ from random import Random
 
 from hypothesis import given, settings, strategies as st
 
-from fastlane.routing._breaker import Breaker
+from fastlane.plays.routing._breaker import Breaker
 
 S = 1_000_000_000
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fastlane.prediction._sighting import Sighting
-from fastlane.prediction._upstream import Upstream
-from fastlane.routing._learned_sizes import LearnedSizes
-from fastlane.routing._responses_made import ResponsesMade
+from fastlane.knowledge.prediction._sighting import Sighting
+from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.plays.routing._learned_sizes import LearnedSizes
+from fastlane.plays.routing._responses_made import ResponsesMade
 
 HERE = Upstream("m", "https://one.example.com:443")
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.catalog._models import Catalog, CatalogModel, Task
-from fastlane.catalog._scores import Scoreboard
-from fastlane.prediction._sighting import Sighting
-from fastlane.prediction._upstream import Upstream
-from fastlane.routing._memory import Memory
-from fastlane.routing._question import Question, Way
+from fastlane.knowledge.prediction._sighting import Sighting
+from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.plays.routing._memory import Memory
+from fastlane.plays.routing._question import Question, Way
+from fastlane.plays.routing.catalog._models import Catalog, CatalogModel, Task
+from fastlane.plays.routing.catalog._scores import Scoreboard
 
 S = 1_000_000_000
 SHOWN: tuple[dict[str, Any], ...] = (

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fastlane.routing._waiting import Waiting
+from fastlane.plays.routing._waiting import Waiting
 
 S = 1_000_000_000
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fastlane._exceptions import ConfigurationError
-from fastlane.schemas._bound import Bound, Gap, bound
+from fastlane.errors import ConfigurationError
+from fastlane.plays.bounded_output.schemas._bound import Bound, Gap, bound
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_6 = "http://json-schema.org/draft-06/schema#"

@@ -13,9 +13,9 @@ from hypothesis import assume, example, given, settings, strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from pydantic import BaseModel
 
-from fastlane._tokens import counter
 from fastlane.emulator._schema import value_for
-from fastlane.schemas._compact import Compacted, compact
+from fastlane.knowledge.tokens import counter
+from fastlane.plays.bounded_output.schemas._compact import Compacted, compact
 
 COUNTER = counter("some-model", wait=False)
 

@@ -14,14 +14,14 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel, Field, RootModel
 
-from fastlane._tokens import counter
 from fastlane.emulator._schema import value_for
+from fastlane.knowledge.tokens import counter
+from fastlane.plays.bounded_output.schemas._compact import compact
+from fastlane.plays.bounded_output.schemas._dialect import Wire, over_limits, wire_schema
+from fastlane.plays.bounded_output.schemas._joining import joined
+from fastlane.plays.bounded_output.schemas._positions import uses
 from fastlane.providers import Fact, facts_named
 from fastlane.providers._schema import Structured
-from fastlane.schemas._compact import compact
-from fastlane.schemas._dialect import Wire, over_limits, wire_schema
-from fastlane.schemas._joining import joined
-from fastlane.schemas._positions import uses
 
 EVERYTHING_REFUSED = (
     "allOf", "const", "contains", "default", "else", "format", "if", "maxItems", "maxLength", "minimum", "minLength",

@@ -46,8 +46,8 @@ with fastlane.OpenAI() as client:
 telemetry.shutdown()
 """,
     "which bodies a provider takes": """
-from fastlane.encoding import verdicts
-from fastlane.encoding._verdicts import Key
+from fastlane.plays.request_encoding._verdicts import verdicts
+from fastlane.plays.request_encoding._verdicts import Key
 verdicts.put(Key("https://api.example.com", "/chat/completions", "json+gzip"), "accepted", "it said so", "forms.json")
 """,
 }

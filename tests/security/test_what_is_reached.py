@@ -74,7 +74,7 @@ def test_every_play_reaches_its_provider_and_nobody_else_and_changes_nothing(
     # are copied, with another of its functions in the place of one that they call.
     package = f"{ROOT}/fastlane/"  # and not any path with that name in it: the repository's folder is called so too
     new = {one for one in did["data_as_code"] if one.partition(" in ")[2].startswith(package)}
-    assert {one.rpartition("/")[2] for one in new} == {"_quick_build.py:_with"}
+    assert {one.rpartition("/")[2] for one in new} == {"quick_build.py:_with"}
     # What is compiled without being a file: decoders, whose source is made of the names of openai's fields.
     made = [one.partition(" in ") for one in did["compiled"]]
     ours = {(title, by.removeprefix(package)) for title, _, by in made if by.startswith(package)}

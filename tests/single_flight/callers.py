@@ -13,8 +13,8 @@ from typing import Any
 
 import fastlane
 from fastlane import Connection
-from fastlane.plays.urgency import Urgency
-from fastlane.single_flight import flights
+from fastlane.plays.urgency.play import Urgency
+from fastlane.plays.urgency.single_flight import flights
 from tests.attempts.scripted import EVENTS, Script, Upstream, answer, chunk
 from tests.transport.peer import Stream
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fastlane.single_flight import flights
+from fastlane.plays.urgency.single_flight import flights
 from tests.attempts.scripted import Upstream
 from tests.call_peer import trusted
 from tests.single_flight.callers import KINDS, Party, party_of, until

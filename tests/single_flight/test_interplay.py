@@ -13,10 +13,10 @@ import pytest
 
 import fastlane
 from fastlane import BoundedOutput, Call, Connection, Encoding, Hedging, Play, PromptCache, Stage
-from fastlane._call import CallRecord
-from fastlane.attempts._legs_made import upstreams_of
 from fastlane.emulator import Emulator
-from fastlane.plays.urgency import Urgency
+from fastlane.engine.attempts._legs_made import upstreams_of
+from fastlane.engine.call import CallRecord
+from fastlane.plays.urgency.play import Urgency
 from tests.attempts.scripted import Upstream, answer, refuse
 from tests.single_flight.callers import (
     HANG_S,

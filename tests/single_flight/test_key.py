@@ -9,7 +9,7 @@ import orjson
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.single_flight import key_of, why_not
+from fastlane.plays.urgency.single_flight import key_of, why_not
 
 CHAT, RESPONSES = "/chat/completions", "/responses"
 URL = "https://a.example/v1/chat/completions"

@@ -128,7 +128,7 @@ def test_each_gets_the_answer_in_the_form_that_it_asked_for(party: Party) -> Non
 
 
 def _members() -> int:
-    from fastlane.single_flight import flights
+    from fastlane.plays.urgency.single_flight import flights
 
     return max((flight.members for flight in flights()), default=0)
 
@@ -243,7 +243,7 @@ def test_without_the_setting_nothing_is_shared(upstream: Upstream) -> None:
     upstream.usually = held(gate, answer("The Rhine"))
     with party_of("sync", upstream) as party:
         from fastlane import Connection
-        from fastlane.plays.urgency import Urgency
+        from fastlane.plays.urgency.play import Urgency
 
         client = party.new_client(only_plays=[Connection(), Urgency()])
         calls = [party.ask(client) for _ in range(2)]

@@ -28,9 +28,9 @@ from fastlane import (
     Routing,
     Urgency,
 )
-from fastlane.catalog._models import Ability
+from fastlane.plays.routing import _takes
+from fastlane.plays.routing.catalog._models import Ability
 from fastlane.providers import Fact, ProviderFacts
-from fastlane.routing import _takes
 from tests.soak.asking import MODEL
 from tests.soak.plan import PLAYS, Scene
 

@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import pytest
 
-from fastlane.stores._shared import SharedStore
-from fastlane.stores._store import store_of
+from fastlane.knowledge.stores._shared import SharedStore
+from fastlane.knowledge.stores._store import store_of
 from scripts.redis_server import Certificates, RedisServer, RedisUnavailableError
 
 PASSWORD = "hunter/2?#@ nobody"

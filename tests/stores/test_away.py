@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from fastlane.stores import _shared
-from fastlane.stores._batches import Batch
-from fastlane.stores._shared import SharedStore
+from fastlane.knowledge.stores import _shared
+from fastlane.knowledge.stores._batches import Batch
+from fastlane.knowledge.stores._shared import SharedStore
 
 FIRST_S, MOST_S = 0.01, 0.04
 
@@ -89,7 +89,7 @@ def test_who_closes_it_waits_for_nothing_while_it_is_away(monkeypatch: pytest.Mo
 
 def test_of_two_entries_of_one_millisecond_the_earlier_is_before_the_later() -> None:
     pytest.importorskip("redis")
-    from fastlane.stores._redis import _before
+    from fastlane.knowledge.stores._redis import _before
 
     assert _before(b"1700000000000-7") == "1700000000000-6"
     assert _before(b"1700000000000-0") == "1699999999999"  # with whatever number
@@ -105,6 +105,6 @@ def test_of_two_entries_of_one_millisecond_the_earlier_is_before_the_later() -> 
 )
 def test_whose_certificate_it_is_is_checked_unless_the_address_says_otherwise(url: str, is_checked: bool) -> None:
     pytest.importorskip("redis")
-    from fastlane.stores._redis import RedisAddress
+    from fastlane.knowledge.stores._redis import RedisAddress
 
     assert RedisAddress(url).connection().check_hostname is is_checked

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.stores._batches import Queued, Seen, read, written
+from fastlane.knowledge.stores._batches import Queued, Seen, read, written
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(), st.lists, max_leaves=5)
 EVENTS = st.dictionaries(st.text(), JSON, max_size=4)

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 import fastlane
-from fastlane._exceptions import ConfigurationError
 from fastlane.emulator import Emulator
-from fastlane.hedging._governor import SPENT, TOO_LITTLE_SEEN
-from fastlane.plays.hedging import Hedging
-from fastlane.prediction._upstream import Upstream
-from fastlane.stores import _hedging_sharing, _shared
-from fastlane.stores._shared import SharedStore
-from fastlane.stores._store import store_of
+from fastlane.errors import ConfigurationError
+from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.knowledge.stores import _hedging_sharing, _shared
+from fastlane.knowledge.stores._shared import SharedStore
+from fastlane.knowledge.stores._store import store_of
+from fastlane.plays.hedging._governor import SPENT, TOO_LITTLE_SEEN
+from fastlane.plays.hedging.play import Hedging
 from scripts.redis_server import RedisServer
 from tests.hedging.simulated import ORIGIN, run, usual
 from tests.stores.conftest import eventually

@@ -12,10 +12,10 @@ import pytest
 
 from fastlane import ConfigurationError
 from fastlane._clock import now_ns
-from fastlane.pacing import Pacer
-from fastlane.stores._pacing_sharing import share
-from fastlane.stores._shared import SharedStore
-from fastlane.stores._store import store_of
+from fastlane.knowledge.stores._pacing_sharing import share
+from fastlane.knowledge.stores._shared import SharedStore
+from fastlane.knowledge.stores._store import store_of
+from fastlane.plays.urgency.pacing import Pacer
 from scripts.redis_server import RedisServer
 from tests.stores.conftest import eventually
 
@@ -117,7 +117,7 @@ def test_without_its_store_a_replica_goes_on_alone() -> None:
 
 def test_all_models_of_a_process_share_one_store_and_a_pacer_is_shared_once() -> None:
     pytest.importorskip("redis")
-    from fastlane.stores import _pacing_sharing
+    from fastlane.knowledge.stores import _pacing_sharing
 
     one, other = Pacer(), Pacer()
     share(one, AWAY, key="a")
@@ -130,7 +130,7 @@ def test_all_models_of_a_process_share_one_store_and_a_pacer_is_shared_once() ->
 
 def test_a_pacer_that_is_gone_hears_nothing_and_its_store_ends() -> None:
     pytest.importorskip("redis")
-    from fastlane.stores import _pacing_sharing
+    from fastlane.knowledge.stores import _pacing_sharing
 
     pacer = Pacer()
     share(pacer, AWAY, key="a")

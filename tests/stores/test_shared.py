@@ -22,9 +22,9 @@ from urllib.parse import quote
 import pytest
 import redis
 
-from fastlane.stores import _shared
-from fastlane.stores._shared import SharedStore
-from fastlane.stores._store import store_of
+from fastlane.knowledge.stores import _shared
+from fastlane.knowledge.stores._shared import SharedStore
+from fastlane.knowledge.stores._store import store_of
 from scripts.redis_server import RedisServer
 from tests.stores.conftest import PASSWORD, Join, eventually, store_threads
 
@@ -402,7 +402,7 @@ def test_a_child_process_never_begins_with_a_lock_that_a_receiver_held(redis_ser
 
 AT_EXIT = """
 import sys
-from fastlane.stores._store import store_of
+from fastlane.knowledge.stores._store import store_of
 
 store = store_of(sys.argv[1], namespace=sys.argv[2])
 store.subscribe(print)

@@ -10,12 +10,12 @@ import pytest
 
 from fastlane import Catalog, CatalogModel, Price, Routing, score
 from fastlane._clock import now_ns
-from fastlane.catalog import scoreboard
-from fastlane.prediction._sighting import Sighting
-from fastlane.prediction._upstream import Upstream
-from fastlane.routing._question import Question
-from fastlane.stores._sharing import digest_of
-from fastlane.stores._store import Receive, State
+from fastlane.knowledge.prediction._sighting import Sighting
+from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.knowledge.stores._sharing import digest_of
+from fastlane.knowledge.stores._store import Receive, State
+from fastlane.plays.routing._question import Question
+from fastlane.plays.routing.catalog import scoreboard
 from scripts.redis_server import RedisServer
 
 CATALOG = Catalog(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fastlane import ConfigurationError, MissingExtraError
-from fastlane.stores._store import store_of
+from fastlane.knowledge.stores._store import store_of
 
 SECRET = "hunter2"
 
@@ -82,7 +82,10 @@ def test_without_the_redis_package_the_error_names_the_extra(monkeypatch: pytest
 
 
 def test_nobody_who_does_not_ask_for_a_store_loads_redis() -> None:
-    code = "import sys, fastlane, fastlane.stores._store; print([name for name in sys.modules if 'redis' in name])"
+    code = (
+        "import sys, fastlane, fastlane.knowledge.stores._store; "
+        "print([name for name in sys.modules if 'redis' in name])"
+    )
 
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -10,10 +10,10 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from fastlane._call import Attempt, CallRecord, EncodingRecord, Usage
-from fastlane._prompt_records import PromptCacheRecord
-from fastlane._route_records import HedgingRecord, RoutingRecord
-from fastlane._timeline import Timeline, WireStamps
+from fastlane.engine.call import Attempt, CallRecord, EncodingRecord, Usage
+from fastlane.records.prompt import PromptCacheRecord
+from fastlane.records.route import HedgingRecord, RoutingRecord
+from fastlane.records.timeline import Timeline, WireStamps
 from fastlane.telemetry import Experiment, TelemetrySettings, _settings
 from fastlane.telemetry._ended import EndedAction, EndedCall
 from fastlane.telemetry._metrics import _telling, flush, get_ready, tell

@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import set_span_in_context
 
 from fastlane import AsyncOpenAI, OpenAI, user_action
-from fastlane._call import EncodingRecord, Usage
-from fastlane._prompt_records import PromptCacheRecord
-from fastlane._route_records import HedgingRecord
+from fastlane.engine.call import EncodingRecord, Usage
+from fastlane.records.prompt import PromptCacheRecord
+from fastlane.records.route import HedgingRecord
 from fastlane.telemetry import Experiment, _settings, experiment
 from fastlane.telemetry._ended import EndedAction
 from fastlane.telemetry._measures import Measures

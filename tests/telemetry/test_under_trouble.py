@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler, SamplingResult
 
 import fastlane
 from fastlane import Hedging
-from fastlane._user_action import current_user_action
+from fastlane.engine.user_action import current_user_action
 from fastlane.telemetry import TelemetrySettings, _settings
 from fastlane.telemetry._labels import Labels
 from fastlane.telemetry._metrics import _telling

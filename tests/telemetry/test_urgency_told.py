@@ -11,7 +11,7 @@ import pytest
 
 import fastlane
 from fastlane import AdmissionRecord, Connection, Urgency, UrgencyRecord
-from fastlane.admission import states
+from fastlane.plays.urgency.admission import states
 from fastlane.telemetry._attributes import call_attributes
 from tests.telemetry.conftest import Told
 from tests.telemetry.measuring import Meters, ended, meters as meters, record

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 from openai._models import FinalRequestOptions
 
-from fastlane.tiers._account import Account, Accounts
+from fastlane.plays.urgency.tiers._account import Account, Accounts
 
 KEY = "sk-this-is-a-secret"
 

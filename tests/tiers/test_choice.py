@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane._call import Call
-from fastlane._urgency_records import LEVELS, Level
+from fastlane.engine.call import Call
+from fastlane.plays.urgency.tiers._choice import is_downgrade, tier_plan
+from fastlane.plays.urgency.tiers._plan import TierPlan
 from fastlane.providers import facts_named, names
-from fastlane.tiers._choice import is_downgrade, tier_plan
-from fastlane.tiers._plan import TierPlan
+from fastlane.records.urgency import LEVELS, Level
 
 SLUGS = [slug for slug in names() if facts_named(slug).tiers.field is not None]
 WITH_ORDER = [slug for slug in SLUGS if facts_named(slug).tiers.order is not None]

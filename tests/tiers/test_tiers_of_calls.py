@@ -10,11 +10,12 @@ from typing import Any
 import openai
 import pytest
 
-from fastlane import BoundedOutput, CallRecord, PlayError, Urgency, _refused_fields
+from fastlane import BoundedOutput, CallRecord, PlayError, Urgency
 from fastlane._clock import now_ns
-from fastlane._refused_fields import REFUSED_FOR_NS
-from fastlane.admission import _registry
 from fastlane.emulator import Emulator
+from fastlane.engine import refused_fields as _refused_fields
+from fastlane.engine.refused_fields import REFUSED_FOR_NS
+from fastlane.plays.urgency.admission import _registry
 from fastlane.providers import facts_named, registered
 from tests.attempts.scripted import Upstream, refuse
 from tests.tiers.tiered import KINDS, MESSAGES, MODEL, Caller, statuses

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastlane.transport._errors import TransportError
-from fastlane.transport._pool import Member, Pool
-from fastlane.transport._settings import Origin
+from fastlane.transport.pool.pool import Member, Pool
+from fastlane.transport.pool.settings import Origin
+from fastlane.transport.protocols.errors import TransportError
 
 SECOND = 1_000_000_000
 FAILURE = TransportError("ConnectError", "nobody there")

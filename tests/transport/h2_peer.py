@@ -11,9 +11,9 @@ from h2.settings import SettingCodes
 from hpack.hpack import Encoder
 from hyperframe.frame import Frame, HeadersFrame
 
-from fastlane.transport._exchange import Exchange, HttpConnection, RequestHead
-from fastlane.transport._h2 import Http2Connection
-from fastlane.transport._phases import Phases
+from fastlane.transport.protocols.exchange import Exchange, HttpConnection, RequestHead
+from fastlane.transport.protocols.h2 import Http2Connection
+from fastlane.transport.protocols.phases import Phases
 
 Fields = list[tuple[bytes, bytes]]
 

@@ -15,9 +15,10 @@ import openai
 import pytest
 
 import fastlane
-from fastlane.transport import PHASES, Phases, _threads
-from fastlane.transport._link import Link
-from fastlane.transport._pool import Pool
+from fastlane.transport import PHASES, Phases
+from fastlane.transport.drivers import thread_connections as _threads
+from fastlane.transport.drivers.link import Link
+from fastlane.transport.pool.pool import Pool
 from tests.transport.faces import AsyncFace, SyncFace, both_faces, in_a_thread
 from tests.transport.peer import CANCEL, MAX_CONCURRENT_STREAMS, Peer, Stream, authority, by_path
 from tests.transport.peer_h1 import CHUNKED, LAST_CHUNK, OK, PeerH1, Request1, chunk
@@ -49,7 +50,7 @@ SCRIPTS = by_path(endless=endless, silent=silent, one=one_piece)
 def main_thread_waits() -> bool:
     """Whether it waits for something of an answer."""
     code = sys._current_frames()[threading.main_thread().ident or 0].f_code
-    return code.co_filename.endswith("_thread_exchange.py") and code.co_name == "wait"
+    return code.co_filename.endswith("thread_exchange.py") and code.co_name == "wait"
 
 
 def the_connection_goes_on(peer: Peer, face: Any, *resets: int) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from fastlane.emulator._wire_flow import Flow
 from fastlane.emulator._wire_settings import Wire
-from fastlane.transport._congestion import INITIAL_WINDOW, SEGMENT_BYTES, FarLeg, after_silence
+from fastlane.transport.protocols.congestion import INITIAL_WINDOW, SEGMENT_BYTES, FarLeg, after_silence
 
 MS = 1_000_000
 SECOND = 1_000 * MS

@@ -22,11 +22,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane._clock import now_ns
-from fastlane.transport import _addresses, _connect
-from fastlane.transport._addresses import Address, address_text, interleave
-from fastlane.transport._connect import Connected, connect_asyncio, connect_sync
-from fastlane.transport._errors import TransportError
-from fastlane.transport._phases import Loser
+from fastlane.transport.drivers import addresses as _addresses, connect as _connect
+from fastlane.transport.drivers.addresses import Address, address_text, interleave
+from fastlane.transport.drivers.connect import Connected, connect_asyncio, connect_sync
+from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.protocols.phases import Loser
 
 HOUR_NS = 3_600_000_000_000
 HANG_S = 40.0
@@ -531,8 +531,8 @@ def test_without_a_thread_the_name_is_looked_up_all_the_same(
 FORKED = """
 import os, socket, sys, threading
 from fastlane._clock import now_ns
-from fastlane.transport._connect import connect_sync
-from fastlane.transport._errors import TransportError
+from fastlane.transport.drivers.connect import connect_sync
+from fastlane.transport.protocols.errors import TransportError
 
 real, asked = socket.getaddrinfo, threading.Event()
 def hang(*args, **options):

@@ -20,9 +20,9 @@ import httpx2
 import pytest
 
 from fastlane.transport import PHASES, AsyncTransport, Phases, Transport
-from fastlane.transport._h1 import Http1Connection
-from fastlane.transport._link import Link
-from fastlane.transport._settings import PoolSettings
+from fastlane.transport.drivers.link import Link
+from fastlane.transport.pool.settings import PoolSettings
+from fastlane.transport.protocols.h1 import Http1Connection
 from tests.transport.faces import AsyncFace, SyncFace, both_faces
 from tests.transport.peer import Header, Peer, Stream, by_path, make_trusting, trusting
 from tests.transport.peer_h1 import HEAD, OK, PeerH1, Request1

@@ -9,10 +9,10 @@ from typing import Any
 import h11
 import pytest
 
-from fastlane.transport._errors import TransportError
-from fastlane.transport._exchange import Exchange, HttpConnection, RequestHead
-from fastlane.transport._h1 import Http1Connection
-from fastlane.transport._phases import Phases
+from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.protocols.exchange import Exchange, HttpConnection, RequestHead
+from fastlane.transport.protocols.h1 import Http1Connection
+from fastlane.transport.protocols.phases import Phases
 
 HOST = (b"Host", b"a.test")
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -21,9 +21,9 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from fastlane.transport import _limits as limits
-from fastlane.transport._errors import TransportError
-from fastlane.transport._h2 import Http2Connection
+from fastlane.transport.protocols import limits as limits
+from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.protocols.h2 import Http2Connection
 from tests.transport.h2_peer import OK, Fields, Pair, WokenExchange, frames_of, head_bytes, raw_frame, request_head
 
 SECOND = 1_000_000_000

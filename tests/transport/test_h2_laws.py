@@ -14,8 +14,8 @@ from h2.settings import SettingCodes
 from hyperframe.frame import GoAwayFrame
 from hypothesis import given, settings, strategies as st
 
-from fastlane.transport import _limits as limits
-from fastlane.transport._errors import TransportError
+from fastlane.transport.protocols import limits as limits
+from fastlane.transport.protocols.errors import TransportError
 from tests.transport.h2_peer import OK, Pair, WokenExchange, head_bytes, raw_frame
 
 EXCHANGES = 4

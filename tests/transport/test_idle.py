@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fastlane.transport._origin import OriginState
-from fastlane.transport._pool import Member
+from fastlane.transport.pool.origin import OriginState
+from fastlane.transport.pool.pool import Member
 from tests.transport.fake_members import HERE, THERE, Desk, warm_desk
 
 # The learned limit

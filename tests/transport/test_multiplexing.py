@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.transport import _asyncio_opening, _thread_opening
-from fastlane.transport._connect import connect_asyncio, connect_sync
+from fastlane.transport.drivers import asyncio_opening as _asyncio_opening, thread_opening as _thread_opening
+from fastlane.transport.drivers.connect import connect_asyncio, connect_sync
 from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import HANG_S, MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Stream, by_path
 from tests.transport.peer_h1 import PeerH1

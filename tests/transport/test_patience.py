@@ -568,7 +568,7 @@ def test_over_http1_a_request_avoids_the_connection_of_another(make_face: Any) -
 def test_where_another_connection_is_not_to_be_had_soon_the_same_one_carries_the_request(
     make_face: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastlane.transport._patience.ELSEWHERE_S", 0.2)
+    monkeypatch.setattr("fastlane.transport.protocols.patience.ELSEWHERE_S", 0.2)
     first, second = Phases(), Phases()
     with Peer() as peer, make_face(peer.url) as face:
         face.get("/one", extensions={PHASES: first})
@@ -651,7 +651,7 @@ def test_a_request_that_was_given_up_leaves_no_cycle(make_face: Any) -> None:
 
 @both_faces
 def test_giving_up_amid_a_collection_of_garbage_waits_for_no_lock(make_face: Any, monkeypatch: Any) -> None:
-    from fastlane.transport._h2 import Http2Connection
+    from fastlane.transport.protocols.h2 import Http2Connection
 
     patience, lost, collected = Patience(), threading.Event(), threading.Event()
     real = Http2Connection.begin

@@ -15,6 +15,7 @@ import pytest
 import fastlane
 from fastlane import CallRecord
 from fastlane.emulator import Emulator
+from fastlane.engine import pipeline
 from tests.transport.callers import CALLERS, AsyncCaller, SyncCaller, request, sees
 from tests.transport.resources import comes_true
 
@@ -152,7 +153,7 @@ def test_memory_stays_flat_over_thousands_of_calls(
     form: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is remembered fills up early, so that only what is kept besides can grow.
-    monkeypatch.setattr(fastlane._pipeline, "REMEMBERED_CALLS", 50)
+    monkeypatch.setattr(pipeline, "REMEMBERED_CALLS", 50)
 
     def ask(count: int) -> int:
         if form == "sync":

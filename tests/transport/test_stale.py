@@ -11,10 +11,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.transport._errors import TransportError
-from fastlane.transport._phases import PHASES
-from fastlane.transport._thread_pool import ThreadPool
-from fastlane.transport._threads import ThreadLink
+from fastlane.transport.drivers.thread_connections import ThreadLink
+from fastlane.transport.drivers.thread_pool import ThreadPool
+from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.protocols.phases import PHASES
 from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import Peer, PeerConnection, Stream, by_path
 from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, chunk
@@ -279,7 +279,7 @@ def test_nobody_is_asked_where_the_user_wants_no_pings(make_face: Any) -> None:
 
 @both_faces
 def test_a_connection_that_gives_no_sign_of_life_is_given_up(make_face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastlane.transport._link._PING_TIMEOUT_NS", 500_000_000)
+    monkeypatch.setattr("fastlane.transport.drivers.link._PING_TIMEOUT_NS", 500_000_000)
     with Peer() as peer, make_face(peer.url, ping_s=0.2) as face:
         face.get()
         peer.answers_pings = False

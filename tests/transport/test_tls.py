@@ -14,9 +14,9 @@ import pytest
 import trustme
 from hypothesis import given, strategies as st
 
-from fastlane.transport._connect import connect_asyncio, connect_sync
-from fastlane.transport._errors import TransportError
-from fastlane.transport._tls import Tls
+from fastlane.transport.drivers.connect import connect_asyncio, connect_sync
+from fastlane.transport.drivers.tls import Tls
+from fastlane.transport.protocols.errors import TransportError
 
 HANG_S = 40.0
 VERSIONS = {"TLSv1.3": ssl.TLSVersion.TLSv1_3, "TLSv1.2": ssl.TLSVersion.TLSv1_2}

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import trustme
 
-from fastlane.transport import _trust
-from fastlane.transport._settings import Http2
-from fastlane.transport._trust import ssl_context
+from fastlane.transport.drivers import trust as _trust
+from fastlane.transport.drivers.trust import ssl_context
+from fastlane.transport.pool.settings import Http2
 
 NONE = None, None
 

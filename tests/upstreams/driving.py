@@ -9,11 +9,11 @@ import openai
 from openai._base_client import make_request_options
 from openai.types.chat import ChatCompletion
 
-from fastlane._call_options import post_options
-from fastlane._context import current_observation
-from fastlane.catalog._models import CatalogModel
-from fastlane.upstreams._headers import FORWARDED, options_for
-from fastlane.upstreams._siblings import Siblings
+from fastlane.compat.call_options import post_options
+from fastlane.engine.context import current_observation
+from fastlane.engine.upstreams._headers import FORWARDED, options_for
+from fastlane.engine.upstreams._siblings import Siblings
+from fastlane.plays.routing.catalog._models import CatalogModel
 from tests.call_peer import MESSAGES
 
 VARIABLE = "SECOND_KEY"

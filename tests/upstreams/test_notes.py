@@ -9,7 +9,7 @@ import pytest
 
 import fastlane
 from fastlane import Catalog, Routing
-from fastlane.upstreams._siblings import Siblings
+from fastlane.engine.upstreams._siblings import Siblings
 from tests.attempts.scripted import KINDS, MESSAGES, Asked, Upstream, answer, model_at, refuse, two_upstreams
 from tests.call_peer import CallPeer
 from tests.upstreams.driving import model_at as at, options_of, run

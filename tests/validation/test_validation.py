@@ -12,8 +12,8 @@ import pydantic
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane._exceptions import ConfigurationError
-from fastlane.validation._validation import Problem, problem_of, stopped, validator
+from fastlane.errors import ConfigurationError
+from fastlane.plays.bounded_output.validation._validation import Problem, problem_of, stopped, validator
 
 TICKET: dict[str, Any] = {
     "type": "object",

@@ -5,9 +5,9 @@ from typing import Literal
 import pydantic
 import pytest
 
-from fastlane.progress._json_progress import JsonProgress
-from fastlane.progress._nodes import compile_schema
-from fastlane.validation._validation import problem_of, validator
+from fastlane.plays.bounded_output.progress._json_progress import JsonProgress
+from fastlane.plays.bounded_output.progress._nodes import compile_schema
+from fastlane.plays.bounded_output.validation._validation import problem_of, validator
 
 
 class Step(pydantic.BaseModel, extra="forbid"):

@@ -9,7 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ..recorded import Metric
 from ..statistics import (
     Floats,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import count
 from random import Random
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ..workloads import Turn, Workload
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..._confidence_sequence import MeanSequence
+from fastlane.experiments._confidence_sequence import MeanSequence
+
 from ..recorded import Sample, metric_named
 from ._types import Precision
 

@@ -11,14 +11,16 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ._header import ArmInfo, Cell, Header
 from ._recorded import Recorded
 from ._sample import Sample
 from ._vitals import Vitals
 
 if TYPE_CHECKING:
-    from ..._timeline import WireStamps
+    from fastlane.records.timeline import WireStamps
+
     from ...emulator import RequestLog
 
 SCHEMA: Final = 2

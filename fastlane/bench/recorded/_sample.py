@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..._call import CallRecord
-from ..._timeline import seconds
+from fastlane.engine.call import CallRecord
+from fastlane.records.timeline import seconds
 
 Part = Literal["cold", "warm-up", "measured"]
 """What a request is good for: an arm process's very first one, one that was sent to warm up, or one that counts."""

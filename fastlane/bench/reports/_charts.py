@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ..._exceptions import ConfigurationError, MissingExtraError
+from fastlane.errors import ConfigurationError, MissingExtraError
+
 from ..checks import Checked
 from ..findings import Findings
 from ..recorded import Metric, Recorded, metric_named

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..._exceptions import MissingExtraError
+from fastlane.errors import MissingExtraError
+
 from ..recorded import Recorded
 
 if TYPE_CHECKING:

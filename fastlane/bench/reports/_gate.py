@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ..checks import Checked
 from ..findings import Findings, Interval
 from ..recorded import Cell, Recorded, metric_named

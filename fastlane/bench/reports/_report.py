@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ..checks import Checked
 from ..findings import Findings
 from ..recorded import Recorded

@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ..recorded import METRICS, Metric
 from ._words import lowered
 

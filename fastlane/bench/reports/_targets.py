@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ..findings import Figures, Interval
 from ..recorded import Cell, metric_named
 from ._blocks import Column, Entry, Row, Table, Tone

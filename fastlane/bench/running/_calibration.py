@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from fastlane.errors import FastlaneError
+
 from ..._clock import now_ns
-from ..._exceptions import FastlaneError
 from .._arms import Arm, is_asynchronous, made
 from . import _async_recorder, _recorder
 from ._canned_server import STREAM_CHUNKS, serve

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...catalog import Price
+from fastlane.plays.routing.catalog import Price
+
 from .._arms import Arm
 from ..load import Arrivals, Budget
 from ..recorded import Cell, Part, Sample, Vitals

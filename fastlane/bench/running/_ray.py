@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
-from ..._exceptions import ConfigurationError, MissingExtraError
+from fastlane.errors import ConfigurationError, MissingExtraError
+
 from ..recorded import Sample
 from ._messages import CellEnded, CellPlan, Event, Ready
 from ._shard import Shard, ShardPlan

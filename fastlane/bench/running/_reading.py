@@ -7,7 +7,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..._call import CallRecord
+from fastlane.engine.call import CallRecord
+
 from ..recorded import Sample
 from ._messages import Place
 

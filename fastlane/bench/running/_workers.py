@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ..._exceptions import FastlaneError
+from fastlane.errors import FastlaneError
+
 from .._arms import Arm
 from ._messages import Ended
 from ._worker import serve

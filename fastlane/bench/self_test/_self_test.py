@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from .._arms import Arm, stock_async
 from ..recorded import Sample, Vitals
 from ..running._calibration import calibrate

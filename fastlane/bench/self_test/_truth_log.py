@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..._timeline import seconds
+from fastlane.records.timeline import seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..._exceptions import ConfigurationError, FastlaneError
+from fastlane.errors import ConfigurationError, FastlaneError
+
 from ._truth_log import TruthLog, read_log
 
 Kind = Literal["compiled", "python"]

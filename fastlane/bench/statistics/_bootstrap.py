@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ._pairs import finite, paired
 from ._signed_rank import ENOUGH_PAIRS
 from ._types import Floats, Interval

@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ._types import Floats
 
 # What counts for the ratio of 0 and something: further out than any other, and still a number to average.

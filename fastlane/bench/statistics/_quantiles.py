@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ._pairs import finite
 from ._types import Floats, Quantile
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ._lines import described, lines_of, objects_of, parsed
 from ._messages import Message, UnusableMessageError, sendable
 from ._workload import Conversation

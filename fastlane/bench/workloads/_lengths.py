@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..._tokens import counter
+from fastlane.knowledge.tokens import counter
+
 from ._lengths import Lengths
 from ._made import Written
 from ._messages import Message

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
 
 _PIECE_BYTES = 1 << 20
 _BYTE_ORDER_MARK = "\ufeff"

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from ..._exceptions import ConfigurationError
-from ..._tokens import Counter, counter
+from fastlane.errors import ConfigurationError
+from fastlane.knowledge.tokens import Counter, counter
+
 from ._code_review import MODULES, source_of
 from ._made import Written
 from ._messages import Message

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from ..._exceptions import ConfigurationError
-from ..._tokens import counter
+from fastlane.errors import ConfigurationError
+from fastlane.knowledge.tokens import counter
+
 from ._airline import airline
 from ._code_review import code_review
 from ._coding_agent import coding_agent

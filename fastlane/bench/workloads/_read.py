@@ -10,7 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ._conversation_files import own_conversations, shared_conversations, tools_of
 from ._formats import Format
 from ._lines import Line, first_line, objects_of, parsed, text_of

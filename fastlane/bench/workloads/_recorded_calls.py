@@ -10,7 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ...recordings._entry import HEADER_KEY as HEADER_KEY, VERSION
 from ...recordings._shape import ATTACHMENT_FRAME, BLOCK_CHARACTERS, CALL_FRAME, MESSAGE_FRAME, TOOLS_FRAME, Spoken
 from ._lines import Line, described, lines_of, parsed

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from ..._tokens import Counter
+from fastlane.knowledge.tokens import Counter
 
 # 256 words of three letters. With the blank before it, and at the start of a text, each is one token of OpenAI's
 # o200k_base and cl100k_base (checked with both); with its blank it is four characters, which is one token of the

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..._exceptions import ConfigurationError
+from fastlane.errors import ConfigurationError
+
 from ._lines import Line, described, lines_of, parsed
 from ._trace_rows import Row
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.bench.findings import Comparison, find
 from fastlane.bench.recorded import Recorded, Sample
 from fastlane.bench.statistics import hodges_lehmann
+from fastlane.errors import ConfigurationError
 from tests.bench.recorded_runs import S, a_cell, a_run, an_arm, an_open_cell
 
 FIRST = "time_to_first_token"

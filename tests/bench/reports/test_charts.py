@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from fastlane import ConfigurationError
-from fastlane._exceptions import MissingExtraError
 from fastlane.bench.findings import Attribution, Interval, Share, find
 from fastlane.bench.recorded import METRICS, Cell, Recorded, Sample
 from fastlane.bench.reports._charts import charts, images, svg
@@ -22,6 +21,7 @@ from fastlane.bench.reports._charts_distribution import steps, ticks
 from fastlane.bench.reports._charts_drift import running_median
 from fastlane.bench.reports._charts_panels import ratio_ticks
 from fastlane.bench.reports._charts_style import THEME, apart, change, strokes
+from fastlane.errors import MissingExtraError
 from tests.bench.recorded_runs import a_cell, a_run, an_open_cell, changed
 from tests.bench.reports.made import checks_with, findings_of
 

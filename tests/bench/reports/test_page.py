@@ -9,7 +9,6 @@ import sys
 
 import pytest
 
-from fastlane._exceptions import MissingExtraError
 from fastlane.bench.reports import (
     Chart,
     Checks,
@@ -27,6 +26,7 @@ from fastlane.bench.reports import (
 )
 from fastlane.bench.reports._page import page
 from fastlane.bench.reports._page_blocks import anchor_of
+from fastlane.errors import MissingExtraError
 from tests.bench.recorded_runs import a_run, an_arm
 from tests.bench.reports.made import checks_with, findings_of
 

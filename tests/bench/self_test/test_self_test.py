@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.bench.self_test import ARMS, SelfTest, print_self_test, run
+from fastlane.errors import ConfigurationError
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import openai
 import pytest
 
 from fastlane._clock import now_ns
-from fastlane._exceptions import ConfigurationError
 from fastlane.bench.self_test import Pace, TruthServer, _truth_server as module, compiler, truth_server
+from fastlane.errors import ConfigurationError
 
 PACE = Pace(time_to_first_token_s=0.02, token_s=0.001, tokens=7)
 KINDS = [

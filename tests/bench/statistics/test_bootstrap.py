@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.bench.statistics import mean_changes, quantile_changes
+from fastlane.errors import ConfigurationError
 
 
 def drawn(seed: int, pairs: int, change: float) -> tuple[Any, Any]:

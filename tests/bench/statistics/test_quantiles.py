@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.bench.statistics import quantile, wanted
 from fastlane.bench.statistics._quantiles import _ranks
+from fastlane.errors import ConfigurationError
 
 VALUES = st.floats(0, 1e3)
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given, strategies as st
 from scipy import stats  # type: ignore[import-untyped, unused-ignore]
 
-from fastlane._exceptions import ConfigurationError
 from fastlane.bench.statistics import hodges_lehmann, log_ratios, signed_rank_p
 from fastlane.bench.statistics._signed_rank import _walsh
+from fastlane.errors import ConfigurationError
 
 VALUES = st.floats(-10, 10).map(lambda value: round(value, 3))
 WHOLE = st.integers(-4, 4).map(float)

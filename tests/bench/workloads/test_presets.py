@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane import ConfigurationError, _token_ranks, _tokens
+from fastlane import ConfigurationError
 from fastlane.bench.workloads import (
     Lengths,
     Turn,
@@ -23,6 +23,7 @@ from fastlane.bench.workloads import (
 )
 from fastlane.bench.workloads._lengths import Lengths as OfLengths
 from fastlane.bench.workloads._text import WORDS, prompt
+from fastlane.knowledge import token_ranks as _token_ranks, tokens as _tokens
 
 REPORT = ("rag", "generate", "chat")
 

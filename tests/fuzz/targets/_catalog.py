@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from fastlane import ConfigurationError
-from fastlane.catalog._load import catalog_from
-from fastlane.catalog._models import Catalog, CatalogModel, Price, Task
-from fastlane.catalog._scores import Score
+from fastlane.plays.routing.catalog._load import catalog_from
+from fastlane.plays.routing.catalog._models import Catalog, CatalogModel, Price, Task
+from fastlane.plays.routing.catalog._scores import Score
 from fastlane.providers._load import parsed
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._facts import fed_file
@@ -27,7 +27,7 @@ _MODEL = 'name = "m{n}"\nfirst_token_s = [[1000, 0.5]]\ntokens_per_s = 50.0\n'
 
 @cache
 def _example() -> bytes:
-    return resources.files("fastlane.catalog").joinpath("example.toml").read_bytes()
+    return resources.files("fastlane.plays.routing.catalog").joinpath("example.toml").read_bytes()
 
 
 @cache
@@ -116,7 +116,7 @@ TARGET = Target(
     oracle="a ConfigurationError that says where, and quotes no key; or all that stood there, equal when read again",
     check=check,
     seeds=seeds,
-    modules=("fastlane.catalog", "fastlane.providers._load"),
+    modules=("fastlane.plays.routing.catalog", "fastlane.providers._load"),
     grown={
         "many models": fed_file(
             lambda written: catalog_from(parsed(written, FILE), FILE),

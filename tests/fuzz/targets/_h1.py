@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fastlane.transport._errors import TransportError
-from fastlane.transport._exchange import Exchange
-from fastlane.transport._h1 import IN_NO_HEAD, MAX_INFORMATIONAL, Http1Connection
-from fastlane.transport._phases import Phases
+from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.protocols.exchange import Exchange
+from fastlane.transport.protocols.h1 import IN_NO_HEAD, MAX_INFORMATIONAL, Http1Connection
+from fastlane.transport.protocols.phases import Phases
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._target import Target, holds
 from tests.transport.h2_peer import request_head
@@ -114,7 +114,7 @@ TARGET = Target(
     oracle="h11 alone on the whole answer, cut in any way and byte by byte",
     check=check,
     seeds=seeds,
-    modules=("fastlane.transport._h1",),
+    modules=("fastlane.transport.protocols.h1",),
     grown={
         "small chunks in one read": _fed(lambda size: _CHUNKED + b"1\r\na\r\n" * (size // 6), 1 << 30),
         "small chunks byte by byte": _fed(lambda size: _CHUNKED + b"1\r\na\r\n" * (size // 6), 1),

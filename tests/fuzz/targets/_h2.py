@@ -12,10 +12,10 @@ from h2.events import DataReceived, Event, ResponseReceived, StreamEnded, Stream
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
-from fastlane.transport import _frames as wire, _limits as limits
-from fastlane.transport._errors import TransportError
-from fastlane.transport._exchange import RequestHead
-from fastlane.transport._h2 import Http2Connection
+from fastlane.transport.protocols import frames as wire, limits as limits
+from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.protocols.exchange import RequestHead
+from fastlane.transport.protocols.h2 import Http2Connection
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._h2_frames import Server
 from tests.fuzz.targets._h2_ledger import Ledger
@@ -335,8 +335,9 @@ TARGET = Target(
     check=check,
     seeds=seeds,
     modules=(
-        "fastlane.transport._h2", "fastlane.transport._h2_answers", "fastlane.transport._h2_streams",
-        "fastlane.transport._h2_heads", "fastlane.transport._frames",
+        "fastlane.transport.protocols.h2", "fastlane.transport.protocols.h2_answers",
+        "fastlane.transport.protocols.h2_streams", "fastlane.transport.protocols.h2_heads",
+        "fastlane.transport.protocols.frames",
     ),
     grown={
         "many small pieces of a body": _fed(lambda size: _body(size, 7)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpack.hpack import Encoder
 
-from fastlane.transport import _frames as wire
+from fastlane.transport.protocols import frames as wire
 from tests.fuzz.drawn import Drawn
 from tests.transport.h2_peer import raw_frame
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from fastlane.transport import _frames as wire, _limits as limits
+from fastlane.transport.protocols import frames as wire, limits as limits
 from tests.fuzz.targets._target import holds
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

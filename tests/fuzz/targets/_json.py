@@ -10,9 +10,9 @@ from typing import Any
 
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from fastlane._output_records import StopReason
-from fastlane.progress._json_progress import JsonProgress
-from fastlane.progress._nodes import Node, compile_schema
+from fastlane.plays.bounded_output.progress._json_progress import JsonProgress
+from fastlane.plays.bounded_output.progress._nodes import Node, compile_schema
+from fastlane.records.output import StopReason
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._target import Target, holds
 from tests.progress import small_schemas
@@ -228,7 +228,7 @@ TARGET = Target(
     oracle="json on every prefix and cut; jsonschema on drawn schemas",
     check=check,
     seeds=seeds,
-    modules=("fastlane.progress",),
+    modules=("fastlane.plays.bounded_output.progress",),
     grown={
         "a long text": _fed(None, lambda size: '"' + "x" * size + '"'),
         "a long text of escapes": _fed(None, lambda size: '"' + "\\u00e9" * (size // 6) + '"'),

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from functools import cache
 
-from fastlane.pacing import Pacer
-from fastlane.pacing._reading import MOST_LIMIT, MOST_RETRY_S, limits_in, number, reset_s, retry_after_s
+from fastlane.plays.urgency.pacing import Pacer
+from fastlane.plays.urgency.pacing._reading import MOST_LIMIT, MOST_RETRY_S, limits_in, number, reset_s, retry_after_s
 from fastlane.providers import facts_named, names
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._target import Target, holds
@@ -114,7 +114,7 @@ TARGET = Target(
     oracle="no error, no number that is none, and no wait beyond the longest that is documented",
     check=check,
     seeds=seeds,
-    modules=("fastlane.pacing",),
+    modules=("fastlane.plays.urgency.pacing",),
     grown={
         "many digits": _fed(lambda size: "1" * size),
         "many digits of seconds": _fed(lambda size: "1" * min(size, 200_000) + "s"),

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from openai._streaming import SSEDecoder
 
-from fastlane._event_data import EventData
-from fastlane._events import EventSplitter
+from fastlane.protocol.event_data import EventData
+from fastlane.protocol.events import EventSplitter
 from tests.fuzz.drawn import Drawn
 from tests.fuzz.targets._target import Target, holds
 
@@ -144,7 +144,7 @@ TARGET = Target(
     oracle="openai's own decoder, on the same pieces; every split into two, and byte by byte",
     check=check,
     seeds=seeds,
-    modules=("fastlane._events", "fastlane._event_data"),
+    modules=("fastlane.protocol.events", "fastlane.protocol.event_data"),
     grown={
         "one long event": _fed(lambda size: b"data: " + b"x" * size + b"\n\n", 64),
         "one long line behind a carriage return": _fed(lambda size: b":\r\ndata: " + b"x" * size + b"\r\n\r\n", 64),

@@ -1,0 +1,395 @@
+"""The clients: openai's own, with a shell around `request()` and around every attempt inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+
+import openai
+
+from .._environment import is_disabled
+from ..compat import resources as _resources
+from ..compat.requests import Requests
+from ..engine.async_calls import AsyncCalls
+from ..engine.call import CallRecord
+from ..engine.calls import Calls
+from ..engine.closing import was_closed
+from ..engine.pipeline import Hook, Pipeline
+from ..engine.shell import Shell
+from ..errors import ConfigurationError
+from ..plays import Connection, Play
+from . import preconnect as _warmth
+from .configuration import (
+    OWN_HTTP_CLIENT,
+    Obstacle,
+    arms_of_client,
+    checked_experiment,
+    http_client_for_copy,
+    make_pipeline,
+    others_of,
+    pipeline_for_copy,
+    pooled_http_client,
+    settings_of,
+    wanted_settings,
+    warn_of_plays_without_transport,
+)
+from .signatures import adopt_signature
+
+if TYPE_CHECKING:
+    from openai.resources.chat import AsyncChat, Chat
+    from openai.resources.responses import AsyncResponses, Responses
+
+    from ..experiments import Experiment
+    from ..plays.prompt_cache.view import AsyncPromptCacheView, PromptCacheView
+    from ..records.urgency import Level
+    from ..reports import Report
+    from .explanation import Explanation
+    from .options import AsyncAzureOpenAIOptions, AsyncOpenAIOptions, AzureOpenAIOptions, CopyOptions, OpenAIOptions
+
+
+# openai's `copy()` calls the constructor of the client's class, which may be an application's and take other arguments.
+_pipeline_of_copy: ContextVar[tuple[type[_Client], Pipeline] | None] = ContextVar("pipeline of a copy", default=None)
+
+
+class _Client:
+    """What the synchronous and the asynchronous client have in common."""
+
+    _asynchronous: ClassVar[bool]
+    _fastlane: Shell | None = None
+    _experiment: Experiment | None = None
+    _obstacle: Obstacle | None = None
+
+    def __init__(
+        self,
+        *,
+        plays: Iterable[Play] | None = None,
+        only_plays: Iterable[Play] | None = None,
+        hooks: Iterable[Hook] | None = None,
+        strict: bool = False,
+        experiment: Experiment | None = None,
+        **options: Any,
+    ) -> None:
+        self._experiment = checked_experiment(experiment)
+        kind, pipeline = _pipeline_of_copy.get() or (None, None)
+        is_copy = kind is type(self)
+        if pipeline is None or not is_copy:
+            if experiment is not None and plays is None and only_plays is None:
+                only_plays = experiment.arms[experiment.reference]
+            pipeline = make_pipeline(plays, only_plays, hooks, strict)
+        else:
+            _pipeline_of_copy.set(None)  # a constructor may make further clients
+        if is_disabled():
+            super().__init__(**options)
+            return
+        transport = "caller"
+        if options.get("http_client") is not None:
+            self._obstacle = OWN_HTTP_CLIENT
+        else:
+            wanted = wanted_settings(
+                pipeline,
+                workload_identity=options.get("workload_identity"),
+                provider=options.get("provider"),
+                asynchronous=self._asynchronous,
+            )
+            if isinstance(wanted, Obstacle):
+                transport, self._obstacle = "stock", wanted
+            else:
+                transport = "fastlane"
+                options["http_client"] = pooled_http_client(
+                    wanted, options.get("timeout", openai.NOT_GIVEN), asynchronous=self._asynchronous
+                )
+        super().__init__(**options)
+        self._fastlane = Shell(pipeline, transport, Requests(type(self)))
+        if experiment is not None:
+            self._fastlane.arms = arms_of_client(experiment, pipeline)
+        if not is_copy:
+            warn_of_plays_without_transport(pipeline, self._obstacle)
+        if transport == "fastlane" and _preconnects(pipeline):
+            _warmth.preconnect(self, asynchronous=self._asynchronous)
+
+    @property
+    def plays(self) -> tuple[Play, ...]:
+        """The plays that are on, in their order; empty if fastlane is disabled."""
+        return self._fastlane.pipeline.plays if self._fastlane is not None else ()
+
+    def explain(self) -> Explanation:
+        """Return which plays are on, which transport carries the calls, and why anything is off; `print()` shows it."""
+        from .explanation import explain
+
+        return explain(self)
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        """The records of the last 1,000 calls that are over, the oldest first; none where fastlane is disabled."""
+        return self._fastlane.pipeline.calls if self._fastlane is not None else ()
+
+    @property
+    def last_call(self) -> CallRecord | None:
+        """The record of the last call that is over; None before the first, and where fastlane is disabled."""
+        return self._fastlane.pipeline.last_call if self._fastlane is not None else None
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment that this client takes part in: `client.experiment.report()`.
+
+        Raises ConfigurationError where it takes part in none.
+        """
+        if self._experiment is None:
+            raise ConfigurationError("this client takes part in no experiment: make it with OpenAI(experiment=...)")
+        return self._experiment
+
+    def report(
+        self, *, model: str | None = None, user_action: str | None = None, since_s: float | None = None
+    ) -> Report:
+        """Where the time of the calls in `calls` went, and what was saved on them; `print()` shows it as tables.
+
+        Of all of them, or of those of a model or a user action, or issued in the last `since_s` seconds. Raises
+        ConfigurationError for a filter that cannot be one.
+        """
+        from .._clock import now_ns
+        from ..reports._report import report_of
+
+        return report_of(self.calls, now_ns=now_ns(), model=model, user_action=user_action, since_s=since_s)
+
+    def with_plays(self, *plays: Play) -> Self:
+        """Return a copy of this client with these plays added: `copy(plays=plays)`."""
+        return self.copy(plays=plays)
+
+    def with_urgency(self, level: Level) -> Self:
+        """This client for calls that are as urgent: with the same plays and the same log of calls.
+
+        What it is made for counts more than an `urgency()` block around its calls. It is cheap enough to be made for
+        one call: `client.with_urgency("background").chat.completions.create(...)`. A client without an `Urgency` play
+        gets one, and a log of its own. Raises ConfigurationError for another level.
+        """
+        from ..plays.urgency.tiers._client_for import client_for
+
+        return client_for(self, level)  # type: ignore[no-any-return]
+
+    def copy(
+        self,
+        *,
+        plays: Iterable[Play] | None = None,
+        only_plays: Iterable[Play] | None = None,
+        hooks: Iterable[Hook] | None = None,
+        strict: bool | None = None,
+        experiment: Experiment | None = None,
+        _extra_kwargs: Mapping[str, Any] = {},
+        **options: Unpack[CopyOptions],
+    ) -> Self:
+        """Return a copy of this client with other options.
+
+        `plays` adds to the plays of this client, and a play replaces the one of its type; `only_plays` gives exactly
+        these. A copy with other plays, hooks or strictness has a call log of its own. A copy takes part in the same
+        experiment, if any, unless plays are given; or in the `experiment` that is given. Raises ConfigurationError for
+        arguments that cannot work.
+        """
+        original = self._fastlane
+        checked_experiment(experiment)
+        if plays is None and only_plays is None:
+            if experiment is None:
+                experiment = self._experiment
+            else:
+                only_plays = experiment.arms[experiment.reference]
+        before = original.pipeline if original is not None else None
+        changed = pipeline_for_copy(before, plays, only_plays, hooks, strict)
+        pipeline = changed or before
+        obstacle = self._obstacle
+        given = options.get("http_client") is not None
+        if given:
+            obstacle = OWN_HTTP_CLIENT
+        elif changed is not None:
+            options["http_client"], obstacle = http_client_for_copy(self, changed, asynchronous=self._asynchronous)
+        token = _pipeline_of_copy.set(None if pipeline is None else (type(self), pipeline))
+        try:
+            copied: Any = super().copy(**options, _extra_kwargs=_extra_kwargs)  # type: ignore[misc]
+        finally:
+            _pipeline_of_copy.reset(token)
+        shell: Shell | None = copied._fastlane
+        copied._experiment, copied._obstacle = experiment, obstacle
+        if original is None or shell is None:
+            return copied  # type: ignore[no-any-return]
+        if given:
+            shell.transport = "caller"
+        elif copied._client is self._client:  # type: ignore[attr-defined]
+            shell.transport = original.transport
+        else:
+            shell.transport = "stock" if settings_of(copied._client) is None else "fastlane"
+        shell.pipeline, shell.urgency = changed or original.pipeline, original.urgency
+        if experiment is not None:
+            shell.arms = arms_of_client(experiment, shell.pipeline, original.arms if changed is None else None)
+        if given or changed is not None:
+            warn_of_plays_without_transport(shell.pipeline, obstacle)
+        if shell.transport == "fastlane" and _preconnects(shell.pipeline):
+            same_pool = copied._client is self._client  # type: ignore[attr-defined]
+            # A copy for one call is cheap: it connects only where its original has not.
+            if not (same_pool and _preconnects(original.pipeline) and copied.base_url == self.base_url):  # type: ignore[attr-defined]
+                _warmth.preconnect(copied, asynchronous=self._asynchronous)
+        return copied  # type: ignore[no-any-return]
+
+    # The stock class binds its own function under this name.
+    with_options = copy
+
+
+def _preconnects(pipeline: Pipeline) -> bool:
+    return any(isinstance(play, Connection) and play.preconnect for play in pipeline.plays)
+
+
+class OpenAI(_Client, Calls, openai.OpenAI):
+    """`openai.OpenAI`, observed and with plays: same methods, arguments, results and errors.
+
+    `plays` adds optimisations to the default ones, `Connection()` and `PromptCache()`, which change neither what the
+    model sees nor what comes back; a play replaces the default of its type. `only_plays` gives exactly the plays that
+    are on. `hooks` are called with the `CallRecord` of every call that is over. `strict=True` raises what a play or
+    hook raises instead of logging it. An `experiment` has a share of the calls go through other plays. The environment
+    variable FASTLANE_DISABLED=1 gives the stock behaviour.
+    """
+
+    _asynchronous = False
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            plays: Iterable[Play] | None = None,
+            only_plays: Iterable[Play] | None = None,
+            hooks: Iterable[Hook] | None = None,
+            strict: bool = False,
+            experiment: Experiment | None = None,
+            **options: Unpack[OpenAIOptions],
+        ) -> None: ...
+
+    @_resources.made_once
+    def chat(self) -> Chat:
+        """Chat completions."""
+        return super().chat if self._fastlane is None else _resources.chat_of(self)
+
+    @_resources.made_once
+    def responses(self) -> Responses:
+        """The Responses API."""
+        return super().responses if self._fastlane is None else _resources.responses_of(self)
+
+    @property
+    def prompt_cache(self) -> PromptCacheView:
+        """What this client's calls found in the provider's prompt cache, and how to fill it beforehand."""
+        from ..plays.prompt_cache.view import PromptCacheView
+
+        return PromptCacheView(self)
+
+    def close(self) -> None:
+        """Close this client's HTTP client, and its pool's connections if no other client uses them."""
+        # Those who wait are called off last: what was to go to another upstream is to find that closed as well.
+        try:
+            super().close()
+            if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
+                self._fastlane.pipeline.siblings.close()
+        finally:
+            was_closed(getattr(self, "_client", None))
+        if self._fastlane is not None:
+            self._fastlane.pipeline.report_abandoned(wait=True)
+        for other in others_of(self):
+            other.close()
+        _warmth.close(getattr(self, "_client", None))
+
+    def warm(self) -> bool:
+        """Connect now, SETTINGS included, and keep a connection open, so that the first call finds it.
+
+        True once the connection stands; False where the connections are not fastlane's own (an `http_client` without
+        our transport, proxies, FASTLANE_DISABLED). Raises openai.APIConnectionError, or APITimeoutError after the
+        client's connect time-out.
+        """
+        return _warmth.warm(self)
+
+
+class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
+    """`openai.AsyncOpenAI`, observed and with plays: see `OpenAI`."""
+
+    _asynchronous = True
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            plays: Iterable[Play] | None = None,
+            only_plays: Iterable[Play] | None = None,
+            hooks: Iterable[Hook] | None = None,
+            strict: bool = False,
+            experiment: Experiment | None = None,
+            **options: Unpack[AsyncOpenAIOptions],
+        ) -> None: ...
+
+    @_resources.made_once
+    def chat(self) -> AsyncChat:
+        """Chat completions."""
+        return super().chat if self._fastlane is None else _resources.async_chat_of(self)
+
+    @_resources.made_once
+    def responses(self) -> AsyncResponses:
+        """The Responses API."""
+        return super().responses if self._fastlane is None else _resources.async_responses_of(self)
+
+    @property
+    def prompt_cache(self) -> AsyncPromptCacheView:
+        """What this client's calls found in the provider's prompt cache, and how to fill it beforehand."""
+        from ..plays.prompt_cache.view import AsyncPromptCacheView
+
+        return AsyncPromptCacheView(self)
+
+    async def close(self) -> None:
+        """Close this client's HTTP client, and its pool's connections if no other client uses them."""
+        try:
+            await super().close()
+            if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
+                await self._fastlane.pipeline.siblings.aclose()
+        finally:
+            was_closed(getattr(self, "_client", None))
+        if self._fastlane is not None:
+            self._fastlane.pipeline.report_abandoned(wait=True)
+        for other in others_of(self):
+            await other.close()
+        await _warmth.aclose(getattr(self, "_client", None))
+
+    async def warm(self) -> bool:
+        """Connect now on this event loop, SETTINGS included, and keep a connection open; see `OpenAI.warm`."""
+        return await _warmth.awarm(self)
+
+
+class AzureOpenAI(OpenAI, openai.AzureOpenAI):
+    """`openai.AzureOpenAI`, observed and with plays: see `OpenAI`."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            plays: Iterable[Play] | None = None,
+            only_plays: Iterable[Play] | None = None,
+            hooks: Iterable[Hook] | None = None,
+            strict: bool = False,
+            experiment: Experiment | None = None,
+            **options: Unpack[AzureOpenAIOptions],
+        ) -> None: ...
+
+
+class AsyncAzureOpenAI(AsyncOpenAI, openai.AsyncAzureOpenAI):
+    """`openai.AsyncAzureOpenAI`, observed and with plays: see `OpenAI`."""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            plays: Iterable[Play] | None = None,
+            only_plays: Iterable[Play] | None = None,
+            hooks: Iterable[Hook] | None = None,
+            strict: bool = False,
+            experiment: Experiment | None = None,
+            **options: Unpack[AsyncAzureOpenAIOptions],
+        ) -> None: ...
+
+
+for _made in (OpenAI, AsyncOpenAI, AzureOpenAI, AsyncAzureOpenAI):
+    adopt_signature(_made)

@@ -1,0 +1,268 @@
+"""What a client of ours is made of: its plays, its hooks and its HTTP client."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import urllib.request
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import openai
+
+from ..engine.pipeline import Hook, Pipeline
+from ..errors import ConfigurationError
+from ..plays import Connection, Play, PromptCache
+from ..transport import PoolSettings, certificates_now
+
+log = logging.getLogger("fastlane")
+
+_PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+
+
+_warned: set[str] = set()
+
+
+class Obstacle(NamedTuple):
+    """Why fastlane's transport does not carry the calls of a client."""
+
+    why: str
+    remedy: str
+    is_chosen: bool = True
+    """Whether an argument of the application's is the cause: it is warned only of plays that it has named."""
+
+
+OWN_HTTP_CLIENT = Obstacle(
+    "the client was made with an http_client of its own",
+    "make the client without http_client= to use fastlane's transport",
+)
+_NO_CONNECTION = Obstacle(
+    "the client has no Connection play",
+    "add Connection() to only_plays, or use plays=, which keeps the default plays",
+)
+
+
+def default_plays() -> tuple[Play, ...]:
+    """Return the plays that every client has unless `only_plays` is given."""
+    return (Connection(), PromptCache())
+
+
+def make_pipeline(
+    plays: Iterable[Play] | None,
+    only_plays: Iterable[Play] | None,
+    hooks: Iterable[Hook] | None,
+    strict: bool,
+    *,
+    original: Pipeline | None = None,
+) -> Pipeline:
+    """Make a pipeline of exactly `only_plays`, or of the plays of `original` (None: the default plays) and `plays`.
+
+    Raises ConfigurationError for arguments that cannot work.
+    """
+    if hooks is not None and not isinstance(hooks, Iterable):
+        raise ConfigurationError(f"hooks takes a list of callables, got {type(hooks).__name__}")
+    if not isinstance(strict, bool):
+        raise ConfigurationError(f"strict takes True or False, got {strict!r:.80}")
+    before = default_plays() if original is None else original.plays
+    pipeline = Pipeline(_chosen_plays(plays, only_plays, before), hooks or (), strict=strict)
+    if only_plays is None:
+        implicit = before if original is None else original.implicit
+        pipeline.implicit = tuple(play for play in pipeline.plays if any(play is default for default in implicit))
+    return pipeline
+
+
+def _chosen_plays(
+    plays: Iterable[Play] | None, only_plays: Iterable[Play] | None, before: tuple[Play, ...]
+) -> tuple[Play, ...]:
+    if plays is not None and only_plays is not None:
+        raise ConfigurationError(
+            "give either plays=[...], which adds to the plays that are already on, or only_plays=[...], which "
+            "replaces them; got both"
+        )
+    for name, given in (("plays", plays), ("only_plays", only_plays)):
+        if isinstance(given, Play | str) or (given is not None and not isinstance(given, Iterable)):
+            raise ConfigurationError(f"{name} takes a list of plays such as [Connection()], got {given!r:.80}")
+    if only_plays is not None:
+        return tuple(only_plays)
+    added = tuple(plays or ())
+    chosen: list[Play] = []
+    for play in before:
+        # Connection and a subclass of it replace each other: both would act otherwise.
+        alike = [other for other in added if isinstance(other, type(play)) or isinstance(play, type(other))]
+        chosen += [one for one in alike or [play] if not any(one is other for other in chosen)]
+    return (*chosen, *(play for play in added if not any(play is other for other in chosen)))
+
+
+def checked_experiment(experiment: Any) -> Any:
+    """An experiment of ours, or None. Raises ConfigurationError."""
+    if experiment is not None:
+        from ..experiments import Experiment
+
+        if not isinstance(experiment, Experiment):
+            raise ConfigurationError(f"experiment takes a fastlane.Experiment, got a {type(experiment).__name__}")
+    return experiment
+
+
+def arms_of_client(experiment: Any, pipeline: Pipeline, shared: Any = None) -> Any:
+    """The arms of a client with this pipeline; with those of one that has the same pipeline, they share theirs."""
+    from ..experiments._client_arms import ClientArms, Pipelines
+
+    same = shared is not None and shared.experiment is experiment
+    return ClientArms(experiment, shared.pipelines if same else Pipelines(pipeline))
+
+
+def others_of(client: Any) -> tuple[Any, ...]:
+    """The clients for the arms of an experiment that were made beside this one."""
+    shell = client._fastlane
+    return () if shell is None or shell.arms is None else tuple(shell.arms.others(client))
+
+
+def pipeline_for_copy(
+    original: Pipeline | None,
+    plays: Iterable[Play] | None,
+    only_plays: Iterable[Play] | None,
+    hooks: Iterable[Hook] | None,
+    strict: bool | None,
+) -> Pipeline | None:
+    """Make the pipeline of a copy with settings of its own; None if the copy shares the original's pipeline."""
+    if plays is None and only_plays is None and hooks is None and strict is None:
+        return None
+    original = original or make_pipeline(None, None, None, False)
+    return make_pipeline(
+        plays,
+        only_plays,
+        original.hooks if hooks is None else hooks,
+        original.strict if strict is None else strict,
+        original=original,
+    )
+
+
+def wanted_settings(
+    pipeline: Pipeline, *, workload_identity: Any, provider: Any, asynchronous: bool
+) -> PoolSettings | Obstacle:
+    """Return the shared pool that the `Connection` play asks for, or why openai's own HTTP client is to be used."""
+    connection = next((play for play in pipeline.plays if isinstance(play, Connection)), None)
+    if connection is None:
+        return _NO_CONNECTION
+    proxy = _proxy()
+    if proxy is not None:
+        return proxy
+    for name, given in (("workload_identity", workload_identity), ("provider", provider)):
+        if given is not None:
+            return Obstacle(
+                f"the client was made with {name}=, which binds its credentials to the HTTP client that openai makes",
+                "make the client with api_key= to use fastlane's transport",
+            )
+    bases = stock_http_client_class(asynchronous=asynchronous).__mro__
+    base = next((base for base in bases if base.__module__.startswith("httpx")), None)
+    if base is None:
+        return Obstacle(
+            f"the HTTP client of openai {openai.__version__} is not one of httpx or httpx2",
+            "install a version of openai that fastlane was tested with",
+            is_chosen=False,
+        )
+    library = base.__module__.partition(".")[0]
+    if _is_adapted(base, sys.modules[library], asynchronous=asynchronous):
+        return Obstacle(
+            f"a constructor of {library} has been replaced, by a patch of the application's or by an instrumentation",
+            "remove the patch to use fastlane's transport; SSL_CERT_FILE names certificates to trust, without a patch",
+            is_chosen=False,
+        )
+    return PoolSettings(
+        library=library,
+        http2=connection.http2,
+        idle_s=float(connection.idle_s),
+        max_connections=connection.max_connections,
+        ping_s=None if connection.ping_s is None else float(connection.ping_s),
+        certificates=certificates_now(),
+    )
+
+
+def pooled_http_client(settings: PoolSettings, timeout: Any, *, asynchronous: bool) -> Any:
+    """An HTTP client on the pool with these settings; `timeout` as openai's constructor takes it."""
+    # The protocols' libraries are loaded with the first client, not by `import fastlane`.
+    from ..transport.drivers.shared import shared_transport
+
+    if isinstance(timeout, openai.NotGiven):
+        timeout = openai.DEFAULT_TIMEOUT
+    transport = shared_transport(settings, asynchronous=asynchronous)
+    return stock_http_client_class(asynchronous=asynchronous)(timeout=timeout, transport=transport)
+
+
+def warn_of_plays_without_transport(pipeline: Pipeline, obstacle: Obstacle | None) -> None:
+    """Warn, once in a process for each reason, of plays that cannot act without fastlane's transport."""
+    if obstacle is None:
+        return
+    unable = [
+        type(play).__name__
+        for play in pipeline.plays
+        if play.needs_transport and not (obstacle.is_chosen and any(play is default for default in pipeline.implicit))
+    ]
+    message = (
+        f"{' and '.join(unable)} {'needs' if len(unable) == 1 else 'need'} fastlane's transport, which does not carry "
+        f"the calls of this client: {obstacle.why}. Calls work as with openai's client. "
+        f"To change that, {obstacle.remedy}. client.explain() says what is on (logged once)."
+    )
+    if unable and message not in _warned:
+        _warned.add(message)
+        log.warning("%s", message)
+
+
+def http_client_for_copy(client: Any, pipeline: Pipeline, *, asynchronous: bool) -> tuple[Any, Obstacle | None]:
+    """Return the HTTP client of a copy with other plays, and why fastlane's transport does not carry its calls.
+
+    The HTTP client is None if the copy can go on with that of its original.
+    """
+    shell = client._fastlane
+    if shell is None or shell.transport == "caller" or client._client.is_closed:
+        return None, client._obstacle
+    wanted = wanted_settings(
+        pipeline,
+        workload_identity=client.workload_identity,
+        provider=getattr(client, "_provider", None),
+        asynchronous=asynchronous,
+    )
+    settings, obstacle = (None, wanted) if isinstance(wanted, Obstacle) else (wanted, None)
+    if settings == settings_of(client._client):
+        return None, obstacle  # connections, cookies and all
+    if settings is None:
+        return stock_http_client_class(asynchronous=asynchronous)(timeout=client.timeout), obstacle
+    return pooled_http_client(settings, client.timeout, asynchronous=asynchronous), None
+
+
+def stock_http_client_class(*, asynchronous: bool) -> Any:
+    """The class of the stock client's own HTTP client, looked up when it is needed as the stock constructor does."""
+    return getattr(openai._base_client, "AsyncHttpxClientWrapper" if asynchronous else "SyncHttpxClientWrapper")
+
+
+def settings_of(http_client: Any) -> PoolSettings | None:
+    """The settings of the shared pool that an HTTP client uses; None for any other client."""
+    settings = getattr(getattr(http_client, "_transport", None), "settings", None)
+    return settings if isinstance(settings, PoolSettings) else None
+
+
+def _proxy() -> Obstacle | None:
+    """Return what configures a proxy, which the library's own transports know how to use; None without one."""
+    # `getproxies()` looks through the whole environment, which is half of what another client costs: it is needed only
+    # where the system's own settings name proxies too.
+    has_system_settings = sys.platform in ("darwin", "win32")
+    if has_system_settings and not any(scheme in ("http", "https", "all") for scheme in urllib.request.getproxies()):
+        return None
+    variable = next((name for name in _PROXY_VARIABLES if os.environ.get(name)), None)
+    if variable is None and not has_system_settings:
+        return None
+    return Obstacle(
+        f"{variable or 'the proxy setting of the system'} names a proxy, which fastlane's transport does not use",
+        f"{f'unset {variable}' if variable else 'remove the setting'} if the provider can be reached without the "
+        "proxy (NO_PROXY does not help here)",
+        is_chosen=False,
+    )
+
+
+def _is_adapted(client: type[Any], library: Any, *, asynchronous: bool) -> bool:
+    """Whether somebody has put a constructor of theirs into the library, such as one with certificates of their own."""
+    from ..transport.drivers.fallback import is_own
+
+    transport = library.AsyncHTTPTransport if asynchronous else library.HTTPTransport
+    return not (is_own(client, "__init__") and is_own(transport, "__init__"))

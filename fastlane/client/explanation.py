@@ -1,0 +1,144 @@
+"""Say which plays of a client are on, which transport carries its calls, and why anything is off."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import openai
+
+from ..compat.probes import unexpected_seams
+from ..plays import Curation, Encoding, Play
+from .configuration import OWN_HTTP_CLIENT, Obstacle, settings_of, stock_http_client_class
+
+Transport = Literal["fastlane", "stock", "caller"]
+
+_HTTP2 = {"prefer": "HTTP/2 if the server speaks it, else HTTP/1.1", "require": "HTTP/2 only", "never": "HTTP/1.1 only"}
+_CARRIERS = {"stock": "openai's own HTTP client", "caller": "the http_client that the client was made with"}
+
+# What a play does less well where an optional package is not installed: the package, its extra, and the effect.
+_EXTRAS: tuple[tuple[type[Play], str, str, str], ...] = (
+    (Encoding, "isal", "speed", "gzip takes several times the CPU time"),
+    (Curation, "tiktoken", "tokens", "token counts are estimates"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limitation:
+    """Something that is off, why, and what to do about it."""
+
+    what: str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a client does: `print()` shows it, `to_dict()` is for programs."""
+
+    is_enabled: bool
+    """False with FASTLANE_DISABLED: the client is openai's own."""
+    plays: tuple[str, ...]
+    """The plays that are on, as in `record.plays`."""
+    transport: Transport
+    """What carries the calls: "fastlane", "stock" (openai's own HTTP client) or "caller" (the given `http_client`)."""
+    http2: Literal["prefer", "require", "never"] | None
+    """The setting of fastlane's transport; None for other transports."""
+    experiment: str | None
+    """The name of the experiment that sends a share of the calls through other plays."""
+    limitations: tuple[Limitation, ...]
+    """What is off, or works less well than it could."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {**asdict(self), "plays": list(self.plays), "limitations": list(map(asdict, self.limitations))}
+
+    def __str__(self) -> str:
+        from .. import __version__
+
+        how = f"fastlane's, {_HTTP2[self.http2]}" if self.http2 is not None else _CARRIERS[self.transport]
+        lines = [
+            f"fastlane {__version__} with openai {openai.__version__}: {'on' if self.is_enabled else 'off'}",
+            f"transport: {how}",
+            *(f"play: {play}" for play in self.plays or ("none",)),
+        ]
+        if self.experiment is not None:
+            lines.append(f"experiment: {self.experiment} sends a share of the calls through other plays")
+        lines += [f"limited: {one.what}: {one.why}. {one.remedy}." for one in self.limitations]
+        return "\n".join(lines)
+
+
+def explain(client: Any) -> Explanation:
+    """Return what a client does; nothing in it is a key, a header or an address."""
+    shell = client._fastlane
+    if shell is None:
+        own = type(client._client) is stock_http_client_class(asynchronous=client._asynchronous)
+        disabled = Limitation(
+            "all of fastlane",
+            "FASTLANE_DISABLED was set when the client was made",
+            "Unset it and make the client anew",
+        )
+        return Explanation(
+            is_enabled=False,
+            plays=(),
+            transport="stock" if own else "caller",
+            http2=None,
+            experiment=None,
+            limitations=(disabled,),
+        )
+    settings = settings_of(client._client)
+    experiment = client._experiment
+    return Explanation(
+        is_enabled=True,
+        plays=shell.pipeline.fingerprint,
+        # An application may have replaced `client._client`.
+        transport="caller" if settings is None and shell.transport == "fastlane" else shell.transport,
+        http2=None if settings is None else settings.http2,
+        experiment=None if experiment is None else experiment.name,
+        limitations=(*_of_transport(client), *_of_short_path(client), *_of_extras(shell.pipeline.plays)),
+    )
+
+
+def _of_transport(client: Any) -> list[Limitation]:
+    obstacle: Obstacle | None = client._obstacle
+    if obstacle is None and settings_of(client._client) is None:
+        obstacle = OWN_HTTP_CLIENT
+    if obstacle is not None:
+        needing = ", ".join(type(play).__name__ for play in client._fastlane.pipeline.plays if play.needs_transport)
+        remedy = obstacle.remedy[:1].upper() + obstacle.remedy[1:]
+        return [Limitation(needing or "fastlane's transport", obstacle.why, remedy)]
+    if getattr(getattr(client._client, "_transport", None), "falls_back", False):
+        return [
+            Limitation(
+                "fastlane's transport",
+                "a mock, an instrumentation, trio or a replacement of Python's sockets has to see every request",
+                "Nothing to do: connections of the HTTP library carry the calls as long as that lasts",
+            )
+        ]
+    return []
+
+
+def _of_short_path(client: Any) -> list[Limitation]:
+    single = " and single flight is off" if any(getattr(play, "single_flight", False) for play in client.plays) else ""
+    slower = f"Nothing to do: results are the same, calls take more CPU time{single}"
+    upgrade = "Install the newest fastlane: results are the same until then, and calls take more CPU time"
+    return [
+        *(Limitation("building requests", why, slower) for why in client._fastlane.requests.why_not(client)),
+        *(
+            Limitation("calls", f"{seam} is not what this version of fastlane expects", upgrade)
+            for seam in unexpected_seams()
+        ),
+    ]
+
+
+def _of_extras(plays: tuple[Play, ...]) -> list[Limitation]:
+    return [
+        Limitation(
+            kind.__name__,
+            f"{package} is not installed, so {effect}",
+            f"Install it with pip install 'fastlane-llm[{extra}]'",
+        )
+        for kind, package, extra, effect in _EXTRAS
+        if any(isinstance(play, kind) for play in plays) and find_spec(package) is None
+    ]

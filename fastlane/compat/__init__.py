@@ -1,0 +1,1 @@
+"""Everything that knows private parts of openai and of its HTTP client."""

@@ -1,0 +1,369 @@
+"""Build requests whose URL, headers and time-outs were worked out before, for a call that differs only in its body."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import openai
+
+from ..transport.drivers.requests import ROUTE, route_of
+from ..transport.protocols.errors import TransportError
+from .json_body import stock_bytes
+from .own_methods import OwnMethods, is_own, nobody_is_between
+
+if TYPE_CHECKING:
+    from ..engine.observation import Observation
+
+# What decides about a request, apart from its body. Where an application's class has its own, that builds the request.
+_BUILDING = (
+    "_build_headers", "_prepare_url", "_validate_headers", "_enforce_trailing_slash", "_auth_headers", "_auth_query",
+    "_bearer_auth", "_admin_api_key_auth", "auth_headers", "base_url", "default_headers", "default_query",
+    "platform_headers", "qs", "user_agent",
+)  # fmt: skip
+
+# What openai's loop asks around an attempt. They have nothing to do unless somebody gave them something.
+_LOOPING = (
+    "_prepare_options", "_prepare_request", "_build_request", "_custom_auth", "custom_auth", "_maybe_override_cast_to",
+    "_should_stream_response_body", "_idempotency_key", "_validate_max_retries", "_calculate_retry_timeout",
+    "_send_request", "_process_response",
+)  # fmt: skip
+
+# Another one than ours may change the body that it was called with, after that was written.
+_ENTRY = "request"
+
+_METHODS = frozenset({*_BUILDING, *_LOOPING, _ENTRY})
+_PASSED_BY = _METHODS | {"post", "_send_with_auth_retry"}
+
+_log = logging.getLogger("openai._base_client")
+
+# Headers of a call that decide more than their own line.
+_SPECIAL = frozenset({
+    b"accept", b"authorization", b"connection", b"content-encoding", b"content-length", b"content-type", b"cookie",
+    b"host", b"transfer-encoding", b"x-stainless-read-timeout", b"x-stainless-retry-count", b"x-stainless-raw-response",
+})  # fmt: skip
+
+_RAW = b"x-stainless-raw-response"
+_RETRY_COUNT, _CONTENT_LENGTH = b"x-stainless-retry-count", b"content-length"
+
+# What a request of the HTTP library consists of.
+_MEMBERS = {"method", "url", "headers", "extensions", "stream", "_content"}
+
+_BASES = (openai._base_client.SyncAPIClient, openai._base_client.AsyncAPIClient)
+
+# How a call's own headers are sent: the HTTP library of some versions of openai is given their names in small letters.
+_NEVER, _AS_GIVEN, _IN_SMALL_LETTERS = 0, 1, 2
+
+# A client's calls differ in few ways besides their bodies and the names of their own headers.
+_MOST_TEMPLATES = 64
+_MOST_SETS_OF_NAMES = 256
+
+_Line = tuple[bytes, bytes, bytes]
+"""A header as the library keeps it: its name as given, its name in lower case, its value."""
+
+
+class _Template:
+    """A request of the stock client without its body and without the headers of its call."""
+
+    def __init__(self, request: Any, own: list[_Line], state: tuple[Any, ...]) -> None:
+        self.state = state
+        self._method, self._url = request.method, request.url
+        self._timeout = request.extensions["timeout"]
+        self._route = route_of(request)
+        self._request_class: Any = type(request)
+        self._headers_class: Any = type(request.headers)
+        self._stream_class = type(request.stream)
+        own_names = {line[1] for line in own}
+        lines = [line for line in request.headers._list if line[1] not in own_names and line[1] != b"cookie"]
+        names = [line[1] for line in lines]
+        # The headers of a call come behind those of the client and before those of the attempt.
+        at = names.index(_RETRY_COUNT)
+        self._before = lines[:at]
+        self._after = [line for line in lines[at:] if line[1] != _CONTENT_LENGTH]
+        (self._content_length,) = (line[0] for line in lines if line[1] == _CONTENT_LENGTH)
+        if _RAW in names or request.__dict__.keys() != _MEMBERS:
+            raise ValueError
+        self.names = frozenset(names)
+        self.verified: dict[tuple[bytes, ...], int] = {}
+        """By the names of a call's own headers: in which form a request put together here was the stock client's."""
+
+    def filled(self, wanted: _Wanted, body: bytes, cookies: Any) -> Any:
+        """The request of one attempt; None where it has not been shown to be the stock client's."""
+        form = self.verified.get(wanted.names)
+        if not form or self.state != wanted.state:
+            return None
+        return self.fill(wanted.own if form == _AS_GIVEN else _in_small_letters(wanted.own), body, cookies)
+
+    def verify(self, wanted: _Wanted, body: bytes, cookies: Any, request: Any) -> bool:
+        """Whether a request put together here is the one that the stock client has made."""
+        form = _NEVER
+        lower = [line[1] for line in wanted.own]
+        if len(set(lower)) == len(lower) and self.names.isdisjoint(lower):
+            if _same(self.fill(wanted.own, body, cookies), request):
+                form = _AS_GIVEN
+            elif _same(self.fill(_in_small_letters(wanted.own), body, cookies), request):
+                form = _IN_SMALL_LETTERS
+        if len(self.verified) >= _MOST_SETS_OF_NAMES:
+            self.verified.clear()
+        self.verified[wanted.names] = form
+        return form != _NEVER
+
+    def fill(self, own: list[_Line], body: bytes, cookies: Any) -> Any:
+        """The request of one attempt, with the cookies of its HTTP client."""
+        headers = self._headers_class.__new__(self._headers_class)
+        headers._list = [*self._before, *own, *self._after]
+        headers._encoding = None
+        request = self._request_class.__new__(self._request_class)
+        request.method = self._method
+        request.url = self._url
+        request.headers = headers
+        request.extensions = {"timeout": dict(self._timeout), ROUTE: self._route}
+        request.stream = self._stream_class(body)
+        request._content = body
+        if cookies.jar._cookies:
+            cookies.set_cookie_header(request)
+        headers._list.append((self._content_length, _CONTENT_LENGTH, b"%d" % len(body)))
+        return request
+
+
+class _Wanted(NamedTuple):
+    """What is known of a request before it is built."""
+
+    key: tuple[Any, ...]
+    state: tuple[Any, ...]
+    own: list[_Line]
+    names: tuple[bytes, ...]
+
+
+class Requests:
+    """Builds the requests of one client as the stock client would, or has its code do it."""
+
+    def __init__(self, client: type[Any]) -> None:
+        self._templates: dict[Any, _Template] = {}
+        self._methods = OwnMethods(sorted(_METHODS), client, _BASES[issubclass(client, openai.AsyncOpenAI)])
+        # Azure's writes the model into the path, and its key is its HTTP client's concern too.
+        self._is_azure = issubclass(client, (openai.AzureOpenAI, openai.AsyncAzureOpenAI))
+        self.pass_nobody_by = nobody_is_between(client, _PASSED_BY)
+        """No class of an application's has a method that openai's own way would call and ours would not."""
+
+    def are_wanted(self, client: Any) -> bool:
+        """Whether they can be built here at all: nothing but openai's own code has a say in them."""
+        return (
+            self.pass_nobody_by
+            and not self._is_azure
+            and not _log.isEnabledFor(logging.DEBUG)  # it says in the log what it does, and what with
+            and self._methods.are_own
+            and _METHODS.isdisjoint(client.__dict__)
+        )
+
+    def why_not(self, client: Any) -> list[str]:
+        """Return why openai's own code has to build the requests of a client; empty if it has not."""
+        found = []
+        replaced = _replaced_methods(client)
+        if replaced:
+            found.append(f"not openai's own, but an application's or an instrumentation's: {', '.join(replaced)}")
+        if self._is_azure:
+            found.append("openai's code writes the path and the key of an Azure client")
+        if _log.isEnabledFor(logging.DEBUG):
+            found.append("openai's log is on at level DEBUG")
+        return found
+
+    def first(self, client: Any, options: Any, observation: Observation) -> Any:
+        """The request of a first attempt, if openai's loop has nothing else to do before it is sent; None otherwise."""
+        if not self.are_wanted(client) or not _asks_for_nothing(client, options):
+            return None
+        body = observation.body(options)
+        wanted = None if body is None else _wanted(client, options, 0)
+        if body is None or wanted is None:
+            return None
+        template = self._templates.get(wanted.key)
+        return None if template is None else template.filled(wanted, body, client._client._cookies)
+
+    def build(self, client: Any, options: Any, retries_taken: int, body: bytes, stock: Callable[[Any], Any]) -> Any:
+        """The request of any attempt with the JSON `body`; `stock` is the stock client's own way to it."""
+        wanted = _wanted(client, options, retries_taken)
+        if wanted is None:
+            return stock(client)
+        template = self._templates.get(wanted.key)
+        request = None if template is None else template.filled(wanted, body, client._client._cookies)
+        if request is not None:
+            return request
+        # Another thread may give the client another key meanwhile: what is learned here must be of one piece.
+        still = object.__new__(type(client))
+        still.__dict__.update(client.__dict__)
+        wanted = _wanted(still, options, retries_taken)
+        state = None if wanted is None else _kept(wanted.state)
+        request = stock(still)
+        if wanted is not None and state == wanted.state:
+            self._learn(request, wanted._replace(state=state), body, still)
+        return request
+
+    def _learn(self, request: Any, wanted: _Wanted, body: bytes, client: Any) -> None:
+        """Learn from a request of the stock client's: the next like it is put together here, if that gives the same."""
+        cookies = client._client._cookies
+        try:
+            template = self._templates.get(wanted.key)
+            if template is not None and template.state == wanted.state:
+                template.verify(wanted, body, cookies, request)
+                return
+            template = _Template(request, wanted.own, wanted.state)
+            # One that lacks a header of the client's, because this call has another, is none for other calls.
+            theirs = {name.lower().encode() for name in client.default_headers} | {b"authorization"}
+            theirs.update(line[1] for line in client._client._headers._list)
+            if theirs.isdisjoint(line[1] for line in wanted.own) and template.verify(wanted, body, cookies, request):
+                if len(self._templates) >= _MOST_TEMPLATES:
+                    self._templates.clear()
+                self._templates[wanted.key] = template
+        except TransportError:
+            pass  # no HTTP address: whatever transport is to send the request raises its own error
+        except (AttributeError, KeyError, TypeError, ValueError):
+            pass  # another version of the library: its own code builds every request
+
+
+def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:
+    """What a request is to be; None where it is one for the stock client's own code."""
+    try:
+        own = _lines(options.headers)
+        if own is None:
+            return None
+        key = (options.url, retries_taken, _timeout_of(client, options))
+        return _Wanted(key, _state_of(client, options), own, tuple([line[0] for line in own]))
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return None
+
+
+def body_of(options: Any) -> bytes | None:
+    """The JSON body of a call as the stock client sends it; None where that is for its own code to say."""
+    body = options.json_data
+    if type(body) is not dict or options.method != "post" or options.content is not None or options.files is not None:
+        return None
+    extra = options.extra_json
+    if extra is not None:
+        if type(extra) is not dict:
+            return None
+        body = {**body, **extra}
+    return stock_bytes(body)
+
+
+def _replaced_methods(client: Any) -> list[str]:
+    """Return the methods around a request that are not openai's own, such as "OpenAI.request"."""
+    bases = type(client).__mro__
+    last = max(at for at, base in enumerate(bases) if base.__module__.partition(".")[0] == "fastlane")
+    found = {f"client.{name}" for name in _METHODS & client.__dict__.keys()}
+    for at, base in enumerate(bases):
+        # A class before ours calls it with `super()`, a class behind ours would be passed by.
+        names = _METHODS if at < last else _PASSED_BY
+        found |= {f"{base.__name__}.{name}" for name in names & vars(base).keys() if not is_own(base, name)}
+    return sorted(found)
+
+
+def may_be_a_form(client: Any, options: Any) -> bool:
+    """Whether openai may send the body in another form than JSON: a header says so."""
+    for headers in (options.headers, client._custom_headers):
+        if headers and isinstance(headers, Mapping) and any(name.lower() == "content-type" for name in headers):
+            return True
+    return False
+
+
+def _asks_for_nothing(client: Any, options: Any) -> bool:
+    """Whether the steps of openai's loop that ask before and after an attempt have nothing to do for this call."""
+    retries = options.max_retries
+    if type(retries) is not int and not isinstance(retries, openai.NotGiven):
+        return False
+    try:
+        return (
+            client._api_key_provider is None
+            and client._idempotency_header is None
+            and options.follow_redirects is None
+            and (client._platform is not None or not client._asynchronous)
+            and type(client.max_retries) is int
+            and client.max_retries >= 0 <= (retries if type(retries) is int else 0)
+        )
+    except AttributeError:
+        return False
+
+
+def _timeout_of(client: Any, options: Any) -> Any:
+    timeout = options.timeout
+    if isinstance(timeout, openai.NotGiven):
+        timeout = client.timeout
+    kind = type(timeout)
+    if timeout is None or kind in (int, float):
+        return timeout, kind  # a header says 5 or 5.0
+    given = (timeout.connect, timeout.read, timeout.write, timeout.pool)
+    return (*given, *map(type, given))
+
+
+def _state_of(client: Any, options: Any) -> tuple[Any, ...]:
+    """What a request depends on beside its own arguments: where it has changed, a template is made anew."""
+    http = client._client
+    query = client._custom_query
+    if client._asynchronous:
+        asyncio.get_running_loop()  # a header names the library that runs the call: elsewhere openai's code writes it
+    if (
+        options.params
+        or http._params
+        or client._idempotency_header is not None
+        or getattr(client, "_provider_runtime", None) is not None
+        # Only strings say by being equal that they are sent alike.
+        or (query and not all(type(value) is str for value in query.values()))
+    ):
+        raise ValueError
+    headers = client._custom_headers
+    return (
+        client._base_url,
+        client.api_key,
+        getattr(client, "admin_api_key", None),
+        getattr(options, "security", None),
+        client.organization,
+        client.project,
+        tuple(headers.items()) if headers else (),
+        tuple(query.items()) if query else (),
+        client._platform,
+        http._headers._list,
+    )
+
+
+def _kept(state: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The state with copies of what can be changed in place."""
+    return tuple(type(part)(part) if isinstance(part, (dict, list)) else part for part in state)
+
+
+def _lines(given: Any) -> list[_Line] | None:
+    """The headers of a call as lines; None where they are more than lines."""
+    if not given:
+        return []
+    if type(given) is not dict:
+        return None
+    lines = []
+    for name, value in given.items():
+        if type(name) is not str or type(value) is not str or not name.isascii() or not value.isascii():
+            return None
+        raw = name.encode()
+        lower = raw.lower()
+        if lower in _SPECIAL:
+            return None
+        lines.append((raw, lower, value.encode()))
+    return lines
+
+
+def _in_small_letters(lines: list[_Line]) -> list[_Line]:
+    return [(lower, lower, value) for _, lower, value in lines]
+
+
+def _same(ours: Any, stock: Any) -> bool:
+    try:
+        return bool(
+            ours.__dict__.keys() == stock.__dict__.keys()
+            and ours.headers.__dict__.keys() == stock.headers.__dict__.keys()
+            and ours.headers._list == stock.headers._list
+            and (ours.method, ours.url, ours.extensions["timeout"])
+            == (stock.method, stock.url, stock.extensions["timeout"])
+            and stock.extensions.keys() == {"timeout"}
+            and ours._content == stock._content
+            and b"".join(ours.stream) == b"".join(stock.stream)
+        )
+    except (AttributeError, TypeError):
+        return False

@@ -1,0 +1,178 @@
+"""Send a request past the layers of its HTTP client that have nothing to do for it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from datetime import timedelta
+from operator import attrgetter, is_
+from typing import Any
+
+from .._clock import now_ns
+from ..client.configuration import settings_of
+from ..transport.drivers.fallback import is_own
+
+_METHODS = (
+    "send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request", "_build_request_auth",
+    "_build_redirect_request", "_transport_for_url", "_set_timeout",
+)  # fmt: skip
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_SET_COOKIE = (b"set-cookie", b"set-cookie2")
+
+
+class _Layers:
+    """One class of HTTP clients: which of its methods stand between a caller and the transport."""
+
+    def __init__(self, client: type[Any]) -> None:
+        self._class = client
+        library: Any = next(base for base in client.__mro__ if base.__module__.partition(".")[0] in ("httpx", "httpx2"))
+        self._read: Any = attrgetter(*_METHODS)
+        self._methods = self._read(client)
+        self._is_stock = all(_is_own_method(client, name) for name in _METHODS)
+        module = library.send.__globals__
+        self._bound: Any = module["BoundAsyncStream" if library.__name__.startswith("Async") else "BoundSyncStream"]
+        self._wants_response = "response" in inspect.signature(self._bound).parameters
+        self.log: logging.Logger = module["logger"]
+        self.closed, self.opened = module["ClientState"].CLOSED, module["ClientState"].OPENED
+
+    @property
+    def are_stock(self) -> bool:
+        """Whether they are the library's own: an instrumentation or a mock may have replaced one at any time."""
+        return self._is_stock and all(map(is_, self._read(self._class), self._methods))
+
+    def bind(self, response: Any, started_s: float) -> None:
+        """Have the answer's body say how long the exchange took, as the library does."""
+        if self._wants_response:
+            response.stream = self._bound(response.stream, response=response, start=started_s)
+        else:
+            response.stream = self._bound(response.stream, start=started_s)
+
+
+def _is_own_method(client: type[Any], name: str) -> bool:
+    return is_own(next(base for base in client.__mro__ if name in base.__dict__), name)
+
+
+@functools.lru_cache(maxsize=64)  # an application's classes come and go
+def _layers(client: type[Any]) -> _Layers | None:
+    try:
+        return _Layers(client)
+    except (AttributeError, KeyError, StopIteration, TypeError, ValueError):
+        return None  # another version of the library
+
+
+def layers_to_pass(client: Any, http: Any, request: Any, options: dict[str, Any]) -> _Layers | None:
+    """The layers of an HTTP client that have nothing to do for a request: no hooks, mounts or credentials of its own.
+
+    None where one of them may have, and `http.send` is the way.
+    """
+    if options or getattr(client, "_provider_runtime", None) or getattr(client, "_workload_identity_auth", None):
+        return None
+    kind: Any = type(http)
+    layers = _layers(kind)
+    if layers is None or settings_of(http) is None or not layers.are_stock:
+        return None
+    try:
+        hooks = http._event_hooks
+        plain = not (hooks["request"] or hooks["response"] or http._mounts or http._auth) and http.follow_redirects
+        if (
+            not plain
+            or request.url.userinfo
+            or (state := http._state) is layers.closed
+            or not http.__dict__.keys().isdisjoint(_METHODS)
+        ):
+            return None
+        if state is not layers.opened:  # lest a client be opened again that another thread closes meanwhile
+            http._state = layers.opened
+    except (AttributeError, KeyError):
+        return None
+    return layers
+
+
+def _received(layers: _Layers, http: Any, request: Any, response: Any) -> bool:
+    """What the library does with the head of an answer; whether its body needs no decoding."""
+    response.request = request
+    plain, cookies = True, False
+    for _, name, _ in response.headers._list:
+        if name == b"content-encoding":
+            plain = False
+        elif name in _SET_COOKIE:
+            cookies = True
+    if cookies:
+        http._cookies.extract_cookies(response)
+    response.default_encoding = http._default_encoding
+    if layers.log.isEnabledFor(logging.INFO):
+        layers.log.info(
+            'HTTP Request: %s %s "%s %d %s"',
+            request.method,
+            request.url,
+            response.http_version,
+            response.status_code,
+            response.reason_phrase,
+        )
+    return plain
+
+
+def _is_redirect(response: Any) -> bool:
+    return response.status_code in _REDIRECTS and bool(response.has_redirect_location)
+
+
+def _take(response: Any, pieces: list[bytes], started_s: float) -> None:
+    response.elapsed = timedelta(seconds=now_ns() / 1e9 - started_s)
+    response._content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    response.is_stream_consumed = True
+    response._num_bytes_downloaded = len(response._content)
+    response.is_closed = True
+
+
+def send(layers: _Layers, http: Any, request: Any, *, stream: bool) -> Any:
+    """Send a request; its answer, with the whole body unless it is to be streamed. Raises the library's errors."""
+    started_s = now_ns() / 1e9
+    response = http._transport.handle_request(request)
+    try:
+        plain = _received(layers, http, request, response)
+        if _is_redirect(response):
+            layers.bind(response, started_s)
+            following = http._build_redirect_request(request, response)
+            response.read()
+            response = http._send_handling_redirects(following, follow_redirects=True, history=[response])
+            plain = False
+        elif stream or not plain:
+            layers.bind(response, started_s)
+        if plain and not stream:
+            pieces = list(response.stream)
+            response.stream.close()
+            _take(response, pieces, started_s)
+        elif not stream:
+            response.read()
+    except BaseException:
+        response.close()
+        raise
+    return response
+
+
+async def async_send(layers: _Layers, http: Any, request: Any, *, stream: bool) -> Any:
+    """Send a request; its answer, with the whole body unless it is to be streamed. Raises the library's errors."""
+    started_s = now_ns() / 1e9
+    response = await http._transport.handle_async_request(request)
+    try:
+        plain = _received(layers, http, request, response)
+        if _is_redirect(response):
+            layers.bind(response, started_s)
+            following = http._build_redirect_request(request, response)
+            await response.aread()
+            response = await http._send_handling_redirects(following, follow_redirects=True, history=[response])
+            plain = False
+        elif stream or not plain:
+            layers.bind(response, started_s)
+        if plain and not stream:
+            pieces = [piece async for piece in response.stream]
+            await response.stream.aclose()
+            _take(response, pieces, started_s)
+        elif not stream:
+            await response.aread()
+    except BaseException:
+        await response.aclose()
+        raise
+    return response

@@ -1,0 +1,214 @@
+"""What one answer said, as it arrives: tokens and their stamps, usage, finish reasons, model and tier."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .._clock import now_ns
+from ..protocol import tokens_seen as _tokens_seen
+from ..records.timeline import TokenKind
+
+
+class AnswerSeen:
+    """The account of one answer, kept event by event or from the whole."""
+
+    __slots__ = (
+        "_finished_choices",
+        "_seen_choices",
+        "_steady",
+        "arrived_ns",
+        "cache_reason",
+        "events",
+        "finish_reason",
+        "first_content_ns",
+        "first_event_ns",
+        "first_token_kind",
+        "first_token_ns",
+        "frozen",
+        "is_response",
+        "model",
+        "reason_of",
+        "request_id",
+        "response_id",
+        "service_tier",
+        "tier_in",
+        "times",
+        "times_in",
+        "token_ns",
+        "usage",
+    )
+
+    def __init__(self, *, is_response: bool) -> None:
+        self.is_response = is_response
+        self.frozen = False
+        self._steady = False
+        # Bit sets of the choices' indexes.
+        self._seen_choices = 0
+        self._finished_choices = 0
+        self.arrived_ns = 0
+        """When the bytes that are being decoded arrived, or were read; 0 where nobody says so."""
+        self.events = 0
+        self.first_event_ns: int | None = None
+        self.first_token_ns: int | None = None
+        self.first_token_kind: TokenKind | None = None
+        self.first_content_ns: int | None = None
+        self.token_ns: array[int] = array("q")
+        self.usage: Any = None
+        """The provider's own report, read when the record is made."""
+        self.finish_reason: str | None = None
+        self.model: str | None = None
+        self.service_tier: str | None = None
+        self.request_id: str | None = None
+        self.response_id: str | None = None
+        self.reason_of: Callable[[Any], str | None] | None = None
+        """Reads out of an answer why the provider says that its cache was missed; None if nobody wants to know."""
+        self.cache_reason: str | None = None
+        self.tier_in: Callable[[Any], str | None] | None = None
+        """Reads out of an answer or an event which tier serves; None where that is in the usual field."""
+        self.times_in: Callable[[Any], dict[str, float] | None] | None = None
+        """Reads out of an answer or an event the provider's own times; None if the provider says none there."""
+        self.times: dict[str, float] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether every choice that was begun has its finish reason."""
+        return self._seen_choices != 0 and self._finished_choices == self._seen_choices
+
+    def freeze(self, asked: str | None = None) -> None:
+        """The call is over: what is read later is no part of its record, nor is what cannot be a name.
+
+        The model that was `asked` for may have any.
+        """
+        self.frozen = True
+        self._steady = False
+        if self.model != asked:
+            self.model = _tokens_seen.name_in(self.model)
+        self.finish_reason = _tokens_seen.name_in(self.finish_reason)
+        self.service_tier = _tokens_seen.name_in(self.service_tier)
+        self.request_id = _tokens_seen.id_in(self.request_id)
+        self.response_id = _tokens_seen.id_in(self.response_id)
+
+    def event(self, event: Any) -> None:
+        """Look at one decoded event of a stream, out of the bytes that came at `arrived_ns`."""
+        if self._steady:
+            # The path of nearly every event of a chat stream: more content of the only choice, and nothing else.
+            try:
+                (choice,) = event.choices
+                plain = choice.index == 0 and choice.finish_reason is None and event.usage is None
+                if plain and choice.delta.content:
+                    self.events += 1
+                    self.token_ns.append(self.arrived_ns)
+                    return
+            except (AttributeError, TypeError, ValueError):
+                pass
+        if self.frozen:
+            return
+        self.events += 1
+        arrived_ns = self.arrived_ns = self.arrived_ns or now_ns()
+        if self.first_event_ns is None:
+            self.first_event_ns = arrived_ns
+        if self.is_response:
+            self._response_event(event, arrived_ns)
+        else:
+            self._chat_event(event, arrived_ns)
+
+    def begin_again(self) -> None:
+        """The answer so far counts no more: another one is on its way in its place."""
+        self.events = self.arrived_ns = 0
+        self.first_event_ns = self.first_token_ns = self.first_token_kind = self.first_content_ns = None
+        self.token_ns = array("q")
+        self.times = None
+
+    def piece(self, kinds: Iterable[TokenKind]) -> None:
+        """Look at one event of a stream that is put together for an application that does not stream."""
+        self.events += 1
+        if self.first_event_ns is None:
+            self.first_event_ns = self.arrived_ns
+        for kind in kinds:
+            self._token(kind, self.arrived_ns)
+            break  # an event is not a token, and counts once
+
+    def _chat_event(self, event: Any, arrived_ns: int) -> None:
+        choices = getattr(event, "choices", None)
+        if choices and isinstance(choices, list):
+            kind = _tokens_seen.kind_of_choices(choices)
+            if kind is not None:
+                self._token(kind, arrived_ns)
+            for choice in choices:
+                self._choice(choice)
+            self._steady = kind == "content" and self._seen_choices == 1
+        if self.model is None:
+            self.model = _tokens_seen.text_of(event, "model")
+            self.response_id = _tokens_seen.text_of(event, "id")
+        # Engines report usage on a last event without choices, on the finishing event, or on every event.
+        usage = getattr(event, "usage", None)
+        if usage is not None:
+            self.usage = usage
+        tier = _tokens_seen.text_of(event, "service_tier")
+        if self.tier_in is not None:
+            tier = self.tier_in(event) or tier
+        if tier is not None:
+            self.service_tier = tier
+        if self.times_in is not None and (self._finished_choices or usage is not None or not choices):
+            # Not of every delta of a tool call: a provider knows its times at the end.
+            self.times = self.times_in(event) or self.times
+
+    def _token(self, kind: TokenKind, arrived_ns: int) -> None:
+        if self.first_token_ns is None:
+            self.first_token_ns = arrived_ns
+            self.first_token_kind = kind
+        if kind == "content" and self.first_content_ns is None:
+            self.first_content_ns = arrived_ns
+        self.token_ns.append(arrived_ns)
+
+    def _choice(self, choice: Any) -> None:
+        index = getattr(choice, "index", 0)
+        bit = 1 << index if isinstance(index, int) and 0 <= index < 1_024 else 1
+        self._seen_choices |= bit
+        reason = getattr(choice, "finish_reason", None)
+        if reason:
+            self._finished_choices |= bit
+            if self.finish_reason is None:
+                self.finish_reason = reason if isinstance(reason, str) else None
+
+    def _response_event(self, event: Any, arrived_ns: int) -> None:
+        event_type = getattr(event, "type", None)
+        if not isinstance(event_type, str):
+            return
+        kind = _tokens_seen.kind_of_response_event(event_type)
+        if kind is not None:
+            self._token(kind, arrived_ns)
+        elif _tokens_seen.ends_response(event_type):
+            self.answer(getattr(event, "response", None))
+            self._seen_choices = self._finished_choices = 1
+
+    def answer(self, answer: Any) -> None:
+        """Look at a whole answer: an unstreamed one, or the one that a Responses stream ends with."""
+        if answer is None:
+            return
+        usage = getattr(answer, "usage", None)
+        if usage is not None:
+            self.usage = usage
+        self.finish_reason = _tokens_seen.finish_reason_of(answer)
+        self.model = _tokens_seen.text_of(answer, "model")
+        self.response_id = _tokens_seen.text_of(answer, "id")
+        self.service_tier = _tokens_seen.text_of(answer, "service_tier")
+        if self.tier_in is not None:
+            self.service_tier = self.tier_in(answer) or self.service_tier
+        if self.reason_of is not None:
+            self.cache_reason = self.reason_of(answer)
+        if self.times_in is not None:
+            self.times = self.times_in(answer) or self.times
+        # openai has read it from the headers already.
+        self.request_id = _tokens_seen.text_of(answer, "_request_id")
+
+    def raw_answer(self, body: bytes) -> Any:
+        """Look at a whole answer that the application takes undecoded. What it says; None where it is no JSON."""
+        try:
+            answer = _tokens_seen.from_json(body)
+            self.answer(answer)
+        except ValueError:
+            return None  # the application will find out for itself
+        return answer

@@ -1,0 +1,202 @@
+"""Read an answer until it is known how it begins, and give it back as if nobody had read anything of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from functools import cache
+from typing import Any, Self
+
+from fastlane._clock import now_ns
+from fastlane.compat.fast_stream import name_request
+from fastlane.transport.protocols.phases import PHASES, Phases
+
+from ..body import family, unwrapped
+from ..collecting import is_event_stream
+from ._first_content import FirstContent, Verdict
+
+_Held = deque[tuple[bytes, int]]
+"""Pieces of a body, each with its arrival."""
+
+
+def begun(response: Any, endpoint: str, *, first: FirstContent | None = None) -> Verdict:
+    """How an answer begins, read no further than it takes to know that.
+
+    Its `stream` then gives everything again from its first byte, each piece with the stamp of its arrival, and goes on
+    with the rest. Where nothing can be said ("unknown" by its headers) nothing is read, and nothing is changed. Raises
+    what reading raises: whoever catches that closes the answer, or hands it out, and its `stream` gives what had come
+    and raises the same. `first` says more of an error.
+    """
+    if not _can_be_looked_into(response):
+        return "unknown"
+    inner = response.stream
+    pieces = iter(unwrapped(inner, "SyncBody"))
+    phases, held = _phases(response), _Held()
+    first = first if first is not None else FirstContent(endpoint)
+    verdict: Verdict | None = None
+    try:
+        while verdict is None:
+            piece = next(pieces, None)
+            if piece is None:
+                verdict = first.ended()
+            else:
+                held.append((piece, phases.chunk_ns or now_ns()))
+                verdict = first.feed(piece)
+    except Exception as error:
+        name_request(error, response)
+        pieces = _Broken(error)
+        raise
+    except BaseException:
+        response.close()
+        raise
+    finally:
+        response.stream = _body_class(SyncBegunBody, family(type(inner), "SyncByteStream"))(inner, pieces, phases, held)
+    return verdict
+
+
+async def async_begun(response: Any, endpoint: str, *, first: FirstContent | None = None) -> Verdict:
+    """See `begun`."""
+    if not _can_be_looked_into(response):
+        return "unknown"
+    inner = response.stream
+    pieces = aiter(unwrapped(inner, "AsyncBody"))
+    phases, held = _phases(response), _Held()
+    first = first if first is not None else FirstContent(endpoint)
+    verdict: Verdict | None = None
+    try:
+        while verdict is None:
+            piece = await anext(pieces, None)
+            if piece is None:
+                verdict = first.ended()
+            else:
+                held.append((piece, phases.chunk_ns or now_ns()))
+                verdict = first.feed(piece)
+    except Exception as error:
+        name_request(error, response)
+        pieces = _Broken(error)
+        raise
+    except BaseException:
+        await response.aclose()
+        raise
+    finally:
+        response.stream = _body_class(AsyncBegunBody, family(type(inner), "AsyncByteStream"))(
+            inner, pieces, phases, held
+        )
+    return verdict
+
+
+class _Broken:
+    """The rest of a body of which reading has raised: raises the same once, unless the body is closed before.
+
+    The error's traceback leads to the response, and the response to this: only without the error is that no cycle.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self.error: Exception | None = error
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        error, self.error = self.error, None
+        if error is None:
+            raise StopIteration
+        try:
+            raise error.with_traceback(None)
+        finally:
+            del error
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return next(self)
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+
+def _can_be_looked_into(response: Any) -> bool:
+    if response.is_closed or response.is_stream_consumed or not is_event_stream(response):
+        return False
+    return response.headers.get("content-encoding", "identity") == "identity"  # type: ignore[no-any-return]
+
+
+def _phases(response: Any) -> Phases:
+    """Where those who read the body look for the arrival of each piece: with another transport than ours, new ones."""
+    phases = response.extensions.get(PHASES)
+    if not isinstance(phases, Phases):
+        phases = Phases()
+        response.extensions = {**response.extensions, PHASES: phases}
+    return phases
+
+
+class _Begun:
+    """What both forms share: the pieces that were read already come first."""
+
+    def __init__(self, inner: Any, rest: Any, phases: Phases, held: _Held) -> None:
+        self._inner = inner
+        self._rest = rest
+        self._phases = phases
+        self._held: _Held = held
+
+    @property
+    def elapsed(self) -> Any:
+        """What the HTTP client took of the time; asked by the response, which says it to the application."""
+        return getattr(self._inner, "elapsed", None)
+
+    def _forget(self) -> None:
+        self._held.clear()
+        if isinstance(self._rest, _Broken):
+            self._rest.error = None
+
+    def _next_held(self) -> bytes:
+        piece, self._phases.chunk_ns = self._held.popleft()
+        return piece
+
+
+class SyncBegunBody(_Begun):
+    """The body of a synchronous answer of which something was read already."""
+
+    _rest: Iterator[bytes]
+
+    def __iter__(self) -> Iterator[bytes]:
+        held = self._held
+        while held:
+            yield self._next_held()
+        # Another transport than ours stamps nothing: these pieces arrive when they are read.
+        self._phases.chunk_ns = 0
+        yield from self._rest
+
+    def close(self) -> None:
+        self._forget()
+        self._inner.close()
+
+
+class AsyncBegunBody(_Begun):
+    """The body of an asynchronous answer of which something was read already."""
+
+    _rest: AsyncIterator[bytes]
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __anext__(self) -> Awaitable[bytes]:
+        if self._held:
+            return _at_once(self._next_held())
+        self._phases.chunk_ns = 0
+        return self._rest.__anext__()
+
+    async def aclose(self) -> None:
+        self._forget()
+        await self._inner.aclose()
+
+
+async def _at_once(piece: bytes) -> bytes:
+    return piece
+
+
+@cache
+def _body_class(form: type[Any], base: type) -> type[Any]:
+    """The body as the response's own library knows its streams."""
+    return type(form.__name__, (form, base), {})

@@ -1,0 +1,26 @@
+"""What ends one way of a call so that another can be taken."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastlane.knowledge.prediction._sighting import Failure
+
+Why = Failure | Literal["lost", "deadline"]
+"""Why a way was left: it failed; another attempt's first content came before; the time of the whole call is up."""
+
+
+class Left(BaseException):
+    """One way of a call has ended.
+
+    It passes through openai's own loop, which would try again what failed, and through everything that is there for
+    exceptions of the application's.
+    """
+
+    def __init__(self, why: Why, error: Exception | None = None) -> None:
+        super().__init__(why)
+        self.why: Why = why
+        self.error = error
+        """What it failed with, as the HTTP library says it; None where it did not."""
+        self.request: Any = getattr(error, "_request", None)
+        """The HTTP library's request, which openai's errors name."""

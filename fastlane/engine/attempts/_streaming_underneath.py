@@ -1,0 +1,64 @@
+"""Have an answer streamed to us that the application wants whole, so that its first token is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fastlane.plays.bounded_output.outputs._request import CHAT, COMPLETIONS, RESPONSES, is_kept
+
+from ..call import Call
+from ._collector import Collector
+
+_ENDPOINTS = frozenset({CHAT, RESPONSES, COMPLETIONS})
+
+
+def streamed(call: Call, *, play: str = "Routing") -> Call | None:
+    """The call with its answer streamed to us, and with the count of its tokens; None where it has to come at once.
+
+    So it does where the application reads it itself or streams it already, where the provider works on it in the
+    background or keeps it for later, where its stream would bring something else (audio; the best of several
+    completions), and where the provider has refused to stream. A plan that bounds the output without streaming is made
+    one that streams: then that puts the answer together, and otherwise a `Collector` does. `play` is whose change this
+    is.
+    """
+    body = call.body
+    if call.endpoint not in _ENDPOINTS or call.stream or call.unread or body.get("stream"):
+        return None
+    if body.get("background") or is_kept(body) or _comes_otherwise(body):
+        return None
+    if call.output is not None and call.output.collects:
+        return None
+    if "stream" in call.refused:
+        return None
+    added: dict[str, Any] = {"stream": True}
+    if call.endpoint != RESPONSES and "stream_options" not in body and _takes_usage(call):
+        added["stream_options"] = {"include_usage": True}
+    output = call.output
+    if output is not None:
+        output = replace(output, body={**output.body, **added}, collects=True, optional=(*output.optional, *added))
+    return call.replaced(
+        body={**body, **added},
+        changes=(*call.changes, f"{play} had the answer streamed underneath"),
+        optional=(*call.optional, *added),
+        output=output,
+    )
+
+
+def _comes_otherwise(body: Mapping[str, Any]) -> bool:
+    modalities = body.get("modalities")
+    speaks = body.get("audio") is not None or (isinstance(modalities, list) and "audio" in modalities)
+    return speaks or body.get("best_of") not in (None, 1)
+
+
+def _takes_usage(call: Call) -> bool:
+    known = call.facts.parameters.get("stream_options.include_usage") if call.facts is not None else None
+    if known is not None and known.value is False:
+        return False
+    return "stream_options" not in call.refused
+
+
+def collector_of(call: Call) -> Collector | None:
+    """What puts the answer to a call together that `streamed` gave; None where its bounded output does."""
+    return None if call.output is not None else Collector(call)

@@ -1,0 +1,224 @@
+"""Watch the bytes of an answer that the application reads itself: when they arrive, how many, and how they end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from functools import cache
+from typing import Any
+
+from .._clock import now_ns
+from ..compat.probes import holds
+from ..protocol import tokens_seen as _tokens_seen
+from ..transport.protocols.phases import PHASES, Phases
+from .observation import Observation
+
+# What is kept of an answer that is read undecoded, to find its usage in it: more than any chat answer needs.
+_MOST_KEPT_BYTES = 4 * 1024 * 1024
+
+_UNSEEN = Phases()
+
+
+def watch_body(response: Any, observation: Observation, *, asynchronous: bool) -> None:
+    """Put a watcher between an answer's body and whoever reads it."""
+    observation.streaming = True
+    inner = response.stream
+    base = family(type(inner), "AsyncByteStream" if asynchronous else "SyncByteStream")
+    body_class = _body_class(AsyncObservedBody if asynchronous else SyncObservedBody, base)
+    response.stream = body_class(inner, observation, _reader_for(response, observation), _phases_of(response))
+
+
+def _phases_of(response: Any) -> Phases:
+    """Where our own transport says when each piece of the body arrived; with any other, phases that say nothing."""
+    phases = response.extensions.get(PHASES)
+    return phases if isinstance(phases, Phases) else _UNSEEN
+
+
+def family(stream_type: type, name: str) -> type:
+    """The base class by which the response's own library knows its streams (httpx2, or legacy httpx)."""
+    ours = (base for base in stream_type.__mro__ if base.__name__ == name and base.__module__.startswith("httpx"))
+    return next(ours, object)
+
+
+@cache
+def _body_class(form: type[Any], base: type) -> type[Any]:
+    return type("ObservedBody", (form, base), {})
+
+
+# What a library's wrapper around a transport's body does when it is read: hand its pieces on, and nothing else.
+_HANDS_ON = frozenset({"_stream", "__aiter__", "isinstance", "AsyncGenerator", "aclose"})
+
+
+def unwrapped(inner: Any, own: str) -> Any:
+    """Our own transport's body from under the wrapper in which an HTTP client keeps the time; any other as it is."""
+    bodies = sys.modules.get(
+        "fastlane.transport.drivers.bodies"
+    )  # not imported where it is not used, because that takes time
+    wrapped = getattr(inner, "__dict__", {}).get("_stream")
+    kind = type(inner)
+    if bodies is None or not isinstance(wrapped, getattr(bodies, own)) or not kind.__module__.startswith("httpx"):
+        return inner
+    read: Any = kind.__aiter__ if own == "AsyncBody" else kind.__iter__
+    return (
+        wrapped
+        if holds(f"{kind.__module__}.{kind.__name__}", lambda: _HANDS_ON.issuperset(read.__code__.co_names))
+        else inner
+    )
+
+
+class _Body:
+    """What both forms share."""
+
+    def __init__(self, inner: Any, observation: Observation, reader: _UndecodedReader | None, phases: Phases) -> None:
+        self._inner = inner
+        self._observation = observation
+        self._reader = reader
+        self.phases = phases
+        """Where our own transport says when each piece arrived."""
+
+    @property
+    def elapsed(self) -> Any:
+        """What the HTTP client took of the time; asked by the response, which says it to the application."""
+        return getattr(self._inner, "elapsed", None)
+
+    def is_watched_by(self, observation: Observation) -> bool:
+        """Whether this observation is told what is read."""
+        return self._observation is observation
+
+    def _undecoded(self) -> _UndecodedReader | None:
+        """Who has to look into the bytes; nobody where a decoding stream shows its events."""
+        return None if self._observation.decoded else self._reader
+
+    def _ended(self) -> None:
+        observation = self._observation
+        observation.exhausted = True
+        reader = self._undecoded()
+        if reader is not None:
+            reader.finish()
+
+    def __del__(self) -> None:
+        observation = getattr(self, "_observation", None)
+        if observation is not None:
+            observation.abandoned()
+
+
+class SyncObservedBody(_Body):
+    """The body of a synchronous answer."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self.observed(self._inner)
+
+    def bare(self) -> Iterator[bytes]:
+        """The pieces as they come, for a stream that tells the observation itself what `observed` would tell it."""
+        return iter(unwrapped(self._inner, "SyncBody"))
+
+    def observed(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """The pieces, or those that `bare()` has not given yet, with everything told to the observation."""
+        observation, reader, phases = self._observation, self._undecoded(), self.phases
+        answer = observation.answer
+        try:
+            for chunk in pieces:
+                answer.arrived_ns = phases.chunk_ns or now_ns()
+                observation.received_bytes += len(chunk)
+                if reader is not None:
+                    reader.feed(chunk)
+                yield chunk
+        except GeneratorExit:
+            raise  # the reader gave up; whoever closes the body says how the call ended
+        except BaseException as error:
+            observation.body_failed(error)
+            raise
+        self._ended()
+
+    def close(self) -> None:
+        """Close the body, and report how it ended."""
+        try:
+            self._inner.close()
+        finally:
+            self._observation.body_closed()
+
+
+class AsyncObservedBody(_Body):
+    """The body of an asynchronous answer."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self.observed(self._inner)
+
+    def bare(self) -> AsyncIterator[bytes]:
+        """The pieces as they come, for a stream that tells the observation itself what `observed` would tell it."""
+        return aiter(unwrapped(self._inner, "AsyncBody"))
+
+    async def observed(self, pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+        """The pieces, or those that `bare()` has not given yet, with everything told to the observation."""
+        observation, reader, phases = self._observation, self._undecoded(), self.phases
+        answer = observation.answer
+        try:
+            async for chunk in pieces:
+                answer.arrived_ns = phases.chunk_ns or now_ns()
+                observation.received_bytes += len(chunk)
+                if reader is not None:
+                    reader.feed(chunk)
+                yield chunk
+        except GeneratorExit:
+            raise  # the reader gave up; whoever closes the body says how the call ended
+        except BaseException as error:
+            observation.body_failed(error)
+            raise
+        self._ended()
+
+    async def aclose(self) -> None:
+        """Close the body, and report how it ended."""
+        try:
+            await self._inner.aclose()
+        finally:
+            self._observation.body_closed()
+
+
+class _UndecodedReader:
+    """Finds tokens and usage in bytes that the application takes undecoded (`iter_lines()`, `iter_bytes()`)."""
+
+    def __init__(self, observation: Observation, *, events: bool) -> None:
+        self._observation = observation
+        self._events = events
+        self._kept = bytearray()
+        self._gave_up = False
+
+    def feed(self, chunk: bytes) -> None:
+        if self._gave_up:
+            return
+        self._kept += chunk
+        if self._events:
+            *lines, rest = self._kept.split(b"\n")
+            self._kept = bytearray(rest)
+            for line in lines:
+                self._line(bytes(line))
+        if len(self._kept) > _MOST_KEPT_BYTES:
+            self._kept.clear()
+            self._gave_up = True
+
+    def finish(self) -> None:
+        if self._kept and not self._gave_up and not self._events:
+            self._observation.raw_answer(bytes(self._kept))
+        self._kept.clear()
+
+    def _line(self, line: bytes) -> None:
+        if not line.startswith(b"data:"):
+            return
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            self._observation.done()
+            return
+        try:
+            event = _tokens_seen.from_json(data)
+        except ValueError:
+            return  # the application will find out for itself
+        self._observation.answer.event(event)
+
+
+def _reader_for(response: Any, observation: Observation) -> _UndecodedReader | None:
+    if not observation.finishes or response.status_code >= 400:
+        return None
+    headers = response.headers
+    if headers.get("content-encoding", "identity") != "identity":
+        return None  # compressed: the bytes seen here are not the text
+    return _UndecodedReader(observation, events=headers.get("content-type", "").startswith("text/event-stream"))

@@ -1,0 +1,331 @@
+"""Read an answer that is streamed to us for an application that does not stream, and hand it on as a whole one."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+import anyio
+import orjson
+
+from .._clock import now_ns
+from ..protocol.event_data import EventData
+from ..transport.protocols.phases import PHASES
+from .attempts._late_calls import late_calls
+
+if TYPE_CHECKING:
+    from ..protocol.assembly._assembly import Assembly
+    from .observation import Observation
+
+_KINDS: Any = frozenset({"content", "reasoning", "tool_call", "refusal"})
+# As long as openai's own asynchronous streams wait for the end of a body whose last event has come.
+_DRAIN_S = 0.1
+# They describe the bytes that came, and not those that are handed on.
+_OF_THE_BYTES = frozenset({b"content-encoding", b"content-length", b"content-type", b"transfer-encoding"})
+# How the first line of an event stream begins; nothing in JSON does.
+_EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+NO_JSON: Any = object()
+"""What `event_of` gives for data that is no JSON."""
+# By OpenAI's types and codes of errors (https://platform.openai.com/docs/guides/error-codes).
+_STATUSES = {
+    "invalid_request_error": 400, "authentication_error": 401, "permission_error": 403, "not_found_error": 404,
+    "rate_limit_exceeded": 429, "rate_limit_error": 429, "insufficient_quota": 429,
+}  # fmt: skip
+
+
+class Collecting(Protocol):
+    """Puts one call's answer together while it is read: a `Guard`, or a `Collector` that only does that."""
+
+    @property
+    def collects(self) -> bool:
+        """Whether the answer is streamed to us, though the application does not stream."""
+
+    @property
+    def assembly(self) -> Assembly:
+        """The answer so far."""
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the stream was closed before its end; None where it was not."""
+
+    @property
+    def has_all(self) -> bool:
+        """Whether nothing is missing of the answer, though it has not ended."""
+
+    def begin(self) -> None:
+        """An answer is on its way, the first or another one in its place."""
+
+    def take(self, event: Mapping[str, Any]) -> tuple[bool, list[Any]]:
+        """Look at one event; whether the stream is to be closed, and what kinds of output it brought."""
+
+    def assembled(self) -> dict[str, Any]:
+        """The answer as the API gives it without streaming."""
+
+    def checked(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer as it is to be handed out."""
+
+
+def is_event_stream(response: Any) -> bool:
+    """Whether an answer is one that succeeds, event by event."""
+    content_type: str = response.headers.get("content-type", "")
+    return 200 <= response.status_code < 300 and content_type.lower().startswith("text/event-stream")
+
+
+def collected(guard: Collecting, observation: Observation, response: Any) -> Any:
+    """The whole answer as the guard leaves it; any other answer as it came, read."""
+    reading = _Reading(guard, observation, response)
+    try:
+        if not reading.is_streamed:
+            response.read()
+            return reading.read_whole()
+        try:
+            pieces = response.iter_bytes()
+            for piece in pieces:
+                reading.check_time()
+                if reading.piece(piece):
+                    if reading.drains:
+                        _drain(response, pieces)
+                    break
+        except Exception:
+            if not reading.has_all:
+                raise
+            # All of the answer has come, and is not to be paid for twice.
+        finally:
+            # Before its end that resets the stream, so that the server stops.
+            response.close()
+    except BaseException as error:
+        observation.attempt_failed(error)
+        raise
+    return reading.whole()
+
+
+async def async_collected(guard: Collecting, observation: Observation, response: Any) -> Any:
+    """See `collected`."""
+    reading = _Reading(guard, observation, response)
+    try:
+        if not reading.is_streamed:
+            await response.aread()
+            return reading.read_whole()
+        try:
+            pieces = response.aiter_bytes()
+            async for piece in pieces:
+                reading.check_time()
+                if reading.piece(piece):
+                    if reading.drains:
+                        await _async_drain(pieces)
+                    break
+        except Exception:
+            if not reading.has_all:
+                raise
+        finally:
+            await response.aclose()
+    except BaseException as error:
+        observation.attempt_failed(error)
+        raise
+    return reading.whole()
+
+
+def _drain(response: Any, pieces: Iterator[bytes]) -> None:
+    """Read the end of the body, so that its connection can serve again, until the deadline shuts that connection."""
+    network = response.extensions.get("network_stream")
+    sock = None if network is None else network.get_extra_info("socket")
+    if sock is None:
+        return  # nothing that a deadline could shut
+
+    def shut() -> None:
+        with suppress(OSError):  # the peer was faster
+            sock.shutdown(socket.SHUT_RDWR)
+
+    try:
+        alarm = late_calls.set(now_ns() + int(_DRAIN_S * 1e9), shut)
+    except RuntimeError:  # no thread to be had
+        return
+    try:
+        for _ in pieces:
+            pass
+    except Exception:  # noqa: BLE001 - the answer is whole, whatever becomes of its connection
+        pass
+    finally:
+        alarm.call_off()
+
+
+async def _async_drain(pieces: AsyncIterator[bytes]) -> None:
+    try:
+        with anyio.move_on_after(_DRAIN_S):
+            async for _ in pieces:
+                pass
+    except Exception:  # noqa: BLE001 - the answer is whole, whatever becomes of its connection
+        pass
+
+
+class _Reading:
+    """Sans-IO: one answer while it is read."""
+
+    def __init__(self, guard: Collecting, observation: Observation, response: Any) -> None:
+        self._guard = guard
+        self._observation = observation
+        self._response = response
+        self._data = EventData()
+        self._garbage: bytes | None = None
+        self._phases = response.extensions.get(PHASES)
+        # One that has been read already, by a hook of the application's HTTP client, is looked at all the same.
+        self.is_streamed = guard.collects and is_event_stream(response)
+        # An attempt whose answer broke off may have gone before.
+        guard.begin()
+        observation.answer.begin_again()
+        observation.outcome = None
+        observation.is_done = False
+        observation.received_bytes = 0
+
+    def check_time(self) -> None:
+        """Keep to the read time-out as for an answer that comes at once: all of it has to be there by then."""
+        timeout = self._response.request.extensions.get("timeout", {}).get("read")
+        attempt = self._observation.attempts[-1]
+        sent_ns = attempt.phases.send_ended_ns or attempt.started_ns
+        if timeout is not None and now_ns() - sent_ns > timeout * 1e9 and not self.has_all:
+            raise self._library.ReadTimeout("the answer was not whole in time", request=self._response.request)
+
+    @property
+    def _library(self) -> Any:
+        """httpx2, or the legacy httpx of the application's own client."""
+        return sys.modules[type(self._response).__module__.partition(".")[0]]
+
+    def piece(self, piece: bytes) -> bool:
+        """Look at some bytes of the answer; True when no more are wanted."""
+        observation, answer = self._observation, self._observation.answer
+        answer.arrived_ns = getattr(self._phases, "chunk_ns", 0) or now_ns()
+        observation.received_bytes += len(piece)
+        for data in self._data.feed(piece):
+            if data.startswith(b"[DONE]"):
+                observation.is_done = True
+                return True
+            event = event_of(data)
+            if event is NO_JSON:
+                self._garbage = data
+                return True
+            stop, kinds = self._guard.take(event)
+            answer.piece(kind for kind in kinds if kind in _KINDS)
+            if stop:
+                observation.outcome = "stopped"
+                return True
+            if self._guard.assembly.error is not None:
+                return True
+        return False
+
+    @property
+    def has_all(self) -> bool:
+        """Whether nothing is missing of the answer, whatever becomes of its stream."""
+        return self._guard.has_all or self._guard.assembly.finished
+
+    @property
+    def drains(self) -> bool:
+        """Whether the end of the body is to be read too, so that its connection can serve again.
+
+        HTTP/2 needs none of that, our own transport waits for that end a moment where it closes a body, and a stream
+        that was stopped is to be closed.
+        """
+        observation = self._observation
+        if observation.transport == "fastlane" and not observation.attempts[-1].fell_back:
+            return False
+        return observation.is_done and self._response.http_version.startswith("HTTP/1")
+
+    def read_whole(self) -> Any:
+        """The answer that was not streamed, though that was asked for, or where nothing had to be."""
+        response, observation = self._response, self._observation
+        if self._guard.collects and response.is_success and response.content.startswith(_EVENTS):
+            # Streams go by what they hold, as with openai's code, which does not look at what they are called.
+            self.piece(response.content)
+            return self.whole()
+        observation.attempts[-1].response_body_bytes = response.num_bytes_downloaded
+        if not 200 <= response.status_code < 300 or "json" not in response.headers.get("content-type", ""):
+            return response
+        try:
+            body = orjson.loads(response.content)
+        except orjson.JSONDecodeError:
+            return response  # openai's code says what is wrong with that
+        if not isinstance(body, dict):
+            return response
+        checked = self._guard.checked(body)
+        return response if checked is body else self._handed_on(to_json(checked))
+
+    def whole(self) -> Any:
+        """The answer that the events make up."""
+        observation, guard = self._observation, self._guard
+        attempt = observation.attempts[-1]
+        attempt.response_body_bytes = observation.received_bytes
+        attempt.ended_ns = observation.answer.arrived_ns or now_ns()
+        if guard.stop_reason is None and not self.has_all:
+            error = guard.assembly.error
+            if error is not None:
+                # Said in the middle of an answer, which an answer without streaming says by its status. But the work
+                # had begun: it is no refusal of the request.
+                observation.optional = ()
+                return self._handed_on(to_json({"error": error}), status_code=status_of(error))
+            if self._garbage is not None:
+                # As an answer that is no JSON: what openai's code makes of that, it makes of this.
+                return self._handed_on(self._garbage)
+            if not observation.received_bytes:
+                # As an empty answer: nothing broke, and the stock client does not have it made again.
+                return self._handed_on(b"")
+            if not observation.is_done:
+                raise self._broken_off()
+        return self._handed_on(to_json(guard.checked(guard.assembled())))
+
+    def _broken_off(self) -> Exception:
+        """As the HTTP library says it of a body that ends too early: openai's code tries such a call again."""
+        error: Exception = self._library.RemoteProtocolError(
+            "the server ended the event stream before the answer had a finish reason", request=self._response.request
+        )
+        self._observation.attempt_failed(error)
+        return error
+
+    def _handed_on(self, content: bytes, *, status_code: int | None = None) -> Any:
+        response = self._response
+        headers = [pair for pair in response.headers.raw if pair[0].lower() not in _OF_THE_BYTES]
+        whole = type(response)(
+            status_code if status_code is not None else response.status_code,
+            headers=[*headers, (b"content-type", b"application/json")],
+            content=content,
+            request=response.request,
+            extensions=response.extensions,
+            history=response.history,
+            default_encoding=response.default_encoding,
+        )
+        try:
+            whole.elapsed = response.elapsed
+        except RuntimeError:
+            pass  # the application's own transport did not take the time
+        return whole
+
+
+def status_of(error: Mapping[str, Any]) -> int:
+    """The status that an answer without streaming has for an error; some say it themselves."""
+    for name in ("status", "status_code", "code"):
+        said = error.get(name)
+        if isinstance(said, int | str) and str(said).isdecimal() and 400 <= int(said) < 600:
+            return int(said)
+    said = (error.get("code"), error.get("type"))
+    return next((_STATUSES[one] for one in said if isinstance(one, str) and one in _STATUSES), 500)
+
+
+def event_of(data: bytes) -> Any:
+    """An event's JSON, if it is any."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        try:
+            return json.loads(data)  # which takes half of a surrogate pair, as openai's code does
+        except ValueError:
+            return NO_JSON
+
+
+def to_json(value: Any) -> bytes:
+    """JSON of an answer."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value).encode()  # half of a surrogate pair, or a number beyond 64 bits

@@ -1,0 +1,155 @@
+"""Take back a field that a play added and the provider refused, or a tier that has no capacity."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import openai
+from openai._models import FinalRequestOptions
+
+from .._clock import now_ns
+from ..compat.call_options import changed_options
+
+if TYPE_CHECKING:
+    from .observation import Observation
+
+
+REFUSED_FOR_NS = 3_600 * 10**9
+"""How long a field is left out once a provider has refused it: an hour. Then it is sent again."""
+# Beyond so many upstreams, those whose fields were refused longest ago are forgotten.
+_MOST_UPSTREAMS = 1_024
+_NONE: frozenset[str] = frozenset()
+
+
+class Upstream(NamedTuple):
+    """Who refuses a field, and to whom."""
+
+    origin: str
+    model: str | None
+    account: bytes
+    """A digest of the key, see `tiers._account`: a provider may refuse to one account what it takes from another."""
+
+
+class Refusals:
+    """Fields that providers have refused, each for `REFUSED_FOR_NS`. Threads may share it.
+
+    A value of a field that was refused alone is named with the field: "service_tier=flex".
+    """
+
+    def __init__(self) -> None:
+        # Each entry is replaced and never changed, so that no lock is needed.
+        self._until_ns: dict[Upstream, dict[str, int]] = {}
+
+    def add(self, upstream: Upstream, fields: Iterable[str]) -> None:
+        """Remember fields without which a refused call has succeeded."""
+        known = self._until_ns.pop(upstream, {})
+        self._until_ns[upstream] = {**known, **dict.fromkeys(fields, now_ns() + REFUSED_FOR_NS)}
+        while len(self._until_ns) > _MOST_UPSTREAMS:
+            self._until_ns.pop(next(iter(self._until_ns), upstream), None)
+
+    def at(self, client: Any, options: Any, origin: str, model: str | None) -> frozenset[str]:
+        """Return the fields that an upstream has refused to a client, and that are not to be sent now."""
+        if not self._until_ns:
+            return _NONE
+        known = self._until_ns.get(Upstream(origin, model, client._fastlane.accounts.of(client, options).here))
+        if known is None:
+            return _NONE
+        time_ns = now_ns()
+        return frozenset(name for name, until_ns in known.items() if time_ns < until_ns)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._until_ns.clear()
+
+
+refusals = Refusals()
+
+
+class TierFull(BaseException):
+    """The tier that was asked for has no capacity, or is none for this key: it ends the attempt.
+
+    It passes through openai's own loop, which would wait and ask for the same again, or hand the error out.
+    """
+
+    def __init__(self, retries_taken: int) -> None:
+        super().__init__()
+        self.retries_taken = retries_taken
+        """Of openai's loop, before this attempt."""
+
+
+def without_refused(
+    client: Any, observation: Observation, options: FinalRequestOptions, error: openai.APIStatusError
+) -> FinalRequestOptions | None:
+    """Return the options of a call without the fields that plays added and the error names; None where it names none.
+
+    A provider that does not know a field answers with an error that names it, and has done no work.
+    """
+    if not observation.optional or error.status_code not in (400, 422) or not isinstance(options.json_data, dict):
+        return None
+    named = _named(error, options.json_data, observation.optional)
+    if not named:
+        return None
+    if "stream" in named:
+        named = tuple([name for name in observation.optional if name in {*named, "stream_options"}])
+    observation.optional = tuple([name for name in observation.optional if name not in named])
+    account = client._fastlane.accounts.of(client, options).here
+    observation.take_back(named, Upstream(observation.origin, observation.model, account))
+    kept = {name: value for name, value in options.json_data.items() if name not in named}
+    return changed_options(options, {"json_data": kept})
+
+
+def _named(error: openai.APIStatusError, body: Mapping[str, Any], fields: tuple[str, ...]) -> tuple[str, ...]:
+    """Which of these fields an error is about."""
+    texts = list(_texts(error.body)) or [error.message]
+    # Some say how many tokens are too many, and not which field asks for them.
+    numbers = [name for name in fields if type(body.get(name)) is int and body[name] > 99]
+    named = {name for name in numbers if any(re.search(rf"(?<!\w){body[name]}(?!\w)", text) for text in texts)}
+    param = error.param.removeprefix("body.") if isinstance(error.param, str) else ""
+    about = re.split(r"[.\[]", param)[0]
+    if about in body:
+        named |= {about}
+    else:
+        named |= {name for name in fields if any(_pattern(name).search(text) for text in texts)}
+    return tuple([name for name in fields if name in named])
+
+
+def _texts(body: object) -> Iterator[str]:
+    """The texts of an error's body, and the places that it names as paths; not the request that it quotes."""
+    if isinstance(body, str):
+        yield body
+    elif isinstance(body, Mapping):
+        for name, value in body.items():
+            if name == "loc" and isinstance(value, list | tuple):  # of pydantic's errors
+                yield ".".join(map(str, value))
+            elif name not in ("input", "ctx"):
+                yield from _texts(value)
+    elif isinstance(body, list | tuple):
+        for value in body:
+            yield from _texts(value)
+
+
+@lru_cache(maxsize=256)
+def _pattern(field: str) -> re.Pattern[str]:
+    """Return what matches a field's name; for an English word such as "stop", only where it stands as a field."""
+    name = re.escape(field)
+    if "_" in field:
+        return re.compile(rf"(?<!\w){name}(?!\w)")
+    if field == "stream":
+        name = "stream(?:ing)?"
+    kind = "(?:argument|field|option|parameter|property)s?"
+    refused = (
+        r"(?:(?:is|are) )?(?:not (?:accepted|allowed|available|permitted|recognized|supported)|unknown|unsupported)"
+        r"|(?:must|should|cannot|can only) be|(?:does|do) not support"
+    )
+    refuses = r"(?:accept|allow|permit|support)(?:s|ed)?|un(?:expected|known|recognized|supported)"
+    return re.compile(
+        rf"""['"`\[.]{name}['"`\].=:]"""
+        rf"|{kind}(?: (?:is|received|supplied))?\W{{1,3}}{name}(?!\w)"
+        rf"|(?<!\w){name}\W{{1,3}}(?:{kind}|{refused})(?!\w)"
+        rf"|(?:{refuses})\W{{1,3}}(?:the )?{name}(?!\w)"
+        rf"|(?<!\w){name}=|^(?:body\.)?{name}(?::|$)",
+        re.IGNORECASE,
+    )

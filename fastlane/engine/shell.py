@@ -1,0 +1,357 @@
+"""What the synchronous and the asynchronous client do alike around one call: observe it, plan it, report it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import openai
+from openai._constants import RAW_RESPONSE_HEADER
+from openai._legacy_response import LegacyAPIResponse
+from openai._models import FinalRequestOptions
+from openai._response import BaseAPIResponse
+from openai._types import NotGiven
+
+from ..compat.call_options import changed_options
+from ..compat.requests import Requests
+from ..plays import Urgency
+from ..plays.routing.route_requests import PLANNED_ENDPOINTS, asked_model, asks_for_a_route, not_routed
+from ..plays.urgency.levels import current_urgency
+from ..records.urgency import Level
+from ..telemetry._gate import active, follow, prepare
+from ..transport.protocols.patience import PATIENCE
+from ..transport.protocols.phases import FALLBACK_TRACE, PHASES
+from .body import watch_body
+from .call import Call, Encode, Form
+from .observation import EXTENSION, Observation, remember_answer
+from .pipeline import Pipeline, log
+from .refused_fields import refusals
+
+if TYPE_CHECKING:
+    from ..plays.bounded_output.outputs._plan import OutputPlan
+    from ..plays.urgency.tiers._account import Accounts
+    from ..providers import ProviderFacts
+    from .upstreams._siblings import Siblings
+
+# What `with_raw_response` and `with_streaming_response` give.
+_UNDECODED = (LegacyAPIResponse, BaseAPIResponse)
+
+_STREAMS = (openai.Stream, openai.AsyncStream)
+
+# Whose calls these are is not for a play to say.
+_CREDENTIAL_HEADERS = frozenset({"authorization", "api-key", "cookie", "openai-organization", "openai-project"})
+
+_USUAL_CACHED_PATHS = ("usage.prompt_tokens_details.cached_tokens", "usage.input_tokens_details.cached_tokens")
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class Shell:
+    """The state that fastlane adds to one openai client."""
+
+    __slots__ = (
+        "_accounts",
+        "_has_urgency",
+        "_origin",
+        "arms",
+        "pipeline",
+        "requests",
+        "transport",
+        "urgency",
+    )
+
+    def __init__(self, pipeline: Pipeline, transport: str, requests: Requests) -> None:
+        self.pipeline = pipeline
+        self.transport = transport
+        self.requests = requests
+        self.arms: Any = None  # those of the client's experiment, where it takes part in one
+        self.urgency: Level | None = None  # that of the client's calls, where it was made for one
+        self._accounts: Any = None
+        self._origin: tuple[Any, str] = (None, "")
+        if pipeline.needs_facts:
+            # With the client and not with its first call, which may be made on an event loop: 30 ms of CPU.
+            from .. import providers  # noqa: F401
+        if pipeline.compresses_bodies:
+            from ..plays.request_encoding import _driving  # noqa: F401
+        if any(getattr(play, "single_flight", False) for play in pipeline.plays):
+            from ..plays.urgency import single_flight  # noqa: F401
+        self._has_urgency = any(isinstance(play, Urgency) for play in pipeline.plays)
+        if self._has_urgency:
+            from ..plays.urgency.tiers import _urgent  # noqa: F401
+        prepare()
+
+    def origin(self, base_url: Any) -> str:
+        """scheme://host:port of a base URL, remembered while it stays the same."""
+        known = self._origin  # replaced as a whole: threads share it
+        if known[0] is not base_url:
+            port = base_url.port or _PORTS.get(base_url.scheme, 0)
+            known = self._origin = (base_url, f"{base_url.scheme}://{_bracketed(base_url.host)}:{port}")
+        return known[1]
+
+    def begin(self, base_url: Any, options: Any, *, stream: bool, experiment: Any = None) -> Observation:
+        """Start to observe a call."""
+        self.pipeline.report_abandoned()
+        url = options.url
+        observation = Observation(
+            self.pipeline,
+            method=options.method.upper(),
+            endpoint=_endpoint(url),
+            origin=_origin(url) if "://" in url else self.origin(base_url),
+            stream=stream,
+            transport=self.transport,
+            experiment=experiment,
+        )
+        level = observation.urgency = self.urgency or current_urgency()
+        if level is not None and level != "interactive" and not self._has_urgency:
+            _warn_without_urgency(level)
+        if active():
+            follow(observation)
+        return observation
+
+    def plan(self, client: Any, observation: Observation, options: FinalRequestOptions) -> FinalRequestOptions:
+        """Let the plays rewrite a client's call; the options as they came if none of them did."""
+        planned = self._planned(client, observation, options)
+        if observation.trace is not None:
+            observation.trace.asked(observation, planned.json_data)
+        return planned
+
+    def _planned(self, client: Any, observation: Observation, options: FinalRequestOptions) -> FinalRequestOptions:
+        call = self.call_of(client, observation, options)
+        if call is None:
+            return options
+        if call.facts is not None and call.facts.timing.phases is not None:
+            observation.has_times(call.facts.timing)
+        planned = self.pipeline.plan(call)
+        if observation.leg is not None:
+            planned = observation.leg.planned(planned)
+        observation.watchers = self.pipeline.watchers(planned)
+        if planned.output is not None:
+            self._guard(observation, planned.output, options)
+        observation.changes = planned.changes
+        observation.curation = planned.curation
+        if planned.prompt is not None:
+            observation.prompt = planned.prompt
+            observation.cached_path = _cached_path(planned.facts, planned.endpoint)
+            observation.answer.reason_of = planned.prompt.reason_of
+        if planned.encoding is not None:
+            observation.sending = _sending(observation, planned.encoding, planned.model)
+        if planned.urgency_plan is not None:
+            urgent = observation.urgent = _urgent_of(planned)
+            if urgent.tier is not None and urgent.tier.is_elsewhere:
+                observation.answer.tier_in = urgent.tier.in_answer
+        observation.optional = planned.optional
+        changed: dict[str, Any] = {}
+        if planned.body is not call.body:
+            changed["json_data"] = dict(planned.body)
+            changed["extra_json"] = None  # merged into the body that the plays saw
+            observation.model = planned.model
+        if planned.headers:
+            given = options.headers if isinstance(options.headers, Mapping) else {}
+            # No play takes the place of a header that the client was made with.
+            taken = {name.lower() for name in (*given, *client._custom_headers)} | _CREDENTIAL_HEADERS
+            added = {name: value for name, value in planned.headers.items() if name.lower() not in taken}
+            changed["headers"] = {**added, **given}
+        # Never the caller's own options: a retry, a test or the caller may look at them again.
+        return changed_options(options, changed) if changed else options
+
+    @property
+    def siblings(self) -> Siblings:
+        """The clients for other upstreams, shared by all clients with these plays."""
+        siblings: Siblings | None = self.pipeline.siblings
+        if siblings is None:
+            from .upstreams._siblings import siblings_of
+
+            siblings = siblings_of(self.pipeline)
+        return siblings
+
+    @property
+    def accounts(self) -> Accounts:
+        """Who calls with this client, without its key."""
+        accounts: Accounts | None = self._accounts
+        if accounts is None:
+            from ..plays.urgency.tiers._account import Accounts
+
+            accounts = self._accounts = Accounts()
+        return accounts
+
+    @staticmethod
+    def facts_of(origin: str) -> ProviderFacts:
+        """What is known of the provider at an origin."""
+        return _facts_of(origin)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _facts(observation: Observation) -> Any:
+        leg = observation.leg
+        return leg.facts if leg is not None and leg.facts is not None else _facts_of(observation.origin)
+
+    def call_of(self, client: Any, observation: Observation, options: FinalRequestOptions) -> Call | None:
+        """What the plays are shown of a call; None where it is none for them."""
+        body = options.json_data
+        if not isinstance(body, Mapping):
+            return None
+        extra = options.extra_json or {}
+        model = observation.model = asked_model(options)
+        is_planned = observation.endpoint in PLANNED_ENDPOINTS
+        if model is not None and asks_for_a_route(model) and not (is_planned and self.pipeline.routes_calls):
+            raise not_routed(model, observation.endpoint, routes=self.pipeline.routes_calls)
+        if not is_planned or not (self.pipeline.shapes_calls or self.pipeline.goes_several_ways):
+            return None
+        if options.method.lower() != "post" or options.files is not None or options.content is not None:
+            return None
+        if extra:
+            body = {name: value for name, value in {**body, **extra}.items() if not isinstance(value, openai.Omit)}
+        issued = observation.issued
+        return Call(
+            call_id=observation.call_id,
+            endpoint=observation.endpoint,
+            origin=observation.origin,
+            body=MappingProxyType(body if extra else dict(body)),
+            stream=observation.stream,
+            facts=self._facts(observation) if self.pipeline.needs_facts else None,
+            issued_ns=observation.started_ns,
+            placements=observation.placements,
+            written=issued.written if issued is not None and issued.body is options.json_data else None,
+            unread=isinstance(options.headers, Mapping) and options.headers.get(RAW_RESPONSE_HEADER) == "stream",
+            urgency=observation.urgency,
+            refused=refusals.at(client, options, observation.origin, observation.model),
+        )
+
+    @staticmethod
+    def _guard(observation: Observation, plan: OutputPlan, options: FinalRequestOptions) -> None:
+        from ..plays.bounded_output.outputs._guard import Guard
+        from ..plays.bounded_output.outputs._reader import BY_SCHEMA, PERHAPS_A_CLASS, UNKNOWN, reader_in
+        from ..plays.bounded_output.outputs._stream_watch import StreamWatch
+
+        parses, reader = not isinstance(options.post_parser, NotGiven), BY_SCHEMA
+        if parses:
+            reader = reader_in(options.post_parser)
+        elif observation.stream:
+            # Helpers read what they stream by classes that the call knows nothing of. One of them says that it does.
+            helped = isinstance(options.headers, Mapping) and options.headers.get("X-Stainless-Helper-Method")
+            reader = UNKNOWN if helped else PERHAPS_A_CLASS if observation.endpoint == "/responses" else BY_SCHEMA
+        observation.guard = Guard(plan, observation.pipeline.went_wrong, parses=parses, reader=reader)
+        if observation.stream:
+            observation.watchers = (*observation.watchers, StreamWatch(observation.guard))
+
+    @staticmethod
+    def attach(
+        observation: Observation, request: Any, *, asynchronous: bool, form: Form = "json", plain: bool = False
+    ) -> None:
+        """Tie an attempt's request to its call, and have whatever transport carries it stamp it.
+
+        `form`: in which the body is written; `plain`: the attempt takes the place of one that was refused for its form.
+        """
+        length: int | None
+        try:
+            length = len(request.content)
+        except Exception:  # noqa: BLE001 - a body that is streamed out, of a length that the headers may say
+            given = request.headers.get("content-length", "")
+            length = int(given) if given.isdecimal() else None
+        if observation.trace is not None:
+            observation.trace.attempting(observation, request)
+        attempt = observation.begin_attempt(length, form=form, plain=plain)
+        attempt.url = request.url
+        extensions = request.extensions
+        extensions[EXTENSION] = observation
+        extensions[PHASES] = attempt.phases
+        leg = observation.leg
+        if leg is None:
+            observation.check()
+        else:
+            extensions[PATIENCE] = leg.patience
+            leg.request = request
+        # Our own transport fills in the phases, and calls a trace only for whoever wants one: that costs it more than
+        # all of its stamps. If it hands the request on to the library's, it puts this trace into its place.
+        wanted = FALLBACK_TRACE if observation.transport == "fastlane" else "trace"
+        extensions[wanted] = attempt.tracing(extensions.get("trace"), asynchronous=asynchronous)
+
+    @staticmethod
+    def looked_at(observation: Observation, result: Any) -> None:
+        """Look at a whole answer."""
+        if isinstance(result, _UNDECODED):
+            if result.http_response.is_closed:
+                observation.raw_answer(result.http_response.content)
+        else:
+            observation.whole_answer(result)
+
+    @staticmethod
+    def returned(observation: Observation, result: Any) -> None:
+        """`request()` returned: the call is over, unless its body is still to be read by the application."""
+        remember_answer(result, observation)
+        if observation.stream and not observation.streaming and isinstance(result, _STREAMS):
+            # The application's own subclass sent the request past us.
+            response = result.response
+            if not response.is_closed:
+                response.request.extensions[EXTENSION] = observation
+                watch_body(response, observation, asynchronous=isinstance(result, openai.AsyncStream))
+        if observation.streaming:
+            return
+        Shell.looked_at(observation, result)
+        observation.finish()
+
+
+@cache
+def _warn_without_urgency(level: Level) -> None:
+    """Warn that an `urgency()` block has no effect, once in a process for each level."""
+    log.warning(
+        'urgency("%s") has no effect, because this client has no Urgency play: make it with OpenAI(plays=[Urgency()]), '
+        'or call client.with_urgency("%s") (logged once)',
+        level,
+        level,
+    )
+
+
+def _facts_of(origin: str) -> Any:
+    from ..providers import facts_of
+
+    return facts_of(origin)
+
+
+@lru_cache(maxsize=64)
+def _cached_path_in(path: str) -> tuple[str, ...]:
+    """The names below `usage`; () for OpenAI's own place, which is known without facts."""
+    first, *names = path.split(".")
+    return tuple(names) if first == "usage" and path not in _USUAL_CACHED_PATHS else ()
+
+
+def _cached_path(facts: Any, endpoint: str) -> tuple[str, ...]:
+    fact = None if facts is None else facts.usage.get(endpoint)
+    path = None if fact is None or fact.value is None else fact.value.get("cached")
+    return () if path is None else _cached_path_in(path)
+
+
+def _sending(observation: Observation, encode: Encode, model: str | None) -> Any:
+    from ..plays.request_encoding._sending import Sending
+
+    origin, endpoint, went_wrong = observation.origin, observation.endpoint, observation.pipeline.went_wrong
+    return Sending(encode, origin=origin, endpoint=endpoint, model=model, went_wrong=went_wrong)
+
+
+def _urgent_of(call: Call) -> Any:
+    from ..plays.urgency.tiers._urgent import Urgent
+
+    assert call.urgency_plan is not None
+    return Urgent(call.urgency_plan, None if call.facts is None else call.facts.rate_limits)
+
+
+@lru_cache(maxsize=256)
+def _endpoint(url: str) -> str:
+    """The path of a request without its query, as openai's resources give it."""
+    path = url.partition("?")[0]
+    if "://" in path:
+        path = "/" + path.split("://", 1)[1].partition("/")[2]
+    return path if path.startswith("/") else "/" + path
+
+
+@lru_cache(maxsize=256)
+def _origin(url: str) -> str:
+    """scheme://host:port of an absolute URL."""
+    parsed = urlsplit(url)
+    return f"{parsed.scheme}://{_bracketed(parsed.hostname or '')}:{parsed.port or _PORTS.get(parsed.scheme, 0)}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,207 @@
+"""Clients for other upstreams than the application's own: fresh ones, which know nothing of its keys and headers."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet
+
+from openai import NOT_GIVEN
+
+from fastlane.client.configuration import Obstacle, make_pipeline, pooled_http_client, settings_of, wanted_settings
+from fastlane.compat.requests import Requests
+from fastlane.plays import Connection
+from fastlane.transport.pool.outlook import UNKNOWN, Outlook
+
+from ..shell import Shell
+from ._keys import key_of, missing_key
+
+if TYPE_CHECKING:
+    from fastlane.plays.routing.catalog._models import CatalogModel
+
+# Whose locks a child process has to make anew.
+_all: WeakSet[Siblings] = WeakSet()
+_making = threading.Lock()
+
+_Key = tuple[str, str | None, bool, bool]
+"""A base URL, the variable of its key, whether the client is asynchronous, and whether it validates strictly."""
+
+
+# What tells an application's account from others. Not every version of openai has all of them.
+_IDENTITY = ("admin_api_key", "organization", "project", "webhook_secret")
+
+
+class _Sibling(NamedTuple):
+    client: Any
+    transport: Any
+    """What can say what is known of its connection; None where that is not ours."""
+    request: Any
+    """What leads to its upstream, and is never sent."""
+
+
+class Siblings:
+    """The clients of one pipeline for other upstreams; made when they are first needed, and used by any thread.
+
+    Each has the application's pipeline, plays and log of calls, and the shared connections. It has none of the
+    application's credentials, organisation, project, headers, query and HTTP client, and nothing that openai's client
+    takes from its environment. It is of fastlane's own class whatever the application's is: what a subclass overrides
+    is about the application's own provider.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._made: dict[_Key, _Sibling] = {}
+        # Not the applications' clients themselves, which nothing but the application may keep alive.
+        self._own: WeakKeyDictionary[Any, tuple[Any, Any, Any, Any]] = WeakKeyDictionary()
+        _all.add(self)
+
+    def __repr__(self) -> str:
+        return f"Siblings({len(self._made)})"
+
+    def of(self, client: Any, model: CatalogModel) -> Any | None:
+        """Return the client that a model is called with: the application's own where the catalog names no base URL.
+
+        None where the key that it needs cannot be had; `missing_key` says why. The key is that of the environment at
+        this moment. A client that was closed calls nobody: it is returned itself, to fail as it does by itself.
+        """
+        if model.base_url is None or client._client.is_closed:
+            return client
+        key = key_of(model)
+        if key is None:
+            return None
+        which = (model.base_url, model.api_key_env, client._asynchronous, client._strict_response_validation)
+        sibling = self._made.get(which)
+        if sibling is None or sibling.client._client.is_closed:
+            with self._lock:
+                sibling = self._made.get(which)
+                if sibling is None or sibling.client._client.is_closed:
+                    sibling = self._made[which] = _sibling(client, model.base_url, key)
+        if sibling.client.api_key != key:
+            sibling.client.api_key = key
+        return sibling.client
+
+    def missing_key(self, model: CatalogModel) -> str | None:
+        """Return why a model cannot be called now, such as "MY_KEY is not set"; None where it can."""
+        return missing_key(model)
+
+    def outlook(self, model: CatalogModel, *, asynchronous: bool, client: Any = None) -> Outlook:
+        """Return what is known of the connection to a model's upstream, without opening one.
+
+        `client` is the application's own, for the models that are called with it.
+        """
+        if model.base_url is None:
+            return UNKNOWN if client is None else self._own_outlook(client)
+        for strict in (False, True):
+            sibling = self._made.get((model.base_url, model.api_key_env, asynchronous, strict))
+            if sibling is not None:
+                return _outlook(sibling.transport, sibling.request)
+        for strict in (False, True):
+            sibling = self._made.get((model.base_url, model.api_key_env, not asynchronous, strict))
+            if sibling is not None:
+                # The other form's connections are its own, but as far away.
+                return Outlook(round_trip_time_ns=_outlook(sibling.transport, sibling.request).round_trip_time_ns)
+        return UNKNOWN
+
+    def _own_outlook(self, client: Any) -> Outlook:
+        known = self._own.get(client)
+        if known is None or known[0] is not client._base_url or known[1] is not client._client:
+            transport, request = _way_of(client)
+            known = self._own[client] = (client._base_url, client._client, transport, request)
+        return _outlook(known[2], known[3])
+
+    def close(self) -> None:
+        """Close the synchronous ones; a later call makes new ones."""
+        for sibling in self._taken(asynchronous=False):
+            sibling.client.close()
+
+    async def aclose(self) -> None:
+        """Close the asynchronous ones, as far as they are of this event loop; a later call makes new ones."""
+        for sibling in self._taken(asynchronous=True):
+            await sibling.client.close()
+
+    def _taken(self, *, asynchronous: bool) -> list[_Sibling]:
+        with self._lock:
+            return [self._made.pop(which) for which in list(self._made) if which[2] is asynchronous]
+
+
+def siblings_of(pipeline: Any) -> Siblings:
+    """Return those of a pipeline: the same to all of its threads, whose first calls may come at once."""
+    with _making:
+        if pipeline.siblings is None:
+            pipeline.siblings = Siblings()
+        made: Siblings = pipeline.siblings
+    return made
+
+
+def _sibling(client: Any, base_url: str, key: str) -> _Sibling:
+    from fastlane.client.clients import AsyncOpenAI, OpenAI
+
+    asynchronous = client._asynchronous
+    http_client = _http_client(client, asynchronous=asynchronous)
+    kind: Any = AsyncOpenAI if asynchronous else OpenAI
+    known = inspect.signature(kind).parameters
+    # Time-outs and retries come with each call's options: clients of one pipeline may have different ones.
+    sibling = kind(
+        only_plays=(),
+        api_key=key,
+        base_url=base_url,
+        http_client=http_client,
+        _strict_response_validation=client._strict_response_validation,
+        # Where one of these is not given, openai takes it from its environment.
+        **{name: "" for name in _IDENTITY if name in known},
+    )
+    for name in _IDENTITY:
+        if hasattr(sibling, name):
+            setattr(sibling, name, None)
+    # OPENAI_CUSTOM_HEADERS is read in any case.
+    sibling._custom_headers = {}
+    sibling._custom_query = {}
+    if hasattr(sibling, "_ambient_authorizations"):
+        sibling._ambient_authorizations = frozenset()
+    transport = "stock" if http_client is None else "fastlane"
+    sibling._fastlane = Shell(client._fastlane.pipeline, transport, Requests(kind))
+    return _Sibling(sibling, *_way_of(sibling))
+
+
+def _http_client(client: Any, *, asynchronous: bool) -> Any:
+    """A client on the shared connections; None where openai's own HTTP client is to be made."""
+    shell = client._fastlane
+    settings = settings_of(client._client) if shell.transport == "fastlane" else None
+    if settings is None:
+        pipeline = shell.pipeline
+        if shell.transport == "caller" and not any(isinstance(play, Connection) for play in pipeline.plays):
+            # Whoever brings a client of their own does not say by that how others are to be connected.
+            pipeline = make_pipeline(None, [Connection()], None, False)
+        wanted = wanted_settings(pipeline, workload_identity=None, provider=None, asynchronous=asynchronous)
+        settings = None if isinstance(wanted, Obstacle) else wanted
+    return None if settings is None else pooled_http_client(settings, NOT_GIVEN, asynchronous=asynchronous)
+
+
+def _way_of(client: Any) -> tuple[Any, Any]:
+    """What can say what is known of a client's connection, and what to ask it with; None where that is not ours."""
+    http_client = client._client
+    transport = getattr(http_client, "_transport", None)
+    if not callable(getattr(transport, "outlook", None)):
+        return None, None
+    return transport, http_client.build_request("GET", client._base_url)
+
+
+def _outlook(transport: Any, request: Any) -> Outlook:
+    if transport is None:
+        return UNKNOWN
+    outlook: Outlook = transport.outlook(request)
+    return outlook
+
+
+def _new_locks_after_fork() -> None:
+    """Another thread of the parent may have held one, and does not live on in the child."""
+    global _making  # noqa: PLW0603 - made anew
+    _making = threading.Lock()
+    for siblings in list(_all):
+        siblings._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_locks_after_fork)

@@ -1,0 +1,175 @@
+"""Application end-to-end: a user's action, from its start to its usable result, around one or many calls."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from contextlib import suppress
+from contextvars import ContextVar, Token
+from functools import cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from .._clock import now_ns, wall_ns
+from ..errors import ConfigurationError, FastlaneError
+from ..telemetry._gate import active
+from .call import CallRecord
+from .context import in_finalizer, restore
+
+if TYPE_CHECKING:
+    from ..telemetry._action_span import ActionSpan
+    from .pipeline import Pipeline
+
+# An action may be a job of hours: the last calls are kept, all are counted.
+REMEMBERED_CALLS = 1_000
+
+# Re-entrant: a finaliser may end a call in the middle of this.
+_counting = threading.RLock()
+
+_current: ContextVar[user_action | None] = ContextVar("fastlane_user_action", default=None)
+
+
+class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_action("answer ticket"):`
+    """Measure one user action: `with user_action("answer ticket") as action:`, or `async with`.
+
+    Calls made inside belong to it, also those of tasks started inside. Actions nest: a call belongs to every action
+    around it. A plain thread starts outside of any action unless it is run in a copy of the context.
+    Raises ConfigurationError for a name that is no text, or an empty one.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"user_action takes a name such as 'answer ticket', got {name!r}")
+        self.name = name
+        self.parent: user_action | None = None
+        self.started_wall_ns: int | None = None
+        self.started_ns: int | None = None
+        self.ended_ns: int | None = None
+        self.error: str | None = None
+        """Class name of the error that ended the action; None where it ended well or has not ended."""
+        self._call_count = 0
+        self._unreported: deque[Pipeline] = deque()
+        self._calls: deque[CallRecord] = deque(maxlen=REMEMBERED_CALLS)
+        self._token: Token[user_action | None] | None = None
+        self._span: ActionSpan | None = None
+        self._left: ActionSpan | None = None
+        self._is_elsewhere = False
+        """It has ended in another context than it began in."""
+        """Its span, where that is still the current one in the context that it began in."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names of the actions around this one and its own, the outermost first."""
+        return (*self.parent.path, self.name) if self.parent else (self.name,)
+
+    @property
+    def calls(self) -> tuple[CallRecord, ...]:
+        """The last calls that were over so far, those of nested actions included."""
+        self._catch_up()
+        return tuple(self._calls)
+
+    @property
+    def call_count(self) -> int:
+        """Calls that were over so far, those of nested actions included."""
+        self._catch_up()
+        return self._call_count
+
+    def expect(self, pipeline: Pipeline) -> None:
+        """A finalizer has ended a call of this action, which the pipeline is about to report."""
+        action: user_action | None = self
+        while action is not None:
+            action._unreported.append(pipeline)
+            action = action.parent
+
+    def _catch_up(self) -> None:
+        """Have the calls reported that finalizers have ended."""
+        while self._unreported and not in_finalizer():
+            with suppress(IndexError):  # another thread was faster
+                self._unreported.popleft().report_abandoned(wait=True)
+
+    @property
+    def application_end_to_end_s(self) -> float | None:
+        """Seconds from the start of the action to its end; None until it has ended."""
+        if self.started_ns is None or self.ended_ns is None:
+            return None
+        return (self.ended_ns - self.started_ns) / 1e9
+
+    def add(self, record: CallRecord) -> None:
+        """Note a call that is over, here and in every action around this one."""
+        action: user_action | None = self
+        while action is not None:
+            action._calls.append(record)
+            with _counting:
+                action._call_count += 1
+            action = action.parent
+
+    def __enter__(self) -> Self:
+        if self.started_ns is not None:
+            raise FastlaneError(f"user_action({self.name!r}) was entered before; make a new one for each action")
+        before = _current.get()
+        self.parent = _lasting(before)
+        self._token = _current.set(self)
+        self.started_wall_ns = wall_ns()
+        self.started_ns = now_ns()
+        if active():
+            self._span = _begun(self, None if before is None else before._left)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.ended_ns = now_ns()
+        self.error = kind.__name__ if kind is not None else None
+        # Left in another context than it was entered in (an async generator that was finalised elsewhere), the action
+        # is over all the same; that context is not ours to restore.
+        is_here = self._token is not None and restore(_current, self._token)
+        self._token = None
+        self._is_elsewhere = not is_here
+        span, self._span = self._span, None
+        if span is not None:
+            self._left = None if is_here else span
+            try:
+                span.ended(self, kind, is_here=is_here)
+            except Exception as failed:  # noqa: BLE001 - telemetry must not break an action
+                _log_once(failed)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+def current_user_action() -> user_action | None:
+    """The innermost user action around this point of the program, or None."""
+    return _lasting(_current.get())
+
+
+def _lasting(action: user_action | None) -> user_action | None:
+    # One that was left in another context than it was entered in is still the current one there, and would be the
+    # parent of the next one, and that one of the next. (A task of the block that outlives it still belongs to it.)
+    while action is not None and action._is_elsewhere:
+        action = action.parent
+    return action
+
+
+def _begun(action: user_action, left: ActionSpan | None) -> ActionSpan | None:
+    try:
+        from ..telemetry._action_span import ActionSpan
+
+        return ActionSpan(action, left)
+    except Exception as error:  # noqa: BLE001 - telemetry must not break an action
+        _log_once(error)
+        return None
+
+
+@cache
+def _log_failure(kind: str) -> None:
+    logging.getLogger("fastlane").warning("a user action's span could not be made: %s (logged once)", kind)
+
+
+def _log_once(error: Exception) -> None:
+    _log_failure(type(error).__name__)

@@ -1,0 +1,1 @@
+"""What is learned at run time about providers, models and tokens."""

@@ -1,0 +1,239 @@
+"""Count the tokens of texts and conversations: exactly where the model's tokenizer lies on disk, else by estimate.
+
+An estimate is corrected by what the provider has counted of earlier prompts (`learn`). Nothing is ever downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .token_estimate import estimate
+from .token_ranks import Encode, encoder, encoding_of, tables
+
+# Ratios of the latest calls, of which the middle one holds: one prompt with a picture does not move it.
+_SAMPLES = 15
+_MOST_MODELS = 256
+# In a short prompt the frames around it, which differ by model, weigh more than its text.
+_FEWEST_TOKENS = 100
+_LEAST_RATIO, _GREATEST_RATIO = 0.25, 4.0
+_RATIO_DIGITS = 1
+
+_MOST_REMEMBERED = 16_384
+_SHORT = 24
+
+_ratios: dict[tuple[str, str | None], tuple[float, ...]] = {}
+# By encoding ("" for the estimate), what texts come to: by Python's own hash of the text, which says nothing of it.
+_remembered: dict[str, dict[int, float]] = {}
+
+# What the model is not shown of a message or item, or what says how to read the rest.
+_UNSEEN = frozenset(
+    ("id", "call_id", "tool_call_id", "type", "status", "role", "name", "encrypted_content", "cache_control",
+     "prompt_cache_breakpoint", "detail", "format", "phase", "file_data", "file_id", "file_url", "filename")
+)  # fmt: skip
+# Tuples, because what stands under "type" may be anything, hashable or not.
+_PICTURES = ("image_url", "input_image", "image")
+_CALLS = ("function", "function_call", "custom", "custom_tool_call")
+_FRAMED = ("function_call_output", "custom_tool_call_output", "reasoning")
+
+
+class Counter:
+    """Counts tokens for one model at one provider. It does not change: what is learnt later, later counters know."""
+
+    __slots__ = ("_encode", "_known", "encoding", "ratio")
+
+    encoding: str | None
+    """The name of the model's encoding, such as "o200k_base"; None where nobody knows."""
+    ratio: float
+    """By what the estimate is multiplied: tokens that the provider counted for each that was estimated."""
+
+    def __init__(self, encoding: str | None, encode: Encode | None, ratio: float = 1.0) -> None:
+        self.encoding = encoding
+        self.ratio = 1.0 if encode is not None else ratio
+        self._encode = encode
+        self._known = _remembered.setdefault(encoding or "" if encode is not None else "", {})
+
+    @property
+    def exact(self) -> bool:
+        """Whether texts are counted by the model's own tokenizer. Frames around them are always as published."""
+        return self._encode is not None
+
+    def __repr__(self) -> str:
+        return f"Counter(encoding={self.encoding!r}, exact={self.exact}, ratio={self.ratio:.3g})"
+
+    def text(self, text: str) -> int:
+        """Return the tokens of a text; 0 for none. Long texts are remembered by their hash, and not counted twice."""
+        return math.ceil(self._measured(text) * self.ratio)
+
+    def message(self, message: Any) -> int:
+        """Return the tokens of one message, input item, or content part, the frame around it included.
+
+        Files, and reasoning that the provider has encrypted, count nothing: only the provider knows what they come to.
+        Whatever it is, it is no error.
+        """
+        return math.ceil(self._framed(message) * self.ratio)
+
+    def tools(self, tools: Iterable[Any] | None) -> int:
+        """Return the tokens of the tools' definitions, as the model is shown them."""
+        listed = list(tools or ())
+        if not listed:
+            return 0
+        if self.encoding is None:
+            # Open models' templates write them as JSON.
+            return math.ceil(sum(self._measured(_json(tool)) for tool in listed) * self.ratio)
+        end: int = tables()["tools"]["end"]
+        return math.ceil((sum(map(self._tool, listed)) + end) * self.ratio)
+
+    def messages(self, messages: Sequence[Any] | str, tools: Iterable[Any] | None = None) -> int:
+        """Return the tokens of a prompt: messages or input items (or one text), and the tools beside them."""
+        listed: Sequence[Any] = (messages,) if isinstance(messages, str) else messages
+        frames = math.ceil(tables()["frames"]["answer"] * self.ratio) if len(listed) else 0
+        return sum(map(self.message, listed)) + self.tools(tools) + frames
+
+    def _measured(self, text: str) -> float:
+        if len(text) <= _SHORT:
+            return len(self._encode(text)) if self._encode is not None else estimate(text)
+        key = hash(text)
+        size = self._known.get(key)
+        if size is None:
+            size = len(self._encode(text)) if self._encode is not None else estimate(text)
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            self._known[key] = size
+        return size
+
+    def _framed(self, message: Any) -> float:
+        frames: dict[str, int] = tables()["frames"]
+        if isinstance(message, str):
+            return self._measured(message) + frames["message"]
+        if not isinstance(message, Mapping):
+            # openai's own objects are messages too: an answer's message is often sent back as it came.
+            dump = getattr(message, "model_dump", None)
+            message = dump(exclude_unset=True) if callable(dump) else message
+            return self._framed(message) if isinstance(message, Mapping) else self._shown(message)
+        total = self._shown(message)
+        if "role" in message or message.get("type") in _FRAMED:
+            total += frames["message"]
+        if "role" in message and isinstance(message.get("name"), str):
+            total += self._measured(message["name"]) + frames["name"]
+        return total
+
+    def _shown(self, value: Any, depth: int = 0) -> float:
+        """What the texts in a value come to, wherever they are."""
+        if isinstance(value, str):
+            return self._measured(value)
+        if isinstance(value, Mapping):
+            kind = value.get("type")
+            if kind in _PICTURES:
+                return self._picture(value)
+            if kind == "input_audio":
+                return self._audio(value)
+            total = sum(self._shown(one, depth + 1) for key, one in value.items() if key not in _UNSEEN and depth < 50)
+            if kind in _CALLS and isinstance(value.get("name"), str):  # An item of /responses.
+                total += self._measured(value["name"])
+            if kind in _CALLS:
+                total += tables()["frames"]["tool_call"]
+            inner = value.get("function")
+            if isinstance(inner, Mapping) and isinstance(inner.get("name"), str):
+                total += self._measured(inner["name"])
+            return total
+        if isinstance(value, list | tuple):
+            return sum(self._shown(one, depth + 1) for one in value) if depth < 50 else 0.0
+        return 0.0 if value is None or isinstance(value, bool) else self._measured(str(value)[:50])
+
+    @staticmethod
+    def _picture(part: Mapping[str, Any]) -> float:
+        inner = part.get("image_url")
+        detail = inner.get("detail") if isinstance(inner, Mapping) else part.get("detail")
+        return float(tables()["attachments"]["image_low" if detail == "low" else "image"])
+
+    @staticmethod
+    def _audio(part: Mapping[str, Any]) -> float:
+        inner = part.get("input_audio")
+        data = inner.get("data") if isinstance(inner, Mapping) else None
+        return len(data) / tables()["attachments"]["audio_characters"] if isinstance(data, str) else 0.0
+
+    def _tool(self, tool: Any) -> float:
+        if not isinstance(tool, Mapping):
+            return self._shown(tool)
+        definition = tool.get("function", tool)
+        if not isinstance(definition, Mapping) or "name" not in definition:
+            return self._measured(_json(tool))
+        line = f"{definition['name']}:{str(definition.get('description') or '').rstrip('.')}"
+        return float(tables()["tools"]["tool"]) + self._measured(line) + self._properties(definition.get("parameters"))
+
+    def _properties(self, schema: Any, depth: int = 0) -> float:
+        """What the properties of a schema come to, those of objects within it too."""
+        inner = schema.get("properties") if isinstance(schema, Mapping) else None
+        if not isinstance(inner, Mapping) or not inner or depth >= 50:
+            return 0.0
+        costs = tables()["tools"]
+        total = float(costs["properties"])
+        for name, one in inner.items():
+            total += costs["property"]
+            if not isinstance(one, Mapping):
+                continue
+            total += self._measured(f"{name}:{one.get('type', '')}:{str(one.get('description') or '').rstrip('.')}")
+            choices = one.get("enum")
+            if isinstance(choices, list | tuple):
+                total += costs["choices"] + sum(costs["choice"] + self._measured(str(choice)) for choice in choices)
+            total += self._properties(one, depth + 1) + self._properties(one.get("items"), depth + 1)
+        return total
+
+
+def counter(model: str | None, *, origin: str = "", wait: bool = True) -> Counter:
+    """Return what counts tokens for a model at a provider ("https://api.example.com:443", as records name it).
+
+    It is exact where tiktoken (the extra `tokens`) is installed and the ranks of the model's encoding lie in its cache
+    (`TIKTOKEN_CACHE_DIR`, `DATA_GYM_CACHE_DIR`, or `data-gym-cache` in the folder for temporary files) and are what
+    they should be by their SHA-256. Loading them takes 0.1 to 0.4 s, once per process: with `wait` False a thread
+    does so, and until it has, and wherever there are none, counters estimate. Never raises, never uses the network.
+    """
+    encoding = encoding_of(model)
+    encode = encoder(encoding, wait=wait) if encoding is not None else None
+    return Counter(encoding, encode, ratio_of(origin, model))
+
+
+def learn(origin: str, model: str | None, *, estimated: float, input_tokens: int) -> None:
+    """Take note that the provider counted `input_tokens` for a prompt that was estimated (before any ratio) otherwise.
+
+    Small prompts say nothing and are left out. The middle one of the latest 15 ratios is what later counters correct
+    their estimates by.
+    """
+    if estimated < _FEWEST_TOKENS or input_tokens < _FEWEST_TOKENS:
+        return
+    ratio = min(max(input_tokens / estimated, _LEAST_RATIO), _GREATEST_RATIO)
+    key = (origin, model)
+    # The tuple is replaced as a whole: two threads at once can lose a sample, and nothing else.
+    _ratios[key] = (*_ratios.get(key, ())[1 - _SAMPLES :], ratio)
+    if len(_ratios) > _MOST_MODELS:
+        for oldest in list(_ratios)[: len(_ratios) - _MOST_MODELS]:
+            _ratios.pop(oldest, None)
+
+
+def ratio_of(origin: str, model: str | None) -> float:
+    """Return by what estimates for a model at a provider are multiplied; 1.0 where nothing was learnt.
+
+    In steps, so that processes that have learnt from different prompts cut a conversation alike, unless the truth lies
+    between two.
+    """
+    samples = _ratios.get((origin, model), ())
+    if not samples:
+        return 1.0
+    return max(_LEAST_RATIO, round(sorted(samples)[len(samples) // 2], _RATIO_DIGITS))
+
+
+def forget() -> None:
+    """Forget what was learnt and counted."""
+    _ratios.clear()
+    for known in _remembered.values():
+        known.clear()
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+    except (TypeError, ValueError, RecursionError):
+        return ""

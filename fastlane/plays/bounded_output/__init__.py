@@ -1,0 +1,1 @@
+"""The play `BoundedOutput`: bound structured outputs and stop them when the JSON is complete."""

@@ -1,0 +1,257 @@
+"""Read the texts of a whole answer, and how it ended, out of its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from fastlane.records.output import OutputVerdict
+
+TextKind = Literal["content", "tool_call", "refusal"]
+
+CallForm = Literal["function", "custom", "older"]
+"""How a tool was called: with JSON; with free text; or with JSON in chat's older `function_call`."""
+
+
+class AnswerText(NamedTuple):
+    """One text of an answer: its content, the arguments of one call of a tool, or a refusal."""
+
+    kind: TextKind
+    text: str
+    where: tuple[int, ...]
+    """Chat and completions: (choice,), or (choice, position) for a call of a tool; Responses: (output_index,
+    content_index), or (output_index,) for a call. For chat the choice's own index, as in a stream."""
+    finish_reason: str | None = None
+    """The choice's finish reason, or the status of a Responses answer."""
+    name: str | None = None
+    """The tool that is called."""
+    call_id: str | None = None
+    form: CallForm = "function"
+
+    def replaced(self, body: Mapping[str, Any], text: str) -> dict[str, Any]:
+        """Return the answer with another text in this one's place. The answer that is given stays as it is."""
+        if "choices" in body:
+            choices = [
+                self._in_choice(choice, text)
+                if isinstance(choice, Mapping) and _index(choice, position) == self.where[0]
+                else choice
+                for position, choice in enumerate(_list(body["choices"]))
+            ]
+            return {**body, "choices": choices}
+        at = self.where[0]
+        output = [
+            self._in_item(item, text) if position == at else item for position, item in enumerate(_list(body["output"]))
+        ]
+        return {**body, "output": output}
+
+    def _in_choice(self, choice: Mapping[str, Any], text: str) -> dict[str, Any]:
+        message = choice.get("message")
+        if not isinstance(message, Mapping):
+            return {**choice, "text": text}
+        if self.kind != "tool_call":
+            return {**choice, "message": {**message, self.kind: text}}
+        if self.form == "older":
+            return {**choice, "message": {**message, "function_call": {**message["function_call"], "arguments": text}}}
+        calls = list(_list(message["tool_calls"]))
+        call = calls[self.where[1]]
+        field = "input" if self.form == "custom" else "arguments"
+        calls[self.where[1]] = {**call, self.form: {**call[self.form], field: text}}
+        return {**choice, "message": {**message, "tool_calls": calls}}
+
+    def _in_item(self, item: Mapping[str, Any], text: str) -> dict[str, Any]:
+        if self.kind == "tool_call":
+            return {**item, "input" if self.form == "custom" else "arguments": text}
+        if not isinstance(item["content"], list | tuple):
+            return {**item, "content": text}
+        parts = list(item["content"])
+        parts[self.where[1]] = {**parts[self.where[1]], "refusal" if self.kind == "refusal" else "text": text}
+        return {**item, "content": parts}
+
+
+# Beside "length" what providers whose API is like this one's have been seen to say of an answer that met a limit.
+_CUT_OFF = frozenset(("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"))
+_REFUSED = frozenset(("content_filter", "refusal", "safety"))
+
+_USAGE_NAMES: Mapping[str, tuple[str, str]] = {
+    "/chat/completions": ("prompt_tokens", "completion_tokens"),
+    "/completions": ("prompt_tokens", "completion_tokens"),
+    "/responses": ("input_tokens", "output_tokens"),
+}
+
+
+def answer_texts(body: Any, endpoint: str) -> list[AnswerText]:
+    """Return the texts of a whole answer, in order. Raises nothing, whatever it is given.
+
+    A choice that says nothing, neither text nor call nor refusal, has an empty content. Reasoning is not in it, nor
+    what the Responses API calls commentary. Calls of tools come behind the content of their choice.
+    """
+    if not isinstance(body, Mapping):
+        return []
+    if endpoint == "/responses":
+        return list(_responses(body))
+    if endpoint == "/chat/completions":
+        return [text for choice, index in _choices(body) for text in _chat(choice, index)]
+    if endpoint == "/completions":
+        return [
+            AnswerText("content", _text(choice.get("text")), (index,), _name(choice.get("finish_reason")))
+            for choice, index in _choices(body)
+        ]
+    return []
+
+
+def is_cut_off(finish_reason: str | None) -> bool:
+    """Whether a choice's finish reason, or a Responses answer's status, says that the answer met its limit."""
+    return finish_reason is not None and (finish_reason.lower() in _CUT_OFF or finish_reason == "incomplete")
+
+
+def is_refused(finish_reason: str | None) -> bool:
+    """Whether a choice's finish reason says that its answer was refused or filtered."""
+    return finish_reason is not None and finish_reason.lower() in _REFUSED
+
+
+def verdict_of(body: Any, endpoint: str, *, choice: int | None = None) -> OutputVerdict | None:
+    """Return "truncated" or "refused" for an answer that ended so by its own word, and None for any other.
+
+    It looks at one choice, by its index, or at all: then one that was cut off or refused counts for the answer. An
+    answer that is complete and ran on to the limit in white space is "truncated" here, too. Raises nothing.
+    """
+    if not isinstance(body, Mapping):
+        return None
+    if endpoint == "/responses":
+        reasons = [_incomplete(body)]
+    else:
+        reasons = [_name(each.get("finish_reason")) for each, index in _choices(body) if choice in {None, index}]
+    if any(reason is not None and reason.lower() in _CUT_OFF for reason in reasons):
+        return "truncated"
+    if any(map(is_refused, reasons)):
+        return "refused"
+    if endpoint == "/responses":
+        choice = None
+    refusals = (text for text in answer_texts(body, endpoint) if text.kind == "refusal")
+    return "refused" if any(choice in {None, text.where[0]} for text in refusals) else None
+
+
+def estimated_usage(endpoint: str, *, input_tokens: int, output_tokens: int) -> dict[str, Any]:
+    """Return a `usage` in the endpoint's own names, for an answer whose provider's count was cut off.
+
+    It says that it is estimated. Where openai's type has details that are never missing, they are there, and 0: how
+    many tokens were cached or reasoned is not known.
+    """
+    input_tokens, output_tokens = max(0, input_tokens), max(0, output_tokens)
+    names = _USAGE_NAMES.get(endpoint, _USAGE_NAMES["/chat/completions"])
+    usage: dict[str, Any] = {
+        names[0]: input_tokens,
+        names[1]: output_tokens,
+        "total_tokens": input_tokens + output_tokens,
+    }
+    if endpoint == "/responses":
+        usage["input_tokens_details"] = {"cached_tokens": 0, "cache_write_tokens": 0}
+        usage["output_tokens_details"] = {"reasoning_tokens": 0}
+    usage["estimated"] = True
+    return usage
+
+
+def _choices(body: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], int]]:
+    for position, choice in enumerate(_list(body.get("choices"))):
+        if isinstance(choice, Mapping):
+            yield choice, _index(choice, position)
+
+
+def _index(choice: Mapping[str, Any], position: int) -> int:
+    index = choice.get("index")
+    return index if type(index) is int else position
+
+
+def _chat(choice: Mapping[str, Any], index: int) -> Iterator[AnswerText]:
+    finish = _name(choice.get("finish_reason"))
+    message = choice.get("message")
+    if not isinstance(message, Mapping):
+        message = {}
+    content, refusal = _text(message.get("content")), _text(message.get("refusal"))
+    calls = list(_calls(message, index, finish))
+    if content or not (refusal or calls):
+        yield AnswerText("content", content, (index,), finish)
+    if refusal:
+        yield AnswerText("refusal", refusal, (index,), finish)
+    yield from calls
+
+
+def _calls(message: Mapping[str, Any], index: int, finish: str | None) -> Iterator[AnswerText]:
+    for position, call in enumerate(_list(message.get("tool_calls"))):
+        if not isinstance(call, Mapping):
+            continue
+        form: CallForm = "custom" if isinstance(call.get("custom"), Mapping) else "function"
+        inner = call.get(form)
+        if isinstance(inner, Mapping):
+            text = _text(inner.get("input" if form == "custom" else "arguments"))
+            where = (index, position)
+            yield AnswerText("tool_call", text, where, finish, _name(inner.get("name")), _name(call.get("id")), form)
+    older = message.get("function_call")
+    if isinstance(older, Mapping) and _name(older.get("name")):
+        yield AnswerText(
+            "tool_call", _text(older.get("arguments")), (index, 0), finish, _name(older.get("name")), None, "older"
+        )
+
+
+def _responses(body: Mapping[str, Any]) -> Iterator[AnswerText]:
+    status = _name(body.get("status"))
+    silent = True
+    output = _list(body.get("output"))
+    for at, item in enumerate(output):
+        if not isinstance(item, Mapping):
+            continue
+        kind, name, call_id = item.get("type"), _name(item.get("name")), _name(item.get("call_id"))
+        texts: list[AnswerText] = []
+        if kind == "function_call":
+            texts = [AnswerText("tool_call", _text(item.get("arguments")), (at,), status, name, call_id)]
+        elif kind == "custom_tool_call":
+            texts = [AnswerText("tool_call", _text(item.get("input")), (at,), status, name, call_id, "custom")]
+        elif kind == "message":
+            texts = list(_message(item, at, status))
+        yield from texts
+        # What is neither text nor thought does something of its own: a call of a tool of the provider's.
+        silent = silent and not texts and kind in ("message", "reasoning")
+    if silent:
+        yield AnswerText("content", "", (len(output), 0), status)
+
+
+def _message(item: Mapping[str, Any], at: int, status: str | None) -> Iterator[AnswerText]:
+    # What a model says on the way to its answer is not in the form that was asked of the answer.
+    if item.get("phase") not in (None, "final_answer"):
+        return
+    content = item.get("content")
+    parts = [{"type": "output_text", "text": content}] if isinstance(content, str) else content
+    for position, part in enumerate(_list(parts)):
+        if not isinstance(part, Mapping):
+            continue
+        if part.get("type") == "output_text":
+            yield AnswerText("content", _text(part.get("text")), (at, position), status)
+        elif part.get("type") == "refusal":
+            yield AnswerText("refusal", _text(part.get("refusal")), (at, position), status)
+
+
+def _incomplete(body: Mapping[str, Any]) -> str | None:
+    if body.get("status") != "incomplete":
+        return None
+    details = body.get("incomplete_details")
+    reason = _name(details.get("reason")) if isinstance(details, Mapping) else None
+    # Without a reason it is still no whole answer.
+    return reason or "max_output_tokens"
+
+
+def _list(value: object) -> list[Any] | tuple[Any, ...]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _name(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _text(value: object) -> str:
+    """A text, or the texts of the parts that some providers make of it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        texts = [part.get("text") for part in value if isinstance(part, Mapping)]
+        return "".join(text for text in texts if isinstance(text, str))
+    return ""

@@ -1,0 +1,92 @@
+"""Which field of a request bounds how much is generated, and how far up it may go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from fastlane.providers import Fact, ProviderFacts
+
+T = TypeVar("T")
+
+RESPONSES = "/responses"
+COMPLETIONS = "/completions"
+
+_CHAT_FIELDS = ("max_completion_tokens", "max_tokens")
+_FIELDS = {RESPONSES: ("max_output_tokens",), COMPLETIONS: ("max_tokens",)}
+
+
+def ceiling_fields(endpoint: str, facts: ProviderFacts | None, model: str | None) -> tuple[str, ...]:
+    """Return the fields of a request's body that carry the limit of its output, at an endpoint such as "/responses".
+
+    For chat it is `max_completion_tokens` where facts say that it is taken, and `max_tokens` where only that is: a
+    server that ignores the one it does not know answers without any bound. Where nobody knows, it is `max_tokens`,
+    which every server has had from the beginning, while several pass over the newer name without a word; except for
+    models that reason by their name, because those which the newer name was made for refuse `max_tokens`, whatever
+    gateway they stand behind. Never both: there are providers that refuse the pair.
+    """
+    if endpoint in _FIELDS:
+        return _FIELDS[endpoint]
+    for field in _CHAT_FIELDS:
+        if _is_taken(field, facts):
+            return (field,)
+    return ("max_completion_tokens",) if reasons(facts, model) else ("max_tokens",)
+
+
+def limit_fields(endpoint: str) -> tuple[str, ...]:
+    """Return all fields that may carry the limit of the output at an endpoint, the newest first."""
+    return _FIELDS.get(endpoint, _CHAT_FIELDS)
+
+
+def limit_in(body: Mapping[str, Any], endpoint: str) -> int | None:
+    """Return the caller's own limit in a request's body, in tokens: the lower one of two; None where there is none."""
+    given = (body.get(field) for field in limit_fields(endpoint))
+    return min((one for one in given if isinstance(one, int) and not isinstance(one, bool) and one > 0), default=None)
+
+
+def most_tokens(facts: ProviderFacts | None, model: str | None) -> int | None:
+    """Return the largest limit, in tokens, that a model takes; a larger one is refused. None where nobody says."""
+    return None if facts is None else for_model(facts.output.most_tokens, model)
+
+
+def refuses_beyond_context(facts: ProviderFacts | None) -> bool:
+    """Whether a limit that, with the prompt, exceeds the model's context may be answered with an error.
+
+    True where nobody knows: such a limit is then no bound worth an error.
+    """
+    known = facts.output.beyond_context if facts is not None else None
+    return known is None or known.value != "lowered"
+
+
+def reasons(facts: ProviderFacts | None, model: str | None) -> bool | None:
+    """Whether a model thinks before it answers, by what facts say of its name; None where they say nothing."""
+    if facts is None or model is None:
+        return None
+    does = len(_matching(model, _patterns(facts.reasoning.models)) or "")
+    never = len(_matching(model, _patterns(facts.reasoning.never)) or "")
+    return None if does == never else does > never
+
+
+def for_model(table: Mapping[str, Fact[T]], model: str | None) -> T | None:
+    """Return what the longest of the patterns (`*` for any text) that a model's name matches stands for."""
+    if model is None:
+        return None
+    longest = _matching(model, tuple(table))
+    return None if longest is None else table[longest].value
+
+
+def _is_taken(field: str, facts: ProviderFacts | None) -> bool:
+    known = facts.parameters.get(field) if facts is not None else None
+    return known is not None and known.value is not None and known.value not in (False, "ignored")
+
+
+def _patterns(fact: Fact[tuple[str, ...]] | None) -> tuple[str, ...]:
+    return (fact.value or ()) if fact is not None else ()
+
+
+@lru_cache(maxsize=1_024)
+def _matching(model: str, patterns: tuple[str, ...]) -> str | None:
+    """The longest pattern that a name matches."""
+    return max((pattern for pattern in patterns if fnmatchcase(model, pattern)), key=len, default=None)

@@ -1,0 +1,1 @@
+"""The play `Connection`: pooled, warm connections over HTTP/2."""

@@ -1,0 +1,1 @@
+"""The play `Curation`: keep conversations small without changing their beginning with every turn."""

@@ -1,0 +1,1 @@
+"""The play `Hedging`: a second attempt beside a late one."""

@@ -1,0 +1,179 @@
+"""Keep a prompt in a provider's cache through the silence between calls, as `plan_keep_alive` has planned it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import openai
+
+from fastlane._clock import now_ns
+from fastlane.engine.user_action import _current, user_action
+from fastlane.errors import ConfigurationError
+
+from .prefixes._keep_alive import KeepAlivePlan
+from .prewarm import async_prewarm, is_disabled, prewarm, what_stays
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+    from fastlane.engine.call import CallRecord
+
+_NAME = "keep warm"
+_SECOND_NS = 1e9
+# A client that has been closed raises RuntimeError.
+_FAILURES = (openai.OpenAIError, RuntimeError)
+
+
+class _Keeper:
+    """What the two have in common: when the next request is due, and what has come of those so far."""
+
+    def __init__(
+        self, client: Any, prompt: Sequence[Any], plan: KeepAlivePlan, *, model: str, **arguments: Any
+    ) -> None:
+        if not isinstance(plan, KeepAlivePlan):
+            raise ConfigurationError(
+                f"keep_warm(plan=...) takes what plan_keep_alive() returns, got {type(plan).__name__}"
+            )
+        what_stays(prompt)  # Raises here, and not where nobody sees it.
+        self.plan = plan
+        self.requests = 0
+        """Requests that were sent to keep the prompt, those that failed included."""
+        self.error: str | None = None
+        """Class name of the error that the last request ended with; None where it did not."""
+        self._client = client
+        self._prompt = prompt
+        self._arguments = {"model": model, **arguments}
+        self._used_ns = now_ns()
+        self._sent = 0
+        self._own: set[str] = set()
+        self._families: set[str] = set()
+
+    def __repr__(self) -> str:
+        # Of the arguments only what cannot be text of a prompt.
+        said = {
+            "model": self._arguments["model"],
+            "worth": self.plan.worth,
+            "every_s": self.plan.every_s,
+            "most_requests": self.plan.most_requests,
+            "requests": self.requests,
+            "error": self.error,
+        }
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in said.items())})"
+
+    def _may_send(self) -> bool:
+        """Whether there is anything to do: the plan is worth it, and FASTLANE_DISABLED does not forbid it."""
+        return self.plan.worth and not is_disabled(self._client)
+
+    def _due_in_s(self) -> float | None:
+        """Seconds until the next request; None while there is nothing to keep."""
+        used = [record for record in self._client.calls if self._is_use(record)]
+        latest = max((record.timeline.started_ns for record in used), default=0)
+        if latest > self._used_ns:
+            self._used_ns, self._sent, self.error = latest, 0, None
+        if self.error is not None:  # What the next call finds, it finds.
+            return None
+        return self.plan.next_in_s((now_ns() - self._used_ns) / _SECOND_NS, self._sent)
+
+    def _is_use(self, record: CallRecord) -> bool:
+        """Whether a call of the application's has used the prompt; one of another family has not."""
+        if record.call_id in self._own or record.outcome == "failed" or record.model != self._arguments["model"]:
+            return False
+        return not self._families or record.prompt_cache is None or record.prompt_cache.family in self._families
+
+    def _begin(self) -> int:
+        self.requests += 1
+        self._sent += 1
+        return now_ns()
+
+    def _end(self, began_ns: int, action: user_action, error: Exception | None) -> None:
+        self._own.update(record.call_id for record in action.calls)
+        self.error = None if error is None else type(error).__name__
+        if error is None:
+            self._used_ns = max(self._used_ns, began_ns)
+            self._families.update(record.prompt_cache.family for record in action.calls if record.prompt_cache)
+
+
+class KeepWarm(_Keeper):
+    """Keeps a prompt in the cache, from a thread of its own, for as long as the block runs.
+
+    `with KeepWarm(client, prompt, plan, model=...):` sends what `client.prompt_cache.prewarm(prompt, ...)` sends after
+    each `plan.every_s` of silence, `plan.most_requests` times at most, and nothing where the plan is not worth it or
+    FASTLANE_DISABLED is set.
+    Calls of the client with this model that begin like the prompt end the silence. A request that fails is not repeated
+    before the next call, and raises nothing: see `error`. One that is under way when the block ends is not waited for.
+    """
+
+    def __enter__(self) -> Self:
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fastlane keep warm", daemon=True)
+        if self._may_send():
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+
+    def _run(self) -> None:
+        while True:
+            due_in_s = self._due_in_s()
+            if due_in_s is None or due_in_s > 0:
+                if self._over.wait(self.plan.every_s if due_in_s is None else due_in_s):
+                    return
+                continue
+            if self._over.is_set():
+                return
+            began_ns = self._begin()
+            failure: Exception | None = None
+            with user_action(_NAME) as action:
+                try:
+                    prewarm(self._client, self._prompt, **self._arguments)
+                except _FAILURES as error:
+                    failure = error
+            self._end(began_ns, action, failure)
+
+
+class AsyncKeepWarm(_Keeper):
+    """See `KeepWarm`; in a task of its own, for an asynchronous client: `async with AsyncKeepWarm(...):`."""
+
+    _tasks: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._may_send():
+            import anyio
+
+            self._tasks = anyio.create_task_group()
+            await self._tasks.__aenter__()
+            self._tasks.start_soon(self._run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if self._tasks is None:
+            return None
+        self._tasks.cancel_scope.cancel()
+        return await self._tasks.__aexit__(kind, error, trace)
+
+    async def _run(self) -> None:
+        import anyio
+
+        # The task has the context of the block, whose user action these requests are no part of.
+        _current.set(None)
+        while True:
+            due_in_s = self._due_in_s()
+            if due_in_s is None or due_in_s > 0:
+                await anyio.sleep(self.plan.every_s if due_in_s is None else due_in_s)
+                continue
+            began_ns = self._begin()
+            failure: Exception | None = None
+            async with user_action(_NAME) as action:
+                try:
+                    await async_prewarm(self._client, self._prompt, **self._arguments)
+                except _FAILURES as error:
+                    failure = error
+            self._end(began_ns, action, failure)

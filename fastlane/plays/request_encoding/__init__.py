@@ -1,0 +1,1 @@
+"""The play `Encoding`: compressed and MessagePack request bodies."""

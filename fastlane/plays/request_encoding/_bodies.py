@@ -1,0 +1,147 @@
+"""A JSON body written in another form: as MessagePack, gzipped, or both."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from fastlane._clock import thread_cpu_ns
+from fastlane.compat.json_body import has_float_beyond
+
+if TYPE_CHECKING:
+    from fastlane.engine.call import Encode, Form
+
+# An integer beyond 64 bits is a float to orjson, and so large a float may have been one: the standard library knows.
+_BEYOND_64_BITS = 2.0**63
+
+# A gzip member: raw deflate with gzip's own header, whose time is 0 so that equal bodies are equal bytes.
+_GZIP = zlib.MAX_WBITS | 16
+
+# Of the levels that both libraries have, isal's are meant for speed: its highest compresses about as well as zlib's 2.
+_ISAL_MOST_LEVEL = 3
+
+# CPU nanoseconds per byte and, for gzip, level: as measured with source code on one x86-64 core, until this process
+# has measured its own (`python -m benchmarks.encoding_cpu`).
+_FIRST_GUESS = {"zlib": 6.0, "isal": 1.2, "msgpack": 1.5}
+
+# The share of a new measurement in the running mean.
+_WEIGHT = 0.2
+
+# What a smaller body costs is mostly what any body costs, and says nothing of the bytes of a large one.
+_TELLING_BYTES = 8_192
+
+
+class Written(NamedTuple):
+    """A body in another form."""
+
+    body: bytes
+    cpu_s: float
+    """CPU seconds of this thread that it took to write."""
+
+
+@cache
+def _isal() -> Callable[..., bytes] | None:
+    try:
+        from isal import igzip
+    except ImportError:  # the extra `speed`
+        return None
+    return igzip.compress
+
+
+class _Costs:
+    """What the steps have cost so far, for the next prediction. A lost update between threads does no harm."""
+
+    def __init__(self) -> None:
+        self._per_byte = dict(_FIRST_GUESS)
+
+    def expected_ns(self, form: Form, size: int, level: int) -> float:
+        """CPU nanoseconds to write a body of `size` bytes of JSON."""
+        per_byte = 0.0
+        if form.startswith("msgpack"):
+            per_byte += self._per_byte["msgpack"]
+        if form.endswith("gzip"):
+            per_byte += self._per_byte[_gzip_library(level)] * max(1, level)
+        return per_byte * size
+
+    def learn(self, step: str, cpu_ns: int, size: int, level: int = 1) -> None:
+        """A step has taken so much CPU for so many bytes."""
+        if size < _TELLING_BYTES:
+            return
+        known = self._per_byte[step]
+        # What took far longer was held up by something else, such as the first use of a library: what is found too dear
+        # is not done, and so could not be found cheaper again.
+        self._per_byte[step] += _WEIGHT * (min(cpu_ns / (size * level), 2 * known) - known)
+
+
+_costs = _Costs()
+
+
+def expected_cpu_s(form: Form, size: int, level: int) -> float:
+    """CPU seconds that writing a body of `size` bytes of JSON is expected to take."""
+    return _costs.expected_ns(form, size, level) / 1e9
+
+
+def write(plain: bytes, form: Form, encode: Encode) -> Written:
+    """Write a JSON body in another form. Raises where it cannot be said in MessagePack (integers beyond 64 bits)."""
+    started_ns = now_ns = thread_cpu_ns()
+    body = plain
+    if form.startswith("msgpack"):
+        body = _messagepack(plain, encode.binary_parts)
+        now_ns = thread_cpu_ns()
+        _costs.learn("msgpack", now_ns - started_ns, len(plain))
+    if form.endswith("gzip"):
+        before_ns = now_ns
+        body = gzip(body, encode.gzip_level)
+        now_ns = thread_cpu_ns()
+        _costs.learn(_gzip_library(encode.gzip_level), now_ns - before_ns, len(plain), max(1, encode.gzip_level))
+    return Written(body, (now_ns - started_ns) / 1e9)
+
+
+def _gzip_library(level: int) -> str:
+    return "isal" if level <= _ISAL_MOST_LEVEL and _isal() is not None else "zlib"
+
+
+def gzip(data: bytes, level: int) -> bytes:
+    """Gzip at a level from 1 to 9, with isal for 1 to 3 where that is installed (the extra `speed`)."""
+    compress = _isal() if level <= _ISAL_MOST_LEVEL else None
+    if compress is not None:
+        return compress(data, level, mtime=0)
+    return zlib.compress(data, level, wbits=_GZIP)
+
+
+def _messagepack(plain: bytes, binary_parts: tuple[str, ...]) -> bytes:
+    import msgpack  # type: ignore[import-untyped]
+
+    value = orjson.loads(plain)
+    if has_float_beyond(value, _BEYOND_64_BITS):
+        value = json.loads(plain)
+    for path in binary_parts:
+        _to_bytes(value, path.split("."))
+    packed: bytes = msgpack.packb(value, use_bin_type=True)
+    return packed
+
+
+def _to_bytes(value: Any, path: list[str]) -> None:
+    """Put bytes in the place of the base64 text at the end of a path, wherever there is any."""
+    name, *rest = path
+    each = name.endswith("[]")
+    name = name.removesuffix("[]")
+    if not isinstance(value, dict) or name not in value:
+        return
+    if each:
+        for member in value[name] if isinstance(value[name], list) and rest else ():
+            _to_bytes(member, rest)
+    elif rest:
+        _to_bytes(value[name], rest)
+    elif isinstance(value[name], str):
+        try:
+            value[name] = base64.b64decode(value[name], validate=True)
+        except (binascii.Error, ValueError):
+            pass  # something else than base64, such as the URL of an image

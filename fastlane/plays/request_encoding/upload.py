@@ -1,0 +1,248 @@
+"""How many round trips a request's body takes to reach the provider, and whether a smaller one is worth its CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# What TCP begins with, and how a receiver's window grows, is the transport's knowledge too.
+from fastlane.transport.protocols.congestion import (
+    BULK_SEGMENTS,
+    FIRST_RECEIVE_WINDOW,
+    INITIAL_WINDOW,
+    LARGEST_RECEIVE_WINDOW,
+    SEGMENT_BYTES,
+)
+
+# A TLS 1.3 record: header (5), content type (1) and authentication tag (16) around at most 2^14 bytes (RFC 8446, 5.2).
+_RECORD_BYTES = 16_384
+_RECORD_OVERHEAD = 22
+# An HTTP/2 DATA frame: its header, and what a peer takes in one frame unless it says otherwise (RFC 9113, 4.1, 6.5.2).
+_FRAME_BYTES = 16_384
+_FRAME_OVERHEAD = 9
+# What a link carries beside each segment's bytes: the headers of IPv4 and of TCP with timestamps.
+_SEGMENT_OVERHEAD = 52
+# A request's head with openai's headers: 40 bytes over HTTP/2, where a connection names by number what was sent before
+# (RFC 7541), here with room for one more header, and 430 the first time; 700 bytes over HTTP/1.1.
+_HTTP2_HEAD_BYTES = 100
+_HTTP1_HEAD_BYTES = 700
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """What is known of the way to the provider when a request is about to leave; the defaults where nothing is."""
+
+    round_trip_time_s: float = 0.05
+    congestion_window: int = INITIAL_WINDOW
+    """Segments that may leave at once now. 10 is what RFC 6928 gives a new connection and, after an idle spell, an old
+    one."""
+    in_flight_segments: int = 0
+    """How many segments are on their way already, and leave room when they have been acknowledged."""
+    segment_bytes: int = SEGMENT_BYTES
+    """Payload of a TCP segment: an Ethernet MTU of 1,500 without the headers of IPv4 and of TCP with timestamps."""
+    receive_window_bytes: int = FIRST_RECEIVE_WINDOW
+    """What the peer's TCP offers now; it grows while data comes."""
+    stream_window_bytes: int | None = None
+    """Body bytes that the peer takes at once for one request over HTTP/2; None where it is not known to limit."""
+    connection_window_bytes: int | None = None
+    """The same for all requests of the connection together."""
+    uplink_bytes_per_s: float | None = None
+    """What the link carries; None where the link itself is not known to limit."""
+    http2: bool = True
+    tls: bool = True
+
+
+class _Round(NamedTuple):
+    """What leaves between one wave of acknowledgements and the next."""
+
+    segments: int
+    size: int
+    """Bytes of TCP's payload."""
+
+
+def wire_bytes(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> int:
+    """Bytes of TCP's payload that a request is: its head, its body, and what HTTP/2 and TLS put around them.
+
+    A request leaves in one write, HEADERS, DATA and END_STREAM together, so that no frame has a packet of its own.
+    `head_bytes` is its head as it is on the wire; None for what is usual.
+    """
+    plain = (_head_bytes(path) if head_bytes is None else head_bytes) + body_bytes
+    if path.http2:
+        plain += _FRAME_OVERHEAD * -(-body_bytes // _FRAME_BYTES)
+    return plain + _RECORD_OVERHEAD * -(-plain // _RECORD_BYTES) if path.tls else plain
+
+
+def rounds(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> int:
+    """Round trips until the last byte of a request has left: 1 where all of it leaves at once.
+
+    In each round leave as many segments as the smallest of these allows:
+
+    - the congestion window, which slow start doubles in each round (RFC 5681, 3.1): IW x 2^r;
+    - the peer's receive window, 64 KiB at first, which grows behind what comes;
+    - over HTTP/2 the peer's stream and connection windows (RFC 9113, 5.2): what has come is credited, so that at most
+      one window of the body is on its way.
+
+    `head_bytes` is as in `wire_bytes()`. Source: RFC 5681 and 6928 for the congestion window, Linux for the receive
+    window and for a congestion window that is not in use. tests/test_upload.py compares it with the wire emulator and
+    with Linux's own TCP at a distance.
+    """
+    return _journey(body_bytes, path, head_bytes)[0]
+
+
+def upload_s(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> float:
+    """Seconds from a request's first byte leaving here to its last byte arriving there.
+
+    RTT / 2 + (rounds - 1) x RTT, where the link does not limit. Where it does, each round takes its time on the link,
+    and the next one begins with the first acknowledgement of this one, or when the link is done with it, whichever is
+    later.
+    """
+    return _journey(body_bytes, path, head_bytes)[1]
+
+
+def _head_bytes(path: Path) -> int:
+    return _HTTP2_HEAD_BYTES if path.http2 else _HTTP1_HEAD_BYTES
+
+
+def _journey(body_bytes: int, path: Path, head_bytes: int | None) -> tuple[int, float]:
+    """`rounds()` and `upload_s()`."""
+    if head_bytes is None:
+        head_bytes = _head_bytes(path)
+    # What is on its way already came before the request in the same order: as if it were a part of its head.
+    head_bytes += path.in_flight_segments * path.segment_bytes
+    round_trip_s = path.round_trip_time_s
+    rate = path.uplink_bytes_per_s
+    number = 0
+    begins_s = departed_s = 0.0
+    for segments, size in _rounds(body_bytes, path, head_bytes):
+        number += 1
+        departed_s = begins_s
+        first_s = 0.0
+        if rate is not None:
+            first_s = (min(size, path.segment_bytes) + _SEGMENT_OVERHEAD) / rate
+            departed_s += (size + segments * _SEGMENT_OVERHEAD) / rate
+        begins_s = max(begins_s + first_s + round_trip_s, departed_s)
+    return number, departed_s + round_trip_s / 2
+
+
+def _rounds(body_bytes: int, path: Path, head_bytes: int) -> Iterator[_Round]:
+    segment_bytes = max(1, path.segment_bytes)
+    congestion_window = max(1, path.congestion_window)
+    # A connection that is offered more than at first has had its bulk data already.
+    is_new = path.receive_window_bytes <= FIRST_RECEIVE_WINDOW
+    bulk_bytes = BULK_SEGMENTS * segment_bytes if is_new else 0
+    window = _body_window(path)
+    total = wire_bytes(body_bytes, path, head_bytes=head_bytes)
+    sent = 0
+    most = 0  # segments that were on their way at once
+    measured = before = 0  # bytes that came at least two rounds ago, and one
+    while True:
+        offered = path.receive_window_bytes + 2 * max(0, measured - bulk_bytes)
+        offered = max(path.receive_window_bytes, min(offered, LARGEST_RECEIVE_WINDOW))
+        ready = total
+        if window is not None and window < body_bytes:
+            # What was sent a round ago has come and was credited.
+            allowed = min(body_bytes, _body_within(sent, path, head_bytes) + window)
+            ready = wire_bytes(allowed, path, head_bytes=head_bytes)
+        size = ready - sent
+        if size > offered:
+            # Whole segments only: a short one leaves where it is the last.
+            size = max(1, offered // segment_bytes) * segment_bytes
+        size = min(size, congestion_window * segment_bytes)
+        segments = -(-size // segment_bytes)
+        yield _Round(segments, size)
+        measured, before = before, sent + size
+        sent += size
+        if sent >= total:
+            return
+        most = max(most, segments)
+        # One segment more for each that was acknowledged, but a window that is not in use grows to twice what was on
+        # its way at most (Linux: tcp_is_cwnd_limited()).
+        if segments >= congestion_window:
+            congestion_window += segments
+        else:
+            congestion_window += max(0, min(segments, 2 * most - congestion_window))
+
+
+def _body_within(sent: int, path: Path, head_bytes: int) -> int:
+    """Body bytes within the first `sent` bytes of a request over HTTP/2: the inverse of `wire_bytes()`."""
+    plain = _without(sent, _RECORD_BYTES, _RECORD_OVERHEAD) if path.tls else sent
+    return _without(max(0, plain - head_bytes), _FRAME_BYTES, _FRAME_OVERHEAD)
+
+
+def _without(size: int, piece: int, overhead: int) -> int:
+    """What is in so many bytes of pieces that have an overhead each; the overhead comes first."""
+    whole, rest = divmod(size, piece + overhead)
+    return whole * piece + max(0, rest - overhead)
+
+
+def _body_window(path: Path) -> int | None:
+    """Body bytes that may be on their way at once; a window that others have used up now opens by a frame at least."""
+    if not path.http2:
+        return None
+    known = [window for window in (path.stream_window_bytes, path.connection_window_bytes) if window is not None]
+    return max(_FRAME_BYTES, min(known)) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether to send the encoded body, and why."""
+
+    encode: bool
+    reason: str
+    """One sentence, without any text of the prompt."""
+    plain_rounds: int
+    """Predicted for the plain body."""
+    encoded_rounds: int
+    """Predicted for the encoded one."""
+    saving_s: float
+    """Predicted: how much sooner the encoded body would arrive, less the CPU time of encoding; below 0 where it would
+    arrive later."""
+
+
+def decide(*, plain_bytes: int, encoded_bytes: int, cpu_s: float, path: Path, min_bytes: int) -> Decision:
+    """Decide between a body as it is and its encoded form.
+
+    pays = (rounds(plain) - rounds(encoded)) x RTT + (plain - encoded) / uplink > CPU
+
+    where both terms overlap, because a round waits while the link is busy: `upload_s()` of both takes that into
+    account, and is exactly the first term where the link does not limit. Never encoded: a body below `min_bytes`, one
+    that does not get smaller, and one whose CPU time outweighs what it saves. Source of the formula: `upload_s()`.
+    """
+    plain_rounds, plain_s = _journey(plain_bytes, path, None)
+    encoded_rounds, encoded_s = _journey(encoded_bytes, path, None)
+    saving_s = plain_s - encoded_s - cpu_s
+
+    def decision(encode: bool, reason: str) -> Decision:
+        return Decision(
+            encode=encode,
+            reason=reason,
+            plain_rounds=plain_rounds,
+            encoded_rounds=encoded_rounds,
+            saving_s=saving_s,
+        )
+
+    if plain_bytes < min_bytes:
+        return decision(False, f"A body of {plain_bytes:,} bytes is smaller than min_bytes ({min_bytes:,}).")
+    if encoded_bytes >= plain_bytes:
+        return decision(False, f"Encoded, the body would be no smaller ({encoded_bytes:,} bytes, not {plain_bytes:,}).")
+    if not saving_s > 0:
+        if plain_rounds == encoded_rounds and path.uplink_bytes_per_s is None:
+            return decision(False, f"The body takes {_round_trips(plain_rounds)} either way.")
+        return decision(
+            False, f"Encoding takes {_ms(cpu_s)} of CPU time, and saves {_ms(saving_s + cpu_s)} on the way."
+        )
+    if encoded_rounds < plain_rounds:
+        saved = f"{_round_trips(encoded_rounds)} of {_ms(path.round_trip_time_s)} instead of {plain_rounds}"
+        return decision(True, f"{encoded_bytes:,} bytes instead of {plain_bytes:,} take {saved}.")
+    return decision(
+        True, f"{encoded_bytes:,} bytes instead of {plain_bytes:,} arrive {_ms(saving_s)} sooner on this uplink."
+    )
+
+
+def _round_trips(count: int) -> str:
+    return "1 round trip" if count == 1 else f"{count} round trips"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"

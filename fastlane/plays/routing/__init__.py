@@ -1,0 +1,1 @@
+"""The play `Routing`: the fastest model above a quality bar, for this call."""

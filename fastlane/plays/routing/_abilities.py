@@ -1,0 +1,221 @@
+"""What a call cannot do without, and which upstream cannot give it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..bounded_output.outputs._ceiling import limit_in
+from ..bounded_output.outputs._request import COMPLETIONS, RESPONSES, Wanted, wanted_of
+from ..bounded_output.schemas._dialect import wire_schema
+from ._takes import takes_of
+
+if TYPE_CHECKING:
+    from fastlane.providers import ProviderFacts
+
+    from .catalog._models import CatalogModel
+
+_ELSEWHERE = "what the call speaks of is kept elsewhere"
+
+# Kinds of parts, by what a model needs to read them.
+_PARTS = {"image_url": "vision", "input_image": "vision", "computer_call_output": "vision", "input_audio": "audio"}
+_FILES = frozenset({"file", "input_file"})
+# What a provider does beside answering: it may be what keeps an answer from being seen, and is never left out silently.
+_HOSTED = ("access_programs", "context_management", "image", "moderation", "web_search_options")
+# Tools that the application runs. All others are run by the provider, which another does not have.
+_OWN_TOOLS = frozenset({"function", "custom"})
+
+
+class Demands(NamedTuple):
+    """What one call asks for that is no matter of taste: without it, something else comes back."""
+
+    endpoint: str
+    needs: frozenset[str]
+    """Abilities of the catalog."""
+    fields: tuple[tuple[str, Any], ...]
+    """Fields that change what comes back, with what they say."""
+    hosted: tuple[str, ...]
+    """What not every provider does: fields, and kinds of tools that it runs ("tools.web_search")."""
+    refers: bool
+    """It speaks of what is kept at the application's own provider: files, items, what was thought there."""
+    is_limited: bool
+    """The caller bounds the length of the answer."""
+    wanted: Wanted
+    """The form of the answer."""
+    losses: dict[int, bool]
+    """What was found out for this call already: which provider's rules would take something from the schema."""
+
+    def unmet_by(self, model: CatalogModel, facts: ProviderFacts | None, *, is_checked: bool = False) -> str | None:
+        """Return why a model cannot answer this call as it is meant; None where it can, as far as anybody knows.
+
+        What the catalog says of its abilities, endpoints and sizes is not looked at. `is_checked`: somebody holds the
+        answer against the schema, so that the provider need not be able to keep to all of it.
+        """
+        takes = takes_of(model, facts)
+        for path, value in self.fields:
+            rule = takes.rules.get(path)
+            if rule is False or rule == "ignored":
+                return f"takes no {path}"
+            if isinstance(rule, tuple) and isinstance(value, bool | int | str) and value not in rule:
+                return f"does not take this {path}"
+        if self.is_limited and takes.limited.get(self.endpoint, "") is None:
+            return "takes no limit of the answer's length"
+        if not takes.is_own:
+            if self.refers:
+                return _ELSEWHERE
+            for path in self.hosted:
+                if not takes.knows(path):
+                    return f"is not known to take {path}"
+        return self._unbound(facts, is_checked) if self.wanted.is_json and facts is not None else None
+
+    def _unbound(self, facts: ProviderFacts, is_checked: bool) -> str | None:
+        """Why an answer cannot be bound to its form."""
+        structured, wanted = facts.structured, self.wanted
+        form = "json_object" if wanted.schema is None else "json_schema"
+        formats = structured.formats.value if structured.formats is not None else None
+        if formats is not None and form not in formats:
+            return f"takes no {form}"
+        if wanted.schema is None or not wanted.strict:
+            return None
+        if structured.strict is not None and structured.strict.value is False:
+            return "binds no answer to a schema"
+        if is_checked or structured.refused_keywords is None or not structured.refused_keywords.value:
+            return None
+        loses = self.losses.get(id(structured))
+        if loses is None:
+            loses = bool(wire_schema(wanted.schema, structured, strict=True).dropped)
+            self.losses[id(structured)] = loses
+        if loses:
+            return "does not keep to all of the schema"
+        return None
+
+
+def demands_of(body: Mapping[str, Any], endpoint: str) -> Demands:
+    """Return what a body demands, for `Demands.unmet_by` of every candidate."""
+    needs: set[str] = set()
+    hosted = [name for name in _HOSTED if body.get(name) is not None]
+    refers = _refers(body)
+    tools = body.get("tools")
+    if tools or body.get("functions"):
+        needs.add("tools")
+        for tool in tools if isinstance(tools, list | tuple) else ():
+            kind = tool.get("type") if isinstance(tool, Mapping) else None
+            if isinstance(kind, str) and kind not in _OWN_TOOLS:
+                # What is no word of the API may be the caller's own text.
+                hosted.append(f"tools.{kind}" if kind.isidentifier() else "tools of a kind of its own")
+    for part in _parts(body, endpoint):
+        kind = part.get("type")
+        kind = kind if isinstance(kind, str) else ""
+        need = _PARTS.get(kind)
+        if need is not None:
+            needs.add(need)
+        elif kind in _FILES:
+            hosted.append("file")
+        refers = refers or _is_elsewhere(part, kind)
+    modalities = body.get("modalities")
+    if body.get("audio") is not None or (isinstance(modalities, list | tuple) and "audio" in modalities):
+        needs.add("audio")
+    wanted = wanted_of(body, endpoint)
+    if wanted.is_json:
+        needs.add("json_strict" if wanted.schema is not None and wanted.strict else "json")
+    if _shows_thought(body):
+        needs.add("reasoning")
+    return Demands(
+        endpoint=endpoint,
+        needs=frozenset(needs),
+        # In the order of the list, so that the same call is always refused for the same reason.
+        fields=tuple([(path, body[path]) for path in FIELDS if path in body and not is_idle(path, body)]),
+        hosted=tuple(hosted),
+        refers=refers,
+        is_limited=limit_in(body, endpoint) is not None,
+        wanted=wanted,
+        losses={},
+    )
+
+
+def needs_of(body: Mapping[str, Any], endpoint: str) -> frozenset[str]:
+    """Return the abilities, of `fastlane.plays.routing.catalog`, that a body cannot do without."""
+    return demands_of(body, endpoint).needs
+
+
+def unfit(body: Mapping[str, Any], endpoint: str, model: CatalogModel, facts: ProviderFacts | None) -> str | None:
+    """Return why a model cannot answer this call without changing what comes back; None where it can.
+
+    For several candidates, `demands_of` reads the body once.
+    """
+    return demands_of(body, endpoint).unmet_by(model, facts)
+
+
+def is_idle(path: str, body: Mapping[str, Any]) -> bool:
+    """Whether a field of a body asks for nothing that would not come without it."""
+    value = body[path]
+    if value is None or value in FIELDS.get(path, ()):
+        return True
+    return path == "parallel_tool_calls" and not body.get("tools")
+
+
+FIELDS: Mapping[str, tuple[Any, ...]] = {
+    "background": (False,),
+    "best_of": (1,),
+    "conversation": (),
+    "echo": (False,),
+    "function_call": ("auto",),
+    "functions": ([], ()),
+    "include": ([], ()),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "max_tool_calls": (),
+    "modalities": (["text"], ("text",)),
+    "n": (1,),
+    "parallel_tool_calls": (True,),
+    "previous_response_id": (),
+    "response_format": ({"type": "text"},),
+    "stop": ([], (), ""),
+    "suffix": ("",),
+    "tool_choice": ("auto",),
+    "tools": ([], ()),
+    "top_logprobs": (0,),
+    "truncation": ("disabled",),
+}
+"""Fields that change what comes back, and what each of them is where it asks for nothing."""
+
+
+def _parts(body: Mapping[str, Any], endpoint: str) -> Iterator[Mapping[str, Any]]:
+    """Whatever a prompt is made of that may be more than text."""
+    listed = body.get("input" if endpoint == RESPONSES else "messages")
+    if endpoint == COMPLETIONS or not isinstance(listed, list | tuple):
+        return
+    for message in listed:
+        # What a class is, is asked at a fraction of what `Mapping` costs: a conversation may be long.
+        if message.__class__ is not dict and not isinstance(message, Mapping):
+            continue
+        if endpoint == RESPONSES or "audio" in message:
+            yield message
+        content = message.get("content")
+        if content.__class__ is not str and isinstance(content, list | tuple):
+            for part in content:
+                if isinstance(part, Mapping):
+                    yield part
+
+
+def _is_elsewhere(part: Mapping[str, Any], kind: str) -> bool:
+    """Whether a part stands for something that only the application's own provider has."""
+    if kind == "item_reference" or part.get("file_id") is not None or part.get("encrypted_content") is not None:
+        return True
+    for name in ("file", "audio", "output"):
+        inner = part.get(name)
+        if isinstance(inner, Mapping) and (inner.get("file_id") is not None or (name == "audio" and "id" in inner)):
+            return True
+    return False
+
+
+def _refers(body: Mapping[str, Any]) -> bool:
+    """Whether it asks for something to be kept, or speaks of what is, where the application will look for it."""
+    return isinstance(body.get("prompt"), Mapping) or (body.get("background") is True or body.get("store") is True)
+
+
+def _shows_thought(body: Mapping[str, Any]) -> bool:
+    """Whether it asks to be shown what was thought."""
+    reasoning, include = body.get("reasoning"), body.get("include")
+    summary = reasoning.get("summary") or reasoning.get("generate_summary") if isinstance(reasoning, Mapping) else None
+    return summary is not None or (isinstance(include, list | tuple) and "reasoning.encrypted_content" in include)

@@ -1,0 +1,1 @@
+"""The play `Urgency`: interactive, background and offline traffic kept apart."""

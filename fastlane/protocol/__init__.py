@@ -1,0 +1,1 @@
+"""What providers send: events, tokens, usage, and streamed answers assembled."""

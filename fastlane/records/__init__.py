@@ -1,0 +1,1 @@
+"""What is known of a call when it is over."""

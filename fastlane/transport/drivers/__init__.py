@@ -1,0 +1,1 @@
+"""The I/O of connections: for asyncio and for threads."""

@@ -1,0 +1,338 @@
+"""Requests of the HTTP library sent over our connections, and answered in its terms."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import weakref
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+from fastlane._clock import now_ns
+
+from ..pool.outlook import UNKNOWN, Outlook
+from ..pool.pool import Member
+from ..pool.settings import PoolSettings, library_of
+from ..protocols.errors import TransportError, as_library_error
+from ..protocols.exchange import Exchange
+from ..protocols.phases import PHASES, Phases
+from .asyncio_exchange import AsyncioExchange, PatientAsyncioExchange
+from .bodies import body_class
+from .loop_pool import LoopPool
+from .requests import (
+    async_pieces,
+    bound_expansion,
+    origin_of,
+    patience_of,
+    phases_of,
+    pieces,
+    request_head,
+    response_of,
+    route_of,
+    timeouts_of,
+    whole_body,
+)
+from .thread_exchange import PatientThreadExchange, ThreadExchange
+from .thread_pool import ThreadPool
+from .tracing import answered, awaited, opened, sent
+from .trust import ssl_context
+
+# A connection may close in the very moment in which a call is given it, before anything was sent. That many in a row is
+# no accident.
+_MOST_CONNECTIONS = 5
+
+_engines: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class _Engine:
+    """What both forms share."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        self.settings = settings
+        self._library = library_of(settings)
+        _engines.add(self)
+
+    def context(self) -> ssl.SSLContext:
+        """The TLS context of the pool."""
+        settings = self.settings
+        return ssl_context(settings.verify, settings.certificates, settings.http2, library=settings.library)
+
+    def _response(
+        self, request: Any, exchange: Exchange, link: Any, pool: Any, read_timeout_s: float | None, body: Any
+    ) -> Any:
+        head = exchange.answer_head
+        assert head is not None
+        version = link.http_version
+        extensions: dict[str, Any] = {
+            "http_version": version,
+            "network_stream": NetworkStream(link),
+            PHASES: exchange.phases,
+        }
+        if version == b"HTTP/2":
+            extensions["stream_id"] = exchange.stream_id
+        else:
+            extensions["reason_phrase"] = head.reason
+        stream = body(self._library, request, exchange, link, pool, read_timeout_s)
+        response = response_of(self._library, head.status, head.headers, stream, extensions)
+        if any(name.lower() == b"content-encoding" for name, _ in head.headers):
+            bound_expansion(response, self._library)
+        return response
+
+
+class _Retry:
+    """Whether a request is sent once more on another connection."""
+
+    def __init__(self, *, replayable: bool) -> None:
+        self._replayable = replayable
+        self._resent = False
+
+    def after(self, error: BaseException, phases: Phases) -> bool:
+        """Only where the server has certainly not processed it, and once; not counted where nothing was sent."""
+        if not isinstance(error, TransportError) or not error.unprocessed:
+            return False
+        begun = phases.send_started_ns is not None
+        if begun and (self._resent or not self._replayable):
+            return False
+        self._resent = self._resent or begun
+        phases.begin_again(resent=begun)
+        return True
+
+
+class NetworkStream:
+    """What the library's `network_stream` extension is asked for: facts of the connection. It cannot be read from."""
+
+    __slots__ = ("_link",)
+
+    def __init__(self, link: Any) -> None:
+        self._link = link
+
+    def get_extra_info(self, info: str) -> Any:
+        """`client_addr`, `server_addr`, `ssl_object`, `socket` or `is_readable`; None for anything else."""
+        return self._link.network_info(info)
+
+
+class SyncEngine(_Engine):
+    """A synchronous transport's work."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        super().__init__(settings)
+        self._pool = ThreadPool(settings, self.context)
+
+    def handle(self, request: Any) -> Any:
+        """Send a request; its answer, the body unread. Raises the library's errors."""
+        phases = phases_of(request)
+        phases.begin(now_ns())
+        try:
+            return self._handle(request, phases)
+        except TransportError as error:
+            raise as_library_error(error, self._library, request) from error
+
+    def _handle(self, request: Any, phases: Phases) -> Any:
+        route, timeouts = route_of(request), timeouts_of(request)
+        origin = route.origin
+        body = whole_body(request, self._library)
+        head = request_head(request, route)
+        trace = request.extensions.get("trace")
+        rest = pieces(request) if body is None else iter(())
+        first = next(rest) if body is None else (body, True)
+        retry = _Retry(replayable=body is not None)
+        patience = patience_of(request)
+        for _ in range(_MOST_CONNECTIONS):
+            if patience is not None:
+                patience.check()
+            link = self._pool.acquire(origin, timeouts, phases, patience)
+            exchange: ThreadExchange | None = None
+            try:  # from here on, lest Ctrl-C leave a place taken
+                exchange = (
+                    ThreadExchange(head, phases, link)
+                    if patience is None
+                    else PatientThreadExchange(head, phases, link, patience)
+                )
+                if patience is not None:
+                    patience.check()
+                if trace is not None:
+                    opened(trace, phases, link)
+                link.send_request(exchange, chain([first], rest), timeouts.write)
+                if trace is not None:
+                    sent(trace, link)
+                while exchange.answer_head is None:
+                    if exchange.error is not None:
+                        raise exchange.error.again()  # lest the error and this frame keep each other
+                    if not exchange.wait(timeouts.read):
+                        raise TransportError("ReadTimeout", "The server did not answer in time.")
+                if trace is not None:
+                    answered(trace, link, exchange)
+                body_type = body_class(self._library, asynchronous=False)
+                return self._response(request, exchange, link, self._pool, timeouts.read, body_type)
+            except BaseException as error:
+                if exchange is None:
+                    self._pool.unclaim(link)
+                else:
+                    link.drop(exchange)
+                if not retry.after(error, phases):
+                    raise
+        raise TransportError("ConnectError", f"{_MOST_CONNECTIONS} connections were closed before they could be used.")
+
+    def outlook(self, request: Any) -> Outlook:
+        """What such a request would find that was sent now. Opens, claims and raises nothing."""
+        try:
+            return self._pool.outlook(route_of(request).origin)
+        except Exception:  # noqa: BLE001 - no address of ours, or another thread has changed what was looked at
+            return UNKNOWN
+
+    def warm(self, request: Any) -> None:
+        """Have a connection open that such a request could be sent on. Raises the library's errors."""
+        try:
+            self._pool.warm(origin_of(request), timeouts_of(request))
+        except TransportError as error:
+            raise as_library_error(error, self._library, request) from error
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._pool.close()
+
+    def leave(self) -> None:
+        """The process ends: say goodbye on every connection without a call."""
+        self._pool.leave()
+
+    def members(self) -> Iterator[Member]:
+        """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""
+        return self._pool.members()
+
+    def forget(self) -> None:
+        """In a child process: leave the parent's connections alone."""
+        self._pool.forget()
+
+
+class AsyncEngine(_Engine):
+    """An asynchronous transport's work, on whichever event loop it is called."""
+
+    def __init__(self, settings: PoolSettings) -> None:
+        super().__init__(settings)
+        self._pools: dict[asyncio.AbstractEventLoop, LoopPool] = {}
+
+    async def _pool(self) -> LoopPool:
+        # Sockets belong to the loop that opened them: a client that lives through two `asyncio.run()` gets a pool for
+        # each.
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            self._forget_ended_loops()
+            pool = self._pools[loop] = LoopPool(self.settings, self.context)
+            pools = self._pools
+            made = pool
+            # Not by the loop alone: another pool may be its by then.
+            await pool.close_at_the_end(lambda: pools.pop(loop) if pools.get(loop) is made else None)
+        return pool
+
+    def _forget_ended_loops(self) -> None:
+        """Let go of loops that ended without closing what they had."""
+        for loop in list(self._pools):
+            if loop.is_closed():
+                self._pools.pop(loop).forget()
+
+    async def handle(self, request: Any) -> Any:
+        """Send a request; its answer, the body unread. Raises the library's errors."""
+        phases = phases_of(request)
+        phases.begin(now_ns())
+        try:
+            return await self._handle(request, phases)
+        except TransportError as error:
+            raise as_library_error(error, self._library, request) from error
+
+    async def _handle(self, request: Any, phases: Phases) -> Any:
+        route, timeouts = route_of(request), timeouts_of(request)
+        origin = route.origin
+        body = whole_body(request, self._library)
+        head = request_head(request, route)
+        trace = request.extensions.get("trace")
+        pool = await self._pool()
+        rest = None if body is not None else async_pieces(request)
+        first = (body or b"", True) if rest is None else await anext(rest)
+        retry = _Retry(replayable=body is not None)
+        patience = patience_of(request)
+        for _ in range(_MOST_CONNECTIONS):
+            if patience is not None:
+                patience.check()
+            link = await pool.acquire(origin, timeouts, phases, patience)
+            exchange = (
+                AsyncioExchange(head, phases, link, link.loop, link.woken)
+                if patience is None
+                else PatientAsyncioExchange(head, phases, link, link.loop, link.woken, patience)
+            )
+            try:
+                if patience is not None:
+                    patience.check()
+                if trace is not None:
+                    await awaited(opened, trace, phases, link)
+                await link.send_request(exchange, first, rest, timeouts.write)
+                if trace is not None:
+                    await awaited(sent, trace, link)
+                while exchange.answer_head is None:
+                    if exchange.error is not None:
+                        raise exchange.error.again()  # lest the error and this frame keep each other
+                    if not await exchange.expect(timeouts.read):
+                        raise TransportError("ReadTimeout", "The server did not answer in time.")
+                if trace is not None:
+                    await awaited(answered, trace, link, exchange)
+                body_type = body_class(self._library, asynchronous=True)
+                return self._response(request, exchange, link, pool, timeouts.read, body_type)
+            except BaseException as error:
+                link.drop(exchange)
+                if not retry.after(error, phases):
+                    raise
+        raise TransportError("ConnectError", f"{_MOST_CONNECTIONS} connections were closed before they could be used.")
+
+    def outlook(self, request: Any) -> Outlook:
+        """What such a request would find that was sent now on this loop. Opens, claims and raises nothing."""
+        try:
+            pool = self._pools.get(asyncio.get_running_loop())
+            return UNKNOWN if pool is None else pool.outlook(route_of(request).origin)
+        except Exception:  # noqa: BLE001 - no address of ours, or no loop
+            return UNKNOWN
+
+    async def warm(self, request: Any) -> None:
+        """Have a connection open on this loop that such a request could be sent on. Raises the library's errors."""
+        try:
+            await (await self._pool()).warm(origin_of(request), timeouts_of(request))
+        except TransportError as error:
+            raise as_library_error(error, self._library, request) from error
+
+    async def aclose(self) -> None:
+        """Close every connection of this event loop."""
+        self._forget_ended_loops()
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.aclose()
+
+    def members(self) -> Iterator[Member]:
+        """Every connection on any loop that still runs, open or opening. Waits for nothing."""
+        for loop, pool in list(self._pools.items()):
+            if not loop.is_closed():
+                yield from pool.members()
+
+    def forget(self) -> None:
+        """In a child process: leave the parent's connections alone."""
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            pool.forget()
+
+
+def engines() -> list[Any]:
+    """Every engine of this process."""
+    try:
+        return list(_engines)
+    except RuntimeError:  # one was made in the very moment
+        return list(_engines)
+
+
+def _start_anew_after_fork() -> None:
+    """A child must not speak on its parent's connections: it lets go of them without a word."""
+    for engine in list(_engines):
+        engine.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew_after_fork)

@@ -1,0 +1,234 @@
+"""The HTTP library's requests and answers, in the terms of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from ..pool.settings import Origin
+from ..protocols.errors import TransportError
+from ..protocols.exchange import RequestHead
+from ..protocols.patience import PATIENCE, Patience
+from ..protocols.phases import PHASES, Phases
+
+Headers = list[tuple[bytes, bytes]]
+
+ROUTE = "fastlane.route"
+"""The extension by which a request brings its `Route` along."""
+
+_PORTS = {"http": 80, "https": 443}
+_LARGEST_PORT = 65_535
+
+# What a server may expand one answer to in memory before it counts as a decompression bomb: more than any answer of an
+# API, and a ratio that only bombs reach (gzip's limit is 1,032; real text and JSON stay far below 300).
+_MOST_EXPANDED_BYTES = 64 * 1024 * 1024
+_MOST_EXPANSION = 300
+
+
+class Timeouts(NamedTuple):
+    """Seconds, None for no limit, as the request's `timeout` extension gives them."""
+
+    connect: float | None
+    read: float | None
+    write: float | None
+    pool: float | None
+
+
+def timeouts_of(request: Any) -> Timeouts:
+    """The time-outs of a request."""
+    given = request.extensions.get("timeout") or {}
+    return Timeouts(given.get("connect"), given.get("read"), given.get("write"), given.get("pool"))
+
+
+def phases_of(request: Any) -> Phases:
+    """The stamps that the request brought along, or new ones."""
+    phases = request.extensions.get(PHASES)
+    return phases if isinstance(phases, Phases) else Phases()
+
+
+def patience_of(request: Any) -> Patience | None:
+    """How the request is to be waited for, where it says so."""
+    patience = request.extensions.get(PATIENCE)
+    return patience if isinstance(patience, Patience) else None
+
+
+def origin_of(request: Any) -> Origin:
+    """Where the request goes. Raises TransportError, in the stock transport's classes, for what is no HTTP address."""
+    url = request.url
+    scheme, port = url.scheme, url.port
+    if scheme not in _PORTS:
+        message = (
+            f"Request URL has an unsupported protocol '{scheme}://'."
+            if scheme
+            else "Request URL is missing an 'http://' or 'https://' protocol."
+        )
+        raise TransportError("UnsupportedProtocol", message)
+    if not url.host:
+        raise TransportError("ConnectError", "The URL names no host.")
+    if port is not None and not 0 <= port <= _LARGEST_PORT:
+        raise TransportError("ConnectError", f"The port must be from 0 to {_LARGEST_PORT}, not {port}.")
+    host = url.raw_host.decode("ascii")
+    return Origin(
+        scheme, host, _PORTS[scheme] if port is None else port, request.extensions.get("sni_hostname") or host
+    )
+
+
+class Route(NamedTuple):
+    """Where a request goes. A request may bring it along that was worked out for another with the same URL object."""
+
+    url: Any
+    method: Any
+    origin: Origin
+    raw_method: bytes
+    scheme: bytes
+    target: bytes
+
+
+def route_of(request: Any) -> Route:
+    """Where a request goes. Raises TransportError where that is no HTTP address."""
+    extensions, url, method = request.extensions, request.url, request.method
+    known = extensions.get(ROUTE)
+    named = "target" in extensions or "sni_hostname" in extensions
+    if isinstance(known, Route) and known.url is url and known.method is method and not named:
+        return known
+    target = extensions.get("target") or url.raw_path
+    return Route(url, method, origin_of(request), method.encode("ascii"), url.raw_scheme, target)
+
+
+def request_head(request: Any, route: Route) -> RequestHead:
+    """The head of a request."""
+    headers = request.headers.raw
+    if headers and headers[0][0] == b"Host":
+        authority = headers[0][1]
+    else:
+        authority = next((value for name, value in headers if name.lower() == b"host"), route.url.netloc)
+    return RequestHead(
+        method=route.raw_method, scheme=route.scheme, authority=authority, target=route.target, headers=headers
+    )
+
+
+def response_of(library: ModuleType, status: int, headers: Headers, stream: Any, extensions: dict[str, Any]) -> Any:
+    """An answer of the library with its body unread, as `library.Response(...)` gives it."""
+    if not _makes_known_responses(library):
+        return library.Response(status, headers=headers, stream=stream, extensions=extensions)
+    return _response(library, status, headers, stream, extensions)
+
+
+def _response(library: ModuleType, status: int, headers: Headers, stream: Any, extensions: dict[str, Any]) -> Any:
+    lines = library.Headers.__new__(library.Headers)
+    lines._list = [(name, name.lower(), value) for name, value in headers]
+    lines._encoding = None
+    response = library.Response.__new__(library.Response)
+    response.__dict__.update(
+        status_code=status,
+        headers=lines,
+        _request=None,
+        next_request=None,
+        extensions=extensions,
+        history=[],
+        is_closed=False,
+        is_stream_consumed=False,
+        default_encoding="utf-8",
+        stream=stream,
+        _num_bytes_downloaded=0,
+    )
+    return response
+
+
+@cache
+def _makes_known_responses(library: Any) -> bool:
+    """Whether the library's responses consist of what is known here."""
+    headers: Headers = [(b"Content-Type", b"a/b"), (b"x", b"y")]
+    try:
+        stream = library.ByteStream(b"")
+        theirs = dict(library.Response(200, headers=headers, stream=stream, extensions={}).__dict__)
+        ours = dict(_response(library, 200, headers, stream, {}).__dict__)
+        return bool(theirs.pop("headers").__dict__ == ours.pop("headers").__dict__ and theirs == ours)
+    except (AttributeError, TypeError):
+        return False
+
+
+def whole_body(request: Any, library: ModuleType) -> bytes | None:
+    """The body of a request where it is there as bytes, and can be sent twice; None where it is produced on the way."""
+    stream = request.stream
+    if isinstance(stream, library.ByteStream):
+        return b"".join(stream)
+    return None
+
+
+def _content_length(request: Any) -> int | None:
+    given = request.headers.get("content-length", "")
+    return int(given) if given.isdecimal() else None
+
+
+def _too_long() -> TransportError:
+    return TransportError("LocalProtocolError", "The request's body is longer than its Content-Length.")
+
+
+def pieces(request: Any) -> Iterator[tuple[bytes, bool]]:
+    """The body of a request that is produced on the way, each piece with whether it is the last."""
+    left = _content_length(request)
+    for piece in request.stream:
+        if piece:
+            if left is not None:
+                left -= len(piece)
+                if left < 0:
+                    raise _too_long()
+            yield piece, False
+    yield b"", True
+
+
+async def async_pieces(request: Any) -> AsyncIterator[tuple[bytes, bool]]:
+    """The body of an asynchronous request that is produced on the way."""
+    left = _content_length(request)
+    async for piece in request.stream:
+        if piece:
+            if left is not None:
+                left -= len(piece)
+                if left < 0:
+                    raise _too_long()
+            yield piece, False
+    yield b"", True
+
+
+def bound_expansion(response: Any, library: ModuleType) -> None:
+    """Keep a compressed answer from filling the memory: reading one that grows beyond reason raises DecodingError."""
+    # Where a library of another version looks for its decoder elsewhere, it goes on as it would without this.
+    if hasattr(response, "_get_content_decoder"):
+        response._decoder = _BoundedDecoder(response._get_content_decoder(), library)
+
+
+class _BoundedDecoder:
+    """The library's decoder, counted. Legacy httpx gives bytes for each piece, httpx2 several."""
+
+    def __init__(self, decoder: Any, library: ModuleType) -> None:
+        self._decoder = decoder
+        self._library = library
+        self._taken = 0
+        self._given = 0
+
+    def decode(self, data: bytes) -> Any:
+        self._taken += len(data)
+        decoded = self._decoder.decode(data)
+        if isinstance(decoded, bytes):
+            self._count(decoded)
+            return decoded
+        return self._counted(decoded)
+
+    def flush(self) -> Any:
+        return self._decoder.flush()
+
+    def _counted(self, decoded: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in decoded:
+            self._count(piece)
+            yield piece
+
+    def _count(self, piece: bytes) -> None:
+        self._given += len(piece)
+        if self._given > _MOST_EXPANDED_BYTES and self._given > self._taken * _MOST_EXPANSION:
+            raise self._library.DecodingError(
+                f"The answer's {self._taken:,} compressed bytes have grown to more than {self._given:,}: it was broken "
+                "off as a decompression bomb."
+            )

@@ -1,0 +1,1 @@
+"""Which connection a request gets, and what is known of each origin."""

@@ -37,7 +37,7 @@ from scripts.environments import ROOT
 PART = "wheel"
 _LIMIT_S = 120.0
 # What a package of Python code, tables, and pages that its commands write is made of.
-_SUFFIXES = frozenset((".c", ".css", ".html", ".js", ".md", ".py", ".toml", ".typed"))
+_SUFFIXES = frozenset((".c", ".css", ".html", ".js", ".md", ".py", ".pyi", ".toml", ".typed"))
 _METADATA = frozenset(("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"))
 # 2 February 2022, 02:02:02 UTC: neither what the build takes where nothing is said, nor any time of a file.
 _ANOTHER_TIME = (2022, 2, 2, 2, 2, 2)
@@ -191,7 +191,12 @@ def _contents(path: Path, names: Sequence[Path], places: Sequence[str]) -> Itera
         "types, facts of providers and tables are in it",
         [
             f"no {name}"
-            for name in ("fastlane/py.typed", "fastlane/knowledge/tokenizers.toml", "fastlane/providers/openai.toml")
+            for name in (
+                "fastlane/py.typed",
+                "fastlane/types/chat/__init__.pyi",
+                "fastlane/knowledge/tokenizers.toml",
+                "fastlane/providers/openai.toml",
+            )
             if name not in files
         ],
     )

@@ -10,11 +10,11 @@ from types import ModuleType
 from typing import Any
 
 OPENAI_MODULES = frozenset({"auth", "helpers", "lib", "pagination", "resources", "types"})
-"""Type checkers do not know this module: for them, fastlane has a file for each module that openai documents."""
+"""Type checkers do not run this module: fastlane has a stub (`.pyi`) for each of these that openai documents."""
 
 
 class OpenAIModules:
-    """Finds and loads them, in the place of the files for type checkers."""
+    """Finds and loads them: the stubs are no modules at run time."""
 
     @classmethod
     def find_spec(cls, name: str, *_: Any) -> ModuleSpec | None:

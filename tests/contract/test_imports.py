@@ -46,9 +46,7 @@ def test_what_sets_up_the_module_level_client_is_not_offered(name: str) -> None:
 ROOT = Path(fastlane.__file__).parent
 # What type checkers read: one file for each.
 TYPED = sorted(
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    for tree in OPENAI_MODULES
-    for path in (*ROOT.glob(f"{tree}.py"), *ROOT.glob(f"{tree}/**/*.py"))
+    ".".join(path.parent.relative_to(ROOT).parts) for tree in OPENAI_MODULES for path in ROOT.glob(f"{tree}/**/*.pyi")
 )
 UNTYPED = ["types.chat.chat_completion_role", "lib._parsing", "resources.evals.evals"]
 
@@ -61,6 +59,15 @@ def test_submodule_of_openai_is_the_same_module(name: str) -> None:
         pytest.skip("the installed openai does not have it")
 
     assert importlib.import_module(f"fastlane.{name}") is expected
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_stub_says_what_its_module_is_at_run_time(name: str) -> None:
+    """Each is a package: pyright warns of a stub alone (`name.pyi`) that no module of that name lies beside it."""
+    stub = ROOT.joinpath(*name.split("."), "__init__.pyi")
+
+    assert stub.read_text() == f"from openai.{name} import *\n"
+    assert list(stub.parent.glob("*.py*")) == [stub]
 
 
 def test_submodules_include_what_openai_documents() -> None:

@@ -1,3 +1,0 @@
-"""`openai.auth`, for type checkers."""
-
-from openai.auth import *

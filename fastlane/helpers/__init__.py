@@ -1,3 +1,0 @@
-"""`openai.helpers`, for type checkers."""
-
-from openai.helpers import *

@@ -1,3 +1,0 @@
-"""`openai.lib`, for type checkers."""
-
-from openai.lib import *

@@ -1,3 +1,0 @@
-"""`openai.lib.azure`, for type checkers."""
-
-from openai.lib.azure import *

@@ -1,0 +1,1 @@
+from openai.lib.azure import *

@@ -1,3 +1,0 @@
-"""`openai.lib.streaming`, for type checkers."""
-
-from openai.lib.streaming import *

@@ -1,3 +1,0 @@
-"""`openai.lib.streaming.chat`, for type checkers."""
-
-from openai.lib.streaming.chat import *

@@ -1,3 +1,0 @@
-"""`openai.lib.streaming.responses`, for type checkers."""
-
-from openai.lib.streaming.responses import *

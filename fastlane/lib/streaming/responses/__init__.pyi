@@ -1,0 +1,1 @@
+from openai.lib.streaming.responses import *

@@ -1,3 +1,0 @@
-"""`openai.pagination`, for type checkers."""
-
-from openai.pagination import *

@@ -1,3 +1,0 @@
-"""`openai.resources`, for type checkers."""
-
-from openai.resources import *

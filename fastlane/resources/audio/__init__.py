@@ -1,3 +1,0 @@
-"""`openai.resources.audio`, for type checkers."""
-
-from openai.resources.audio import *

@@ -1,3 +1,0 @@
-"""`openai.resources.batches`, for type checkers."""
-
-from openai.resources.batches import *

@@ -1,3 +1,0 @@
-"""`openai.resources.beta`, for type checkers."""
-
-from openai.resources.beta import *

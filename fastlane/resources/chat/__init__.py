@@ -1,3 +1,0 @@
-"""`openai.resources.chat`, for type checkers."""
-
-from openai.resources.chat import *

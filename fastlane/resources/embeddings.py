@@ -1,3 +1,0 @@
-"""`openai.resources.embeddings`, for type checkers."""
-
-from openai.resources.embeddings import *

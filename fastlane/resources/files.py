@@ -1,3 +1,0 @@
-"""`openai.resources.files`, for type checkers."""
-
-from openai.resources.files import *

@@ -1,3 +1,0 @@
-"""`openai.resources.images`, for type checkers."""
-
-from openai.resources.images import *

@@ -1,3 +1,0 @@
-"""`openai.resources.models`, for type checkers."""
-
-from openai.resources.models import *

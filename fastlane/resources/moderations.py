@@ -1,3 +1,0 @@
-"""`openai.resources.moderations`, for type checkers."""
-
-from openai.resources.moderations import *

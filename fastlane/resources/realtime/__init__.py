@@ -1,3 +1,0 @@
-"""`openai.resources.realtime`, for type checkers."""
-
-from openai.resources.realtime import *

@@ -1,3 +1,0 @@
-"""`openai.resources.responses`, for type checkers."""
-
-from openai.resources.responses import *

@@ -1,3 +1,0 @@
-"""`openai.types`, for type checkers."""
-
-from openai.types import *

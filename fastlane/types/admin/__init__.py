@@ -1,3 +1,0 @@
-"""`openai.types.admin`, for type checkers."""
-
-from openai.types.admin import *

@@ -1,3 +1,0 @@
-"""`openai.types.admin.organization`, for type checkers."""
-
-from openai.types.admin.organization import *

@@ -1,3 +1,0 @@
-"""`openai.types.admin.organization.groups`, for type checkers."""
-
-from openai.types.admin.organization.groups import *

@@ -1,3 +1,0 @@
-"""`openai.types.admin.organization.projects`, for type checkers."""
-
-from openai.types.admin.organization.projects import *

@@ -1,0 +1,1 @@
+from openai.types.admin.organization.projects.users import *

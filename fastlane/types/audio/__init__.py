@@ -1,3 +1,0 @@
-"""`openai.types.audio`, for type checkers."""
-
-from openai.types.audio import *

@@ -1,3 +1,0 @@
-"""`openai.types.beta`, for type checkers."""
-
-from openai.types.beta import *

@@ -1,3 +1,0 @@
-"""`openai.types.beta.agents.automations`, for type checkers."""
-
-from openai.types.beta.agents.automations import *

@@ -1,3 +1,0 @@
-"""`openai.types.beta.agents.environments`, for type checkers."""
-
-from openai.types.beta.agents.environments import *

@@ -1,3 +1,0 @@
-"""`openai.types.beta.agents.sessions.turns`, for type checkers."""
-
-from openai.types.beta.agents.sessions.turns import *

@@ -1,0 +1,1 @@
+from openai.types.beta.agents.sessions.turns import *

@@ -1,3 +1,0 @@
-"""`openai.types.beta.chatkit`, for type checkers."""
-
-from openai.types.beta.chatkit import *

@@ -1,3 +1,0 @@
-"""`openai.types.chat`, for type checkers."""
-
-from openai.types.chat import *

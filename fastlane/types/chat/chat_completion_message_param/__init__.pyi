@@ -1,0 +1,1 @@
+from openai.types.chat.chat_completion_message_param import *

@@ -1,0 +1,1 @@
+from openai.types.chat.completion_create_params import *

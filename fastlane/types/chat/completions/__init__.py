@@ -1,3 +1,0 @@
-"""`openai.types.chat.completions`, for type checkers."""
-
-from openai.types.chat.completions import *

@@ -1,0 +1,1 @@
+from openai.types.chat.parsed_chat_completion import *

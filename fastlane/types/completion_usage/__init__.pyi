@@ -1,0 +1,1 @@
+from openai.types.completion_usage import *

@@ -1,3 +1,0 @@
-"""`openai.types.containers`, for type checkers."""
-
-from openai.types.containers import *

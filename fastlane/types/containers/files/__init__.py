@@ -1,3 +1,0 @@
-"""`openai.types.containers.files`, for type checkers."""
-
-from openai.types.containers.files import *

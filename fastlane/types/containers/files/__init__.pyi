@@ -1,0 +1,1 @@
+from openai.types.containers.files import *

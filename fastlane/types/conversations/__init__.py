@@ -1,3 +1,0 @@
-"""`openai.types.conversations`, for type checkers."""
-
-from openai.types.conversations import *

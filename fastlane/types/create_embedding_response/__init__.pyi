@@ -1,0 +1,1 @@
+from openai.types.create_embedding_response import *

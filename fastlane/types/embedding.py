@@ -1,3 +1,0 @@
-"""`openai.types.embedding`, for type checkers."""
-
-from openai.types.embedding import *

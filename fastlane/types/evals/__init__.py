@@ -1,3 +1,0 @@
-"""`openai.types.evals`, for type checkers."""
-
-from openai.types.evals import *

@@ -1,3 +1,0 @@
-"""`openai.types.evals.runs`, for type checkers."""
-
-from openai.types.evals.runs import *

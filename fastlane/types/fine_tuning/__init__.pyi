@@ -1,0 +1,1 @@
+from openai.types.fine_tuning import *

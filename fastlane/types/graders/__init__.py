@@ -1,3 +1,0 @@
-"""`openai.types.graders`, for type checkers."""
-
-from openai.types.graders import *

@@ -1,0 +1,1 @@
+from openai.types.images_response import *

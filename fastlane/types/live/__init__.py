@@ -1,3 +1,0 @@
-"""`openai.types.live`, for type checkers."""
-
-from openai.types.live import *

@@ -1,3 +1,0 @@
-"""`openai.types.realtime`, for type checkers."""
-
-from openai.types.realtime import *

@@ -1,3 +1,0 @@
-"""`openai.types.realtime.translations`, for type checkers."""
-
-from openai.types.realtime.translations import *

@@ -1,3 +1,0 @@
-"""`openai.types.responses`, for type checkers."""
-
-from openai.types.responses import *

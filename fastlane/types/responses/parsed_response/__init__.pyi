@@ -1,0 +1,1 @@
+from openai.types.responses.parsed_response import *

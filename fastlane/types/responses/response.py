@@ -1,3 +1,0 @@
-"""`openai.types.responses.response`, for type checkers."""
-
-from openai.types.responses.response import *

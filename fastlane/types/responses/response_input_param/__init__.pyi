@@ -1,0 +1,1 @@
+from openai.types.responses.response_input_param import *

@@ -1,0 +1,1 @@
+from openai.types.responses.response_usage import *

@@ -1,0 +1,1 @@
+from openai.types.responses.tool_param import *

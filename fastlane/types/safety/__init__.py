@@ -1,3 +1,0 @@
-"""`openai.types.safety`, for type checkers."""
-
-from openai.types.safety import *

@@ -1,3 +1,0 @@
-"""`openai.types.shared`, for type checkers."""
-
-from openai.types.shared import *

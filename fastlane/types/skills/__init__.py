@@ -1,3 +1,0 @@
-"""`openai.types.skills`, for type checkers."""
-
-from openai.types.skills import *

@@ -1,3 +1,0 @@
-"""`openai.types.skills.versions`, for type checkers."""
-
-from openai.types.skills.versions import *

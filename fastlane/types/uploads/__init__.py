@@ -1,3 +1,0 @@
-"""`openai.types.uploads`, for type checkers."""
-
-from openai.types.uploads import *

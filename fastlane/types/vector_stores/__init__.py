@@ -1,3 +1,0 @@
-"""`openai.types.vector_stores`, for type checkers."""
-
-from openai.types.vector_stores import *

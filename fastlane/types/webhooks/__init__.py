@@ -1,3 +1,0 @@
-"""`openai.types.webhooks`, for type checkers."""
-
-from openai.types.webhooks import *

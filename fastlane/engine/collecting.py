@@ -18,7 +18,7 @@ from ..transport.protocols.phases import PHASES
 from .attempts._late_calls import late_calls
 
 if TYPE_CHECKING:
-    from ..protocol.assembly._assembly import Assembly
+    from ..protocol.assembly import Assembly
     from .observation import Observation
 
 _KINDS: Any = frozenset({"content", "reasoning", "tool_call", "refusal"})

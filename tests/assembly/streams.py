@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import fastlane
-from fastlane.protocol.assembly._assembly import Assembly, Cut, assembly_of
+from fastlane.protocol.assembly import Assembly, assembly_of
+from fastlane.protocol.cut import Cut
+from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 
 MESSAGES = [{"role": "user", "content": "Name a river."}]
 TOOL = {
@@ -19,7 +21,6 @@ TOOL = {
         "additionalProperties": False,
     },
 }
-CHAT, COMPLETIONS, RESPONSES = "/chat/completions", "/completions", "/responses"
 
 Events = list[dict[str, Any]]
 

@@ -12,20 +12,11 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 import fastlane
 from fastlane.emulator import Dialect, Emulator, preset
-from fastlane.protocol.assembly._assembly import Cut, assembly_of, deltas_of
-from fastlane.protocol.assembly._deltas import Delta
-from tests.assembly.streams import (
-    CHAT,
-    COMPLETIONS,
-    RESPONSES,
-    TOOL,
-    assembled,
-    body,
-    request,
-    streamed,
-    whole,
-    without_ids,
-)
+from fastlane.protocol.assembly import assembly_of
+from fastlane.protocol.content import Delta
+from fastlane.protocol.cut import Cut
+from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
+from tests.assembly.streams import TOOL, assembled, body, request, streamed, whole, without_ids
 
 USAGE = {"stream_options": {"include_usage": True}}
 CHAT_TOOL = {
@@ -299,7 +290,7 @@ def test_reasoning_under_both_of_its_names_is_one_thought() -> None:
     event = chunk(piece(reasoning="Hm", reasoning_content="Hm"))
     assert list(assembled(CHAT, ()).take(event)) == [Delta((0,), "reasoning", "Hm")]
     typed: Any = construct_type(type_=ChatCompletionChunk, value=event)
-    assert list(deltas_of(typed, CHAT)) == [Delta((0,), "reasoning", "Hm")]
+    assert list(assembled(CHAT, ()).take(typed)) == [Delta((0,), "reasoning", "Hm")]
     assert message(event)["reasoning"] == message(event)["reasoning_content"] == "Hm"
 
 
@@ -392,7 +383,6 @@ def test_text_that_comes_only_at_the_end_of_its_part_is_a_delta() -> None:
 
 def test_an_endpoint_whose_streams_are_unknown_has_no_assembly() -> None:
     assert assembly_of("/embeddings") is None
-    assert deltas_of(None, "/embeddings") == ()
 
 
 FENCE = len("```json ")
@@ -477,7 +467,7 @@ def test_what_is_put_together_is_typed_as_the_answer_is() -> None:
     assert isinstance(found, ChatCompletion)
     assert found.choices[0].message.content == "Rhine"
     typed: Any = construct_type(type_=ChatCompletionChunk, value=events[0])
-    assert deltas_of(typed, CHAT) == (Delta((0,), "content", "Rhine"),)
+    assert assembled(CHAT, ()).take(typed) == [Delta((0,), "content", "Rhine")]
 
 
 def test_usage_that_comes_with_every_chunk_is_worth_more_than_an_estimate() -> None:

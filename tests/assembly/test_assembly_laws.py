@@ -17,11 +17,12 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
-from fastlane.protocol.assembly._assembly import Cut, deltas_of
-from fastlane.protocol.assembly._closing import Closing
-from fastlane.protocol.assembly._deltas import Channel, Delta
+from fastlane.protocol.closing import closing_events
+from fastlane.protocol.content import Channel, Delta
+from fastlane.protocol.cut import Cut
+from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from tests.assembly.drawn import Drawn, chat_answers, completions, responses
-from tests.assembly.streams import CHAT, COMPLETIONS, RESPONSES, assembled, body
+from tests.assembly.streams import assembled, body
 
 
 def typed(model: Any, value: Any) -> Any:
@@ -125,12 +126,13 @@ def texts_of(deltas: list[Delta]) -> dict[tuple[Channel, str], str]:
 @settings(max_examples=60)
 def test_the_deltas_of_typed_events_are_those_of_the_json(pair: tuple[str, Drawn]) -> None:
     endpoint, drawn = pair
-    assembly = assembled(endpoint, ())
+    assembly, of_typed = assembled(endpoint, ()), assembled(endpoint, ())
     from_json: list[Delta] = []
     for event in drawn.events:
         deltas = list(assembly.take(event))
-        assert sorted(deltas_of(typed(MODELS[endpoint], event), endpoint), key=repr) == sorted(deltas, key=repr)
+        assert list(of_typed.take(typed(MODELS[endpoint], event))) == deltas
         from_json += deltas
+    assert of_typed.body() == assembly.body()
     for (channel, kind), text in texts_of(from_json).items():
         if kind in ("content", "tool_call", "refusal"):
             assert assembly.text(channel) == text
@@ -207,21 +209,20 @@ def test_odd_events_are_passed_over(pair: tuple[str, Drawn], values: list[Any], 
     endpoint, drawn = pair
     random = Random(seed)
     cut = Cut(ends={(0,): 3, (0, 0): 2}, starts={(0,): 1, (0, 0): 1}, usage={})
-    assembly, closing = assembled(endpoint, ()), Closing(endpoint, include_usage=True)
+    assembly, of_typed = assembled(endpoint, ()), assembled(endpoint, ())
     for event in drawn.events:
         odd = mutated(event, random, values, random.choice((0.02, 0.1, 0.2)))
         deltas = list(assembly.take(odd))
         if isinstance(odd, dict):
-            of_its_type = typed(MODELS[endpoint], odd)
-            closing.see(of_its_type)
-            deltas += deltas_of(of_its_type, endpoint)
+            for delta in of_typed.take(typed(MODELS[endpoint], odd)):
+                assert isinstance(of_typed.text(delta.channel), str)
         for delta in deltas:
             assert isinstance(delta.text, str)
             assert all(isinstance(number, int) for number in delta.channel)
             assert isinstance(assembly.text(delta.channel), str)
     for one in (None, cut):
         assert json.dumps(assembly.body(one)) == json.dumps(assembly.body(one))
-    json.dumps(closing.events(cut))
+    json.dumps(closing_events(of_typed, cut, include_usage=True))
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS, RESPONSES])
@@ -230,5 +231,4 @@ def test_what_is_no_event_at_all_is_passed_over(endpoint: str, event: Any) -> No
     assembly = assembled(endpoint, [event])
     assert list(assembly.take(event)) == []
     assert not assembly.finished or endpoint != RESPONSES
-    assert list(deltas_of(event, endpoint)) == []
     json.dumps(assembly.body())

@@ -19,18 +19,11 @@ from openai.types.responses import Response, ResponseStreamEvent
 
 import fastlane
 from fastlane.emulator import Emulator
-from fastlane.protocol.assembly._assembly import Cut
-from fastlane.protocol.assembly._closing import Closing
+from fastlane.protocol.closing import closing_events
+from fastlane.protocol.cut import Cut
+from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from tests.assembly.drawn import Drawn, chat_answers, responses
-from tests.assembly.streams import (
-    CHAT,
-    COMPLETIONS,
-    RESPONSES,
-    TOOL,
-    assembled,
-    request,
-    streamed,
-)
+from tests.assembly.streams import TOOL, assembled, request, streamed
 from tests.prepared_server import LIBRARY, Server
 
 MODELS: dict[str, Any] = {CHAT: ChatCompletionChunk, COMPLETIONS: Completion, RESPONSES: ResponseStreamEvent}
@@ -48,11 +41,9 @@ TICKET = '{"category":"billing","note":"twice"}'
 
 def closed(endpoint: str, events: Iterable[dict[str, Any]], cut: Cut, **more: Any) -> list[dict[str, Any]]:
     """The events that a reader gets: some that came, and those that end them."""
-    closing = Closing(endpoint, **more)
     given = list(events)
-    for event in given:
-        closing.see(construct_type(type_=MODELS[endpoint], value=event))
-    return [*given, *closing.events(cut)]
+    assembly = assembled(endpoint, [construct_type(type_=MODELS[endpoint], value=event) for event in given])
+    return [*given, *closing_events(assembly, cut, **more)]
 
 
 def serving(events: Iterable[dict[str, Any]]) -> openai.OpenAI:

@@ -16,8 +16,7 @@ from fastlane.plays.bounded_output.progress import _json_reading
 from fastlane.plays.bounded_output.schemas import _bound
 from fastlane.plays.routing.catalog import _mistakes
 from fastlane.plays.urgency.pacing import _reading
-from fastlane.protocol import event_data as _event_data, events as _events
-from fastlane.protocol.assembly import _chat_choice
+from fastlane.protocol import assembly, event_data as _event_data, events as _events
 from fastlane.providers import _schema
 from fastlane.traces import _otlp
 from fastlane.transport.protocols import h1 as _h1, h2_answers as _h2_answers, h2_streams as _h2_streams
@@ -83,7 +82,7 @@ DEFECTS: dict[str, tuple[str, Break]] = {
     "what is required may be missing": (
         "json", lambda patch: patch.setattr(_json_reading.Reading, "leave", left)),
     "the text of an answer is lost": (
-        "assembly", lambda patch: patch.setattr(_chat_choice.ChatChoice, "text", lambda self, channel: "")),
+        "assembly", lambda patch: patch.setattr(assembly.Choice, "text", lambda self, channel: "")),
     "a stream is reset twice": ("h2", said_twice),
     "a window may be overdrawn": (
         "h2", lambda patch: patch.setattr(_h2_answers.Http2Answers, "_data", lambda *_: None)),

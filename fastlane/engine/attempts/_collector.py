@@ -8,7 +8,7 @@ from typing import Any
 from fastlane.knowledge.tokens import counter
 from fastlane.plays.bounded_output.outputs._answer_texts import estimated_usage
 from fastlane.plays.bounded_output.outputs._estimates import answer_tokens, prompt_tokens
-from fastlane.protocol.assembly._assembly import Assembly, assembly_of
+from fastlane.protocol.assembly import Assembly, assembly_of
 
 from ..call import Call
 

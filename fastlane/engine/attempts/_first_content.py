@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from fastlane.plays.bounded_output.outputs._answer_texts import is_cut_off, is_refused, verdict_of
-from fastlane.protocol.assembly._heads import error_of
+from fastlane.protocol.content import error_of
 from fastlane.protocol.event_data import EventData
 
 from ..collecting import NO_JSON, event_of, status_of

@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fastlane.protocol.assembly._assembly import Cut, assembly_of
+from fastlane.protocol.assembly import assembly_of
+from fastlane.protocol.cut import Cut
 from tests.fuzz import corpus, mutation
 from tests.fuzz.drawn import Drawn, chance, json_value
 from tests.fuzz.targets._target import Target, holds
@@ -92,7 +93,7 @@ TARGET = Target(
     oracle="no error, no change of the events, and an answer that is JSON and the same when asked for again",
     check=check,
     seeds=seeds,
-    modules=("fastlane.protocol.assembly",),
+    modules=("fastlane.protocol.assembly", "fastlane.protocol.response_assembly", "fastlane.protocol.accumulation"),
     grown={
         "many pieces of a text": _fed(lambda size: [_chunk({"content": "x"})] * (size // 64)),
         "many pieces of a tool's arguments": _fed(lambda size: [

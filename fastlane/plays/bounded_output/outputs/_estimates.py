@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from fastlane.knowledge.tokens import Counter
-from fastlane.protocol.assembly._deltas import REASONING_FIELDS
+from fastlane.protocol.content import REASONING_FIELDS
 
 from ._answer_texts import answer_texts
 from ._request import CHAT, RESPONSES, wanted_of

@@ -9,7 +9,8 @@ from typing import Any
 
 from fastlane.errors import InvalidOutputError, OutputAttempt
 from fastlane.knowledge.tokens import counter
-from fastlane.protocol.assembly._assembly import Assembly, Cut, assembly_of
+from fastlane.protocol.assembly import Assembly, assembly_of
+from fastlane.protocol.cut import Cut
 from fastlane.records.output import BoundedOutputRecord, RejectedAnswer, StopReason
 
 from ..progress._json_progress import JsonProgress

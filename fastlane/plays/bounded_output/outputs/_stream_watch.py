@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastlane.protocol.assembly._assembly import deltas_of
-from fastlane.protocol.assembly._closing import Closing
+from fastlane.protocol.closing import closing_events
 
 from ..progress._json_progress import JsonProgress
 from ._guard import Guard
@@ -17,7 +16,7 @@ from ._watch import Progress, Watch
 class StreamWatch:
     """Sees openai's typed events; a `Watcher`."""
 
-    __slots__ = ("_closing", "_endpoint", "_guard", "_leads", "_unframes")
+    __slots__ = ("_endpoint", "_guard", "_include_usage", "_leads", "_unframes")
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -27,14 +26,12 @@ class StreamWatch:
         self._leads = self._unframes
         """Whether a fence may stand before the answer yet."""
         options = guard.plan.body.get("stream_options")
-        include_usage = isinstance(options, Mapping) and options.get("include_usage") is True
-        self._closing = Closing(self._endpoint, include_usage=include_usage)
+        self._include_usage = isinstance(options, Mapping) and options.get("include_usage") is True
 
     def see(self, event: Any) -> bool:
         """Look at one event; True to stop the stream after it."""
-        self._closing.see(event)
         watch = self._guard.watch
-        is_stopped = watch.feed(deltas_of(event, self._endpoint))
+        is_stopped = watch.feed(self._guard.assembly.take(event))
         if is_stopped or (self._unframes and (self._leads or watch.has_ended)):
             _trim(event, self._endpoint, watch)
             if self._leads and watch.contents:
@@ -45,7 +42,7 @@ class StreamWatch:
         """The events that end the stream, if it was stopped by this."""
         if self._guard.watch.reason is None:
             return []
-        return self._closing.events(self._guard.cut())
+        return closing_events(self._guard.assembly, self._guard.cut(), include_usage=self._include_usage)
 
 
 def _trim(event: Any, endpoint: str, watch: Watch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fastlane.protocol.assembly._deltas import Channel, Delta
+from fastlane.protocol.content import Channel, Delta
 from fastlane.records.output import StopReason
 
 from ..progress._json_progress import JsonProgress

@@ -1,1 +1,0 @@
-"""A streamed answer, put together into the one that comes without streaming, or ended in good order."""

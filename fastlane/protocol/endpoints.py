@@ -1,0 +1,16 @@
+"""The endpoints whose answers fastlane understands."""
+
+from __future__ import annotations
+
+CHAT, COMPLETIONS, RESPONSES, EMBEDDINGS = "/chat/completions", "/completions", "/responses", "/embeddings"
+
+GENERATING = frozenset({CHAT, COMPLETIONS, RESPONSES})
+"""Endpoints whose answers a model writes; they can be streamed."""
+
+PROMPT_FIELDS = {CHAT: "messages", RESPONSES: "input", COMPLETIONS: "prompt"}
+"""The field of the body that holds the prompt."""
+
+
+def is_response(endpoint: str) -> bool:
+    """Return whether an endpoint answers with a response, as the one that creates it and the one that fetches it do."""
+    return endpoint == RESPONSES or endpoint.startswith(f"{RESPONSES}/")

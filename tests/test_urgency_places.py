@@ -487,7 +487,7 @@ async def test_a_task_that_is_collected_waits_for_no_lock(arguments: dict[str, A
         slow = {"x-emulator-fault": f"hang={PATIENCE_S}"}
         task = asyncio.create_task(create(client, extra_headers=slow))
         await async_eventually(lambda: bool(states()) and under_way() == 1)
-        (gate,) = _registry._gates.values()
+        ((_, gate),) = _registry.gates.items()
         waited: list[bool] = []
 
         def let_go() -> None:

@@ -13,9 +13,9 @@ import anyio
 import orjson
 
 from .._clock import now_ns
+from ..knowledge import timer
 from ..protocol.event_data import EventData
 from ..transport.protocols.phases import PHASES
-from .attempts._late_calls import late_calls
 
 if TYPE_CHECKING:
     from ..protocol.assembly import Assembly
@@ -141,7 +141,7 @@ def _drain(response: Any, pieces: Iterator[bytes]) -> None:
             sock.shutdown(socket.SHUT_RDWR)
 
     try:
-        alarm = late_calls.set(now_ns() + int(_DRAIN_S * 1e9), shut)
+        deadline = timer.call_later(_DRAIN_S, shut)
     except RuntimeError:  # no thread to be had
         return
     try:
@@ -150,7 +150,7 @@ def _drain(response: Any, pieces: Iterator[bytes]) -> None:
     except Exception:  # noqa: BLE001 - the answer is whole, whatever becomes of its connection
         pass
     finally:
-        alarm.call_off()
+        deadline.cancel()
 
 
 async def _async_drain(pieces: AsyncIterator[bytes]) -> None:

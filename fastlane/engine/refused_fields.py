@@ -12,6 +12,7 @@ from openai._models import FinalRequestOptions
 
 from .._clock import now_ns
 from ..compat.call_options import changed_options
+from ..knowledge.table import Table
 
 if TYPE_CHECKING:
     from .observation import Observation
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 REFUSED_FOR_NS = 3_600 * 10**9
 """How long a field is left out once a provider has refused it: an hour. Then it is sent again."""
-# Beyond so many upstreams, those whose fields were refused longest ago are forgotten.
-_MOST_UPSTREAMS = 1_024
 _NONE: frozenset[str] = frozenset()
 
 
@@ -40,15 +39,12 @@ class Refusals:
     """
 
     def __init__(self) -> None:
-        # Each entry is replaced and never changed, so that no lock is needed.
-        self._until_ns: dict[Upstream, dict[str, int]] = {}
+        self._until_ns: Table[Upstream, dict[str, int]] = Table("refused fields", max_entries=1_024)
 
     def add(self, upstream: Upstream, fields: Iterable[str]) -> None:
         """Remember fields without which a refused call has succeeded."""
-        known = self._until_ns.pop(upstream, {})
-        self._until_ns[upstream] = {**known, **dict.fromkeys(fields, now_ns() + REFUSED_FOR_NS)}
-        while len(self._until_ns) > _MOST_UPSTREAMS:
-            self._until_ns.pop(next(iter(self._until_ns), upstream), None)
+        refused = dict.fromkeys(fields, now_ns() + REFUSED_FOR_NS)
+        self._until_ns.update(upstream, lambda known: {**(known or {}), **refused})
 
     def at(self, client: Any, options: Any, origin: str, model: str | None) -> frozenset[str]:
         """Return the fields that an upstream has refused to a client, and that are not to be sent now."""
@@ -59,10 +55,6 @@ class Refusals:
             return _NONE
         time_ns = now_ns()
         return frozenset(name for name, until_ns in known.items() if time_ns < until_ns)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._until_ns.clear()
 
 
 refusals = Refusals()

@@ -15,6 +15,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from ..errors import ConfigurationError
+from ..knowledge.table import Table as LearnedTable
 from ._fact import Address, Table, Texts, frozen
 from ._frozen import FrozenMapping
 from ._load import checked, packaged, parsed, read_file, read_packaged, resolved
@@ -83,8 +84,8 @@ class _Registered:
 _registered: dict[str, _Registered] = {}
 _numbers = itertools.count()
 _found: dict[str, ProviderFacts] = {}
-_heard: dict[str, str | None] = {}
-"""By origin: the kind of server that it says it is; None where it does not."""
+_heard: LearnedTable[str, str] = LearnedTable("provider headers", max_entries=_MOST_ORIGINS)
+"""By origin: the kind of server that it says it is; an empty text where it does not."""
 
 
 def facts_of(origin: str) -> ProviderFacts:
@@ -130,12 +131,10 @@ def hear(origin: str, headers: Mapping[str, str]) -> None:
 
     Its first answer counts, and only where nobody has said whose the origin is. Later ones cost a look into a dict.
     """
-    if origin in _heard:
+    if _heard.get(origin) is not None:
         return
     said = facts_said(headers) if facts_of(origin).slug == UNKNOWN else None
-    if len(_heard) >= _MOST_ORIGINS:
-        _heard.clear()
-    _heard[origin] = None if said is None else said.slug
+    _heard.put(origin, "" if said is None else said.slug)
     if said is not None:
         _found.pop(origin, None)
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastlane.plays.urgency.admission import _registry
+from fastlane.plays.urgency.admission._registry import gates
 
 
 @pytest.fixture(autouse=True)
 def no_gate_is_known() -> Iterator[None]:
-    _registry.clear()
+    gates.clear()
     yield
-    _registry.clear()
+    gates.clear()

@@ -25,6 +25,7 @@ from fastlane.plays.urgency.admission import AdmissionSettings, Gate, Permit, Re
 from fastlane.plays.urgency.admission._waiters import ThreadWaiter
 from fastlane.plays.urgency.pacing import Pacer
 from fastlane.records.urgency import Level
+from tests.knowledge.forks import in_child
 
 ONE = AdmissionSettings(max_concurrency=1)
 FEW = AdmissionSettings(max_concurrency=3)
@@ -346,24 +347,32 @@ def test_one_that_waits_for_the_pace_is_woken_at_its_time_though_nothing_happens
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a platform without fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_child_starts_with_an_empty_gate() -> None:
     gate = gate_with(ONE)
     permit = entered(gate)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(entered, gate)
         until(lambda: queued(gate) == 1)
-        with gate._lock:
-            child = os.fork()
-        if child == 0:
-            try:
-                empty = under_way(gate) == queued(gate) == 0
-                permit.leave()
-                entered(gate).leave()
-                os._exit(0 if empty and under_way(gate) == 0 else 1)
-            finally:
-                os._exit(2)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        held, let_go = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with gate._lock:
+                held.set()
+                let_go.wait(60)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        assert held.wait(60)
+
+        def in_the_child() -> bool:
+            empty = under_way(gate) == queued(gate) == 0
+            permit.leave()
+            entered(gate).leave()
+            return empty and under_way(gate) == 0
+
+        assert in_child(in_the_child)
+        let_go.set()
+        holder.join()
         permit.leave()
         waiting.result(60).leave()
 
@@ -371,7 +380,7 @@ def test_a_child_starts_with_an_empty_gate() -> None:
 def test_gates_that_nobody_uses_are_forgotten_and_busy_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = gate_with(ONE)
     permit = entered(busy)
-    monkeypatch.setattr(_registry, "_MOST", 4)
+    monkeypatch.setattr(_registry.gates, "_max_entries", 4)
     for number in range(20):
         gate_with(ONE, f"https://{number}.example.com")
     assert len(states()) == 4

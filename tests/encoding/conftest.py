@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from fastlane.emulator import Emulator, preset
+from fastlane.knowledge.table import Table
 from fastlane.plays.request_encoding import _driving, _sending
-from fastlane.plays.request_encoding._verdicts import verdicts
 
 
 @pytest.fixture(scope="module", params=["HTTP/2", "HTTP/1.1"])
@@ -26,7 +26,7 @@ def negotiator(running_negotiator: Emulator, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(_driving, "_TIMEOUTS", dict.fromkeys(_driving._TIMEOUTS, 30.0))
     monkeypatch.setattr(_sending, "_MOST_ASKING_NS", 60 * 10**9)
     running_negotiator.clear()
-    verdicts.clear()
+    Table.clear_all()
     yield running_negotiator
     running_negotiator.set_faults()
-    verdicts.clear()
+    Table.clear_all()

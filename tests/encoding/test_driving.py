@@ -15,10 +15,10 @@ import pytest
 
 import fastlane
 from fastlane.engine.call import Encode
+from fastlane.knowledge.table import Table
 from fastlane.plays.request_encoding import _driving
 from fastlane.plays.request_encoding._driving import async_run, run
 from fastlane.plays.request_encoding._sending import Send, Sending
-from fastlane.plays.request_encoding._verdicts import verdicts
 
 ORIGIN = "https://api.example.com:443"
 TEXT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(6_000))
@@ -26,9 +26,9 @@ TEXT = " ".join(f"Sentence {number} of the text that is to be looked at." for nu
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    verdicts.clear()
+    Table.clear_all()
     yield
-    verdicts.clear()
+    Table.clear_all()
 
 
 def request(**headers: str) -> httpx2.Request:

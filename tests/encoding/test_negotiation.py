@@ -14,8 +14,8 @@ import pytest
 import fastlane
 from fastlane import CallRecord, Encoding
 from fastlane.emulator import Dialect, Emulator, RequestLog, preset
+from fastlane.knowledge.table import Table
 from fastlane.plays.request_encoding import _driving
-from fastlane.plays.request_encoding._verdicts import verdicts
 from fastlane.providers import ProviderFacts, load
 
 PROMPT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(600))
@@ -366,7 +366,7 @@ def test_the_verdict_is_shared_by_the_clients_of_a_process_and_kept_in_a_file(
 
     _, first = ask(negotiator, play, stream=False)
     _, second = ask(negotiator, Encoding(**UPLINK), stream=False)
-    verdicts.clear()
+    Table.clear_all()
     _, third = ask(negotiator, play, stream=False)
 
     assert [record.encoding.probed for record in (first, second, third)] == [True, False, False]

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from fastlane.engine.call import Encode
+from fastlane.knowledge.table import Table
 from fastlane.plays.request_encoding import _sending
 from fastlane.plays.request_encoding._probe import Answer
 from fastlane.plays.request_encoding._sending import Ask, Drop, Send, Sending, Step, Write
@@ -28,9 +29,9 @@ FAR, NEAR = Path(round_trip_time_s=0.1), Path(round_trip_time_s=0.000_05)
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(_sending, "shares", Shares())
-    verdicts.clear()
+    Table.clear_all()
     yield
-    verdicts.clear()
+    Table.clear_all()
 
 
 def request(**body: Any) -> httpx2.Request:

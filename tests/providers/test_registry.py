@@ -262,7 +262,7 @@ def test_only_the_files_of_the_origin_are_read_and_only_once() -> None:
 
 @pytest.fixture
 def nobody_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_registry, "_heard", {})
+    _registry._heard.clear()
     monkeypatch.setattr(_registry, "_found", {})
 
 

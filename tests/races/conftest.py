@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastlane.plays.urgency.admission import _registry
+from fastlane.plays.urgency.admission._registry import gates
 from fastlane.plays.urgency.single_flight import flights
 from tests.attempts.scripted import Upstream
 from tests.call_peer import trusted
@@ -16,9 +16,9 @@ from tests.single_flight.callers import until
 
 @pytest.fixture(autouse=True)
 def no_gate_is_known() -> Iterator[None]:
-    _registry.clear()
+    gates.clear()
     yield
-    _registry.clear()
+    gates.clear()
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ async def test_a_rate_limit_is_no_full_tier(kind: str, code: str | None, scripte
     assert record.urgency.full_tiers == ()
     assert record.urgency.asked_tier == "flex"
     # The pace learns from it as from any refusal: its body was looked at first, and it is told after that.
-    (gate,) = _registry._gates.values()
+    ((_, gate),) = _registry.gates.items()
     assert gate.pacer.limits().refused == 1
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastlane._clock import now_ns
 from fastlane.compat.retry_pause import pause
+from fastlane.knowledge import timer
 from fastlane.transport.drivers.starting import start
 
 from ..context import current_observation, restore
@@ -18,7 +19,6 @@ from ._begun import begun
 from ._failures import as_openai_error
 from ._journey import Journey
 from ._judged import judged, received, whole_answer
-from ._late_calls import Alarm, late_calls
 from ._left import Left
 from ._leg import Leg
 from ._race import Race
@@ -125,7 +125,7 @@ def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
     if hedge is None or hedge.delay_s is None or not can_hedge(journey, leg):
         return run(leg), leg
     second = _Second(journey, leg, run)
-    alarms: list[Alarm] = []
+    alarms: list[timer.Handle] = []
     leg.when_placed(partial(_set_alarm, leg, hedge.delay_s, second.start, alarms))
     try:
         return run(leg), leg
@@ -138,13 +138,13 @@ def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
         raise
     finally:
         for alarm in alarms:
-            alarm.call_off()
+            alarm.cancel()
         second.close()
 
 
-def _set_alarm(leg: Leg, delay_s: float, act: Callable[[], None], alarms: list[Alarm]) -> None:
+def _set_alarm(leg: Leg, delay_s: float, act: Callable[[], None], alarms: list[timer.Handle]) -> None:
     with suppress(RuntimeError):  # no thread to be had
-        alarms.append(late_calls.set(leg.started_ns + int(delay_s * 1e9), act))
+        alarms.append(timer.call_at(leg.started_ns + int(delay_s * 1e9), act))
 
 
 class _Second:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ._verdicts import MOST_KEYS, Key, bounded
+from fastlane.knowledge.table import Table
+
+from ._verdicts import MOST_KEYS, Key
 
 # The share of its bytes that gzip leaves of a JSON body of text: 3.2 to 4 times fewer for real source code
 # (docs/plays/encoding.md). Until this process has seen what its own bodies are like.
@@ -13,30 +15,26 @@ _TRY_AGAIN = 16
 
 
 class Shares:
-    """What compression leaves of the bodies of one endpoint. A lost update between threads does no harm."""
+    """What compression leaves of the bodies of one endpoint. Threads may share it."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, float] = {}
-        self._passed: dict[Key, int] = {}
+        self._known: Table[Key, float] = Table("compression shares", max_entries=MOST_KEYS)
+        self._passed: Table[Key, int] = Table("bodies not compressed", max_entries=MOST_KEYS)
 
     def expected(self, key: Key) -> float:
         """The share to expect of the next body."""
-        return min(1.0, self._known.get(key, _FIRST_SHARE))
+        return min(1.0, self._known.get(key) or _FIRST_SHARE)
 
     def learn(self, key: Key, share: float) -> None:
         """A body has shrunk to this share of its bytes."""
-        known = self._known.get(key)
-        self._known[key] = share if known is None else known + _WEIGHT * (share - known)
-        self._passed.pop(key, None)
-        bounded(self._known, MOST_KEYS)
+        self._known.update(key, lambda known: share if known is None else known + _WEIGHT * (share - known))
+        self._passed.pop(key)
 
     def passed(self, key: Key) -> None:
         """A body was sent as it is because no more was expected."""
-        times = self._passed[key] = self._passed.get(key, 0) + 1
-        if times >= _TRY_AGAIN:
-            self._known.pop(key, None)
-            self._passed.pop(key, None)
-        bounded(self._passed, MOST_KEYS)
+        if self._passed.update(key, lambda times: (times or 0) + 1) >= _TRY_AGAIN:
+            self._known.pop(key)
+            self._passed.pop(key)
 
 
 shares = Shares()

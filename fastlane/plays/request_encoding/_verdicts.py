@@ -8,12 +8,13 @@ import os
 import shutil
 import stat
 import tempfile
-import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastlane._clock import now_ns, wall_ns
+from fastlane.knowledge.table import Table
 
 if TYPE_CHECKING:
     from fastlane.engine.call import Form
@@ -39,8 +40,6 @@ _MOST_FILE_BYTES = 4 << 20
 
 MOST_KEYS = 2_000
 """What is known of more than so many is forgotten, beginning with the oldest."""
-
-_V = TypeVar("_V")
 
 
 class Key(NamedTuple):
@@ -71,90 +70,57 @@ class Verdicts:
     """The verdicts of a process. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: dict[Key, Verdict] = {}
-        self._failures: dict[Key, float] = {}
-        self._asking: dict[Key, int] = {}
-        self._read: set[str] = set()
+        self._known: Table[Key, Verdict] = Table("verdicts on bodies", max_entries=MOST_KEYS)
+        self._failures: Table[Key, float] = Table("failures of encoded bodies", max_entries=MOST_KEYS)
+        self._asking: Table[Key, tuple[int, object]] = Table(
+            "probes of bodies", max_entries=MOST_KEYS, in_child="empty"
+        )
+        self._read: Table[str, bool] = Table("files of verdicts", max_entries=MOST_KEYS)
 
     def get(self, key: Key, file: str | None = None) -> Verdict | None:
         """What is known and not too old; None where that is nothing."""
-        if file is not None and file not in self._read:
-            self._read_file(file)
+        if file is not None and self._read.get(file) is None:
+            for found, kept in _read(file).items():
+                self._known.update(found, partial(_newer, kept))
+            self._read.put(file, True)
         verdict = self._known.get(key)
         return verdict if verdict is not None and _is_fresh(verdict) else None
 
     def put(self, key: Key, outcome: str, reason: str, file: str | None = None) -> Verdict:
         """Remember what was found out just now."""
         verdict = Verdict(outcome, reason, wall_ns() / 1e9)
-        with self._lock:
-            self._known.pop(key, None)
-            self._known[key] = verdict
-            self._failures.pop(key, None)
-            bounded(self._known, MOST_KEYS)
-            known = dict(self._known)
+        self._known.put(key, verdict)
+        self._failures.pop(key)
         if file is not None:
-            _write_file(file, known)
+            _write_file(file, dict(self._known.items()))
         return verdict
 
     def answered(self, key: Key) -> None:
         """An encoded body was answered: failures before it had other reasons."""
-        if key in self._failures:
-            with self._lock:
-                self._failures.pop(key, None)
+        if self._failures.get(key) is not None:
+            self._failures.pop(key)
 
     def failed(self, key: Key, reason: str, *, weight: float, file: str | None = None) -> None:
         """An encoded body met an error that may or may not be due to its form; several in a row are."""
-        with self._lock:
-            failures = self._failures.get(key, 0) + weight
-            self._failures[key] = failures
-            bounded(self._failures, MOST_KEYS)
-        if failures >= _MOST_FAILURES:
+        if self._failures.update(key, lambda failures: (failures or 0.0) + weight) >= _MOST_FAILURES:
             self.put(key, "broken", reason, file)
 
     def begin_asking(self, key: Key) -> bool:
         """Whether the caller is the one to find out now: others go on without knowing."""
-        with self._lock:
-            began_ns, at_ns = self._asking.get(key), now_ns()
-            if began_ns is not None and at_ns - began_ns < _MOST_ASKING_NS:
-                return False
-            self._asking[key] = at_ns
-            return True
+        mine = now_ns(), object()
+
+        def change(other: tuple[int, object] | None) -> tuple[int, object]:
+            return other if other is not None and mine[0] - other[0] < _MOST_ASKING_NS else mine
+
+        return self._asking.update(key, change) is mine
 
     def end_asking(self, key: Key) -> None:
         """The caller has found out, or given up."""
-        with self._lock:
-            self._asking.pop(key, None)
-
-    def clear(self) -> None:
-        """Forget everything, what was read from files included."""
-        with self._lock:
-            self._known.clear()
-            self._failures.clear()
-            self._asking.clear()
-            self._read.clear()
-
-    def forked(self) -> None:
-        """This is a copy in another process: whoever held the lock or was asking is not here."""
-        self._lock = threading.Lock()
-        self._asking.clear()
-
-    def _read_file(self, file: str) -> None:
-        found = _read(file)
-        with self._lock:
-            self._read.add(file)
-            for key, verdict in found.items():
-                mine = self._known.get(key)
-                if mine is None or mine.checked_wall_s < verdict.checked_wall_s:
-                    self._known[key] = verdict
-            bounded(self._known, MOST_KEYS)
+        self._asking.pop(key)
 
 
-def bounded(known: dict[Any, _V], most: int) -> None:
-    """Forget what was put in first until there are no more than `most`."""
-    while len(known) > most:
-        with suppress(StopIteration, KeyError, RuntimeError):  # another thread forgets too
-            del known[next(iter(known))]
+def _newer(verdict: Verdict, mine: Verdict | None) -> Verdict:
+    return verdict if mine is None or mine.checked_wall_s < verdict.checked_wall_s else mine
 
 
 def _is_fresh(verdict: Verdict) -> bool:
@@ -212,6 +178,3 @@ def _write_file(file: str, known: dict[Key, Verdict]) -> None:
 
 
 verdicts = Verdicts()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=verdicts.forked)

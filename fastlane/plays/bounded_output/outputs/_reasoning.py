@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fastlane.knowledge.table import Table
 from fastlane.providers import ProviderFacts
 
 from ._ceiling import for_model, reasons
@@ -21,7 +22,6 @@ _ENOUGH = 3
 # Between what was counted and what was estimated of the visible answer lies also what estimates are wrong by, the
 # tokens that frame an answer, and white space.
 _FRAME_TOKENS = 64
-_MOST_MODELS = 1_024
 
 
 class _Seen(NamedTuple):
@@ -30,16 +30,12 @@ class _Seen(NamedTuple):
 
 
 class Reasoning:
-    """What answers have shown of how long models think, for one process.
-
-    Threads may ask and tell it at the same time: two that tell of the same model at once can lose one answer's word,
-    and nothing else.
-    """
+    """What answers have shown of how long models think. Threads may share it."""
 
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str | None, str | None], _Seen] = {}
+        self._seen: Table[tuple[str, str | None, str | None], _Seen] = Table("reasoning tokens", max_entries=1_024)
 
     def headroom(self, origin: str, model: str | None, effort: str | None, facts: ProviderFacts | None) -> int:
         """Return the tokens that the limit of a request's output has to leave beside the visible answer.
@@ -51,7 +47,7 @@ class Reasoning:
         """
         if facts is not None and facts.reasoning.counted is not None and facts.reasoning.counted.value is False:
             return 0
-        seen = self._seen.get((origin, model, effort), _Seen(0, 0))
+        seen = self._seen.get((origin, model, effort)) or _Seen(0, 0)
         if seen.largest:
             learnt = max(seen.largest * _TIMES, _LEAST_TOKENS)
             return learnt if seen.answers >= _ENOUGH else max(learnt, UNKNOWN_TOKENS)
@@ -63,7 +59,7 @@ class Reasoning:
 
     def is_known(self, origin: str, model: str | None, effort: str | None, facts: ProviderFacts | None) -> bool:
         """Whether `headroom` stands on what facts or answers say, and not on nobody's knowing anything."""
-        seen = self._seen.get((origin, model, effort), _Seen(0, 0))
+        seen = self._seen.get((origin, model, effort)) or _Seen(0, 0)
         if seen.answers >= _ENOUGH or _is_switched_off(model, effort, facts):
             return True
         return reasons(facts, model) is not None
@@ -88,12 +84,12 @@ class Reasoning:
         # What cannot be an estimate's mistake was thought, even where the provider does not say so.
         is_clear = hidden > max(_FRAME_TOKENS, visible_tokens)
         thought = max(reasoning_tokens or 0, hidden if is_clear else 0)
-        key = (origin, model, effort)
-        seen = self._seen.get(key, _Seen(0, 0))
-        self._seen[key] = _Seen(min(seen.answers + 1, _ENOUGH), max(seen.largest, thought))
-        if len(self._seen) > _MOST_MODELS:
-            for oldest in list(self._seen)[: len(self._seen) - _MOST_MODELS]:
-                self._seen.pop(oldest, None)
+
+        def change(seen: _Seen | None) -> _Seen:
+            answers, largest = seen or (0, 0)
+            return _Seen(min(answers + 1, _ENOUGH), max(largest, thought))
+
+        self._seen.update((origin, model, effort), change)
 
 
 def efforts_of(facts: ProviderFacts | None, model: str | None) -> tuple[str, ...] | None:

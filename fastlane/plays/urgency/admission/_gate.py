@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from fastlane._clock import now_ns
+from fastlane._fork import new_lock, starts_over
+from fastlane.knowledge import timer
 from fastlane.records.urgency import LEVELS, Level
 
 from ..pacing import Pacer
-from ._alarm import alarms
 from ._bounds import AGAIN_NS, Bounds
 from ._core import Core, Waiter
 from ._permit import Permit
@@ -38,12 +39,11 @@ class Gate:
         self.origin = origin
         self.model = model
         self.pacer = pacer
-        self.used_ns = clock()
         self._clock = clock
         self._bounds = Bounds()
         self._core = Core(pacer)
         # Taken with `with`, lest Ctrl-C between two calls leave it taken. Whoever has had it calls `_tell` afterwards.
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._generation = 0
         self._alarm_ns: int | None = None
         self._alarm_is_new = False
@@ -51,6 +51,7 @@ class Gate:
         # What is given back without waiting for the lock: whoever has it takes them from here.
         self._left: deque[tuple[Permit, int | None, bool]] = deque()
         self._gone: deque[Waiter] = deque()
+        starts_over(self)
 
     def enter(
         self, level: Level, settings: Settings, *, tokens: int, most_wait_s: float | None, recall: Recall | None = None
@@ -111,7 +112,7 @@ class Gate:
 
     def try_enter(self, level: Level, settings: Settings, *, tokens: int) -> Permit | None:
         """Take a place if nobody has to be waited for, else None."""
-        now = self.used_ns = self._clock()
+        now = self._clock()
         with self._lock:
             self._bound(settings, now)
             ticket = self._core.try_enter(_RANKS[level], settings, tokens, now)
@@ -145,7 +146,6 @@ class Gate:
     ) -> Permit | W:
         """A place at once, or one more that waits."""
         rank = _RANKS[level]
-        self.used_ns = now
         core = self._core
         permit = ticket = None
         waiter: W | None = None
@@ -166,8 +166,7 @@ class Gate:
                             core.refused += 1
                             expected_s = max(certain_s, core.expected_wait_s(ahead, now) or 0.0)
                             raise too_late("its place would come too late", expected_s, most_wait_s, ahead)
-                    if not alarms.running:
-                        alarms.start()
+                    timer.start()
                     waiter = make(rank, settings, tokens)
                     core.join(waiter, now, ahead)
                     # The first one of a level may have to be sent at a time of its own.
@@ -280,7 +279,7 @@ class Gate:
             if self._alarm_is_new:
                 self._alarm_is_new = False  # before it is read: another thread may set an earlier one
                 if (alarm_ns := self._alarm_ns) is not None:
-                    alarms.at(alarm_ns, self._again)
+                    timer.call_at(alarm_ns, self._again)
             while self._woken:
                 try:
                     one = self._woken.popleft()
@@ -332,9 +331,8 @@ class Gate:
             self._core.limit.most, requests, tokens = bounds.strictest()
             self.pacer.state(requests_per_minute=requests, tokens_per_minute=tokens)
 
-    def _begin_in_child(self) -> None:
-        """After a fork: nobody of the parent's is here."""
-        self._lock = threading.Lock()
+    def begin_in_child(self) -> None:
+        """See `StartsOver`: no call of the parent's is here."""
         self._generation += 1
         self._alarm_ns, self._alarm_is_new = None, False
         self._woken.clear()

@@ -1,0 +1,63 @@
+"""Start over in forked children. The only module of the client that registers with `os.register_at_fork`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+F = TypeVar("F", bound=Callable[[], None])
+
+
+class StartsOver(Protocol):
+    """An object with state that a forked child must not share with its parent."""
+
+    def begin_in_child(self) -> None:
+        """Start over. Take no lock: a thread that the child doesn't have may hold it until this has returned."""
+
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_objects: weakref.WeakSet[Any] = weakref.WeakSet()
+_functions: list[Callable[[], None]] = []
+
+
+def new_lock() -> threading.Lock:
+    """Return a lock that is open in a forked child, whichever thread of the parent held it."""
+    lock = threading.Lock()
+    _locks.add(lock)
+    return lock
+
+
+def new_rlock() -> threading.RLock:
+    """Return a reentrant lock that is open in a forked child, whichever thread of the parent held it."""
+    lock = threading.RLock()
+    _locks.add(lock)
+    return lock
+
+
+def starts_over(one: StartsOver) -> None:
+    """Call `one.begin_in_child()` in each forked child, as long as the object lives."""
+    _objects.add(one)
+
+
+def in_child(function: F) -> F:
+    """Call a function in each forked child: a decorator. The rule of `StartsOver.begin_in_child` holds."""
+    _functions.append(function)
+    return function
+
+
+def _begin_in_child() -> None:
+    for function in [*_functions, *[one.begin_in_child for one in list(_objects)]]:
+        try:
+            function()
+        except Exception:  # noqa: BLE001 - the others still have to start over
+            pass
+    # Last, so that an object can see whether its lock was held.
+    for lock in list(_locks):
+        lock._at_fork_reinit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)

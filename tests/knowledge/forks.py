@@ -1,0 +1,35 @@
+"""Run something in a forked child."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import warnings
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def in_child(work: Callable[[], T], *, limit_s: int = 60) -> T:
+    """Return what `work` returns in a forked child. Raises EOFError where the child fails or hangs."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the other threads
+        child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            signal.alarm(limit_s)
+            data = pickle.dumps(work())
+            while data:
+                data = data[os.write(writing, data) :]
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        data = pipe.read()
+    os.waitpid(child, 0)
+    found: T = pickle.loads(data)
+    return found

@@ -1,0 +1,180 @@
+"""The table of what is learned: bounded, expiring, safe for threads, finalizers and forks."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+
+from fastlane.knowledge import table as module
+from fastlane.knowledge.table import Table
+from tests.knowledge.forks import in_child
+
+S = 1_000_000_000
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ns = 0
+        monkeypatch.setattr(module, "now_ns", lambda: self.ns)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_table_full_drops_what_was_used_longest_ago() -> None:
+    table: Table[str, int] = Table("t", max_entries=2)
+    table.put("a", 1)
+    table.put("b", 2)
+    table.fetch("a", lambda: 7)
+    table.put("c", 3)
+
+    assert table.items() == [("a", 1), ("c", 3)]
+
+
+def test_table_reading_does_not_renew_an_entry(clock: Clock) -> None:
+    table: Table[str, int] = Table("t", max_entries=9, expires_s=10)
+    table.put("a", 1)
+    clock.ns = 9 * S
+    assert table.get("a") == 1
+    clock.ns = 10 * S
+
+    assert table.get("a") is None
+    assert table.items() == []
+
+
+def test_table_fetching_and_writing_renew_an_entry(clock: Clock) -> None:
+    table: Table[str, int] = Table("t", max_entries=9, expires_s=10)
+    table.put("a", 5)
+    for seconds in (9, 18, 27):
+        clock.ns = seconds * S
+        assert table.fetch("a", lambda: 1) == 5
+    clock.ns = 37 * S
+
+    assert table.fetch("a", lambda: 1) == 1
+
+
+def test_table_expired_entries_are_removed_by_later_writes(clock: Clock) -> None:
+    table: Table[int, int] = Table("t", max_entries=1_000, expires_s=10)
+    for number in range(100):
+        table.put(number, number)
+    clock.ns = 10 * S
+    for number in range(100, 120):
+        table.put(number, number)
+
+    assert len(table) == 20
+
+
+def test_table_entry_in_use_is_neither_dropped_nor_expires(clock: Clock) -> None:
+    used = {"a"}
+    table: Table[str, str] = Table("t", max_entries=2, expires_s=10, in_use=used.__contains__)
+    table.put("a", "a")
+    for name in "bcd":
+        table.put(name, name)
+    clock.ns = 100 * S
+    table.put("e", "e")
+
+    assert table.get("a") == "a"
+    assert len(table) == 2
+    used.clear()
+    clock.ns = 200 * S
+    assert table.get("a") is None
+
+
+def test_table_update_loses_nothing_between_threads() -> None:
+    table: Table[str, int] = Table("t", max_entries=9)
+
+    def count() -> None:
+        for _ in range(2_000):
+            table.update("a", lambda before: (before or 0) + 1)
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert table.get("a") == 8_000
+
+
+def test_table_fetch_by_threads_gives_all_the_same_value() -> None:
+    for _ in range(50):
+        table: Table[str, object] = Table("t", max_entries=9)
+        found: list[object] = []
+        threads = [threading.Thread(target=lambda: found.append(table.fetch("a", object))) for _ in range(4)]  # noqa: B023
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert len(set(map(id, found))) == 1
+
+
+@pytest.mark.parametrize(
+    "remove",
+    [lambda table: table.put("a", None), lambda table: table.put("b", 1), Table.clear, lambda table: table.pop("a")],
+    ids=["overwrite", "drop", "clear", "pop"],
+)
+def test_table_runs_finalizers_of_removed_values_without_its_lock(remove: Callable[[Table[str, Any]], None]) -> None:
+    table: Table[str, Any] = Table("t", max_entries=1)
+
+    class Value:
+        def __del__(self) -> None:
+            table.put("left", 1)
+
+    table.put("a", Value())
+    remove(table)
+
+    assert table.get("left") == 1
+
+
+def test_table_clear_all_empties_every_living_table() -> None:
+    tables: list[Table[str, int]] = [Table(name, max_entries=9) for name in "ab"]
+    for table in tables:
+        table.put("a", 1)
+    Table.clear_all()
+
+    assert [len(table) for table in tables] == [0, 0]
+    gone = weakref.ref(tables.pop())
+    del table
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize(("kept", "expected"), [("keep", 1), ("empty", None)])
+def test_table_in_child_keeps_or_begins_empty(kept: Literal["keep", "empty"], expected: int | None) -> None:
+    table: Table[str, int] = Table("t", max_entries=9, in_child=kept)
+    table.put("a", 1)
+
+    assert in_child(lambda: table.get("a")) == expected
+    assert table.get("a") == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_table_in_child_is_open_where_another_thread_held_it() -> None:
+    table: Table[str, int] = Table("t", max_entries=9)
+    inside, leave = threading.Event(), threading.Event()
+
+    def change(before: int | None) -> int:
+        inside.set()
+        leave.wait(30)
+        return 1
+
+    holder = threading.Thread(target=table.update, args=("a", change))
+    holder.start()
+    assert inside.wait(30)
+
+    assert in_child(lambda: table.update("b", lambda before: 2)) == 2
+    leave.set()
+    holder.join()
+    assert table.get("a") == 1

@@ -1,0 +1,99 @@
+"""The timer: calls functions later, in order, in one thread, whatever they do."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import threading
+import weakref
+
+import pytest
+
+from fastlane.knowledge import timer
+from tests.knowledge.forks import in_child
+
+WAIT_S = 30
+
+
+def test_timer_calls_functions_in_the_order_of_their_times() -> None:
+    called: list[str] = []
+    done = threading.Event()
+    timer.call_later(0.04, done.set)
+    timer.call_later(0.03, lambda: called.append("later"))
+    timer.call_later(0.0, lambda: called.append("sooner"))
+
+    assert done.wait(WAIT_S)
+    assert called == ["sooner", "later"]
+
+
+def test_timer_has_one_thread_for_all_calls() -> None:
+    found: list[threading.Thread] = []
+    done = threading.Event()
+    for _ in range(3):
+        timer.call_later(0.0, lambda: found.append(threading.current_thread()))
+    timer.call_later(0.01, done.set)
+
+    assert done.wait(WAIT_S)
+    assert len(set(found)) == 1
+    assert found[0].daemon
+    assert found[0].name == "fastlane timer"
+
+
+def test_timer_call_in_thread_does_not_hold_up_the_others() -> None:
+    waits, done = threading.Event(), threading.Event()
+    timer.call_later(0.0, lambda: waits.wait(WAIT_S), in_thread=True)
+    timer.call_later(0.01, done.set)
+
+    assert done.wait(WAIT_S)
+    waits.set()
+
+
+def test_timer_cancelled_call_is_not_made_and_lets_go() -> None:
+    class Something:
+        def __call__(self) -> None:
+            called.append(self)
+
+    called: list[Something] = []
+    done = threading.Event()
+    something = Something()
+    gone = weakref.ref(something)
+    handle = timer.call_later(0.01, something)
+    handle.cancel()
+    del something
+    timer.call_later(0.03, done.set)
+
+    assert done.wait(WAIT_S)
+    assert called == []
+    gc.collect()
+    assert gone() is None
+
+
+def test_timer_goes_on_after_a_function_that_raises(caplog: pytest.LogCaptureFixture) -> None:
+    done = threading.Event()
+
+    def fail() -> None:
+        raise ValueError("with a prompt in it")
+
+    with caplog.at_level(logging.WARNING, logger="fastlane"):
+        timer.call_later(0.0, fail)
+        timer.call_later(0.01, done.set)
+        assert done.wait(WAIT_S)
+
+    assert "ValueError" in caplog.text
+    assert "prompt" not in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_timer_in_child_has_a_thread_of_its_own_and_nothing_planned() -> None:
+    called = threading.Event()
+    handle = timer.call_later(0.2, called.set)
+
+    def child() -> list[bool]:
+        done = threading.Event()
+        timer.call_later(0.4, done.set)
+        return [done.wait(WAIT_S), called.is_set()]
+
+    assert in_child(child) == [True, False]
+    assert called.wait(WAIT_S)
+    handle.cancel()

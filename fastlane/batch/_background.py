@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import weakref
 from collections.abc import Callable
 
+from .._fork import new_lock, starts_over
 from ..errors import FastlaneError
 from ._worker import Worker
 
@@ -23,12 +23,13 @@ class Background:
 
     def __init__(self, make: Callable[[], Worker]) -> None:
         self._make = make
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._worker: Worker | None = None
         self._thread: threading.Thread | None = None
         self.error: BaseException | None = None
         """Why the worker ended by itself; None while it runs, and after `stop()`."""
         _all.add(self)
+        starts_over(self)
 
     @property
     def is_running(self) -> bool:
@@ -68,9 +69,8 @@ class Background:
             # What others say may quote what they were given.
             _log.error("the worker has ended: %s", error if isinstance(error, FastlaneError) else type(error).__name__)
 
-    def _forked(self) -> None:
-        # The thread stayed with the parent, and so did whatever held the lock.
-        self._lock = threading.Lock()
+    def begin_in_child(self) -> None:
+        """See `StartsOver`: the thread stayed with the parent."""
         self._worker = self._thread = None
 
 
@@ -86,11 +86,4 @@ def _end_all() -> None:
         one.stop(_AT_EXIT_S)
 
 
-def _forget_all() -> None:
-    for one in list(_all):
-        one._forked()
-
-
 atexit.register(_end_all)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from types import TracebackType
 from typing import Any, Protocol
 from weakref import ref
+
+from .._fork import in_child
 
 
 class Wait(Protocol):
@@ -60,6 +61,4 @@ def waiting_on(http: Any) -> list[Wait]:
     return [wait for wait in waits if wait is not None]
 
 
-if hasattr(os, "register_at_fork"):
-    # Those who wait are the parent's.
-    os.register_at_fork(after_in_child=_waiting.clear)
+in_child(_waiting.clear)  # those who wait are the parent's

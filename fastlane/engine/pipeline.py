@@ -5,9 +5,6 @@ from __future__ import annotations
 import _thread
 import asyncio
 import logging
-import os
-import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -15,6 +12,7 @@ from dataclasses import is_dataclass, replace
 from inspect import iscoroutinefunction
 from typing import Any, Protocol
 
+from .._fork import new_rlock, starts_over
 from ..errors import CallRefusedError, ConfigurationError, PlayError
 from .call import Call, CallRecord
 from .play import Play, Watcher
@@ -96,7 +94,7 @@ class Pipeline:
         """The clients for other upstreams than the application's own, once one is needed."""
         self._calls: deque[Ended] = deque(maxlen=REMEMBERED_CALLS)
         self._unreported: deque[Callable[[], None]] = deque()
-        self._reporting = threading.RLock()
+        self._reporting = new_rlock()
         self._logged: set[tuple[str, str]] = set()
         self._beside: tuple[Pipeline, ...] = ()
         self._companions: tuple[Play, ...] = ()
@@ -106,7 +104,7 @@ class Pipeline:
         """Whether a call may be sent twice."""
         self.goes_several_ways = self.routes_calls or self.hedges
         """Whether a call may go to another upstream than its client's, or twice."""
-        _pipelines.add(self)
+        starts_over(self)
 
     def log_beside(self, other: Pipeline) -> None:
         """Keep one log of calls with another pipeline, which is asked for the calls of both."""
@@ -239,9 +237,8 @@ class Pipeline:
             other.report_abandoned(wait=waits)
 
     def begin_in_child(self) -> None:
-        """In a forked child: the parent reports its calls, and its threads, which may hold the lock, are not here."""
+        """In a forked child: the parent reports its calls."""
         self._unreported.clear()
-        self._reporting = threading.RLock()
 
     def _tell(self, record: CallRecord, *, quietly: bool = False) -> None:
         for play in self._learners:
@@ -280,18 +277,6 @@ class Pipeline:
             type(error).__name__,
             doing,
         )
-
-
-_pipelines: weakref.WeakSet[Pipeline] = weakref.WeakSet()
-
-
-def _begin_in_child() -> None:
-    for pipeline in list(_pipelines):
-        pipeline.begin_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def _checked(play: Play, call: Call, planned: object) -> Call:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import queue
 import secrets
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 import orjson
 
 from .._clock import wall_ns
+from .._fork import starts_over
 from ..engine.call import CallRecord
 from ._entry import HEADER_KEY, VERSION, Issued, entry
 from ._file import AppendedFile
@@ -47,6 +47,7 @@ class Writer:
         self.dropped = 0
         self._start_over()
         _all.add(self)
+        starts_over(self)
 
     def begin(self) -> None:
         """Open the file. Raises OSError."""
@@ -64,7 +65,7 @@ class Writer:
         self._complained = False
         self._never = threading.Event()
 
-    def forked(self) -> None:
+    def begin_in_child(self) -> None:
         """Leave to the parent what is the parent's: what waits there, its thread and its open file."""
         closed = self._closed
         self.written = self.dropped = 0
@@ -206,13 +207,5 @@ def _drain_all() -> None:
         except Exception as error:  # noqa: BLE001 - the process ends, and nothing else may suffer
             writer._complain(error)
 
-
-def _after_fork() -> None:
-    for writer in list(_all):
-        writer.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 atexit.register(_drain_all)

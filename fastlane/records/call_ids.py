@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import os
 import secrets
+
+from .._fork import in_child
 
 _numbers = itertools.count(1)
 
@@ -15,12 +16,9 @@ class _Process:
     prefix = secrets.token_hex(4)
 
 
+@in_child
 def _renew_prefix() -> None:
     _Process.prefix = secrets.token_hex(4)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_prefix)
 
 
 def next_number() -> int:

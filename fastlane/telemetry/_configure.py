@@ -5,12 +5,12 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from .._fork import in_child, new_rlock
 from ..errors import ConfigurationError
 from . import _settings
 from ._exporters import IN_FILE, LOGS, METRICS, TRACES, Signal, asked, build, disabled, resource_of
@@ -133,7 +133,7 @@ class _Process:
     """What `configure()` has done in this process so far."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self._given: dict[str, Any] = {}
         self._built = Built()
         self._ended: list[Any] = []
@@ -294,12 +294,10 @@ class _Process:
 
     def forked(self) -> None:
         """In a process that was forked: threads, locks, connections and files are those of the other one."""
-        self._lock = threading.RLock()
         if self._built.providers:
             self._built.forked()
 
 
 _process = _Process()
-if hasattr(os, "register_at_fork"):
-    # Before any provider registers its own, which starts the thread that exports.
-    os.register_at_fork(after_in_child=_process.forked)
+# This runs before what any provider registers, which starts the thread that exports.
+in_child(_process.forked)

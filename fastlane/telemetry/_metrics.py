@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import os
 from collections import deque
 from typing import Any, Final
 
 from opentelemetry.metrics import get_meter_provider
 
+from .._fork import in_child
 from ..engine.pipeline import log
 from . import _gate, _metric_names as metrics, _settings
 from ._ended import EndedAction, EndedCall, Told, Unmade
@@ -296,8 +296,7 @@ tell = _telling.tell
 get_ready = _telling.get_ready
 flush = _telling.flush
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_telling.start_over)
+in_child(_telling.start_over)
 
 # Before the SDK's own, which exports for the last time: what is registered later is called earlier, and there was
 # somebody to tell before this was imported.

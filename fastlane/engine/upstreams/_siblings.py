@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import os
-import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from openai import NOT_GIVEN
 
+from fastlane._fork import new_lock, new_rlock
 from fastlane.client.configuration import Obstacle, make_pipeline, pooled_http_client, settings_of, wanted_settings
 from fastlane.compat.requests import Requests
 from fastlane.plays import Connection
@@ -21,9 +20,7 @@ from ._keys import key_of, missing_key
 if TYPE_CHECKING:
     from fastlane.plays.routing.catalog._models import CatalogModel
 
-# Whose locks a child process has to make anew.
-_all: WeakSet[Siblings] = WeakSet()
-_making = threading.Lock()
+_making = new_lock()
 
 _Key = tuple[str, str | None, bool, bool]
 """A base URL, the variable of its key, whether the client is asynchronous, and whether it validates strictly."""
@@ -51,11 +48,10 @@ class Siblings:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self._made: dict[_Key, _Sibling] = {}
         # Not the applications' clients themselves, which nothing but the application may keep alive.
         self._own: WeakKeyDictionary[Any, tuple[Any, Any, Any, Any]] = WeakKeyDictionary()
-        _all.add(self)
 
     def __repr__(self) -> str:
         return f"Siblings({len(self._made)})"
@@ -193,15 +189,3 @@ def _outlook(transport: Any, request: Any) -> Outlook:
         return UNKNOWN
     outlook: Outlook = transport.outlook(request)
     return outlook
-
-
-def _new_locks_after_fork() -> None:
-    """Another thread of the parent may have held one, and does not live on in the child."""
-    global _making  # noqa: PLW0603 - made anew
-    _making = threading.Lock()
-    for siblings in list(_all):
-        siblings._lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_locks_after_fork)

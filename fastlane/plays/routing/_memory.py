@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from dataclasses import replace
 from functools import lru_cache
 from random import Random
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakSet
 
+from fastlane._fork import new_lock
 from fastlane.knowledge.prediction._lengths import Lengths
 from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.knowledge.prediction._speed import Speed
@@ -31,10 +29,6 @@ _TIMEOUT_QUANTILE = 0.995
 _LEAST_TIMEOUT_S = 1.0
 _MOST_KINDS = 256
 _deviations = lru_cache(64)(NormalDist().inv_cdf)
-
-
-# Whose locks a child process has to make anew.
-_memories: WeakSet[Memory] = WeakSet()
 
 
 class Ticket(NamedTuple):
@@ -59,7 +53,7 @@ class Memory:
         self._scoreboard = scoreboard if scoreboard is not None else own
         self._random = Random(seed)
         self._exploration = Exploration(exploration)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         usual = {name: task.output_tokens for name, task in catalog.tasks.items() if task.output_tokens is not None}
         self._lengths = Lengths(usual)
         speeds: dict[Upstream, tuple[Speed, Breaker]] = {}
@@ -76,7 +70,6 @@ class Memory:
             self._by_upstream.setdefault(upstream, self._entrants[model.name])
         self._kinds: dict[Any, tuple[list[Entrant], list[Candidate]]] = {}
         self._scored = -1
-        _memories.add(self)
 
     def speed_of(self, upstream: Upstream) -> Speed | None:
         """What is known of an upstream's pace; None where the catalog does not have it."""
@@ -235,13 +228,3 @@ class Memory:
 
 
 _STATES = ("closed", "half-open", "open")
-
-
-def _new_locks_after_fork() -> None:
-    """Another thread of the parent may have held one, and does not live on in the child."""
-    for memory in list(_memories):
-        memory._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_locks_after_fork)

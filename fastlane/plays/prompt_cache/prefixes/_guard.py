@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
 from types import TracebackType
-from typing import Any
+
+from fastlane._fork import new_rlock, starts_over
 
 
 class Guard:
@@ -22,10 +20,10 @@ class Guard:
     """Whether this process was forked while another thread was inside: what is guarded may be half done for good."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self._depth = 0
         self.is_torn = False
-        _guards.add(self)
+        starts_over(self)
 
     def __enter__(self) -> bool:
         self._lock.acquire()
@@ -38,20 +36,7 @@ class Guard:
         self._depth -= 1
         self._lock.release()
 
-    def forked(self) -> None:
-        """This is a child process, and the thread that may have been inside is not in it."""
+    def begin_in_child(self) -> None:
+        """The thread that may have been inside is not in this process."""
         self.is_torn = self.is_torn or self._depth > 0
-        self._lock = threading.RLock()
         self._depth = 0
-
-
-_guards: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for guard in tuple(_guards):
-        guard.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +10,9 @@ from functools import lru_cache
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
+from fastlane._fork import new_lock
 from fastlane.errors import ConfigurationError
+from fastlane.knowledge.table import Table
 
 if TYPE_CHECKING:
     from ._models import CatalogModel
@@ -89,10 +89,6 @@ def clears(model: CatalogModel, *, quality_bar: float | None, pass_rate: float |
     return f"quality {model.quality:g} is below {quality_bar:g}" if model.quality < quality_bar else None
 
 
-# Whose locks a child process has to make anew.
-_all: weakref.WeakSet[Scoreboard] = weakref.WeakSet()
-
-
 class Scoreboard:
     """The evaluations of a process, by task and model. Threads may share it.
 
@@ -101,12 +97,11 @@ class Scoreboard:
     """
 
     def __init__(self) -> None:
-        self._scores: dict[tuple[str, str], Score] = {}
+        self._scores: Table[tuple[str, str], Score] = Table("scores", max_entries=_MOST_SCORES)
         self._listeners: list[Callable[[], Listener | None]] = []
-        self._lock = threading.Lock()
+        self._lock = new_lock()  # of the listeners
         self.version = 0
         """Changes whenever a score does."""
-        _all.add(self)
 
     def score(self, task: str, model: str, passed: bool) -> None:
         """Count an evaluation, and tell those who subscribed. Raises ConfigurationError."""
@@ -125,20 +120,19 @@ class Scoreboard:
     def receive(self, task: str, model: str, passed: bool) -> None:
         """Count an evaluation of another process, of which nobody is told. Raises ConfigurationError."""
         _check(task, model, passed)
-        key = task, model
-        with self._lock:
-            before = self._scores.pop(key, Score())
-            if before.count >= _MOST_OF_ONE:
-                before = Score(before.passed // 2, before.count // 2)
-            # Put back at the end: the first one is the one that was not scored for the longest time.
-            self._scores[key] = Score(before.passed + bool(passed), before.count + 1)
-            if len(self._scores) > _MOST_SCORES:
-                del self._scores[next(iter(self._scores))]
-            self.version += 1
+
+        def change(before: Score | None) -> Score:
+            one = before or _NOTHING
+            if one.count >= _MOST_OF_ONE:
+                one = Score(one.passed // 2, one.count // 2)
+            return Score(one.passed + bool(passed), one.count + 1)
+
+        self._scores.update((task, model), change)
+        self.version += 1
 
     def of(self, task: str, model: str) -> Score:
         """Return what was counted of a model at a task."""
-        return self._scores.get((task, model), _NOTHING)
+        return self._scores.get((task, model)) or _NOTHING
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Have `listener(task, model, passed)` called for each evaluation that is scored in this process.
@@ -159,9 +153,8 @@ class Scoreboard:
 
     def clear(self) -> None:
         """Forget all evaluations."""
-        with self._lock:
-            self._scores.clear()
-            self.version += 1
+        self._scores.clear()
+        self.version += 1
 
 
 _NOTHING = Score()
@@ -178,16 +171,6 @@ def score(task: str, model: str, passed: bool) -> None:
     argument is of another type.
     """
     scoreboard.score(task, model, passed)
-
-
-def _new_locks_after_fork() -> None:
-    """Another thread of the parent may have held one, and does not live on in the child."""
-    for board in list(_all):
-        board._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_locks_after_fork)
 
 
 def _check(task: object, model: object, passed: object) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from fastlane._clock import now_ns
+from fastlane._fork import in_child, new_lock
 from fastlane.transport.protocols.patience import Patience
 from fastlane.transport.protocols.phases import PHASES
 
@@ -229,7 +228,7 @@ class Seat:
         return self.flight.joined - 1 if self.leads else 0
 
 
-lock = threading.Lock()
+lock = new_lock()
 """Of all flights: held for microseconds, and never while anything is waited for. Taken with `with swept, lock:` alone,
 since Ctrl-C comes between any two calls of Python, and would leave it taken that was taken by one of them."""
 _AT_ONCE = (False,)
@@ -327,9 +326,9 @@ Send = Callable[[Any], Any]
 """Sends a request, with its answer's body unread."""
 
 
+@in_child
 def forget() -> None:
     """Know of no flight any more: in a child process the requests are its parent's, and in tests they are over."""
-    lock._at_fork_reinit()  # type: ignore[attr-defined]  # a thread may have it that the child has not
     under_way.clear()
     _departed.clear()
     _places.clear()
@@ -339,7 +338,3 @@ def forget() -> None:
 def flights() -> tuple[Flight, ...]:
     """Those that are under way."""
     return tuple(under_way.values())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget)

@@ -36,7 +36,7 @@ from benchmarks._report import Figure, Reach, Report, main
 from benchmarks._schema_suite import Case, suite
 from fastlane._clock import cpu_ns
 from fastlane.knowledge.tokens import counter
-from fastlane.plays.bounded_output.schemas._bound import Bound, bound
+from fastlane.schemas.bound import Bound, bound
 
 try:
     from benchmarks._schema_values import made

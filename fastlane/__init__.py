@@ -115,8 +115,6 @@ if TYPE_CHECKING:
         types as types,
     )
     from .experiments import Experiment as Experiment, Guard as Guard
-    from .plays.bounded_output.schemas._asked_bound import bound as bound
-    from .plays.bounded_output.schemas._bound import Bound as Bound, Gap as Gap
     from .plays.context_trimming._curate import Curated as Curated, curate as curate
     from .plays.prompt_cache.prefixes._keep_alive import (
         KeepAlivePlan as KeepAlivePlan,
@@ -140,6 +138,8 @@ if TYPE_CHECKING:
     from .plays.routing.catalog._scores import Score as Score, score as score
     from .records.savings import Savings as Savings
     from .reports import Report as Report
+    from .schemas.asked_bound import bound as bound
+    from .schemas.bound import Bound as Bound, Gap as Gap
 
 __version__ = "0.1.0"
 
@@ -151,9 +151,9 @@ AsyncClient = AsyncOpenAI
 
 # What most applications do not use is loaded when it is first asked for.
 _LATER = {
-    "Bound": "plays.bounded_output.schemas._bound",
-    "Gap": "plays.bounded_output.schemas._bound",
-    "bound": "plays.bounded_output.schemas._asked_bound",
+    "Bound": "schemas.bound",
+    "Gap": "schemas.bound",
+    "bound": "schemas.asked_bound",
     "Catalog": "plays.routing.catalog._models",
     "CatalogModel": "plays.routing.catalog._models",
     "Price": "plays.routing.catalog._models",

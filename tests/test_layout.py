@@ -50,10 +50,7 @@ def plays(root: Path) -> list[str]:
 
 
 # Pairs that share code which belongs into a lower layer: each goes when that has moved.
-SHARED = {
-    ("hedging", "bounded_output"), ("routing", "bounded_output"), ("routing", "request_encoding"),
-    ("urgency", "bounded_output"), ("urgency", "hedging"), ("urgency", "routing"),
-}  # fmt: skip
+SHARED = {("urgency", "routing")}
 
 
 def no_play_imports_another(root: Path) -> list[str]:

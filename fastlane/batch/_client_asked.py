@@ -19,7 +19,7 @@ def client_of(base_url: str | None, api_key_env: str | None) -> OpenAI:
 
     OpenAI's key goes to OpenAI, to $OPENAI_BASE_URL and to this machine; no other provider is shown it unasked.
     """
-    from ..doctor._target import target_of
+    from ..providers.base_urls import target_of
 
     own = os.environ.get(_BASE_URL) or None
     url = base_url or own

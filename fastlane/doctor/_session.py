@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
-from ._target import Target
+from ..providers.base_urls import Target
 from ._wire import Steps
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import ssl
 from collections.abc import Sequence
 from statistics import median
 
-from ..plays.request_encoding.upload import Path, rounds
+from ..providers.base_urls import Target
+from ..transport.protocols.upload import Path, rounds
 from ._findings import Finding, Group, Seen, in_ms, milliseconds
 from ._line import LineError, Settings
-from ._target import Target
 
 _WAY: Group = "the way there"
 _CONNECTION: Group = "the connection"

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .._clock import now_ns, wall_ns
+from ..providers.base_urls import Target
 from ..transport.drivers.sockets import tcp_info
 from . import _way
 from ._findings import Finding
 from ._line import Address, Http2Line, LineError, Settings, connect, opened, resolve, secure
-from ._target import Target
 
 _MOST_ADDRESSES = 4
 

@@ -10,7 +10,7 @@ import pytest
 
 from fastlane.doctor._asking import Asking
 from fastlane.doctor._session import Settings
-from fastlane.doctor._target import target_of
+from fastlane.providers.base_urls import target_of
 from tests.transport.scripted_server import Script, ScriptedServer, Seen
 
 Answer = Callable[[dict[str, Any]], tuple[int, int]]

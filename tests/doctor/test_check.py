@@ -10,7 +10,7 @@ import pytest
 from fastlane.doctor._check import Check, Cost, run
 from fastlane.doctor._findings import Finding
 from fastlane.doctor._session import Session, Settings
-from fastlane.doctor._target import target_of
+from fastlane.providers.base_urls import target_of
 
 SEEN = Finding(group="streaming", looked_at="something", seen="it was there")
 

@@ -13,8 +13,8 @@ from fastlane.doctor import _idle
 from fastlane.doctor._idle import Spell, judge, pauses
 from fastlane.doctor._line import Goodbye, Http1Line, Http2Line
 from fastlane.doctor._session import Session, Settings
-from fastlane.doctor._target import target_of
 from fastlane.doctor._wire import walk
+from fastlane.providers.base_urls import target_of
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 

@@ -11,7 +11,7 @@ import pytest
 
 from fastlane.doctor._examination import examine
 from fastlane.doctor._session import Settings
-from fastlane.doctor._target import target_of
+from fastlane.providers.base_urls import target_of
 
 
 class Careless(ThreadingHTTPServer):

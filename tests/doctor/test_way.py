@@ -7,7 +7,7 @@ import pytest
 
 from fastlane.doctor import _way
 from fastlane.doctor._line import Settings
-from fastlane.doctor._target import target_of
+from fastlane.providers.base_urls import target_of
 
 HTTPS = target_of("https://a.example/v1")
 MS = 1_000_000

@@ -19,7 +19,7 @@ from fastlane.plays.request_encoding._probe import Answer
 from fastlane.plays.request_encoding._sending import Ask, Drop, Send, Sending, Step, Write
 from fastlane.plays.request_encoding._shares import Shares
 from fastlane.plays.request_encoding._verdicts import Key, verdicts
-from fastlane.plays.request_encoding.upload import Path
+from fastlane.transport.protocols.upload import Path
 
 TEXT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(2_000))
 ORIGIN = "https://api.example.com:443"

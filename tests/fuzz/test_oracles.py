@@ -13,11 +13,11 @@ import pytest
 
 from fastlane.batch import _outcomes
 from fastlane.plays.bounded_output.progress import _json_reading
-from fastlane.plays.bounded_output.schemas import _bound
 from fastlane.plays.routing.catalog import _mistakes
 from fastlane.plays.urgency.pacing import _reading
 from fastlane.protocol import assembly, event_data as _event_data, events as _events
 from fastlane.providers import _schema
+from fastlane.schemas import bound as _bound
 from fastlane.traces import _otlp
 from fastlane.transport.protocols import h1 as _h1, h2_answers as _h2_answers, h2_streams as _h2_streams
 from tests.fuzz.failures import Failure, kept, smallest, tried

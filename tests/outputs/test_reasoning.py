@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.plays.bounded_output.outputs._ceiling import (
+from fastlane.plays.bounded_output.outputs._reasoning import UNKNOWN_TOKENS, Reasoning
+from fastlane.providers import Fact, ProviderFacts, facts_named
+from fastlane.providers.output_facts import (
     ceiling_fields,
+    efforts_of,
     limit_in,
     most_tokens,
     reasons,
     refuses_beyond_context,
+    verbosities_of,
 )
-from fastlane.plays.bounded_output.outputs._reasoning import UNKNOWN_TOKENS, Reasoning, efforts_of, verbosities_of
-from fastlane.providers import Fact, ProviderFacts, facts_named
 
 ORIGIN = "https://api.example.com:443"
 

@@ -7,9 +7,9 @@ import math
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.plays.request_encoding.upload import Path, upload_s
 from fastlane.plays.routing._ways import way_of
 from fastlane.transport.pool.outlook import UNKNOWN, Outlook
+from fastlane.transport.protocols.upload import Path, upload_s
 
 MS = 1_000_000
 OPEN = Outlook(is_open=True, http_version="HTTP/2", round_trip_time_ns=40 * MS, congestion_window=10)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fastlane.errors import ConfigurationError
-from fastlane.plays.bounded_output.schemas._bound import Bound, Gap, bound
+from fastlane.schemas.bound import Bound, Gap, bound
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 DRAFT_6 = "http://json-schema.org/draft-06/schema#"

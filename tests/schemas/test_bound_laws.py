@@ -16,10 +16,10 @@ from jsonschema import Draft7Validator, Draft202012Validator  # type: ignore[imp
 from benchmarks._drawn_schemas import drawn_schema
 from benchmarks._schema_values import made
 from fastlane.knowledge.tokens import Counter
-from fastlane.plays.bounded_output.schemas._bound import bound
-from fastlane.plays.bounded_output.schemas._bound_tokens import Measure
-from fastlane.plays.bounded_output.schemas._longest import longest
-from fastlane.plays.bounded_output.schemas._scalars import Rules
+from fastlane.schemas.bound import bound
+from fastlane.schemas.bound_tokens import Measure
+from fastlane.schemas.longest import longest
+from fastlane.schemas.scalars import Rules
 
 SEEDS = st.integers(0, 2**32)
 

@@ -7,8 +7,8 @@ import warnings
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.plays.bounded_output.schemas._numbers import as_written, longest_number
-from fastlane.plays.bounded_output.schemas._patterns import longest_match
+from fastlane.schemas.numbers import as_written, longest_number
+from fastlane.schemas.patterns import longest_match
 
 # Characters of JSON where nothing but ASCII is written out: one, two for an escape, six, and twelve for a pair.
 WIDE = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from fastlane.plays.bounded_output.schemas._by_content import ByContent
+from fastlane.schemas.by_content import ByContent
 
 
 def test_equal_content_is_worked_out_once() -> None:

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from fastlane.emulator._schema import value_for
 from fastlane.knowledge.tokens import counter
-from fastlane.plays.bounded_output.schemas._compact import Compacted, compact
+from fastlane.schemas.compact import Compacted, compact
 
 COUNTER = counter("some-model", wait=False)
 

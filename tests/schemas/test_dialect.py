@@ -16,12 +16,12 @@ from pydantic import BaseModel, Field, RootModel
 
 from fastlane.emulator._schema import value_for
 from fastlane.knowledge.tokens import counter
-from fastlane.plays.bounded_output.schemas._compact import compact
-from fastlane.plays.bounded_output.schemas._dialect import Wire, over_limits, wire_schema
-from fastlane.plays.bounded_output.schemas._joining import joined
-from fastlane.plays.bounded_output.schemas._positions import uses
 from fastlane.providers import Fact, facts_named
 from fastlane.providers._schema import Structured
+from fastlane.schemas.compact import compact
+from fastlane.schemas.dialect import Wire, over_limits, wire_schema
+from fastlane.schemas.joining import joined
+from fastlane.schemas.positions import uses
 
 EVERYTHING_REFUSED = (
     "allOf", "const", "contains", "default", "else", "format", "if", "maxItems", "maxLength", "minimum", "minLength",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fastlane.plays.bounded_output.outputs._request import CHAT, COMPLETIONS, RESPONSES, is_kept
+from fastlane.protocol.request_fields import CHAT, COMPLETIONS, RESPONSES, is_kept
 
 from ..call import Call
 from ._collector import Collector

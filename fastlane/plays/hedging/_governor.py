@@ -8,10 +8,10 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
+from fastlane.knowledge.call_sizes import Sizes
 from fastlane.knowledge.prediction._speed import Speed
 
 from ._regime import Awaited, Regime
-from ._sizes import Sizes
 from ._usual import Usual
 from ._votes import Votes
 

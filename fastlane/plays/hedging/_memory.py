@@ -14,8 +14,8 @@ import orjson
 
 from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.providers.output_facts import limit_in
 
-from ..bounded_output.outputs._ceiling import limit_in
 from ._budget import Budget
 from ._fleet import SEEN, Fleet, Shares
 from ._governor import CallGovernor, Governor

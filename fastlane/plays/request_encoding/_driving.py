@@ -8,10 +8,10 @@ from functools import cache, partial
 from typing import Any
 
 from fastlane._clock import now_ns
+from fastlane.transport.protocols.upload import Path
 
 from ._probe import MOST_ANSWER_BYTES, TIMEOUT_S, Answer
 from ._sending import Ask, Drop, Send, Sending, Write
-from .upload import Path
 
 _TIMEOUTS = {"connect": TIMEOUT_S, "read": TIMEOUT_S, "write": TIMEOUT_S, "pool": TIMEOUT_S}
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastlane._clock import now_ns
 from fastlane.engine.call import EncodingRecord
+from fastlane.transport.protocols.upload import Path
 
 from ._bodies import Written, expected_cpu_s, write
 from ._probe import TIMEOUT_S, Answer, Judgement, probe
 from ._requests import is_signed, json_of, place_of, with_body
 from ._shares import shares
 from ._verdicts import Key, verdicts
-from .upload import Decision, Path, decide
+from .decision import Decision, decide
 
 if TYPE_CHECKING:
     from fastlane.engine.attempt_stamps import AttemptStamps

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..bounded_output.outputs._ceiling import limit_in
-from ..bounded_output.outputs._request import COMPLETIONS, RESPONSES, Wanted, wanted_of
-from ..bounded_output.schemas._dialect import wire_schema
+from fastlane.protocol.request_fields import COMPLETIONS, RESPONSES, Wanted, wanted_of
+from fastlane.providers.output_facts import limit_in
+from fastlane.schemas.dialect import wire_schema
+
 from ._takes import takes_of
 
 if TYPE_CHECKING:

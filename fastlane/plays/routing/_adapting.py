@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..bounded_output.outputs._ceiling import limit_fields, limit_in
-from ..bounded_output.outputs._request import (
+from fastlane.protocol.request_fields import (
     CHAT,
     RESPONSES,
     effort_in,
@@ -16,7 +15,9 @@ from ..bounded_output.outputs._request import (
     with_schema,
     with_verbosity,
 )
-from ..bounded_output.schemas._dialect import wire_schema
+from fastlane.providers.output_facts import limit_fields, limit_in
+from fastlane.schemas.dialect import wire_schema
+
 from ._abilities import is_idle
 from ._takes import Takes, takes_of
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastlane.knowledge.prediction._prefix_memory import PrefixMemory
 from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.providers.output_facts import limit_in
 
-from ..bounded_output.outputs._ceiling import limit_in
 from ._abilities import demands_of
 from ._learned_sizes import LearnedSizes
 from ._likely_output import likely_output

@@ -23,8 +23,8 @@ def likely_output(body: Mapping[str, Any], endpoint: str, task: str | None) -> f
 
 
 def _likely(body: Mapping[str, Any], endpoint: str, task: str | None) -> float | None:
-    from ..bounded_output.outputs._request import only_tool, tools_of, wanted_of
-    from ..bounded_output.schemas._bound import bound
+    from fastlane.protocol.request_fields import only_tool, tools_of, wanted_of
+    from fastlane.schemas.bound import bound
 
     schema: Any = wanted_of(body, endpoint).schema
     if schema is None and (name := only_tool(body, endpoint)) is not None:

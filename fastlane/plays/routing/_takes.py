@@ -7,8 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from ..bounded_output.outputs._ceiling import ceiling_fields, limit_fields, most_tokens, reasons
-from ..bounded_output.outputs._reasoning import efforts_of, verbosities_of
+from fastlane.providers.output_facts import (
+    ceiling_fields,
+    efforts_of,
+    limit_fields,
+    most_tokens,
+    reasons,
+    verbosities_of,
+)
 
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from fastlane.transport.pool.outlook import Outlook
+from fastlane.transport.protocols.upload import Path, upload_s
 
-from ..request_encoding.upload import Path, upload_s
 from ._question import Way
 
 # TCP takes one round trip before anything may be sent, and TLS 1.3 one more (RFC 9293, 3.5; RFC 8446, 2).
@@ -27,7 +27,7 @@ def way_of(outlook: Outlook, body_bytes: int, *, encoded_ratio: float | None, tl
     """Return what lies between this process and an origin, for a body of so many bytes of JSON. Seconds.
 
     `connect_s` is the round trips of TCP and TLS (RFC 9293, RFC 8446) where no connection is open, 50 ms each where
-    nothing is known of the origin, and 0 where one is open; `upload_s` is that of `request_encoding.upload`.
+    nothing is known of the origin, and 0 where one is open; `upload_s` is that of `transport.protocols.upload`.
     Everything is rounded to within 3 % first. `encoded_ratio` is the share of its bytes that encoding is expected to
     leave of the body; None where it goes out as it is, as it does too where encoding would make it longer. A longer
     body never arrives sooner.

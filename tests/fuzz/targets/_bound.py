@@ -12,10 +12,10 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from fastlane import ConfigurationError
 from fastlane.knowledge.tokens import counter
 from fastlane.plays.bounded_output.progress._nodes import compile_schema
-from fastlane.plays.bounded_output.schemas._bound import Bound, bound, bound_of
-from fastlane.plays.bounded_output.schemas._compact import compact
-from fastlane.plays.bounded_output.schemas._dialect import wire_schema
 from fastlane.providers import facts_named
+from fastlane.schemas.bound import Bound, bound, bound_of
+from fastlane.schemas.compact import compact
+from fastlane.schemas.dialect import wire_schema
 from tests.fuzz import mutation
 from tests.fuzz.drawn import Drawn, chance, json_value
 from tests.fuzz.targets._target import Target, holds
@@ -132,7 +132,7 @@ TARGET = Target(
     oracle="no error but ConfigurationError, no change of the schema; what jsonschema takes is within the bound",
     check=check,
     seeds=seeds,
-    modules=("fastlane.plays.bounded_output.schemas",),
+    modules=("fastlane.schemas",),
     grown={
         "many properties": _fed(lambda size: {"type": "object", "properties": {
             f"p{number}": {"type": "string", "maxLength": 5} for number in range(size // 40)}}),

@@ -9,9 +9,9 @@ import orjson
 
 from fastlane.knowledge.tokens import Counter
 from fastlane.protocol.content import REASONING_FIELDS
+from fastlane.protocol.request_fields import CHAT, RESPONSES, wanted_of
 
 from ._answer_texts import answer_texts
-from ._request import CHAT, RESPONSES, wanted_of
 
 
 def prompt_tokens(body: Mapping[str, Any], counting: Counter) -> int:

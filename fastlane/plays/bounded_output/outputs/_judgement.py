@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fastlane.knowledge.tokens import counter
+from fastlane.protocol.request_fields import ANY_OBJECT, RESPONSES
 from fastlane.records.output import OutputVerdict
 
 from ..progress._json_progress import JsonProgress
@@ -17,7 +18,6 @@ from ._choices import with_choice
 from ._plan import OutputPlan
 from ._reader import Reader
 from ._repair import Judged
-from ._request import ANY_OBJECT, RESPONSES
 from ._watch import Watch
 
 # What a Responses answer may say of itself where there is none.

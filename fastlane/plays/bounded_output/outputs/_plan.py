@@ -6,21 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fastlane.protocol.request_fields import Tool
 from fastlane.records.output import BoundedOutputRecord
-
-from ..schemas._references import Schema
+from fastlane.schemas.references import Schema
 
 if TYPE_CHECKING:
-    from ..schemas._compact import Compacted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """What the arguments of one tool are."""
-
-    schema: Schema
-    strict: bool
-    """Whether the provider was told to keep to it, so that anything else is a fault."""
+    from fastlane.schemas.compact import Compacted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,19 +9,12 @@ from typing import TYPE_CHECKING, Any
 from fastlane.engine.call import Call
 from fastlane.errors import CallRefusedError
 from fastlane.knowledge.tokens import counter
-from fastlane.records.output import BoundedOutputRecord
-
-from ..schemas._bound import Bound, bound
-from ..schemas._dialect import Wire, closed_schema, over_limits, wire_schema
-from ._ceiling import ceiling_fields, limit_in, most_tokens
-from ._plan import OutputPlan, Tool
-from ._play_state import Memory, Settings
-from ._reasoning import efforts_of, verbosities_of
-from ._request import (
+from fastlane.protocol.request_fields import (
     CHAT,
     COMPLETIONS,
     FREE_TEXT,
     RESPONSES,
+    Tool,
     Wanted,
     effort_in,
     is_kept,
@@ -35,11 +28,17 @@ from ._request import (
     with_schema,
     with_verbosity,
 )
+from fastlane.providers.output_facts import ceiling_fields, efforts_of, limit_in, most_tokens, verbosities_of
+from fastlane.records.output import BoundedOutputRecord
+from fastlane.schemas.bound import Bound, bound
+from fastlane.schemas.dialect import Wire, closed_schema, over_limits, wire_schema
+
+from ._plan import OutputPlan
+from ._play_state import Memory, Settings
 
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
-
-    from ..schemas._compact import Compacted
+    from fastlane.schemas.compact import Compacted
 
 ENDPOINTS = frozenset({CHAT, RESPONSES, COMPLETIONS})
 
@@ -185,7 +184,7 @@ class _Planning:
             self._notes.append(beyond)
         if self._settings.compact:
             if is_whole:
-                from ..schemas._compact import compact
+                from fastlane.schemas.compact import compact
 
                 self._compacted = compact(sent, counter(self._call.model, origin=self._call.origin, wait=False))
                 if self._compacted is not None:

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from fastlane.knowledge.table import Table
 from fastlane.providers import ProviderFacts
-
-from ._ceiling import for_model, reasons
+from fastlane.providers.output_facts import efforts_of, reasons
 
 UNKNOWN_TOKENS = 25_000
 """What is left where nobody knows how long a model thinks: as much as OpenAI's guide to reasoning models advises to
@@ -90,19 +89,6 @@ class Reasoning:
             return _Seen(min(answers + 1, _ENOUGH), max(largest, thought))
 
         self._seen.update((origin, model, effort), change)
-
-
-def efforts_of(facts: ProviderFacts | None, model: str | None) -> tuple[str, ...] | None:
-    """Return what `reasoning_effort` may be for a model, () for none; None where nobody knows."""
-    if facts is None:
-        return None
-    own = for_model(facts.reasoning.efforts, model)
-    return own if own is not None else (() if reasons(facts, model) is False else None)
-
-
-def verbosities_of(facts: ProviderFacts | None, model: str | None) -> tuple[str, ...] | None:
-    """Return what `verbosity` may be for a model; None where nobody knows."""
-    return None if facts is None else for_model(facts.reasoning.verbosities, model)
 
 
 def _is_switched_off(model: str | None, effort: str | None, facts: ProviderFacts | None) -> bool:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from fastlane.errors import ConfigurationError
+from fastlane.schemas.checks import check_schema
+from fastlane.schemas.given_schema import given_schema
+from fastlane.schemas.references import resolve
 
-from ..schemas._given_schema import check_schema, given_schema
-from ..schemas._references import resolve
 from ._play_state import Settings
 
 if TYPE_CHECKING:

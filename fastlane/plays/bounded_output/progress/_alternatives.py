@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
-from ..schemas._drafts import NEWEST, Dialect, dialect_of, has_identifiers
-from ..schemas._references import Schema, resolve
+from fastlane.schemas.drafts import NEWEST, Dialect, dialect_of, has_identifiers
+from fastlane.schemas.references import Schema, resolve
+
 from ._leaves import Leaf, values_of
 
 Together = frozenset[int]

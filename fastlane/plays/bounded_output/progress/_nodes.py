@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from itertools import count
 
-from ..schemas._by_content import written
-from ..schemas._references import Schema
+from fastlane.schemas.by_content import written
+from fastlane.schemas.references import Schema
+
 from ..validation._reading_rules import kind_rule
 from ._alternatives import Alternatives, Together, TooManyError
 from ._json_numbers import NumberRule

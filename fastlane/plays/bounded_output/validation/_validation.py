@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from fastlane.errors import ConfigurationError
+from fastlane.schemas.checks import check_schema, draft_of, is_panic, parts_of
+from fastlane.schemas.references import Schema
 
-from ..schemas import _by_content as content
-from ..schemas._references import Schema
 from ._json_text import problem_of_syntax, read_json
 from ._problems import (
     EMPTY as EMPTY,
@@ -35,10 +34,6 @@ _WEAK = frozenset(("anyOf", "oneOf"))
 # An answer may break a rule at each of many thousand items. The first say what kind of mistake it is.
 _MOST_ERRORS = 100
 
-# Keywords that hold values, and those that hold schemas by name, where all others hold schemas.
-_VALUES = frozenset(("const", "enum", "default", "examples"))
-_BY_NAME = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"))
-
 
 def validator(schema: Schema) -> Validator:
     """Return what says whether a text is valid for a JSON schema, of the draft that it names or the newest.
@@ -48,48 +43,24 @@ def validator(schema: Schema) -> Validator:
     here can read, or deeper down than Python's stack goes. Raises ConfigurationError for what is no JSON schema, or has
     a reference that leads nowhere in it.
     """
-    try:
-        key = content.written(schema)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigurationError("a JSON schema was expected, got something that cannot be written as JSON") from error
-    compiled = _compiled(key)
-    if isinstance(compiled, str):
-        raise ConfigurationError(compiled)
-    return compiled
+    return _compiled(check_schema(schema))
 
 
 @lru_cache(maxsize=256)
-def _compiled(written_schema: bytes) -> Validator | str:
-    """The validator, or why there is none."""
+def _compiled(written_schema: bytes) -> Validator:
+    """The validator of a schema that has been checked."""
     import jsonschema  # type: ignore[import-untyped]
     import referencing
 
     schema = json.loads(written_schema)
-    if not isinstance(schema, dict | bool):
-        return f"a JSON schema is an object or a boolean, got {type(schema).__name__}"
     known = names_in(schema)
-    stock = _draft(schema)
-    try:
-        stock.check_schema(schema, format_checker=None)
-    except jsonschema.SchemaError as error:
-        at = shown_path(error.absolute_path)
-        return f"no valid JSON schema: at {at}: {error.message:.200}"
-    except BaseException as error:
-        if isinstance(error, RecursionError) or _is_panic(error):
-            return "the JSON schema is nested too deeply to be checked"
-        raise
+    stock = draft_of(schema)
     if isinstance(schema, dict):
         # A validator that comes back to the root by a reference would look up the draft's own class by it.
         schema.pop("$schema", None)
-    lost = _lost_reference(schema, stock)
-    if lost is not None:
-        return (
-            f"the JSON schema's reference {lost!r:.200} leads nowhere inside of it, and nothing is fetched: "
-            "put what it means under $defs"
-        )
     formats = jsonschema.FormatChecker(())
     formats.checkers = {name: check for name, check in stock.FORMAT_CHECKER.checkers.items() if name != "regex"}
-    keywords = frozenset(keyword for part in _parts(schema) for keyword in part)
+    keywords = frozenset(keyword for part in parts_of(schema) for keyword in part)
     judge = judging(stock, strictly=not TURNED_ROUND.isdisjoint(keywords))(
         schema, format_checker=formats, registry=referencing.Registry()
     )
@@ -102,7 +73,7 @@ def _compiled(written_schema: bytes) -> Validator | str:
             errors = list(islice(judge.iter_errors(value), _MOST_ERRORS + 1))
         except BaseException as error:
             # A schema that cannot be applied must not make an answer invalid.
-            if isinstance(error, Exception) or _is_panic(error):
+            if isinstance(error, Exception) or is_panic(error):
                 return None
             raise
         try:
@@ -111,60 +82,6 @@ def _compiled(written_schema: bytes) -> Validator | str:
             return whole("not valid for its schema", "The answer is not valid for its schema.", errors[0])
 
     return validate
-
-
-def _is_panic(error: BaseException) -> bool:
-    """Whether Python's stack ended in the midst of jsonschema's registry, which is Rust: that is no Exception."""
-    return type(error).__name__ == "PanicException"
-
-
-def _draft(schema: Any) -> Any:
-    import jsonschema
-
-    named = schema.get("$schema") if isinstance(schema, dict) else None
-    latest = jsonschema.Draft202012Validator
-    return jsonschema.validators.validator_for(schema, default=latest) if isinstance(named, str) else latest
-
-
-def _parts(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every schema inside of a schema that is an object."""
-    waiting = [schema]
-    while waiting:
-        at = waiting.pop()
-        if isinstance(at, dict):
-            yield at
-            for keyword, value in at.items():
-                if keyword in _BY_NAME and isinstance(value, dict):
-                    waiting.extend(value.values())
-                elif keyword not in _VALUES:
-                    waiting.append(value)
-        elif isinstance(at, list):
-            waiting.extend(at)
-
-
-def _lost_reference(schema: Any, stock: Any) -> str | None:
-    """A reference that leads nowhere. Where identifiers stand inside of the schema, none is looked for beforehand."""
-    import referencing
-    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
-    from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012, specification_with
-
-    parts = list(_parts(schema))
-    references: set[str] = {part["$ref"] for part in parts if isinstance(part.get("$ref"), str)}
-    if any(isinstance(part.get(name), str) for part in parts[1:] for name in ("$id", "id")):
-        return None
-    specification = specification_with(stock.META_SCHEMA.get("$schema", ""), default=DRAFT202012)
-    resolver = REGISTRY.combine(referencing.Registry()).resolver_with_root(
-        referencing.Resource.from_contents(schema, default_specification=specification)
-        if isinstance(schema, dict)
-        else specification.create_resource(schema)
-    )
-    for reference in sorted(references):
-        try:
-            resolver.lookup(reference)
-        except (Unresolvable, ValueError, LookupError, TypeError, AttributeError):
-            return reference
-    return None
 
 
 def _problem(errors: list[Any], known: frozenset[str]) -> Problem:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastlane.engine.call import Call
-from fastlane.plays.bounded_output.outputs._ceiling import for_model
+from fastlane.providers.output_facts import for_model
 from fastlane.records.urgency import Level
 
 from ._plan import TierPlan, UrgencyPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from fastlane.plays.hedging._sizes import Sizes
+from fastlane.knowledge.call_sizes import Sizes
 from fastlane.records.urgency import Level
 
 from ._choice import asking, tier_field, tier_plan

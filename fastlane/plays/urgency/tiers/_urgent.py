@@ -12,8 +12,8 @@ import openai
 from fastlane._clock import now_ns
 from fastlane.engine.closing import until_closed
 from fastlane.engine.refused_fields import TierFull, Upstream, refusals
-from fastlane.plays.bounded_output.outputs._ceiling import limit_in
 from fastlane.protocol.tokens_seen import counted
+from fastlane.providers.output_facts import limit_in
 from fastlane.records.urgency import AdmissionRecord, UrgencyRecord
 
 from ..admission import Recall, Recalled, gate_of

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ._endings import Endings
-from ._joining import joined
-from ._positions import BESIDE, DEFINITIONS, is_object, rebuilt, uses, without
-from ._references import resolve
+from .endings import Endings
+from .joining import joined
+from .positions import BESIDE, DEFINITIONS, is_object, rebuilt, uses, without
+from .references import resolve
 
 
 class Rules(NamedTuple):

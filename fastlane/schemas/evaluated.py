@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ._drafts import Dialect
+from .drafts import Dialect
 
 _LISTS = ("allOf", "anyOf", "oneOf")
 _SINGLE = ("if", "then", "else")

@@ -7,9 +7,9 @@ from typing import Any
 
 from fastlane.providers._schema import Structured
 
-from ._by_content import ByContent
-from ._positions import DEFINITIONS, inner, is_well_formed, without
-from ._references import resolve
+from .by_content import ByContent
+from .positions import DEFINITIONS, inner, is_well_formed, without
+from .references import resolve
 
 # From so many values on, an enum's texts are counted together.
 _LARGE_ENUM = 250

@@ -1,14 +1,19 @@
-"""Read out of a request what form its answer is to have, and where in its body that is said."""
+"""Read and write the fields of a request that say what form its answer has."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..schemas._references import Schema
-from ._plan import Tool
-
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
+
+
+class Tool(NamedTuple):
+    """What the arguments of one tool are."""
+
+    schema: Mapping[str, Any] | bool
+    strict: bool
+    """Whether the provider was told to keep to it, so that anything else is a fault."""
 
 
 class Wanted(NamedTuple):
@@ -87,7 +92,7 @@ def tools_of(body: Mapping[str, Any], endpoint: str) -> dict[str, Tool]:
         function = tool.get("function") if endpoint == CHAT else tool
         if isinstance(function, Mapping) and isinstance(function.get("name"), str):
             parameters: Any = function.get("parameters")
-            schema: Schema = parameters if isinstance(parameters, Mapping) else True
+            schema = parameters if isinstance(parameters, Mapping) else True
             found[function["name"]] = Tool(schema=schema, strict=function.get("strict") is True)
     return found
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ._positions import reachable
-from ._references import resolve
+from .positions import reachable
+from .references import resolve
 
 
 class Endings:

@@ -6,8 +6,8 @@ from typing import Any
 
 from fastlane.errors import ConfigurationError
 
-from ._bound import Bound, bound_of
-from ._given_schema import given_schema
+from .bound import Bound, bound_of
+from .given_schema import given_schema
 
 
 def bound(
@@ -43,7 +43,7 @@ def bound(
             raise ConfigurationError(f"bound({what}=...) takes a text, got {type(text).__name__}")
     given = given_schema(schema, "bound()")
     if given.is_strict and not isinstance(given.schema, bool):
-        from ._dialect import closed_schema
+        from .dialect import closed_schema
 
         given = given._replace(schema=closed_schema(given.schema))
     return bound_of(

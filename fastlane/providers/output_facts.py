@@ -1,4 +1,4 @@
-"""Which field of a request bounds how much is generated, and how far up it may go."""
+"""What facts say of a model's output: the field that limits it, the largest limit, and its reasoning."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from fastlane.providers import Fact, ProviderFacts
+from ._schema import Fact, ProviderFacts
 
 T = TypeVar("T")
 
@@ -67,6 +67,19 @@ def reasons(facts: ProviderFacts | None, model: str | None) -> bool | None:
     does = len(_matching(model, _patterns(facts.reasoning.models)) or "")
     never = len(_matching(model, _patterns(facts.reasoning.never)) or "")
     return None if does == never else does > never
+
+
+def efforts_of(facts: ProviderFacts | None, model: str | None) -> tuple[str, ...] | None:
+    """Return what `reasoning_effort` may be for a model, () for none; None where nobody knows."""
+    if facts is None:
+        return None
+    own = for_model(facts.reasoning.efforts, model)
+    return own if own is not None else (() if reasons(facts, model) is False else None)
+
+
+def verbosities_of(facts: ProviderFacts | None, model: str | None) -> tuple[str, ...] | None:
+    """Return what `verbosity` may be for a model; None where nobody knows."""
+    return None if facts is None else for_model(facts.reasoning.verbosities, model)
 
 
 def for_model(table: Mapping[str, Fact[T]], model: str | None) -> T | None:

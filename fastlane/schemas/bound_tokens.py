@@ -9,8 +9,8 @@ from typing import Any
 from fastlane.errors import ConfigurationError
 from fastlane.knowledge.tokens import Counter
 
-from ._numbers import as_written
-from ._sizes import INDENT, Size, within
+from .numbers import as_written
+from .sizes import INDENT, Size, within
 
 # A word's tokens depend on what stands beside it: on its quotes, which are counted apart, and on a merge across them.
 _QUOTES = 2

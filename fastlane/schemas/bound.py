@@ -9,13 +9,13 @@ from typing import Any
 from fastlane.errors import ConfigurationError
 from fastlane.knowledge.tokens import Counter, counter
 
-from ._bound_tokens import Measure
-from ._by_content import ByContent
-from ._given_schema import check_schema
-from ._longest import longest
-from ._references import Schema
-from ._scalars import Rules
-from ._sizes import Found
+from .bound_tokens import Measure
+from .by_content import ByContent
+from .checks import check_schema
+from .longest import longest
+from .references import Schema
+from .scalars import Rules
+from .sizes import Found
 
 _CHARACTERS_PER_TOKEN = 4
 _USUAL_FIELD_TOKENS = 200

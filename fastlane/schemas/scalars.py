@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from ._bound_tokens import Measure
-from ._drafts import Dialect, count_of, number_of
-from ._numbers import longest_number
-from ._patterns import Pattern, json_width, longest_match
-from ._sizes import Size
+from .bound_tokens import Measure
+from .drafts import Dialect, count_of, number_of
+from .numbers import longest_number
+from .patterns import Pattern, json_width, longest_match
+from .sizes import Size
 
 _PAIR_WIDTH = json_width(0x10FFFF)
 _ANYTHING = Pattern(length=math.inf, characters=math.inf, width=_PAIR_WIDTH)

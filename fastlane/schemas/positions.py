@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ._references import resolve
+from .references import resolve
 
 ONE = frozenset(
     ("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",

@@ -6,14 +6,14 @@ import math
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from ._bound_tokens import Measure
-from ._drafts import Dialect, count_of, dialect_of, has_identifiers, type_of, types_of
-from ._evaluated import Evaluated, evaluated
-from ._members import members_of
-from ._patterns import longest_match
-from ._references import resolve
-from ._scalars import Rules, number, string
-from ._sizes import JSON_TYPES, JsonType, Shape, Size, both, either, largest, merged, smallest, within
+from .bound_tokens import Measure
+from .drafts import Dialect, count_of, dialect_of, has_identifiers, type_of, types_of
+from .evaluated import Evaluated, evaluated
+from .members import members_of
+from .patterns import longest_match
+from .references import resolve
+from .scalars import Rules, number, string
+from .sizes import JSON_TYPES, JsonType, Shape, Size, both, either, largest, merged, smallest, within
 
 _USUAL_ITEMS = 3
 _SELF_LIKELY = 2

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from fastlane.errors import ConfigurationError
 
-from ._references import Schema
+from .references import Schema
 
 _OF_TYPES: WeakKeyDictionary[type, Mapping[str, Any]] = WeakKeyDictionary()
 _NO_SCHEMA = frozenset(("json_object", "text"))
@@ -44,16 +44,6 @@ def given_schema(given: Any, where: str) -> Given:
         f"{where} takes a JSON schema, which is a mapping, or a type that pydantic has one for, such as a model "
         f"class, got {type(given).__name__}: pass what the answer has to be valid for"
     )
-
-
-def check_schema(schema: Schema, where: str) -> None:
-    """Raise ConfigurationError for what is no JSON schema, or has a reference that leads nowhere in it."""
-    from ..validation._validation import validator
-
-    try:
-        validator(schema)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{where} takes a JSON schema: {error}") from error
 
 
 def _unwrapped(given: Mapping[str, Any], where: str) -> Given:

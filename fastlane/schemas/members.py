@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ._drafts import Dialect, number_of, types_of
+from .drafts import Dialect, number_of, types_of
 
 # Schemas that are looked at: more than anybody writes for a set of values.
 _MOST_STEPS = 500

@@ -1,4 +1,4 @@
-"""How many round trips a request's body takes to reach the provider, and whether a smaller one is worth its CPU."""
+"""How many round trips a request's body takes to reach the provider, and how long that is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# What TCP begins with, and how a receiver's window grows, is the transport's knowledge too.
-from fastlane.transport.protocols.congestion import (
+from .congestion import (
     BULK_SEGMENTS,
     FIRST_RECEIVE_WINDOW,
     INITIAL_WINDOW,
@@ -87,7 +86,7 @@ def rounds(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> int
     window and for a congestion window that is not in use. tests/test_upload.py compares it with the wire emulator and
     with Linux's own TCP at a distance.
     """
-    return _journey(body_bytes, path, head_bytes)[0]
+    return rounds_and_upload_s(body_bytes, path, head_bytes=head_bytes)[0]
 
 
 def upload_s(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> float:
@@ -97,15 +96,15 @@ def upload_s(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> f
     and the next one begins with the first acknowledgement of this one, or when the link is done with it, whichever is
     later.
     """
-    return _journey(body_bytes, path, head_bytes)[1]
+    return rounds_and_upload_s(body_bytes, path, head_bytes=head_bytes)[1]
 
 
 def _head_bytes(path: Path) -> int:
     return _HTTP2_HEAD_BYTES if path.http2 else _HTTP1_HEAD_BYTES
 
 
-def _journey(body_bytes: int, path: Path, head_bytes: int | None) -> tuple[int, float]:
-    """`rounds()` and `upload_s()`."""
+def rounds_and_upload_s(body_bytes: int, path: Path, *, head_bytes: int | None = None) -> tuple[int, float]:
+    """Return `rounds()` and `upload_s()` of one request, for the price of one."""
     if head_bytes is None:
         head_bytes = _head_bytes(path)
     # What is on its way already came before the request in the same order: as if it were a part of its head.
@@ -182,67 +181,3 @@ def _body_window(path: Path) -> int | None:
         return None
     known = [window for window in (path.stream_window_bytes, path.connection_window_bytes) if window is not None]
     return max(_FRAME_BYTES, min(known)) if known else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """Whether to send the encoded body, and why."""
-
-    encode: bool
-    reason: str
-    """One sentence, without any text of the prompt."""
-    plain_rounds: int
-    """Predicted for the plain body."""
-    encoded_rounds: int
-    """Predicted for the encoded one."""
-    saving_s: float
-    """Predicted: how much sooner the encoded body would arrive, less the CPU time of encoding; below 0 where it would
-    arrive later."""
-
-
-def decide(*, plain_bytes: int, encoded_bytes: int, cpu_s: float, path: Path, min_bytes: int) -> Decision:
-    """Decide between a body as it is and its encoded form.
-
-    pays = (rounds(plain) - rounds(encoded)) x RTT + (plain - encoded) / uplink > CPU
-
-    where both terms overlap, because a round waits while the link is busy: `upload_s()` of both takes that into
-    account, and is exactly the first term where the link does not limit. Never encoded: a body below `min_bytes`, one
-    that does not get smaller, and one whose CPU time outweighs what it saves. Source of the formula: `upload_s()`.
-    """
-    plain_rounds, plain_s = _journey(plain_bytes, path, None)
-    encoded_rounds, encoded_s = _journey(encoded_bytes, path, None)
-    saving_s = plain_s - encoded_s - cpu_s
-
-    def decision(encode: bool, reason: str) -> Decision:
-        return Decision(
-            encode=encode,
-            reason=reason,
-            plain_rounds=plain_rounds,
-            encoded_rounds=encoded_rounds,
-            saving_s=saving_s,
-        )
-
-    if plain_bytes < min_bytes:
-        return decision(False, f"A body of {plain_bytes:,} bytes is smaller than min_bytes ({min_bytes:,}).")
-    if encoded_bytes >= plain_bytes:
-        return decision(False, f"Encoded, the body would be no smaller ({encoded_bytes:,} bytes, not {plain_bytes:,}).")
-    if not saving_s > 0:
-        if plain_rounds == encoded_rounds and path.uplink_bytes_per_s is None:
-            return decision(False, f"The body takes {_round_trips(plain_rounds)} either way.")
-        return decision(
-            False, f"Encoding takes {_ms(cpu_s)} of CPU time, and saves {_ms(saving_s + cpu_s)} on the way."
-        )
-    if encoded_rounds < plain_rounds:
-        saved = f"{_round_trips(encoded_rounds)} of {_ms(path.round_trip_time_s)} instead of {plain_rounds}"
-        return decision(True, f"{encoded_bytes:,} bytes instead of {plain_bytes:,} take {saved}.")
-    return decision(
-        True, f"{encoded_bytes:,} bytes instead of {plain_bytes:,} arrive {_ms(saving_s)} sooner on this uplink."
-    )
-
-
-def _round_trips(count: int) -> str:
-    return "1 round trip" if count == 1 else f"{count} round trips"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms"

@@ -10,11 +10,11 @@ from typing import Any
 
 from fastlane.knowledge.tokens import Counter
 
-from ._by_content import ByContent
-from ._places import Key, Place, Places, UnreadableSchemaError, is_closed, key_of
-from ._positions import is_well_formed, rebuilt
-from ._references import resolve
-from ._short_text import Node, renamed, renamed_text
+from .by_content import ByContent
+from .places import Key, Place, Places, UnreadableSchemaError, is_closed, key_of
+from .positions import is_well_formed, rebuilt
+from .references import resolve
+from .short_text import Node, renamed, renamed_text
 
 _MOST_SAVED = 1e12
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from fastlane.providers import Fact
 from fastlane.providers._schema import Structured
 
-from ._by_content import ByContent
-from ._limits import over_limits as over_limits
-from ._positions import is_well_formed
-from ._rewriting import Rewriting, Rules
+from .by_content import ByContent
+from .limits import over_limits as over_limits
+from .positions import is_well_formed
+from .rewriting import Rewriting, Rules
 
 _kept: ByContent[Wire | None] = ByContent()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ._positions import ANNOTATIONS
+from .positions import ANNOTATIONS
 
 _LARGER = frozenset(("exclusiveMinimum", "minItems", "minLength", "minProperties", "minimum"))
 _SMALLER = frozenset(("exclusiveMaximum", "maxItems", "maxLength", "maxProperties", "maximum"))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ._sizes import JSON_TYPES, JsonType
+from .sizes import JSON_TYPES, JsonType
 
 NEWEST = 2020
 _DRAFTS = {

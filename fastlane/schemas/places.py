@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ._positions import ANNOTATIONS, DEFINITIONS
-from ._references import resolve
+from .positions import ANNOTATIONS, DEFINITIONS
+from .references import resolve
 
 ANYTHING: Mapping[str, Any] = {}
 """The schema that allows everything."""

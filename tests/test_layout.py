@@ -49,10 +49,6 @@ def plays(root: Path) -> list[str]:
     return sorted(path.parent.name for path in (root / "fastlane/plays").glob("*/__init__.py"))
 
 
-# Pairs that share code which belongs into a lower layer: each goes when that has moved.
-SHARED = {("urgency", "routing")}
-
-
 def no_play_imports_another(root: Path) -> list[str]:
     names = {play: f"fastlane.plays.{play}" for play in plays(root)}
     return [
@@ -62,7 +58,6 @@ def no_play_imports_another(root: Path) -> list[str]:
         for name in imported_names(path, ".".join(path.relative_to(root).parent.parts))
         for other in names.keys() - {play}
         if name == names[other] or name.startswith(f"{names[other]}.")
-        if (play, other) not in SHARED
     ]
 
 

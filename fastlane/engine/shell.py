@@ -18,8 +18,9 @@ from openai._types import NotGiven
 from ..compat.call_options import changed_options
 from ..compat.requests import Requests
 from ..plays import Urgency
-from ..plays.routing.route_requests import PLANNED_ENDPOINTS, asked_model, asks_for_a_route, not_routed
+from ..plays.routing.route_requests import asked_model, asks_for_a_route, not_routed
 from ..plays.urgency.levels import current_urgency
+from ..protocol.endpoints import GENERATING
 from ..records.urgency import Level
 from ..telemetry._gate import active, follow, prepare
 from ..transport.protocols.patience import PATIENCE
@@ -194,7 +195,7 @@ class Shell:
             return None
         extra = options.extra_json or {}
         model = observation.model = asked_model(options)
-        is_planned = observation.endpoint in PLANNED_ENDPOINTS
+        is_planned = observation.endpoint in GENERATING
         if model is not None and asks_for_a_route(model) and not (is_planned and self.pipeline.routes_calls):
             raise not_routed(model, observation.endpoint, routes=self.pipeline.routes_calls)
         if not is_planned or not (self.pipeline.shapes_calls or self.pipeline.goes_several_ways):

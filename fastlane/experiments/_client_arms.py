@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ..plays import Play
-from ..plays.routing.route_requests import PLANNED_ENDPOINTS
+from ..protocol.endpoints import GENERATING
 from ._assigned import Assigned
 from ._assignment import draw, draw_anew
 from ._units import unit_id
@@ -61,7 +61,7 @@ class ClientArms:
 
         The client itself, and nothing to count, for calls that no play shapes.
         """
-        if options.url not in PLANNED_ENDPOINTS:
+        if options.url not in GENERATING:
             return client, None
         try:
             return self._chosen(client, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
+from .endpoints import CHAT, RESPONSES
 
 
 class Tool(NamedTuple):

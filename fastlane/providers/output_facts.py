@@ -11,11 +11,8 @@ from ._schema import Fact, ProviderFacts
 
 T = TypeVar("T")
 
-RESPONSES = "/responses"
-COMPLETIONS = "/completions"
-
 _CHAT_FIELDS = ("max_completion_tokens", "max_tokens")
-_FIELDS = {RESPONSES: ("max_output_tokens",), COMPLETIONS: ("max_tokens",)}
+_FIELDS = {"/responses": ("max_output_tokens",), "/completions": ("max_tokens",)}
 
 
 def ceiling_fields(endpoint: str, facts: ProviderFacts | None, model: str | None) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fastlane.protocol.request_fields import CHAT, COMPLETIONS, RESPONSES, is_kept
+from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
+from fastlane.protocol.request_fields import is_kept
 
 from ..call import Call
 from ._collector import Collector

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastlane.protocol.request_fields import COMPLETIONS, RESPONSES, Wanted, wanted_of
+from fastlane.protocol.endpoints import COMPLETIONS, RESPONSES
+from fastlane.protocol.request_fields import Wanted, wanted_of
 from fastlane.providers.output_facts import limit_in
 from fastlane.schemas.dialect import wire_schema
 

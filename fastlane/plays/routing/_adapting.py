@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fastlane.protocol.endpoints import CHAT, RESPONSES
 from fastlane.protocol.request_fields import (
-    CHAT,
-    RESPONSES,
     effort_in,
     verbosity_in,
     wanted_of,

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastlane.errors import ConfigurationError
-
-# Endpoints whose JSON bodies plays may rewrite. Embeddings and uploads carry mappings too, which are not prompts.
-PLANNED_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
+from fastlane.protocol.endpoints import GENERATING
 
 _ROUTE = "fastlane/auto"
 # No provider is sent a model's name that begins so.
@@ -56,7 +54,7 @@ def not_routed(model: str, endpoint: str, *, routes: bool) -> ConfigurationError
     if routes:
         return ConfigurationError(
             f"model={model!r} asks for a route, and calls of {endpoint} are not routed: expected one of "
-            f"{', '.join(sorted(PLANNED_ENDPOINTS))}; name a model here"
+            f"{', '.join(sorted(GENERATING))}; name a model here"
         )
     return ConfigurationError(
         f"model={model!r} asks for a route, and this client has no Routing play: make it with "

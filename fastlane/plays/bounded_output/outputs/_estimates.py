@@ -9,7 +9,8 @@ import orjson
 
 from fastlane.knowledge.tokens import Counter
 from fastlane.protocol.content import REASONING_FIELDS
-from fastlane.protocol.request_fields import CHAT, RESPONSES, wanted_of
+from fastlane.protocol.endpoints import CHAT, RESPONSES
+from fastlane.protocol.request_fields import wanted_of
 
 from ._answer_texts import answer_texts
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from fastlane.knowledge.tokens import counter
-from fastlane.protocol.request_fields import ANY_OBJECT, RESPONSES
+from fastlane.protocol.endpoints import RESPONSES
+from fastlane.protocol.request_fields import ANY_OBJECT
 from fastlane.records.output import OutputVerdict
 
 from ..progress._json_progress import JsonProgress

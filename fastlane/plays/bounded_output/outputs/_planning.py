@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 from fastlane.engine.call import Call
 from fastlane.errors import CallRefusedError
 from fastlane.knowledge.tokens import counter
+from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 from fastlane.protocol.request_fields import (
-    CHAT,
-    COMPLETIONS,
     FREE_TEXT,
-    RESPONSES,
     Tool,
     Wanted,
     effort_in,

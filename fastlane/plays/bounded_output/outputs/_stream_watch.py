@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastlane.protocol.closing import closing_events
-from fastlane.protocol.request_fields import CHAT, RESPONSES
+from fastlane.protocol.endpoints import CHAT, RESPONSES
 
 from ..progress._json_progress import JsonProgress
 from ._guard import Guard

@@ -24,11 +24,11 @@ from pydantic import (
 )
 
 from fastlane.errors import ConfigurationError
+from fastlane.protocol.endpoints import GENERATING
 from fastlane.providers._fact import Count, Endpoint, Seconds, Table, Text, frozen
 from fastlane.providers._frozen import FrozenMapping
 from fastlane.providers._matching import origin_of
 
-from ..route_requests import PLANNED_ENDPOINTS
 from ._mistakes import explained
 from ._parameters import meant_by
 from ._scores import Score
@@ -98,10 +98,10 @@ def _abilities(value: Any) -> frozenset[Ability]:
 
 def _endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
     # Calls of others are never routed: such a model would wait in vain.
-    odd = [one for one in value if one not in PLANNED_ENDPOINTS]
+    odd = [one for one in value if one not in GENERATING]
     if odd or not value:
         got = ", ".join(map(repr, odd)) or "none"
-        raise ValueError(f"expected one or more of {', '.join(map(repr, sorted(PLANNED_ENDPOINTS)))}, got {got}")
+        raise ValueError(f"expected one or more of {', '.join(map(repr, sorted(GENERATING)))}, got {got}")
     return value
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from fastlane.plays.routing.route_requests import PLANNED_ENDPOINTS
+from fastlane.protocol.endpoints import GENERATING
 
 # Names of the process's own, so that nothing can be learned of a key, or of a prompt, from what is remembered here.
 _SALT = os.urandom(16)
@@ -33,7 +33,7 @@ def why_not(endpoint: str, body: Mapping[str, Any]) -> str | None:
     Deterministic is what says so: a `temperature` of 0 or a `seed` (OpenAI's answers are "mostly" the same then:
     https://cookbook.openai.com/examples/reproducible_outputs_with_the_seed_parameter, read 2026-11-22).
     """
-    if endpoint not in PLANNED_ENDPOINTS:
+    if endpoint not in GENERATING:
         return "answers of this endpoint are not shared"
     temperature = body.get("temperature")
     is_cold = type(temperature) in (int, float) and temperature == 0

@@ -15,6 +15,7 @@ import openai
 import orjson
 
 from ..compat.json_body import stock_bytes
+from ..compat.parsing import json_bytes, with_response_format, with_text_format
 from ..errors import ConfigurationError
 from ._jobs import NewJob
 
@@ -117,7 +118,7 @@ def _bytes_of(given: dict[str, Any], endpoint: str) -> bytes:
         return line
     try:
         body = {**_asked_of_openai(names, endpoint), **_without_omitted(extra)}
-        return _dumps(body)
+        return json_bytes(body)
     except (TypeError, ValueError, RecursionError):
         # Neither is shown what was said of it, which quotes values.
         place = _unwritable(given)
@@ -153,29 +154,13 @@ def _asked_of_openai(names: Mapping[str, Any], endpoint: str) -> dict[str, Any]:
 
 def _with_schema(names: dict[str, Any], endpoint: str) -> dict[str, Any]:
     """With the schema of a class that is asked for, as openai's `parse()` does."""
-    if endpoint == "/v1/chat/completions" and isinstance(names.get("response_format"), type):
-        from openai.lib._parsing._completions import type_to_response_format_param
-
-        return {**names, "response_format": type_to_response_format_param(names["response_format"])}
-    if endpoint == "/v1/responses" and isinstance(names.get("text_format"), type):
-        from openai.lib._parsing._responses import type_to_text_format_param
-
-        rest = {name: value for name, value in names.items() if name != "text_format"}
-        return {
-            **rest,
-            "text": {**(names.get("text") or {}), "format": type_to_text_format_param(names["text_format"])},
-        }
-    return names
+    if endpoint == "/v1/chat/completions":
+        return with_response_format(names)
+    return with_text_format(names) if endpoint == "/v1/responses" else names
 
 
 def _without_omitted(extra: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in extra.items() if not isinstance(value, (openai.NotGiven, openai.Omit))}
-
-
-def _dumps(body: object) -> bytes:
-    from openai._utils._json import openapi_dumps
-
-    return openapi_dumps(body)
 
 
 def _digest(endpoint: str, line: bytes) -> bytes:
@@ -206,7 +191,7 @@ def _unwritable(value: object, place: str = "", depth: int = 0) -> str | None:
     if isinstance(value, float) and not isfinite(value):
         return f"{place} is no finite number"
     try:
-        _dumps(value)
+        json_bytes(value)
     except Exception:  # noqa: BLE001 - whatever it is, it cannot be written
         return f"{place} is {'a text with half a letter in it' if isinstance(value, str) else type(value).__name__}"
     return None

@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import openai
-from openai._constants import RAW_RESPONSE_HEADER
 
 from .._clock import now_ns
+from ..compat.types import RAW_RESPONSE_HEADER
 from ..engine.attempts._failures import rest_of
 from ..plays.urgency.levels import urgency
 from ._errors import LeaseLostError, StorageError

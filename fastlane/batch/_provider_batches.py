@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import openai
 
+from ..compat.clients import idempotency_header_of
 from ..engine.attempts._failures import rest_of
 from ._packing import BatchMode
 
@@ -106,7 +107,7 @@ class ProviderBatches:
     def create(self, name: str, endpoint: str, file_id: str, *, idempotency_key: str) -> Batch:
         """Have the provider make a batch. Raises RefusedError where it has said no; InDoubtError where nobody knows."""
         given: dict[str, Any] = {"metadata": {NAME_KEY: name}} if self.mode.metadata else {}
-        header = self._client._idempotency_header
+        header = idempotency_header_of(self._client)
         if header is not None:
             given["extra_headers"] = {header: idempotency_key}
         window = "24h" if self.mode.window_s >= 86_400 else f"{max(1, int(self.mode.window_s // 3_600))}h"

@@ -6,6 +6,7 @@ from typing import Any
 
 import openai
 
+from ..compat.clients import azure_options_of, given_headers, given_query, http_client_of, key_provider_of
 from ..errors import ConfigurationError
 
 
@@ -30,12 +31,12 @@ def _twin(client: openai.AsyncOpenAI) -> openai.OpenAI:
         "base_url": client.base_url,
         "timeout": client.timeout,
         "max_retries": client.max_retries,
-        "default_headers": client._custom_headers,
-        "default_query": client._custom_query,
+        "default_headers": given_headers(client),
+        "default_query": given_query(client),
         "organization": client.organization,
         "project": client.project,
     }
-    if getattr(client, "_api_key_provider", None) is not None or getattr(client, "_azure_ad_token_provider", None):
+    if key_provider_of(client) is not None:
         raise ConfigurationError(
             "the client asks for its key anew with every call, on an event loop: give the queue a synchronous client, "
             "such as fastlane.OpenAI(api_key=...)"
@@ -43,12 +44,12 @@ def _twin(client: openai.AsyncOpenAI) -> openai.OpenAI:
     made: type[openai.OpenAI]
     if isinstance(client, openai.AsyncAzureOpenAI):
         made = openai.AzureOpenAI
-        given |= {"api_version": client._api_version, "azure_ad_token": client._azure_ad_token}
+        given |= azure_options_of(client)
     else:
         made = openai.OpenAI
     shell = getattr(client, "_fastlane", None)
     if shell is None:
-        if type(client._client).__module__.partition(".")[0] != "openai":
+        if type(http_client_of(client)).__module__.partition(".")[0] != "openai":
             _refuse_http_client()
         return made(**given)
     if shell.transport == "caller":

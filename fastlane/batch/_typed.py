@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import Any
 
 import openai
 
+from ..compat.clients import status_error_of
+from ..compat.parsing import parsed_chat_completion, parsed_response, typed_answer
 from ..errors import ConfigurationError
 from ._errors import JobCancelledError, JobFailedError
 from ._jobs import Answer
@@ -44,29 +45,15 @@ def _types() -> dict[str, Any]:
 
 
 def _built(answer: Answer, response_format: type | None) -> Any:
-    from openai._models import add_request_id, construct_type
-
     endpoint = answer.job.endpoint
-    built: Any = construct_type(type_=_types()[endpoint], value=json.loads(answer.body))
-    add_request_id(built, answer.request_id)
-    return built if response_format is None else _parsed(built, endpoint, response_format)
-
-
-def _parsed(built: Any, endpoint: str, response_format: type) -> Any:
+    built = typed_answer(_types()[endpoint], answer.body, answer.request_id)
+    if response_format is None:
+        return built
     if endpoint == "/v1/chat/completions":
-        from openai.lib._parsing import parse_chat_completion
-
-        parsed: Any = parse_chat_completion(
-            response_format=response_format, input_tools=openai.omit, chat_completion=built
-        )
-    elif endpoint == "/v1/responses":
-        from openai.lib._parsing._responses import parse_response
-
-        parsed = parse_response(text_format=response_format, input_tools=openai.omit, response=built)
-    else:
-        raise ConfigurationError(f"response_format is for chat completions and responses, and not for {endpoint}")
-    parsed._request_id = built._request_id
-    return parsed
+        return parsed_chat_completion(built, response_format)
+    if endpoint == "/v1/responses":
+        return parsed_response(built, response_format)
+    raise ConfigurationError(f"response_format is for chat completions and responses, and not for {endpoint}")
 
 
 def _error_of(answer: Answer, base_url: str) -> openai.APIStatusError:
@@ -78,6 +65,4 @@ def _error_of(answer: Answer, base_url: str) -> openai.APIStatusError:
     # Without its body: an error keeps no prompt.
     request = httpx2.Request("POST", f"{base_url.rstrip('/')}{path}")
     response = httpx2.Response(job.status_code or 0, headers=headers, content=answer.body, request=request)
-    # A client decides by the status alone which class it is; none has to be at hand for that.
-    nobody = object.__new__(openai.OpenAI)
-    return nobody._make_status_error_from_response(response)
+    return status_error_of(response)

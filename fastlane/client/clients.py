@@ -10,6 +10,7 @@ import openai
 
 from .._environment import is_disabled
 from ..compat import resources as _resources
+from ..compat.clients import http_client_of, pool_settings_of
 from ..compat.requests import Requests
 from ..engine.async_calls import AsyncCalls
 from ..engine.call import CallRecord
@@ -30,7 +31,6 @@ from .configuration import (
     others_of,
     pipeline_for_copy,
     pooled_http_client,
-    settings_of,
     wanted_settings,
     warn_of_plays_without_transport,
 )
@@ -212,17 +212,17 @@ class _Client:
             return copied  # type: ignore[no-any-return]
         if given:
             shell.transport = "caller"
-        elif copied._client is self._client:  # type: ignore[attr-defined]
+        elif http_client_of(copied) is http_client_of(self):
             shell.transport = original.transport
         else:
-            shell.transport = "stock" if settings_of(copied._client) is None else "fastlane"
+            shell.transport = "stock" if pool_settings_of(http_client_of(copied)) is None else "fastlane"
         shell.pipeline, shell.urgency = changed or original.pipeline, original.urgency
         if experiment is not None:
             shell.arms = arms_of_client(experiment, shell.pipeline, original.arms if changed is None else None)
         if given or changed is not None:
             warn_of_plays_without_transport(shell.pipeline, obstacle)
         if shell.transport == "fastlane" and _preconnects(shell.pipeline):
-            same_pool = copied._client is self._client  # type: ignore[attr-defined]
+            same_pool = http_client_of(copied) is http_client_of(self)
             # A copy for one call is cheap: it connects only where its original has not.
             if not (same_pool and _preconnects(original.pipeline) and copied.base_url == self.base_url):  # type: ignore[attr-defined]
                 _warmth.preconnect(copied, asynchronous=self._asynchronous)
@@ -286,12 +286,12 @@ class OpenAI(_Client, Calls, openai.OpenAI):
             if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
                 self._fastlane.pipeline.siblings.close()
         finally:
-            was_closed(getattr(self, "_client", None))
+            was_closed(http_client_of(self))
         if self._fastlane is not None:
             self._fastlane.pipeline.report_abandoned(wait=True)
         for other in others_of(self):
             other.close()
-        _warmth.close(getattr(self, "_client", None))
+        _warmth.close(http_client_of(self))
 
     def warm(self) -> bool:
         """Connect now, SETTINGS included, and keep a connection open, so that the first call finds it.
@@ -345,12 +345,12 @@ class AsyncOpenAI(_Client, AsyncCalls, openai.AsyncOpenAI):
             if self._fastlane is not None and self._fastlane.pipeline.siblings is not None:
                 await self._fastlane.pipeline.siblings.aclose()
         finally:
-            was_closed(getattr(self, "_client", None))
+            was_closed(http_client_of(self))
         if self._fastlane is not None:
             self._fastlane.pipeline.report_abandoned(wait=True)
         for other in others_of(self):
             await other.close()
-        await _warmth.aclose(getattr(self, "_client", None))
+        await _warmth.aclose(http_client_of(self))
 
     async def warm(self) -> bool:
         """Connect now on this event loop, SETTINGS included, and keep a connection open; see `OpenAI.warm`."""

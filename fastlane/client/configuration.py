@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import openai
 
+from ..compat.clients import http_client_of, pool_settings_of, provider_of, stock_http_client_class
 from ..engine.pipeline import Hook, Pipeline
 from ..errors import ConfigurationError
 from ..plays import Connection, Play, PromptCache
@@ -215,31 +216,20 @@ def http_client_for_copy(client: Any, pipeline: Pipeline, *, asynchronous: bool)
     The HTTP client is None if the copy can go on with that of its original.
     """
     shell = client._fastlane
-    if shell is None or shell.transport == "caller" or client._client.is_closed:
+    if shell is None or shell.transport == "caller" or http_client_of(client).is_closed:
         return None, client._obstacle
     wanted = wanted_settings(
         pipeline,
         workload_identity=client.workload_identity,
-        provider=getattr(client, "_provider", None),
+        provider=provider_of(client),
         asynchronous=asynchronous,
     )
     settings, obstacle = (None, wanted) if isinstance(wanted, Obstacle) else (wanted, None)
-    if settings == settings_of(client._client):
+    if settings == pool_settings_of(http_client_of(client)):
         return None, obstacle  # connections, cookies and all
     if settings is None:
         return stock_http_client_class(asynchronous=asynchronous)(timeout=client.timeout), obstacle
     return pooled_http_client(settings, client.timeout, asynchronous=asynchronous), None
-
-
-def stock_http_client_class(*, asynchronous: bool) -> Any:
-    """The class of the stock client's own HTTP client, looked up when it is needed as the stock constructor does."""
-    return getattr(openai._base_client, "AsyncHttpxClientWrapper" if asynchronous else "SyncHttpxClientWrapper")
-
-
-def settings_of(http_client: Any) -> PoolSettings | None:
-    """The settings of the shared pool that an HTTP client uses; None for any other client."""
-    settings = getattr(getattr(http_client, "_transport", None), "settings", None)
-    return settings if isinstance(settings, PoolSettings) else None
 
 
 def _proxy() -> Obstacle | None:

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import openai
 
+from ..compat.clients import http_client_of, pool_settings_of, stock_http_client_class, transport_of
 from ..compat.probes import unexpected_seams
 from ..plays import Curation, Encoding, Play
-from .configuration import OWN_HTTP_CLIENT, Obstacle, settings_of, stock_http_client_class
+from .configuration import OWN_HTTP_CLIENT, Obstacle
 
 Transport = Literal["fastlane", "stock", "caller"]
 
@@ -73,7 +74,7 @@ def explain(client: Any) -> Explanation:
     """Return what a client does; nothing in it is a key, a header or an address."""
     shell = client._fastlane
     if shell is None:
-        own = type(client._client) is stock_http_client_class(asynchronous=client._asynchronous)
+        own = type(http_client_of(client)) is stock_http_client_class(asynchronous=client._asynchronous)
         disabled = Limitation(
             "all of fastlane",
             "FASTLANE_DISABLED was set when the client was made",
@@ -87,12 +88,12 @@ def explain(client: Any) -> Explanation:
             experiment=None,
             limitations=(disabled,),
         )
-    settings = settings_of(client._client)
+    settings = pool_settings_of(http_client_of(client))
     experiment = client._experiment
     return Explanation(
         is_enabled=True,
         plays=shell.pipeline.fingerprint,
-        # An application may have replaced `client._client`.
+        # An application may have replaced the client's HTTP client.
         transport="caller" if settings is None and shell.transport == "fastlane" else shell.transport,
         http2=None if settings is None else settings.http2,
         experiment=None if experiment is None else experiment.name,
@@ -102,13 +103,13 @@ def explain(client: Any) -> Explanation:
 
 def _of_transport(client: Any) -> list[Limitation]:
     obstacle: Obstacle | None = client._obstacle
-    if obstacle is None and settings_of(client._client) is None:
+    if obstacle is None and pool_settings_of(http_client_of(client)) is None:
         obstacle = OWN_HTTP_CLIENT
     if obstacle is not None:
         needing = ", ".join(type(play).__name__ for play in client._fastlane.pipeline.plays if play.needs_transport)
         remedy = obstacle.remedy[:1].upper() + obstacle.remedy[1:]
         return [Limitation(needing or "fastlane's transport", obstacle.why, remedy)]
-    if getattr(getattr(client._client, "_transport", None), "falls_back", False):
+    if getattr(transport_of(http_client_of(client)), "falls_back", False):
         return [
             Limitation(
                 "fastlane's transport",

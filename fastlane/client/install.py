@@ -8,13 +8,13 @@ from typing import Any
 import openai
 
 from .._environment import is_disabled
+from ..compat.clients import module_client_classes, set_module_client_classes
 from ..engine.pipeline import Hook
 from ..errors import FastlaneError
 from ..plays import Play
 from .clients import OpenAI
-from .configuration import make_pipeline, settings_of, stock_http_client_class
+from .configuration import make_pipeline
 
-_NAMES = ("_ModuleClient", "_AzureModuleClient")
 _stock: dict[str, Any] = {}
 
 
@@ -36,35 +36,22 @@ def install(
     is_disabled()
     pipeline = make_pipeline(plays, only_plays, hooks, strict)
     settings = {"only_plays": pipeline.plays, "hooks": pipeline.hooks, "strict": strict}
-    if not all(hasattr(openai, name) for name in (*_NAMES, "_reset_client")):
+    uninstall()
+    classes = module_client_classes()
+    if not classes:
         raise FastlaneError(
             f"fastlane.install() does not know the module-level client of openai {openai.__version__}; "
             "use fastlane.OpenAI() instead"
         )
-    uninstall()
-    for name in _NAMES:
-        stock = getattr(openai, name)
-        _stock[name] = stock
-        setattr(openai, name, _module_client(stock, settings))
-    _forget_own_http_client()
-    openai._reset_client()
+    _stock.update(classes)
+    set_module_client_classes({name: _module_client(stock, settings) for name, stock in classes.items()})
 
 
 def uninstall() -> None:
     """Give openai its own module-level client back; nothing happens if `install()` was not called."""
-    for name, stock in _stock.items():
-        setattr(openai, name, stock)
     if _stock:
-        _forget_own_http_client()
+        set_module_client_classes(_stock)
         _stock.clear()
-        openai._reset_client()
-
-
-def _forget_own_http_client() -> None:
-    """Take out of the module what a module-level client left there: the HTTP client that it had made for itself."""
-    left = openai.http_client
-    if settings_of(left) is not None or type(left) is stock_http_client_class(asynchronous=False):
-        openai.http_client = None
 
 
 def _module_client(stock: Any, settings: dict[str, Any]) -> type[Any]:

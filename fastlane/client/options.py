@@ -10,9 +10,9 @@ from typing import Any, TypedDict
 
 import httpx2
 from openai import NotGiven, Timeout
-from openai._data_residency import DataResidency
-from openai._provider import _Provider
 from openai.auth import WorkloadIdentity, X509WorkloadIdentity
+
+from ..compat.types import DataResidency, Provider
 
 
 class _CommonOptions(TypedDict, total=False):
@@ -34,7 +34,7 @@ class _ConstructorOptions(_CommonOptions, total=False):
 
 
 class _OpenAIOnlyOptions(_ConstructorOptions, total=False):
-    provider: _Provider | None
+    provider: Provider | None
     base_url: str | httpx2.URL | NotGiven | None
     data_residency: DataResidency | None
 
@@ -83,7 +83,7 @@ class CopyOptions(_CommonOptions, total=False):
     api_key: str | Callable[[], Any] | None
     http_client: Any
     max_retries: int | NotGiven
-    provider: _Provider | NotGiven | None
+    provider: Provider | NotGiven | None
     base_url: str | httpx2.URL | NotGiven | None
     data_residency: DataResidency | None
     set_default_headers: Mapping[str, str] | None

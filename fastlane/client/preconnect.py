@@ -10,7 +10,7 @@ from typing import Any
 
 import openai
 
-from .configuration import settings_of
+from ..compat.clients import http_client_of, pool_settings_of, transport_for
 
 
 def warm(client: Any) -> bool:
@@ -48,7 +48,7 @@ def preconnect(client: Any, *, asynchronous: bool) -> None:
         return
     transport, request = wanted
     # Not the client itself, which nothing but its application may keep alive.
-    http_client = client._client
+    http_client = http_client_of(client)
     if not asynchronous:
 
         def connect() -> None:
@@ -83,7 +83,7 @@ def preconnect(client: Any, *, asynchronous: bool) -> None:
 
 def close(http_client: Any) -> None:
     """Close the shared pool of a client that has left, unless another client uses it."""
-    settings = settings_of(http_client)
+    settings = pool_settings_of(http_client)
     if settings is not None:
         from ..transport.drivers.shared import close_if_unused
 
@@ -92,7 +92,7 @@ def close(http_client: Any) -> None:
 
 async def aclose(http_client: Any) -> None:
     """Close what this event loop has in the shared pool of a client that has left, unless another client uses it."""
-    settings = settings_of(http_client)
+    settings = pool_settings_of(http_client)
     if settings is not None:
         from ..transport.drivers.shared import aclose_if_unused
 
@@ -103,12 +103,11 @@ def _wanted(client: Any) -> tuple[Any, Any] | None:
     """The transport to connect, and what a call would be sent on it as; None where the transport is not ours."""
     if client._fastlane is None:
         return None
-    http_client = client._client
+    http_client = http_client_of(client)
     # The HTTP client's own method, so that its base URL and library apply. The address and the time-outs count; it is
     # never sent.
     request = http_client.build_request("GET", client.base_url, timeout=client.timeout)
-    choose = getattr(http_client, "_transport_for_url", None)  # which knows the mounts
-    transport = choose(request.url) if callable(choose) else getattr(http_client, "_transport", None)
+    transport = transport_for(http_client, request.url)
     if not callable(getattr(transport, "warm", None)):
         return None
     if http_client.is_closed:

@@ -10,8 +10,8 @@ from operator import attrgetter, is_
 from typing import Any
 
 from .._clock import now_ns
-from ..client.configuration import settings_of
 from ..transport.drivers.fallback import is_own
+from .clients import pool_settings_of
 
 _METHODS = (
     "send", "_send_handling_auth", "_send_handling_redirects", "_send_single_request", "_build_request_auth",
@@ -71,7 +71,7 @@ def layers_to_pass(client: Any, http: Any, request: Any, options: dict[str, Any]
         return None
     kind: Any = type(http)
     layers = _layers(kind)
-    if layers is None or settings_of(http) is None or not layers.are_stock:
+    if layers is None or pool_settings_of(http) is None or not layers.are_stock:
         return None
     try:
         hooks = http._event_hooks

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from .._clock import now_ns
+from ..compat.clients import underlying_stream
 from ..protocol.tokens_seen import usage_of
 from ..records.recording import outcome_of, record_of as make_record, settled
 from .call import CallRecord, Usage
@@ -331,7 +332,7 @@ def record_of(answer: object) -> CallRecord | None:
     stream of a `.stream()` helper. None while a stream is not over, for a copy of an answer, and for an answer that has
     no record: from openai's own client, or with FASTLANE_DISABLED.
     """
-    stream = getattr(answer, "_raw_stream", answer)  # a helper's stream reads from one of the client's
+    stream = underlying_stream(answer)
     observation: Observation | None
     answered = _answered.get(id(stream))
     if answered is not None and answered() is stream:

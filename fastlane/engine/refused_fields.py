@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import openai
-from openai._models import FinalRequestOptions
 
 from .._clock import now_ns
 from ..compat.call_options import changed_options
+from ..compat.types import FinalRequestOptions
 from ..knowledge.table import Table
 
 if TYPE_CHECKING:

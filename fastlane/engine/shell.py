@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import openai
-from openai._constants import RAW_RESPONSE_HEADER
-from openai._legacy_response import LegacyAPIResponse
-from openai._models import FinalRequestOptions
-from openai._response import BaseAPIResponse
-from openai._types import NotGiven
+from openai import NotGiven
 
 from ..compat.call_options import changed_options
+from ..compat.clients import given_headers
 from ..compat.requests import Requests
+from ..compat.types import RAW_RESPONSE_HEADER, RAW_RESPONSES, FinalRequestOptions
 from ..plays import Urgency
 from ..plays.routing.route_requests import asked_model, asks_for_a_route, not_routed
 from ..plays.urgency.levels import current_urgency
@@ -36,9 +34,6 @@ if TYPE_CHECKING:
     from ..plays.urgency.tiers._account import Accounts
     from ..providers import ProviderFacts
     from .upstreams._siblings import Siblings
-
-# What `with_raw_response` and `with_streaming_response` give.
-_UNDECODED = (LegacyAPIResponse, BaseAPIResponse)
 
 _STREAMS = (openai.Stream, openai.AsyncStream)
 
@@ -152,7 +147,7 @@ class Shell:
         if planned.headers:
             given = options.headers if isinstance(options.headers, Mapping) else {}
             # No play takes the place of a header that the client was made with.
-            taken = {name.lower() for name in (*given, *client._custom_headers)} | _CREDENTIAL_HEADERS
+            taken = {name.lower() for name in (*given, *given_headers(client))} | _CREDENTIAL_HEADERS
             added = {name: value for name, value in planned.headers.items() if name.lower() not in taken}
             changed["headers"] = {**added, **given}
         # Never the caller's own options: a retry, a test or the caller may look at them again.
@@ -272,7 +267,7 @@ class Shell:
     @staticmethod
     def looked_at(observation: Observation, result: Any) -> None:
         """Look at a whole answer."""
-        if isinstance(result, _UNDECODED):
+        if isinstance(result, RAW_RESPONSES):
             if result.http_response.is_closed:
                 observation.raw_answer(result.http_response.content)
         else:

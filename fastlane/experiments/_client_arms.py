@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+from ..compat.clients import given_headers, given_query, http_client_of
 from ..plays import Play
 from ..protocol.endpoints import GENERATING
 from ._assigned import Assigned
@@ -105,8 +106,8 @@ class ClientArms:
     def _client_of(self, client: Any, arm: str) -> Any:
         # An application may set these on its client between two calls.
         state = (
-            client.api_key, client._base_url, client.timeout, client.max_retries, client.organization, client.project,
-            client._custom_headers, client._custom_query, client._client,
+            client.api_key, client.base_url, client.timeout, client.max_retries, client.organization, client.project,
+            given_headers(client), given_query(client), http_client_of(client),
         )  # fmt: skip
         found = self._clients.get(arm)
         if found is not None and found[0] == state:

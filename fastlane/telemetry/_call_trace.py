@@ -19,7 +19,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from ..client.configuration import settings_of
+from ..compat.clients import pool_settings_of
 from ..transport.drivers.fallback import TRACED
 from . import _names as names, _settings
 from ._around import Standing, attached, standing, stripped, their_span, without_http
@@ -142,7 +142,7 @@ class CallTrace:
             return _NOTHING
         parent = set_span_in_context(span, standing.context)
         if self._settings.level == "call":
-            if settings_of(http_client) is None:
+            if pool_settings_of(http_client) is None:
                 return attached(parent)  # its span is the only one for the request, and belongs below the call's
             # With it, the HTTP library's own transport would have to carry the request. Ours takes its place.
             self._settings = _with_requests(self._settings)

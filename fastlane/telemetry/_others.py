@@ -13,6 +13,8 @@ from typing import Any, Final, Literal
 
 import openai
 
+from ..compat.clients import transports_of
+from ..compat.types import ASYNC_CLIENTS, SYNC_CLIENTS
 from ._settings import CAPTURE_VARIABLE, TelemetrySettings
 
 OFFICIAL: Final = "genai-openai"
@@ -90,10 +92,10 @@ class _Watch:
     """The methods that tools replace, looked at before every call: that takes about a microsecond."""
 
     def __init__(self) -> None:
-        base = openai._base_client
-        owners = (openai.OpenAI, base.SyncAPIClient, openai.AsyncOpenAI, base.AsyncAPIClient)
         # The dictionaries of classes show what is in them now.
-        self._always: tuple[tuple[Any, str], ...] = tuple((vars(owner).get, "request") for owner in owners)
+        self._always: tuple[tuple[Any, str], ...] = tuple(
+            (vars(owner).get, "request") for owner in (*SYNC_CLIENTS, *ASYNC_CLIENTS)
+        )
         self._places = self._always
         self._modules = 0
         self._last: tuple[list[Any], Others] = ([], NOBODY)
@@ -181,8 +183,7 @@ def known_scope(span: Any) -> str | None:
 
 def http_instrumented(http_client: Any) -> bool:
     """Whether requests of an HTTP client become spans of an HTTP instrumentation, as children of the current span."""
-    transports = (getattr(http_client, "_transport", None), *getattr(http_client, "_mounts", {}).values())
-    return any(_is_instrumented(transport) for transport in transports if transport is not None)
+    return any(map(_is_instrumented, transports_of(http_client)))
 
 
 def _is_instrumented(transport: Any) -> bool:

@@ -9,6 +9,7 @@ import openai
 
 from fastlane._clock import now_ns
 from fastlane.compat.call_options import changed_options
+from fastlane.compat.clients import http_client_of
 from fastlane.errors import CallRefusedError
 from fastlane.plays import Urgency
 from fastlane.plays.routing.route_requests import asks_for_a_route
@@ -100,7 +101,7 @@ class Journey:
     @property
     def http(self) -> Any:
         """The application's own HTTP client."""
-        return self._client._client
+        return http_client_of(self._client)
 
     # The ways
 
@@ -168,13 +169,13 @@ class Journey:
                 before.pipeline,
                 method=before.method,
                 endpoint=before.endpoint,
-                origin=shell.origin(client._base_url),
+                origin=shell.origin(client.base_url),
                 stream=before.stream,
                 transport=shell.transport,
                 beside=before,
             )
         else:
-            observation.origin = shell.origin(client._base_url)
+            observation.origin = shell.origin(client.base_url)
             observation.transport = shell.transport
         leg = Leg(
             client,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from fastlane.compat.clients import request_of_error
 from fastlane.knowledge.prediction._sighting import Failure
 
 Why = Failure | Literal["lost", "deadline"]
@@ -22,5 +23,5 @@ class Left(BaseException):
         self.why: Why = why
         self.error = error
         """What it failed with, as the HTTP library says it; None where it did not."""
-        self.request: Any = getattr(error, "_request", None)
+        self.request: Any = request_of_error(error)
         """The HTTP library's request, which openai's errors name."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastlane._clock import now_ns
+from fastlane.compat.clients import status_error_of
 from fastlane.transport.protocols.patience import Patience
 
 from ..call import Call
@@ -179,7 +180,7 @@ class Leg:
         """
         if self.is_lost:
             raise Left("lost")
-        error = None if response is None else self.client._make_status_error_from_response(response)
+        error = None if response is None else status_error_of(response, self.client)
         why = (None if response is None else failure_of_status(response.status_code)) or "server"
         race = self.race
         if race is not None and race.goes_on_without(self):

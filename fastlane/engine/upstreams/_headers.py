@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from openai._constants import OVERRIDE_CAST_TO_HEADER
-from openai._types import NotGiven
+from openai import NotGiven
 
 from fastlane.compat.call_options import changed_options
+from fastlane.compat.types import OVERRIDE_CAST_TO_HEADER
 from fastlane.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 from openai import NOT_GIVEN
 
 from fastlane._fork import new_lock, new_rlock
-from fastlane.client.configuration import Obstacle, make_pipeline, pooled_http_client, settings_of, wanted_settings
+from fastlane.client.configuration import Obstacle, make_pipeline, pooled_http_client, wanted_settings
+from fastlane.compat.clients import forget_given, http_client_of, pool_settings_of, transport_of, validates_strictly
 from fastlane.compat.requests import Requests
 from fastlane.plays import Connection
 from fastlane.transport.pool.outlook import UNKNOWN, Outlook
@@ -62,17 +63,17 @@ class Siblings:
         None where the key that it needs cannot be had; `missing_key` says why. The key is that of the environment at
         this moment. A client that was closed calls nobody: it is returned itself, to fail as it does by itself.
         """
-        if model.base_url is None or client._client.is_closed:
+        if model.base_url is None or http_client_of(client).is_closed:
             return client
         key = key_of(model)
         if key is None:
             return None
-        which = (model.base_url, model.api_key_env, client._asynchronous, client._strict_response_validation)
+        which = (model.base_url, model.api_key_env, client._asynchronous, validates_strictly(client))
         sibling = self._made.get(which)
-        if sibling is None or sibling.client._client.is_closed:
+        if sibling is None or http_client_of(sibling.client).is_closed:
             with self._lock:
                 sibling = self._made.get(which)
-                if sibling is None or sibling.client._client.is_closed:
+                if sibling is None or http_client_of(sibling.client).is_closed:
                     sibling = self._made[which] = _sibling(client, model.base_url, key)
         if sibling.client.api_key != key:
             sibling.client.api_key = key
@@ -102,9 +103,9 @@ class Siblings:
 
     def _own_outlook(self, client: Any) -> Outlook:
         known = self._own.get(client)
-        if known is None or known[0] is not client._base_url or known[1] is not client._client:
+        if known is None or known[0] is not client.base_url or known[1] is not http_client_of(client):
             transport, request = _way_of(client)
-            known = self._own[client] = (client._base_url, client._client, transport, request)
+            known = self._own[client] = (client.base_url, http_client_of(client), transport, request)
         return _outlook(known[2], known[3])
 
     def close(self) -> None:
@@ -144,7 +145,7 @@ def _sibling(client: Any, base_url: str, key: str) -> _Sibling:
         api_key=key,
         base_url=base_url,
         http_client=http_client,
-        _strict_response_validation=client._strict_response_validation,
+        _strict_response_validation=validates_strictly(client),
         # Where one of these is not given, openai takes it from its environment.
         **{name: "" for name in _IDENTITY if name in known},
     )
@@ -152,10 +153,7 @@ def _sibling(client: Any, base_url: str, key: str) -> _Sibling:
         if hasattr(sibling, name):
             setattr(sibling, name, None)
     # OPENAI_CUSTOM_HEADERS is read in any case.
-    sibling._custom_headers = {}
-    sibling._custom_query = {}
-    if hasattr(sibling, "_ambient_authorizations"):
-        sibling._ambient_authorizations = frozenset()
+    forget_given(sibling)
     transport = "stock" if http_client is None else "fastlane"
     sibling._fastlane = Shell(client._fastlane.pipeline, transport, Requests(kind))
     return _Sibling(sibling, *_way_of(sibling))
@@ -164,7 +162,7 @@ def _sibling(client: Any, base_url: str, key: str) -> _Sibling:
 def _http_client(client: Any, *, asynchronous: bool) -> Any:
     """A client on the shared connections; None where openai's own HTTP client is to be made."""
     shell = client._fastlane
-    settings = settings_of(client._client) if shell.transport == "fastlane" else None
+    settings = pool_settings_of(http_client_of(client)) if shell.transport == "fastlane" else None
     if settings is None:
         pipeline = shell.pipeline
         if shell.transport == "caller" and not any(isinstance(play, Connection) for play in pipeline.plays):
@@ -177,11 +175,11 @@ def _http_client(client: Any, *, asynchronous: bool) -> Any:
 
 def _way_of(client: Any) -> tuple[Any, Any]:
     """What can say what is known of a client's connection, and what to ask it with; None where that is not ours."""
-    http_client = client._client
-    transport = getattr(http_client, "_transport", None)
+    http_client = http_client_of(client)
+    transport = transport_of(http_client)
     if not callable(getattr(transport, "outlook", None)):
         return None, None
-    return transport, http_client.build_request("GET", client._base_url)
+    return transport, http_client.build_request("GET", client.base_url)
 
 
 def _outlook(transport: Any, request: Any) -> Outlook:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import openai
 
+from fastlane.compat.parsing import with_response_format, with_text_format
 from fastlane.errors import ConfigurationError
 from fastlane.protocol import tokens_seen as _tokens_seen
 
@@ -139,7 +140,9 @@ def _ways(
     kept, places, was_declared = what_stays(prompt)
     given = {**_beside(prompt, endpoint), **arguments}
     given = {key: value for key, value in given.items() if key not in _NOT_PASSED_ON and key != name}
-    given = _with_plain_format(given) | {"model": model}
+    # The answer is too short to be parsed: only what `parse()` sends is needed.
+    given = with_text_format(with_response_format(given)) | {"model": model}
+    given.pop("text_format", None)
     if endpoint == "/responses" and (store := facts.parameters.get("store")) is not None and store.value is True:
         given = {"store": False, **given}
 
@@ -208,21 +211,6 @@ def _beside(prompt: Sequence[Any], endpoint: str) -> dict[str, Any]:
     from .prompts import Prompt
 
     return prompt.arguments(endpoint) if isinstance(prompt, Prompt) else {}
-
-
-def _with_plain_format(given: dict[str, Any]) -> dict[str, Any]:
-    """Formats that are classes as the JSON that `parse()` would make of them: the answer is too short to be parsed."""
-    form = given.get("response_format")
-    if isinstance(form, type):
-        from openai.lib._parsing._completions import type_to_response_format_param
-
-        given = {**given, "response_format": type_to_response_format_param(form)}
-    form = given.pop("text_format", None) if "text_format" in given else None
-    if isinstance(form, type):
-        from openai.lib._parsing._responses import type_to_text_format_param
-
-        given = {**given, "text": {**(given.get("text") or {}), "format": type_to_text_format_param(form)}}
-    return given
 
 
 def _prewarmed(answer: Any, how: Literal["provider", "call"], facts: ProviderFacts, endpoint: str) -> Prewarmed:

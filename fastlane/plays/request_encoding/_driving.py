@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 from fastlane._clock import now_ns
+from fastlane.compat.clients import transport_for
 from fastlane.transport.protocols.upload import Path
 
 from ._probe import MOST_ANSWER_BYTES, TIMEOUT_S, Answer
@@ -130,9 +131,7 @@ def _limiter_of_the_loop() -> Any:
 
 def path_of(http: Any, request: Any) -> Path:
     """What is known of the way that a request of an HTTP client will take; assumptions where nothing is."""
-    choose = getattr(http, "_transport_for_url", None)
-    transport = choose(request.url) if callable(choose) else None
-    look = getattr(transport, "outlook", None)
+    look = getattr(transport_for(http, request.url), "outlook", None)
     outlook = look(request) if callable(look) else None
     known: dict[str, Any] = {"tls": request.url.scheme == "https"}
     if outlook is not None:

@@ -22,7 +22,7 @@ from ._stated import LearnedPace, Stated
 
 _REFUSED = 429
 _RESTING = frozenset({429, 503, 529})
-# Of a refusal that says nothing more: the first and the longest pause of openai's own retries (openai._constants), so
+# Of a refusal that says nothing more: the first and the longest pause of openai's own retries (0.5 s and 8 s), so
 # that one which has nothing to do with the pace, a quota that is used up, holds nobody up for longer than that.
 _FIRST_REST_S, _MOST_REST_S = 0.5, 8.0
 # After a call was answered that should have waited, what other replicas say is not believed for so long.

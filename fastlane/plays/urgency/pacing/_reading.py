@@ -22,7 +22,7 @@ MOST_RETRY_S = 86_400.0
 MOST_WAIT_S = 60.0
 """The longest rest, whatever the provider or another replica asks for, and the longest time without any call while
 calls wait: then one call finds out. openai's own retries keep to a `Retry-After` of one minute at most, or of two in
-newer versions (openai._base_client)."""
+newer versions."""
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?\Z")
 _PARTS_S = (86_400.0, 3_600.0, 60.0, 1.0, 0.001)
 # What a plain number means where nobody says: moments of this century are larger than any wait.

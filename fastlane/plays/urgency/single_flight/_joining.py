@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from fastlane._clock import now_ns
+from fastlane.compat.clients import may_name_request
 
 from ._flight import Flight, Key, Place, Seat, Wait, lock, seat_left, swept, under_way
 
@@ -138,7 +139,7 @@ def again(error: Exception, request: Any) -> Exception:
     """The same failure for one more call: an exception that is raised twice mixes up two tracebacks."""
     kind: Any = type(error)
     # (Those of the HTTP library name their request.)
-    made: Exception = kind(*error.args, request=request) if hasattr(error, "_request") else kind(*error.args)
+    made: Exception = kind(*error.args, request=request) if may_name_request(error) else kind(*error.args)
     made.__cause__ = error.__cause__
     return made
 

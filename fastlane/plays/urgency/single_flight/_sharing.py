@@ -6,11 +6,9 @@ import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from openai._compat import model_copy
-
 from fastlane._clock import now_ns
-from fastlane.client.configuration import settings_of
-from fastlane.compat.requests import may_be_a_form
+from fastlane.compat.clients import has_identity_provider, http_client_of, pool_settings_of
+from fastlane.compat.requests import build_first, may_be_a_form
 from fastlane.compat.send import layers_to_pass
 from fastlane.engine.call import Usage
 from fastlane.errors import CallRefusedError
@@ -25,9 +23,6 @@ from ._threads import shared
 
 if TYPE_CHECKING:
     from fastlane.engine.observation import Observation
-
-# What a client may ask before each call who it is. Two that have not asked yet look alike.
-_ASKED_EACH_TIME = ("_api_key_provider", "_azure_ad_token_provider", "_provider_runtime", "_workload_identity_auth")
 
 
 class Refused(BaseException):
@@ -189,7 +184,7 @@ class _Entrance:
         self._urgent = urgent
         self._sharing = sharing
         self._call = client, observation, options
-        self.http = client._client
+        self.http = http_client_of(client)
 
     def enter(self) -> Any:
         self._sharing.stands(is_ready=True)
@@ -236,12 +231,11 @@ def asked_for(client: Any, observation: Observation, options: Any) -> tuple[Key 
     requests = client._fastlane.requests
     if written is None or not requests.are_wanted(client) or may_be_a_form(client, options):
         return None, "code of the application's, or of another tool's, has a say in the request"
-    if any(getattr(client, name, None) is not None for name in _ASKED_EACH_TIME):
+    if has_identity_provider(client):
         return None, "whose call it is, is asked anew for each"
-    request = requests.first(client, options, observation)
-    if request is None:
-        request = client._build_request(model_copy(options), retries_taken=0)
-    if options.follow_redirects is not None or layers_to_pass(client, client._client, request, {}) is None:
+    http = http_client_of(client)
+    request = requests.first(client, options, observation) or build_first(client, options)
+    if options.follow_redirects is not None or layers_to_pass(client, http, request, {}) is None:
         return None, "its HTTP client does more than to send it"
     where = None
     if client._asynchronous:
@@ -250,4 +244,4 @@ def asked_for(client: Any, observation: Observation, options: Any) -> tuple[Key 
         except RuntimeError:
             return None, "the event loop is not asyncio's"
     key = key_of(request.method, str(request.url), request.headers.raw, written)
-    return (where, settings_of(client._client), key), None
+    return (where, pool_settings_of(http), key), None

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from fastlane.compat.clients import key_provider_of
+
 # A gate's key is kept for as long as the process lives, and says nothing to anybody who sees it.
 _SECRET = os.urandom(32)
 # Replicas have to agree on a name. A key has more than 100 random bits, so that no digest of it can be searched.
@@ -38,7 +40,7 @@ class Accounts:
         if given and isinstance(given, Mapping):
             own = tuple(str(value) for name, value in given.items() if name.lower() in _CREDENTIALS)
         # A key that is asked for anew before every call says nothing about whose it is: whom it is asked of does.
-        asked = getattr(client, "_api_key_provider", None) or getattr(client, "_azure_ad_token_provider", None)
+        asked = key_provider_of(client)
         key = client.api_key if asked is None else id(asked)
         of = (key, client.organization, client.project, *own)
         known = self._known

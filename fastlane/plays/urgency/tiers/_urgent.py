@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import openai
 
 from fastlane._clock import now_ns
+from fastlane.compat.clients import http_client_of
 from fastlane.engine.closing import until_closed
 from fastlane.engine.refused_fields import TierFull, Upstream, refusals
 from fastlane.protocol.tokens_seen import counted
@@ -96,7 +97,7 @@ class Urgent:
     def _recalled_by(self, client: Any) -> Iterator[Recall]:
         """What calls it back while it waits: the end of its client, and another call that has sent the same request."""
         recall = Recall()
-        with until_closed(client._client, recall):
+        with until_closed(http_client_of(client), recall):
             if self.sharing is None:
                 yield recall
             else:

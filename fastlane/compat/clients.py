@@ -1,0 +1,140 @@
+"""Read what openai's clients and their HTTP clients keep in private attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import openai
+
+from ..transport import PoolSettings
+
+_MODULE_CLIENTS = ("_ModuleClient", "_AzureModuleClient")
+
+# Who the caller is may be found out anew before each call. Not every version of openai has all of them.
+_IDENTITY_PROVIDERS = ("_api_key_provider", "_azure_ad_token_provider", "_provider_runtime", "_workload_identity_auth")
+
+
+def http_client_of(client: Any) -> Any:
+    """Return the HTTP client of a client; None if the client's constructor failed."""
+    return getattr(client, "_client", None)
+
+
+def stock_http_client_class(*, asynchronous: bool) -> Any:
+    """Return the class of the HTTP client that openai makes, looked up at each call as openai's constructor does."""
+    return getattr(openai._base_client, "AsyncHttpxClientWrapper" if asynchronous else "SyncHttpxClientWrapper")
+
+
+def transport_of(http_client: Any) -> Any:
+    """Return the transport of an HTTP client; None for another object."""
+    return getattr(http_client, "_transport", None)
+
+
+def pool_settings_of(http_client: Any) -> PoolSettings | None:
+    """Return the settings of the shared pool that an HTTP client uses; None for any other client."""
+    settings = getattr(transport_of(http_client), "settings", None)
+    return settings if isinstance(settings, PoolSettings) else None
+
+
+def transport_for(http_client: Any, url: Any) -> Any:
+    """Return the transport that carries the requests to a URL, which may be a mounted one."""
+    choose = getattr(http_client, "_transport_for_url", None)
+    return choose(url) if callable(choose) else transport_of(http_client)
+
+
+def transports_of(http_client: Any) -> list[Any]:
+    """Return all transports of an HTTP client, mounted ones included."""
+    transports = (transport_of(http_client), *getattr(http_client, "_mounts", {}).values())
+    return [transport for transport in transports if transport is not None]
+
+
+def request_of_error(error: BaseException | None) -> Any:
+    """Return the request that an error of the HTTP library names; None if it names none."""
+    return getattr(error, "_request", None)
+
+
+def may_name_request(error: BaseException) -> bool:
+    """Whether an error is of a class of the HTTP library that takes the request as an argument."""
+    return hasattr(error, "_request")
+
+
+def given_headers(client: Any) -> Mapping[str, Any]:
+    """Return the headers that a client was made with, without openai's own."""
+    headers: Mapping[str, Any] = client._custom_headers
+    return headers
+
+
+def given_query(client: Any) -> Mapping[str, object]:
+    """Return the query parameters that a client was made with."""
+    query: Mapping[str, object] = client._custom_query
+    return query
+
+
+def forget_given(client: Any) -> None:
+    """Take from a client the headers and query parameters that it was made with, or has from the environment."""
+    client._custom_headers = {}
+    client._custom_query = {}
+    if hasattr(client, "_ambient_authorizations"):
+        client._ambient_authorizations = frozenset()
+
+
+def provider_of(client: Any) -> Any:
+    """Return the `provider` that a client was made with."""
+    return getattr(client, "_provider", None)
+
+
+def key_provider_of(client: Any) -> Any:
+    """Return what a client asks for its key before each call; None if its key is a string."""
+    return getattr(client, "_api_key_provider", None) or getattr(client, "_azure_ad_token_provider", None)
+
+
+def has_identity_provider(client: Any) -> bool:
+    """Whether a client finds out before each call who the caller is: two calls of it may be different callers'."""
+    return any(getattr(client, name, None) is not None for name in _IDENTITY_PROVIDERS)
+
+
+def azure_options_of(client: Any) -> dict[str, Any]:
+    """Return the arguments that an Azure client was made with and openai's other clients do not take."""
+    return {"api_version": client._api_version, "azure_ad_token": client._azure_ad_token}
+
+
+def idempotency_header_of(client: Any) -> str | None:
+    """Return the name of the header that says which requests are the same one sent again."""
+    header: str | None = client._idempotency_header
+    return header
+
+
+def validates_strictly(client: Any) -> bool:
+    """Whether a client was made to raise for a response that its types do not allow."""
+    return bool(client._strict_response_validation)
+
+
+def status_error_of(response: Any, client: Any = None) -> openai.APIStatusError:
+    """Make openai's error of a response whose status is one. Without a client, as `openai.OpenAI` makes it."""
+    # Only the method is needed: a client of its own would need a key.
+    made_by: Any = object.__new__(openai.OpenAI) if client is None else client
+    error: openai.APIStatusError = made_by._make_status_error_from_response(response)
+    return error
+
+
+def underlying_stream(stream: Any) -> Any:
+    """Return the stream that the helper of a `.stream()` method reads; any other object as it is."""
+    return getattr(stream, "_raw_stream", stream)
+
+
+def module_client_classes() -> dict[str, Any]:
+    """Return the classes of openai's module-level clients by their names; empty for an openai that has others."""
+    if not all(hasattr(openai, name) for name in (*_MODULE_CLIENTS, "_reset_client")):
+        return {}
+    return {name: getattr(openai, name) for name in _MODULE_CLIENTS}
+
+
+def set_module_client_classes(classes: Mapping[str, Any]) -> None:
+    """Have openai's module make its module-level client of these classes, when it is used next."""
+    for name, made in classes.items():
+        setattr(openai, name, made)
+    # The module keeps the HTTP client that its last client made for itself.
+    last = openai.http_client
+    if pool_settings_of(last) is not None or type(last) is stock_http_client_class(asynchronous=False):
+        openai.http_client = None
+    openai._reset_client()

@@ -12,15 +12,14 @@ from .._environment import is_disabled
 from ..compat import resources as _resources
 from ..compat.clients import http_client_of, pool_settings_of
 from ..compat.requests import Requests
-from ..engine.async_calls import AsyncCalls
 from ..engine.call import CallRecord
-from ..engine.calls import Calls
 from ..engine.closing import was_closed
 from ..engine.pipeline import Hook, Pipeline
 from ..engine.shell import Shell
 from ..errors import ConfigurationError
 from ..plays import Connection, Play
 from . import preconnect as _warmth
+from .calls import AsyncCalls, Calls
 from .configuration import (
     OWN_HTTP_CLIENT,
     Obstacle,

@@ -53,6 +53,10 @@ _RETRY_COUNT, _CONTENT_LENGTH = b"x-stainless-retry-count", b"content-length"
 _MEMBERS = {"method", "url", "headers", "extensions", "stream", "_content"}
 
 _BASES = (openai._base_client.SyncAPIClient, openai._base_client.AsyncAPIClient)
+_STOCK_CLASSES = ((openai.OpenAI, _BASES[0]), (openai.AsyncOpenAI, _BASES[1]))
+
+# Instrumentations put their own in the place of these, before or after they are first looked at.
+_AROUND = ("request", "_send_request", "_send_with_auth_retry", "_process_response", "_build_request")
 
 # How a call's own headers are sent: the HTTP library of some versions of openai is given their names in small letters.
 _NEVER, _AS_GIVEN, _IN_SMALL_LETTERS = 0, 1, 2
@@ -146,8 +150,20 @@ class Requests:
         self._methods = OwnMethods(sorted(_METHODS), client, _BASES[issubclass(client, openai.AsyncOpenAI)])
         # Azure's writes the model into the path, and its key is its HTTP client's concern too.
         self._is_azure = issubclass(client, (openai.AzureOpenAI, openai.AsyncAzureOpenAI))
+        self._sending = OwnMethods(("_send_request", "_process_response"), client)
+        self._around = OwnMethods(_AROUND, *_STOCK_CLASSES[issubclass(client, openai.AsyncOpenAI)])
         self.pass_nobody_by = nobody_is_between(client, _PASSED_BY)
         """No class of an application's has a method that openai's own way would call and ours would not."""
+
+    def are_stock(self, client: Any) -> bool:
+        """Whether openai's methods around a request are its own, so that those that do nothing need not be called."""
+        return (
+            self.pass_nobody_by
+            and self._around.are_own
+            and self._sending.are_own
+            and "_send_request" not in client.__dict__
+            and "_process_response" not in client.__dict__
+        )
 
     def are_wanted(self, client: Any) -> bool:
         """Whether they can be built here at all: nothing but openai's own code has a say in them."""
@@ -221,6 +237,23 @@ class Requests:
             pass  # no HTTP address: whatever transport is to send the request raises its own error
         except (AttributeError, KeyError, TypeError, ValueError):
             pass  # another version of the library: its own code builds every request
+
+
+def build_request(client: Any, options: Any, observation: Any, retries_taken: int) -> Any:
+    """Build the request of an attempt, with the body that was written once for all attempts where that is possible."""
+    requests = client._fastlane.requests
+    body = None
+    if requests.are_stock(client) and requests.are_wanted(client) and not may_be_a_form(client, options):
+        body = observation.body(options)
+    if body is None:
+        return client._build_request(options, retries_taken=retries_taken)
+
+    def build(still: Any) -> Any:
+        # openai's own code need not write the body once more.
+        encoded = options.model_copy(update={"json_data": body, "extra_json": None})
+        return still._build_request(encoded, retries_taken=retries_taken)
+
+    return requests.build(client, options, retries_taken, body, build)
 
 
 def _wanted(client: Any, options: Any, retries_taken: int) -> _Wanted | None:

@@ -14,8 +14,6 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from .._clock import now_ns
-from ..engine.async_calls import AsyncCalls
-from ..engine.calls import Calls
 from ..engine.context import Issued, issued, restore
 from ..telemetry._gate import active
 from .quick_build import Quick, quick
@@ -24,6 +22,9 @@ _log = logging.getLogger("fastlane")
 
 # The methods that issue a call, with a body that can be built quickly.
 _ISSUING = ("create", "parse")
+
+_CALLS = "fastlane.client.calls"
+"""The module of our clients' own `post()`."""
 
 
 class _Method:
@@ -79,7 +80,7 @@ def _posts_directly(resource: Any) -> bool:
     An application's class may have another one, and so may the resource: what was built is theirs to change then.
     """
     post = resource._post
-    return type(post) is MethodType and (post.__func__ is Calls.post or post.__func__ is AsyncCalls.post)
+    return type(post) is MethodType and post.__func__.__globals__.get("__name__") == _CALLS
 
 
 def _among_others(

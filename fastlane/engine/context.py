@@ -1,14 +1,11 @@
-"""What the code inside one call knows of it: when it was issued, and who observes it."""
+"""What the code inside one call knows of it: when and how it was issued."""
 
 from __future__ import annotations
 
 import sys
 from contextvars import ContextVar, Token
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from .observation import Observation
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
@@ -34,9 +31,6 @@ class Issued:
 
 issued: ContextVar[Issued | None] = ContextVar("fastlane_issued", default=None)
 """None where a call came to `request()` without a resource of ours."""
-
-current_observation: ContextVar[Observation | None] = ContextVar("fastlane_observation", default=None)
-"""The call that the running `request()` is about, for the attempts inside."""
 
 
 def take_issued() -> Issued | None:

@@ -1,8 +1,8 @@
-"""Hand out an answer that is as it was to be, or ask again: the only module that repeats a call of its own accord."""
+"""Return an answer that is valid, or ask again."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import openai
@@ -11,6 +11,7 @@ from .._clock import now_ns
 from ..compat.call_options import changed_options
 from ..errors import InvalidOutputError
 from .collecting import to_json
+from .effects import Flow
 from .shell import Shell
 
 if TYPE_CHECKING:
@@ -24,68 +25,25 @@ class _AskAgain(NamedTuple):
     options: Any
 
 
-def _tries(guard: Guard) -> dict[str, Any]:
-    """What tenacity is to keep to. How many answers there may be, the guard knows as well, and says so by an error.
+def ask_until_valid(observation: Observation, options: Any, send: Callable[[Any], Flow], guard: Guard) -> Flow:
+    """Send a call, and again while its answer is not valid and repairs are left. Returns what the caller gets.
 
-    It is shown results alone: with an error it would keep the frames that the error came through, and with them the
-    prompt, until a garbage collection.
+    Raises InvalidOutputError if none of the answers was valid, and whatever `send` raises.
     """
-    from tenacity import retry_if_result, stop_after_attempt
-
-    return {
-        "retry": retry_if_result(lambda result: isinstance(result, _AskAgain)),
-        "stop": stop_after_attempt(guard.plan.repairs + 1),
-    }
-
-
-def guarded(observation: Observation, options: Any, run: Callable[[Any], Any], guard: Guard) -> Any:
-    """The result of a call, asked for again while its answer is not valid and repairs are left.
-
-    Raises InvalidOutputError if none of the answers was valid, and whatever a call raises.
-    """
-    if not guard.plan.repairs:
-        return _outcome(observation, guard, options, *_answer(run, options))
-    from tenacity import Retrying
-
-    result: Any = None
-    for attempt in Retrying(**_tries(guard)):
-        result = _outcome(observation, guard, options, *_answer(run, options))
-        if isinstance(result, _AskAgain):
-            options = result.options
-        attempt.retry_state.set_result(result)
-    return result
-
-
-async def async_guarded(
-    observation: Observation, options: Any, run: Callable[[Any], Awaitable[Any]], guard: Guard
-) -> Any:
-    """See `guarded`."""
-    if not guard.plan.repairs:
-        return _outcome(observation, guard, options, *await _async_answer(run, options))
-    from tenacity import Retrying
-
-    # Between two of them nobody waits, so that the synchronous form serves any event loop.
-    result: Any = None
-    for attempt in Retrying(**_tries(guard)):
-        result = _outcome(observation, guard, options, *await _async_answer(run, options))
-        if isinstance(result, _AskAgain):
-            options = result.options
-        attempt.retry_state.set_result(result)
-    return result
-
-
-def _answer(run: Callable[[Any], Any], options: Any) -> tuple[Any, Exception | None]:
-    try:
-        return run(options), None
-    except Exception as error:  # noqa: BLE001 - looked at, and raised again if it is not about the answer
-        return None, error
-
-
-async def _async_answer(run: Callable[[Any], Awaitable[Any]], options: Any) -> tuple[Any, Exception | None]:
-    try:
-        return await run(options), None
-    except Exception as error:  # noqa: BLE001 - looked at, and raised again if it is not about the answer
-        return None, error
+    while True:
+        result, failed = None, None
+        try:
+            result = yield from send(options)
+        except Exception as error:  # noqa: BLE001 - looked at, and raised again if it is not about the answer
+            failed = error
+        try:
+            result = _outcome(observation, guard, options, result, failed)
+        finally:
+            # Its traceback refers to this frame, and would keep it until a garbage collection.
+            del failed
+        if not isinstance(result, _AskAgain):
+            return result
+        options = result.options
 
 
 def _outcome(observation: Observation, guard: Guard, options: Any, result: Any, error: Exception | None) -> Any:

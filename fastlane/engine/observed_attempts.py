@@ -44,7 +44,7 @@ class ObservedAttempts:
         "_action", "_body_error", "_doubted", "_encoded", "_headers", "_is_first_way", "_issued", "_lock", "_made",
         "_number", "_numbers", "_over", "_usage", "account", "action_path", "answer", "attempts", "before",
         "cached_path", "changes", "collector", "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted",
-        "experiment", "first_attempt", "guard", "is_done", "is_final", "leg", "method", "model", "next_kind",
+        "experiment", "guard", "is_done", "is_final", "leg", "method", "model", "next_kind",
         "optional", "origin", "outcome", "output", "pipeline", "prompt", "prompt_cache", "provider_times", "pulling",
         "received_bytes", "refused", "sending", "started_ns", "started_wall_ns", "stream", "streaming", "times_said",
         "trace", "transport", "urgency", "urgent", "validate_ended_ns", "validate_started_ns", "watchers",
@@ -148,8 +148,6 @@ class ObservedAttempts:
         self.error: str | None = None
         self._body_error: BaseException | None = None
         self._headers: Any = None
-        self.first_attempt: tuple[Any, Any, Exception | None] | None = None
-        """Request, response and error of an attempt that openai's loop is to take for its own first."""
         self._encoded: tuple[Any, Any, bytes | None] | None = None
         self.ended_ns = 0
         self._made: CallRecord | None = None
@@ -187,21 +185,6 @@ class ObservedAttempts:
                 written = longer_bytes(issued.written, issued.body, body)
             encoded = self._encoded = (body, extra, body_of(options) if written is None else written)
         return encoded[2]
-
-    def attempted(self, request: Any, response: Any, error: Exception | None) -> None:
-        """The first attempt was not the last word: openai's own loop is to go on from it."""
-        self.first_attempt = (request, response, error)
-
-    def take_first_attempt(self) -> Any:
-        """The response of the attempt that was made before openai's loop began; raises its error."""
-        (_, response, error), self.first_attempt = self.first_attempt or (None, None, None), None
-        try:
-            if error is not None:
-                raise error
-            return response
-        finally:
-            # Its traceback keeps this frame, and with the error in it neither would go before a garbage collection.
-            del error
 
     def begin_attempt(
         self, request_body_bytes: int | None, *, form: Form = "json", plain: bool = False

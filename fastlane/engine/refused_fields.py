@@ -63,13 +63,13 @@ refusals = Refusals()
 class TierFull(BaseException):
     """The tier that was asked for has no capacity, or is none for this key: it ends the attempt.
 
-    It passes through openai's own loop, which would wait and ask for the same again, or hand the error out.
+    It passes through the retry loop, which would wait and ask for the same again, or raise the error.
     """
 
     def __init__(self, retries_taken: int) -> None:
         super().__init__()
         self.retries_taken = retries_taken
-        """Of openai's loop, before this attempt."""
+        """Retries before this attempt."""
 
 
 def without_refused(

@@ -20,6 +20,7 @@ from fastlane.engine.attempts._first_content import Verdict
 from fastlane.engine.attempts._streaming_underneath import collector_of, streamed
 from fastlane.engine.call import Call
 from fastlane.engine.collecting import async_collected, collected
+from fastlane.engine.observation import EXTENSION
 from tests.attempts.events import (
     CHAT,
     COMMENT,
@@ -74,9 +75,10 @@ class UnderneathTheBound(Play):
 class Streaming(fastlane.OpenAI):
     play: Underneath
 
-    def _attempt(self, observation: Any, request: Any, *, stream: bool, **more: Any) -> Any:
+    def _send_request(self, request: Any, *, stream: bool, **more: Any) -> Any:
+        observation = request.extensions[EXTENSION]
         collector = self.play.collectors.get(observation.call_id)
-        response = super()._attempt(observation, request, stream=stream or collector is not None, **more)
+        response = super()._send_request(request, stream=stream or collector is not None, **more)
         if collector is None:
             return response
         self.play.verdicts.append(begun(response, observation.endpoint))
@@ -86,9 +88,10 @@ class Streaming(fastlane.OpenAI):
 class AsyncStreaming(fastlane.AsyncOpenAI):
     play: Underneath
 
-    async def _attempt(self, observation: Any, request: Any, *, stream: bool, **more: Any) -> Any:
+    async def _send_request(self, request: Any, *, stream: bool, **more: Any) -> Any:
+        observation = request.extensions[EXTENSION]
         collector = self.play.collectors.get(observation.call_id)
-        response = await super()._attempt(observation, request, stream=stream or collector is not None, **more)
+        response = await super()._send_request(request, stream=stream or collector is not None, **more)
         if collector is None:
             return response
         self.play.verdicts.append(await async_begun(response, observation.endpoint))

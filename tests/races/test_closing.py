@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from concurrent.futures import Future
-from types import MethodType
 from typing import Any
 
 import anyio
@@ -15,8 +14,8 @@ import openai
 import pytest
 
 from fastlane import Connection, Hedging, Routing, Urgency
-from fastlane.compat.retry_pause import _TaskPause, _ThreadPause, stock_pause
 from fastlane.engine.closing import until_closed, waiting_on
+from fastlane.engine.drivers import TaskPause, ThreadPause
 from fastlane.engine.upstreams._siblings import Siblings
 from fastlane.plays.routing.catalog import Catalog
 from fastlane.plays.urgency.admission import states
@@ -275,7 +274,7 @@ def test_a_pause_that_somebody_else_has_replaced_is_theirs(upstream: Upstream, m
         client.close()
 
 
-def test_a_pause_that_somebody_else_has_wrapped_is_theirs() -> None:
+def test_a_pause_that_somebody_else_has_wrapped_is_theirs(upstream: Upstream) -> None:
     class Wrapper:  # as those of `wrapt`: it is asked for nothing that it does not have from what it wraps
         def __init__(self, wrapped: Any) -> None:
             self._wrapped = wrapped
@@ -283,35 +282,32 @@ def test_a_pause_that_somebody_else_has_wrapped_is_theirs() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._wrapped, name)
 
-    with openai.OpenAI(api_key="sk-test") as client:
-        wrapped: Any = Wrapper(client._sleep_for_retry)
-        assert stock_pause(wrapped, client._client) is wrapped
+        def __call__(self, **arguments: Any) -> None:
+            paused.append(arguments["retries_taken"])
 
+    paused: list[int] = []
+    upstream.scripts = [refuse(429, ENDLESS)]
+    with party_of("sync", upstream) as party:
+        client = a_client(party, max_retries=1)
+        client._sleep_for_retry = Wrapper(client._sleep_for_retry)
 
-def test_a_pause_may_do_more_with_the_time_than_sleep() -> None:
-    def pause(self: Any) -> float:
-        time.sleep(0.001)
-        return time.monotonic()
-
-    with openai.OpenAI(api_key="sk-test") as client:
-        paused: Any = stock_pause(MethodType(pause, client), client._client)
-        before = time.monotonic()
-        assert paused() >= before
-        assert paused.__func__ is not pause
+        client.chat.completions.create(model="m", messages=MESSAGES)
+        assert paused == [0]
+        client.close()
 
 
 def test_a_pause_is_called_off_twice_and_behind_the_end_of_its_loop_without_an_error() -> None:
-    async def pausing() -> _TaskPause:
-        return _TaskPause(anyio.CancelScope())
+    async def pausing() -> TaskPause:
+        return TaskPause(anyio.CancelScope())
 
-    for pause in (_ThreadPause(), asyncio.run(pausing())):
+    for pause in (ThreadPause(), asyncio.run(pausing())):
         pause.call_off()
         pause.call_off()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 def test_nobody_waits_in_a_child_process() -> None:
-    with openai.OpenAI(api_key="sk-test") as client, until_closed(client._client, _ThreadPause()):
+    with openai.OpenAI(api_key="sk-test") as client, until_closed(client._client, ThreadPause()):
         child = os.fork()
         if not child:
             os._exit(len(waiting_on(client._client)))

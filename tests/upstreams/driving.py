@@ -10,7 +10,8 @@ from openai._base_client import make_request_options
 from openai.types.chat import ChatCompletion
 
 from fastlane.compat.call_options import post_options
-from fastlane.engine.context import current_observation
+from fastlane.engine.drivers import async_run as async_driven, run as driven
+from fastlane.engine.flow import CallState, send_call
 from fastlane.engine.upstreams._headers import FORWARDED, options_for
 from fastlane.engine.upstreams._siblings import Siblings
 from fastlane.plays.routing.catalog._models import CatalogModel
@@ -38,12 +39,8 @@ def run(siblings: Siblings, client: Any, model: CatalogModel, options: Any, forw
     """The answer of a model's upstream to a synchronous client's call."""
     sibling: Any = siblings.of(client, model)
     observation = client._fastlane.begin(client._base_url, options, stream=False)
-    token = current_observation.set(observation)
-    try:
-        adapted = options_for(options, client, model, own=sibling is client, forward=forward)
-        return sibling._run(observation, ChatCompletion, False, openai.Stream, adapted)
-    finally:
-        current_observation.reset(token)
+    adapted = options_for(options, client, model, own=sibling is client, forward=forward)
+    return driven(send_call(CallState(sibling, ChatCompletion, False, openai.Stream, observation), adapted))
 
 
 async def async_run(
@@ -52,9 +49,6 @@ async def async_run(
     """The answer of a model's upstream to an asynchronous client's call."""
     sibling: Any = siblings.of(client, model)
     observation = client._fastlane.begin(client._base_url, options, stream=False)
-    token = current_observation.set(observation)
-    try:
-        adapted = options_for(options, client, model, own=sibling is client, forward=forward)
-        return await sibling._run(observation, ChatCompletion, False, openai.AsyncStream, adapted)
-    finally:
-        current_observation.reset(token)
+    adapted = options_for(options, client, model, own=sibling is client, forward=forward)
+    state = CallState(sibling, ChatCompletion, False, openai.AsyncStream, observation)
+    return await async_driven(send_call(state, adapted))

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from fastlane._clock import now_ns
-from fastlane.compat.retry_pause import async_pause
 
-from ..context import current_observation, restore
 from ._begun import async_begun
 from ._journey import Journey
 from ._judged import judged, received, whole_answer
 from ._left import Left
 from ._leg import Leg
 from ._race import Race
-from ._sync import can_hedge, failed_beside, following_of, forgone, may_enter, result_of, retrying
+from ._sync import can_hedge, failed_beside, forgone, may_enter, result_of
 
 if TYPE_CHECKING:
     from ..observation import Observation
@@ -34,44 +32,8 @@ _no_end = nullcontext()
 _under_way: set[asyncio.Task[None]] = set()
 
 
-async def async_travel(journey: Journey, cast_to: Any, stream: bool, stream_cls: Any) -> tuple[Any, Leg]:
-    """See `travel`."""
-
-    async def run(leg: Leg) -> Any:
-        token = current_observation.set(leg.observation)
-        try:
-            return await leg.client._planned(leg.observation, cast_to, stream, stream_cls, leg.options)
-        finally:
-            restore(current_observation, token)
-
-    async def tried(leg: Leg) -> tuple[Any, Leg] | Leg:
-        journey.begin(leg)
-        try:
-            return await _raced(journey, leg, run)
-        except (Exception, Left) as error:  # noqa: BLE001 - raised again where no other way is left
-            return following_of(journey, leg, error)
-
-    outcome = await tried(journey.first())
-    if isinstance(outcome, Leg):
-        from tenacity import AsyncRetrying
-
-        is_first = True  # that has failed already
-
-        async for attempt in AsyncRetrying(sleep=partial(_paused, journey.http), **retrying()):
-            if isinstance(outcome, Leg):
-                outcome = outcome if is_first else await tried(outcome)
-            is_first = False
-            attempt.retry_state.set_result(outcome)
-    assert isinstance(outcome, tuple)
-    return outcome
-
-
-async def _paused(http: Any, seconds: float) -> None:
-    await async_pause(http, partial(anyio.sleep, seconds))
-
-
-async def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
-    """See `_sync._raced`."""
+async def async_raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
+    """See `_sync.raced`."""
     hedge = leg.hedge
     if hedge is None or hedge.delay_s is None or not can_hedge(journey, leg):
         return await run(leg), leg

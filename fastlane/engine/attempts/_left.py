@@ -14,7 +14,7 @@ Why = Failure | Literal["lost", "deadline"]
 class Left(BaseException):
     """One way of a call has ended.
 
-    It passes through openai's own loop, which would try again what failed, and through everything that is there for
+    It passes through the retry loop, which would try again what failed, and through everything that is there for
     exceptions of the application's.
     """
 

@@ -1,4 +1,4 @@
-"""Run the ways of a synchronous call: the next one after a failure, and a second one beside one that is late."""
+"""Race a second way of a synchronous call beside one that is late, and wait for the first content of a way."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastlane._clock import now_ns
-from fastlane.compat.retry_pause import pause
 from fastlane.knowledge import timer
 from fastlane.transport.drivers.starting import start
 
-from ..context import current_observation, restore
 from ._begun import begun
-from ._failures import as_openai_error
 from ._journey import Journey
 from ._judged import judged, received, whole_answer
 from ._left import Left
@@ -28,73 +25,6 @@ if TYPE_CHECKING:
 
 Run = Callable[[Leg], Any]
 """Runs one way to its result."""
-
-
-def travel(journey: Journey, cast_to: Any, stream: bool, stream_cls: Any) -> tuple[Any, Leg]:
-    """The result of a call, and the way that brought it. Raises what the last way raised."""
-
-    def run(leg: Leg) -> Any:
-        token = current_observation.set(leg.observation)
-        try:
-            return leg.client._planned(leg.observation, cast_to, stream, stream_cls, leg.options)
-        finally:
-            restore(current_observation, token)
-
-    def tried(leg: Leg) -> tuple[Any, Leg] | Leg:
-        journey.begin(leg)
-        try:
-            return _raced(journey, leg, run)
-        except (Exception, Left) as error:  # noqa: BLE001 - raised again where no other way is left
-            return following_of(journey, leg, error)
-
-    outcome = tried(journey.first())
-    if isinstance(outcome, Leg):
-        from tenacity import Retrying
-
-        is_first = True  # that has failed already
-        for attempt in Retrying(sleep=partial(pause, journey.http), **retrying()):
-            if isinstance(outcome, Leg):
-                outcome = outcome if is_first else tried(outcome)
-            is_first = False
-            attempt.retry_state.set_result(outcome)
-    assert isinstance(outcome, tuple)
-    return outcome
-
-
-def retrying() -> dict[str, Any]:
-    """What tenacity is to keep to: go on while there is another way, each after the wait that it asks for.
-
-    It is shown results alone: with an error it would keep the frames that the error came through.
-    """
-    from tenacity import retry_if_result
-
-    def wait(state: Any) -> float:
-        leg = state.outcome.result()
-        return leg.wait_s if isinstance(leg, Leg) else 0.0
-
-    return {"retry": retry_if_result(lambda outcome: isinstance(outcome, Leg)), "wait": wait}
-
-
-def following_of(journey: Journey, leg: Leg, error: BaseException) -> Leg:
-    """The way that is gone next. Raises what the application gets where there is none."""
-    shown: BaseException = error
-    try:
-        following = journey.after(leg.instead or leg, error)
-        if following is not None:
-            return following
-        cause = None
-        if isinstance(error, Left):
-            shown, cause = as_openai_error(error), error.error
-        tried = "; ".join(f"{one.model} ({one.why})" for one in journey.account.fallbacks)
-        if tried and isinstance(shown, Exception):
-            shown.add_note(f"Tried before: {tried}.")
-        if cause is None or cause is shown:
-            raise shown
-        raise shown from cause
-    finally:
-        # Its traceback leads here, and would keep it until a garbage collection.
-        del error, shown
-        cause = None
 
 
 def can_hedge(journey: Journey, leg: Leg) -> bool:
@@ -119,7 +49,7 @@ def may_enter(journey: Journey, first: Leg) -> bool:
     return why_not is None
 
 
-def _raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
+def raced(journey: Journey, leg: Leg, run: Run) -> tuple[Any, Leg]:
     """The result of a way, or of the second one that was begun beside it because it was late."""
     hedge = leg.hedge
     if hedge is None or hedge.delay_s is None or not can_hedge(journey, leg):

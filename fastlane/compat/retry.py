@@ -1,0 +1,249 @@
+"""openai's retry loop, as a flow. openai's own methods make every decision, so that an overridden one is called.
+
+Three things are copied from openai: the order of the steps, the classes of errors that are retried, and the arguments
+of `_send_request`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType, MethodType
+from typing import Any
+
+import httpx2
+import openai
+from openai import _base_client as _openai_base_client, _httpx2
+from openai._compat import model_copy
+
+from ..engine.effects import Await, Close, Compute, Flow, ReadBody, Sleep
+from .requests import build_request
+
+_base_client: Any = _openai_base_client
+log = logging.getLogger("openai._base_client")
+
+
+class _AlwaysReplayable:
+    def __init__(self, options: Any) -> None: ...
+
+    def rewind(self) -> bool:
+        return True
+
+
+# openai 2 and the first versions of 3 send any body again, and retry after any exception.
+_RequestBodyReplay: Any = getattr(_base_client, "_RequestBodyReplay", _AlwaysReplayable)
+_request_exceptions: Any = getattr(_httpx2, "request_exceptions", None)
+_timeout_exceptions: Any = _httpx2.timeout_exceptions
+_legacy_auth: Any = getattr(_httpx2, "normalize_legacy_httpx_auth", lambda auth: auth)
+_method_for_logging: Any = getattr(_base_client, "get_http_method_for_logging", str.upper)
+
+_SLEEP: Any = _base_client.time.sleep
+
+# What the log says before a pause differs between versions of openai.
+_RETRYING: str = next(
+    text
+    for text in _base_client.SyncAPIClient._sleep_for_retry.__code__.co_consts
+    if isinstance(text, str) and text.startswith("Retrying request")
+)
+_NAMES_URL = "to %s" in _RETRYING
+_LOGS_URLS = not hasattr(_base_client, "get_http_method_for_logging")
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One HTTP request of a call."""
+
+    options: Any
+    """openai's options of this attempt."""
+    request: Any
+    retries_taken: int
+    send_request: Callable[..., Any]
+    arguments: dict[str, Any]
+    """Further arguments of `send_request`."""
+    stream: bool
+    """Whether the body of the response is to be left unread."""
+    is_stock: bool = False
+    """Whether nobody has put their own in the place of openai's methods around a request: see `Requests.are_stock`."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """A successful response, and what openai's client needs to make the result of it."""
+
+    response: Any
+    cast_to: Any
+    options: Any
+    retries_taken: int
+    is_stock: bool
+
+
+SendAttempt = Callable[[Attempt], Flow]
+"""Returns a response of any status. Raises the HTTP library's errors, which openai's rules apply to, and any other."""
+
+Pause = Callable[[Any, float, Flow], Flow]
+"""Wraps the pause before a retry: of the failed response or None, the seconds, and the flow that pauses."""
+
+
+def attempt_with_retries(
+    client: Any, cast_to: Any, options: Any, observation: Any, send: SendAttempt, *, stream: bool, pause: Pause
+) -> Flow:
+    """Send attempts until one succeeds, or openai's client allows no more. Returns a Reply.
+
+    Raises openai's errors, as `request()` of openai's client does.
+    """
+    requests = client._fastlane.requests
+    is_stock = requests.are_stock(client)
+    # Where openai's methods have nothing to do before the first attempt, none of them is called.
+    request = requests.first(client, options, observation) if is_stock else None
+    asynchronous = client._asynchronous
+    if request is None:
+        if asynchronous and client._platform is None:
+            client._platform = yield Compute(_base_client.get_platform)
+        cast_to = client._maybe_override_cast_to(cast_to, options)
+        options = model_copy(options)
+        if options.idempotency_key is None and options.method.lower() != "get":
+            options.idempotency_key = client._idempotency_key()
+    max_retries = options.get_max_retries(client.max_retries)
+    if hasattr(client, "_validate_max_retries"):  # from openai 3 on
+        client._validate_max_retries(max_retries)
+    for retries_taken in range(max_retries + 1):
+        if request is not None:
+            attempt = Attempt(options, request, 0, client._send_request, {}, stream, is_stock)
+            replay = _AlwaysReplayable(options)
+        else:
+            current = client._prepare_options(model_copy(options))
+            if asynchronous:
+                current = yield Await(current)
+            replay = _RequestBodyReplay(current)
+            request = build_request(client, current, observation, retries_taken)
+            prepared = client._prepare_request(request)
+            if asynchronous:
+                yield Await(prepared)
+            arguments = _send_arguments(client, current)
+            if _LOGS_URLS:
+                log.debug("Sending HTTP Request: %s %s", request.method, request.url)
+            else:
+                log.debug("Sending HTTP Request: %s", _method_for_logging(request.method))
+            is_unread = stream or client._should_stream_response_body(request=request)
+            attempt = Attempt(
+                current, request, retries_taken, client._send_request, arguments, is_unread, requests.are_stock(client)
+            )
+        may_retry = retries_taken < max_retries
+        response = None
+        try:
+            response = yield from send(attempt)
+        except Exception as error:
+            wrapper = openai_error_class(error)
+            if wrapper is None:
+                raise
+            _log_failure(error, is_timeout=wrapper is openai.APITimeoutError)
+            if not (may_retry and replay.rewind()):
+                log.debug("Raising %s error", "timeout" if wrapper is openai.APITimeoutError else "connection")
+                raise wrapper(request=request) from error
+            yield from _paused(client, options, retries_taken, max_retries, None, pause)
+        else:
+            if log.isEnabledFor(logging.DEBUG):
+                _log_response(request, response)
+            if response.is_success:
+                return Reply(response, cast_to, attempt.options, retries_taken, attempt.is_stock)
+            if not (may_retry and client._should_retry(response) and replay.rewind()):
+                yield ReadBody(response)
+                log.debug("Re-raising status error")
+                raise client._make_status_error_from_response(response) from None
+            yield Close(response)
+            yield from _paused(client, options, retries_taken, max_retries, response, pause)
+        request = None
+    raise AssertionError("the last attempt returns or raises")
+
+
+def openai_error_class(error: Exception) -> type[openai.APIConnectionError] | None:
+    """Return the class that openai wraps an HTTP library's error in; None for errors that it neither wraps nor retries.
+
+    Up to its version 3.0, openai wraps every exception that `_send_request` raises.
+    """
+    if isinstance(error, _timeout_exceptions()):
+        return openai.APITimeoutError
+    if isinstance(error, openai.OpenAIError):
+        return None
+    if _request_exceptions is None or isinstance(error, _request_exceptions()):
+        return openai.APIConnectionError
+    return None
+
+
+def _log_failure(error: Exception, *, is_timeout: bool) -> None:
+    what = "a timeout exception" if is_timeout else "Exception" if _LOGS_URLS else "exception"
+    if _LOGS_URLS:
+        log.debug("Encountered %s", what, exc_info=error)
+    else:
+        log.debug("Encountered %s: %s", what, type(error).__name__)
+
+
+def _log_response(request: Any, response: Any) -> None:
+    status = response.status_code
+    if _LOGS_URLS:
+        phrase = response.reason_phrase
+        log.debug('HTTP Response: %s %s "%i %s" %s', request.method, request.url, status, phrase, response.headers)
+    else:
+        log.debug("HTTP Response: %s %i", _method_for_logging(request.method), status)
+    log.debug("request_id: %s", response.headers.get("x-request-id"))
+    if response.is_success:
+        return
+    if _LOGS_URLS:
+        log.debug("Encountered an HTTP status error")
+    else:
+        log.debug("Encountered an HTTP status error: %i", status)
+
+
+def _paused(client: Any, options: Any, retries_taken: int, max_retries: int, response: Any, pause: Pause) -> Flow:
+    sleep = client._sleep_for_retry
+    headers = None if response is None else response.headers
+    remaining = max_retries - retries_taken
+    function = sleep.__func__ if type(sleep) is MethodType else None
+    if type(function) is not FunctionType or function.__globals__ is not vars(_base_client):
+        return (
+            yield from pause(response, 0.0, _overridden_pause(client, retries_taken, max_retries, options, response))
+        )
+    if remaining == 1:
+        log.debug("1 retry left")
+    else:
+        log.debug("%i retries left", remaining)
+    seconds = client._calculate_retry_timeout(remaining, options, headers)
+    if _NAMES_URL:
+        log.info(_RETRYING, options.url, seconds)
+    else:
+        log.info(_RETRYING, seconds, retries_taken + 1, max_retries)
+    return (yield from pause(response, seconds, _stock_pause(client, seconds)))
+
+
+def _stock_pause(client: Any, seconds: float) -> Flow:
+    # Tests of applications put theirs in the place of these.
+    sleep: Any = _base_client.anyio.sleep if client._asynchronous else _base_client.time.sleep
+    yield Sleep(client._client, seconds, None if sleep is _SLEEP else sleep)
+
+
+def _overridden_pause(client: Any, retries_taken: int, max_retries: int, options: Any, response: Any) -> Flow:
+    waiting = client._sleep_for_retry(
+        retries_taken=retries_taken, max_retries=max_retries, options=options, response=response
+    )
+    if client._asynchronous:
+        yield Await(waiting)
+
+
+def _send_arguments(client: Any, options: Any) -> dict[str, Any]:
+    """Return the arguments of `_send_request` beside the request and `stream`."""
+    arguments: dict[str, Any] = {}
+    auth = client.custom_auth if client._asynchronous else client._custom_auth(options.security)
+    if auth is not None:
+        is_httpx2 = isinstance(client._client, httpx2.Client | httpx2.AsyncClient)
+        arguments["auth"] = _httpx2.normalize_httpx2_auth(auth) if is_httpx2 else _legacy_auth(auth)
+    if options.follow_redirects is not None:
+        arguments["follow_redirects"] = options.follow_redirects
+    return arguments
+
+
+def is_request_wrapped(client: Any) -> bool:
+    """Whether somebody, such as an instrumentation, has put another `request()` in the place of openai's."""
+    request = client.stock_request
+    # By type: the objects of wrapt pass for functions.
+    return type(request) is not MethodType or getattr(request.__func__, "__globals__", None) is not vars(_base_client)

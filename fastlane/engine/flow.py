@@ -1,0 +1,352 @@
+"""One call, from its options to its result. Written once, for sync and async clients.
+
+run_call                        observe, plan, report; failover and hedging
+  ask_until_valid               ask again while the answer is not valid
+    send_with_slot              a slot of the limiter; another service tier where one is full
+      send_planned              take back the fields that the provider refuses
+        attempt_with_retries    openai's rules (`compat.retry`)
+          send_attempt          one attempt, with what its response has to go through
+            send_in_form        the bytes of the body
+              send_once         one HTTP request
+"""
+
+from __future__ import annotations
+
+import sys
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import openai
+
+from ..compat.answers import UNDECODED, decode, open_stream
+from ..compat.retry import Attempt, Reply, attempt_with_retries, is_request_wrapped, openai_error_class
+from ..compat.send import layers_to_pass
+from ..errors import CallRefusedError
+from .body import watch_body
+from .context import restore
+from .effects import Await, Either, Flow, ReadBody, Run, Send
+from .refused_fields import TierFull, without_refused
+from .shell import Shell
+from .traced import answered, around_attempt, head_came, quietly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .attempts._journey import Journey
+    from .attempts._leg import Leg
+    from .call import Form
+    from .observation import Observation
+
+
+@dataclass(slots=True)
+class CallState:
+    """What belongs to one call while it runs; with several upstreams, to its part at one of them."""
+
+    client: Any
+    cast_to: Any
+    stream: bool
+    stream_cls: Any
+    observation: Observation
+
+    def at(self, leg: Leg) -> CallState:
+        """Copy the state, for another upstream."""
+        return replace(self, client=leg.client, observation=leg.observation)
+
+
+def run_call(state: CallState, options: Any) -> Flow:
+    """Send a call, and report it once it is over. Returns what the caller gets."""
+    client, observation, shell = state.client, state.observation, state.client._fastlane
+    journey: Journey | None = None
+    leg: Leg | None = None
+    try:
+        if shell.pipeline.goes_several_ways:
+            from .attempts._journey import journey_of
+
+            journey = journey_of(client, observation, options)
+        if journey is None:
+            result = yield from send_call(state, shell.plan(client, observation, options))
+        else:
+            from .failover import send_with_failover
+
+            result, leg = yield from send_with_failover(journey, lambda leg: send_call(state.at(leg), leg.options))
+            observation = journey.ended(leg)
+        shell.returned(observation, result)
+    except BaseException as error:
+        if journey is not None:
+            observation = journey.ended(None) if leg is None else leg.observation
+        observation.broken_off(error)
+        raise
+    return result
+
+
+def send_call(state: CallState, options: Any) -> Flow:
+    """Send a planned call to one upstream. Returns what the caller gets."""
+    guard = state.observation.guard
+    if guard is None:
+        return (yield from send_with_slot(state, options))
+    from .guarding import ask_until_valid
+
+    return (yield from ask_until_valid(state.observation, options, partial(send_with_slot, state), guard))
+
+
+def send_with_slot(state: CallState, options: Any) -> Flow:
+    """Send a call once it has a slot, at a service tier that has capacity."""
+    observation = state.observation
+    urgent = observation.urgent
+    if urgent is None:
+        return (yield from send_planned(state, options))
+    try:
+        options = urgent.prepared(state.client, observation, options)
+        while True:
+            yield _enter(state, options)
+            try:
+                return (yield from send_planned(state, options))
+            except TierFull as full:
+                options = urgent.fallen(state.client, observation, options, full)
+    except BaseException as error:
+        # A task that is garbage-collected must not wait for a lock: its thread may hold it.
+        urgent.step_back(observation, failed=True, quietly=isinstance(error, GeneratorExit))
+        if urgent.sharing is not None:
+            urgent.sharing.left_by(error)
+        raise
+
+
+def _enter(state: CallState, options: Any) -> Either:
+    urgent, client, observation = state.observation.urgent, state.client, state.observation
+    assert urgent is not None
+    return Either(
+        lambda _: urgent.enter(client, observation, options),
+        lambda _: urgent.async_enter(client, observation, options),
+    )
+
+
+def send_planned(state: CallState, options: Any) -> Flow:
+    """Send a call, and again without the fields that a play added and the provider refuses."""
+    client, observation = state.client, state.observation
+    while True:
+        try:
+            if is_request_wrapped(client):
+                return (yield from send_by_wrapped_request(state, options))
+            reply: Reply = yield from attempt_with_retries(
+                client,
+                state.cast_to,
+                options,
+                observation,
+                partial(send_attempt, state),
+                stream=state.stream,
+                pause=partial(pause, state, options),
+            )
+            return (yield from process_response(state, reply))
+        except openai.APIStatusError as error:
+            changed = without_refused(client, observation, options, error)
+            if changed is None:
+                raise
+            options = changed
+        if observation.urgent is not None and observation.urgent.sharing is not None:
+            # Another request: other calls may ask for the same.
+            yield _enter(state, options)
+
+
+def pause(state: CallState, options: Any, response: Any, seconds: float, pausing: Flow) -> Flow:
+    """Pause before a retry, without a slot. `response`: the one that was no success; None where none came."""
+    observation = state.observation
+    leg, urgent = observation.leg, observation.urgent
+    if leg is not None:
+        leg.before_retry(response, seconds)
+    if urgent is None:
+        yield from pausing
+        return
+    urgent.step_back(observation, failed=True)
+    if urgent.sharing is not None and urgent.sharing.goes_along():
+        return
+    yield from pausing
+    failed = sys.exception()
+    try:
+        yield _enter(state, options)
+    except CallRefusedError as refused:
+        # There is no slot for a retry: the caller gets the error of the attempt.
+        raise _error_of(state.client, response, failed) from refused
+    finally:
+        del failed  # its traceback refers to this frame
+
+
+def _error_of(client: Any, response: Any, failed: BaseException | None) -> Exception:
+    """Make openai's error of an attempt that is not made again."""
+    if response is not None:
+        return client._make_status_error_from_response(response)  # type: ignore[no-any-return]
+    wrapper = openai_error_class(failed) if isinstance(failed, Exception) else None
+    request: Any = getattr(failed, "_request", None)
+    return (wrapper or openai.APIConnectionError)(request=request)
+
+
+def process_response(state: CallState, reply: Reply) -> Flow:
+    """Make what the caller gets of a successful response."""
+    client = state.client
+    if reply.is_stock:
+        if state.stream:
+            result = open_stream(reply.cast_to, client, state.stream_cls, reply.options, reply.response)
+        else:
+            result = decode(client, reply.cast_to, reply.options, reply.response)
+        if result is not UNDECODED:
+            return result
+    result = client._process_response(
+        cast_to=reply.cast_to,
+        options=reply.options,
+        response=reply.response,
+        stream=state.stream,
+        stream_cls=state.stream_cls,
+        retries_taken=reply.retries_taken,
+    )
+    if client._asynchronous:
+        result = yield Await(result)
+    if not state.stream:
+        answered(state.observation, result)
+    return result
+
+
+def send_attempt(state: CallState, attempt: Attempt) -> Flow:
+    """Send one attempt. Returns the response, whole unless the caller streams."""
+    observation = state.observation
+    leg, urgent = observation.leg, observation.urgent
+    collector = None if attempt.stream else observation.guard or observation.collector
+    is_unread = attempt.stream or (collector is not None and collector.collects)
+    if leg is not None:
+        response = yield _begin(state, attempt, leg, is_unread)
+    else:
+        observation.check()
+        if urgent is not None and urgent.sharing is not None and urgent.sharing.is_ready:
+            response = yield _share(state, attempt, urgent, is_unread)
+        else:
+            response = yield from send_in_form(state, attempt, attempt.request, stream=is_unread)
+    if urgent is not None and urgent.may_be_full(response.status_code):
+        yield ReadBody(response)
+        urgent.look(observation, response)
+    if collector is not None:
+        from .collecting import async_collected, collected
+
+        return (
+            yield Either(
+                lambda _: collected(collector, observation, response),
+                lambda _: async_collected(collector, observation, response),
+            )
+        )
+    if attempt.stream and not response.is_closed and response.status_code < 400:
+        watch_body(response, observation, asynchronous=state.client._asynchronous)
+    return response
+
+
+def _begin(state: CallState, attempt: Attempt, leg: Leg, is_unread: bool) -> Either:
+    from .attempts._async import async_begun_by
+    from .attempts._sync import begun_by
+
+    def send(run: Run) -> Callable[[], Any]:
+        return lambda: run(send_in_form(state, attempt, attempt.request, stream=is_unread))
+
+    return Either(
+        lambda run: begun_by(leg, state.observation, send(run), unread=is_unread),
+        lambda run: async_begun_by(leg, state.observation, send(run), unread=is_unread),
+    )
+
+
+def _share(state: CallState, attempt: Attempt, urgent: Any, is_unread: bool) -> Either:
+    def send(run: Run) -> Callable[[Any], Any]:
+        return lambda request: run(send_in_form(state, attempt, request, stream=True))
+
+    return Either(
+        lambda run: urgent.sharing.answer(urgent, attempt.request, send(run), unread=is_unread),
+        lambda run: urgent.sharing.async_answer(urgent, attempt.request, send(run), unread=is_unread),
+    )
+
+
+def send_in_form(state: CallState, attempt: Attempt, request: Any, *, stream: bool) -> Flow:
+    """Send one attempt's request, its body in the form that pays."""
+    sending = state.observation.sending
+    if sending is None:
+        return (yield from send_once(state, attempt, request, stream=stream))
+    from ..plays.request_encoding._driving import async_run as async_encoded, run as encoded
+
+    http = state.client._client
+    ask = partial(attempt.send_request, **{**attempt.arguments, "stream": True, "follow_redirects": False})
+
+    def send(run: Run) -> Callable[[Any], Any]:
+        return lambda step: run(
+            send_once(state, attempt, step.request, stream=stream, form=step.form, plain=step.kind == "plain")
+        )
+
+    return (
+        yield Either(
+            lambda run: encoded(sending, request, http, send(run), ask),
+            lambda run: async_encoded(sending, request, http, send(run), ask),
+        )
+    )
+
+
+def send_once(
+    state: CallState, attempt: Attempt, request: Any, *, stream: bool, form: Form = "json", plain: bool = False
+) -> Flow:
+    """Send one HTTP request, its body written in `form`. Raises the HTTP library's errors."""
+    client, observation = state.client, state.observation
+    Shell.attach(observation, request, asynchronous=client._asynchronous, form=form, plain=plain)
+    try:
+        layers = layers_to_pass(client, client._client, request, attempt.arguments) if attempt.is_stock else None
+        with around_attempt(observation, client._client, request):
+            response = yield Send(client, request, stream, attempt.send_request, attempt.arguments, layers)
+    except BaseException as error:
+        observation.attempt_failed(error)
+        raise
+    observation.attempt_answered(response)
+    head_came(observation)
+    return response
+
+
+# Where somebody has wrapped openai's `request()`
+
+
+class _EndsOpenAILoop(BaseException):
+    """Carries an error out of openai's own loop, which would retry it."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class WrappedRequest:
+    """A call that goes through somebody's `request()`, and from there through openai's own loop."""
+
+    def __init__(self, state: CallState) -> None:
+        self._state = state
+        self.client = state.client
+
+    def send(self, request: Any, *, stream: bool, send_request: Callable[..., Any], arguments: dict[str, Any]) -> Flow:
+        """Send an attempt of openai's loop. Raises what that loop is to look at, or _EndsOpenAILoop."""
+        attempt = Attempt(None, request, 0, send_request, arguments, stream)
+        try:
+            return (yield from send_attempt(self._state, attempt))
+        except Exception as error:
+            if openai_error_class(error) is None:
+                raise _EndsOpenAILoop(error) from None
+            raise
+
+
+wrapped_request: ContextVar[WrappedRequest | None] = ContextVar("fastlane_wrapped_request", default=None)
+"""The call whose attempts openai's own loop sends at the moment."""
+
+
+def send_by_wrapped_request(state: CallState, options: Any) -> Flow:
+    """Send a call by a `request()` that somebody has put in the place of openai's. openai's loop makes the retries."""
+    client = state.client
+    token = wrapped_request.set(WrappedRequest(state))
+    try:
+        with quietly(state.observation):
+            result = client.stock_request(state.cast_to, options, stream=state.stream, stream_cls=state.stream_cls)
+            if client._asynchronous:
+                result = yield Await(result)
+    except _EndsOpenAILoop as ended:
+        raise ended.error from None
+    finally:
+        restore(wrapped_request, token)
+    if not state.stream:
+        answered(state.observation, result)
+    return result

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import openai
 
 from . import telemetry as telemetry
+from ._version import __version__ as __version__
 from .client.clients import (
     AsyncAzureOpenAI as AsyncAzureOpenAI,
     AsyncOpenAI as AsyncOpenAI,
@@ -140,8 +141,6 @@ if TYPE_CHECKING:
     from .reports import Report as Report
     from .schemas.asked_bound import bound as bound
     from .schemas.bound import Bound as Bound, Gap as Gap
-
-__version__ = "0.1.0"
 
 sys.meta_path.insert(0, OpenAIModules)
 

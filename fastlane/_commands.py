@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated
 
-from . import __version__
+from ._version import __version__
 from .errors import MissingExtraError
 
 try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from . import __version__
+from ._version import __version__
 from .errors import MissingExtraError
 
 

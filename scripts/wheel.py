@@ -222,7 +222,7 @@ def _unlike_project(files: Mapping[str, bytes], home: str) -> Iterator[str]:
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     metadata = BytesParser().parsebytes(files[f"{home}/METADATA"])
-    version = re.search(r'^__version__ = "(.+)"$', files["fastlane/__init__.py"].decode(), re.MULTILINE)
+    version = re.search(r'^__version__ = "(.+)"$', files["fastlane/_version.py"].decode(), re.MULTILINE)
     said = {
         "Name": project["name"],
         "Version": version[1] if version is not None else None,

@@ -17,8 +17,7 @@ from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
-from fastlane.compat import probes as _seams
-from fastlane.decode import _decoders, answer_decoder, event_decoder
+from fastlane.decode import _decoders, answer_decoder, event_decoder, probes as _seams
 from fastlane.decode._proof import same
 from fastlane.decode._schema import validator_of
 from fastlane.decode._strict import certain

@@ -25,8 +25,8 @@ from typing_extensions import TypedDict, get_type_hints, is_typeddict
 
 import fastlane
 from fastlane import Call, Play
-from fastlane.compat import probes as _seams
 from fastlane.compat.quick_build import quick
+from fastlane.decode import probes as _seams
 from tests.passing import Passing
 
 MESSAGES: Any = [{"role": "user", "content": [{"type": "text", "text": "Is water wet?"}]}]

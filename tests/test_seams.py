@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fastlane.compat import probes as _seams
-from fastlane.compat.probes import holds
+from fastlane.decode import probes as _seams
+from fastlane.decode.probes import holds
 
 SEAM = "openai.Nothing"
 

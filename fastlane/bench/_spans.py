@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import __version__
 from .._clock import now_ns, wall_ns
+from .._version import __version__
 from ..errors import ConfigurationError, MissingExtraError
 from .recorded import Header, Recorded, Sample
 

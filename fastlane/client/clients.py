@@ -101,7 +101,7 @@ class _Client:
         super().__init__(**options)
         self._fastlane = Shell(pipeline, transport, Requests(type(self)))
         if experiment is not None:
-            self._fastlane.arms = arms_of_client(experiment, pipeline)
+            self._fastlane.arms = arms_of_client(experiment, pipeline, _Client.copy)
         if not is_copy:
             warn_of_plays_without_transport(pipeline, self._obstacle)
         if transport == "fastlane" and _preconnects(pipeline):
@@ -162,7 +162,7 @@ class _Client:
         one call: `client.with_urgency("background").chat.completions.create(...)`. A client without an `Urgency` play
         gets one, and a log of its own. Raises ConfigurationError for another level.
         """
-        from ..plays.urgency.tiers._client_for import client_for
+        from .urgency_copies import client_for
 
         return client_for(self, level)  # type: ignore[no-any-return]
 
@@ -217,7 +217,8 @@ class _Client:
             shell.transport = "stock" if pool_settings_of(http_client_of(copied)) is None else "fastlane"
         shell.pipeline, shell.urgency = changed or original.pipeline, original.urgency
         if experiment is not None:
-            shell.arms = arms_of_client(experiment, shell.pipeline, original.arms if changed is None else None)
+            shared = original.arms if changed is None else None
+            shell.arms = arms_of_client(experiment, shell.pipeline, _Client.copy, shared)
         if given or changed is not None:
             warn_of_plays_without_transport(shell.pipeline, obstacle)
         if shell.transport == "fastlane" and _preconnects(shell.pipeline):

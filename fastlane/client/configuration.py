@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import openai
@@ -105,12 +105,12 @@ def checked_experiment(experiment: Any) -> Any:
     return experiment
 
 
-def arms_of_client(experiment: Any, pipeline: Pipeline, shared: Any = None) -> Any:
+def arms_of_client(experiment: Any, pipeline: Pipeline, copy: Callable[..., Any], shared: Any = None) -> Any:
     """The arms of a client with this pipeline; with those of one that has the same pipeline, they share theirs."""
     from ..experiments._client_arms import ClientArms, Pipelines
 
     same = shared is not None and shared.experiment is experiment
-    return ClientArms(experiment, shared.pipelines if same else Pipelines(pipeline))
+    return ClientArms(experiment, shared.pipelines if same else Pipelines(pipeline), copy)
 
 
 def others_of(client: Any) -> tuple[Any, ...]:

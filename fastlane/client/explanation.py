@@ -9,7 +9,7 @@ from typing import Any, Literal
 import openai
 
 from ..compat.clients import http_client_of, pool_settings_of, stock_http_client_class, transport_of
-from ..compat.probes import unexpected_seams
+from ..decode.probes import unexpected_seams
 from ..plays import Curation, Encoding, Play
 from .configuration import OWN_HTTP_CLIENT, Obstacle
 
@@ -56,7 +56,7 @@ class Explanation:
         return {**asdict(self), "plays": list(self.plays), "limitations": list(map(asdict, self.limitations))}
 
     def __str__(self) -> str:
-        from .. import __version__
+        from .._version import __version__
 
         how = f"fastlane's, {_HTTP2[self.http2]}" if self.http2 is not None else _CARRIERS[self.transport]
         lines = [

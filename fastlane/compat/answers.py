@@ -11,8 +11,7 @@ from openai._models import BaseModel, add_request_id
 from openai._streaming import AsyncStream, Stream, extract_stream_chunk_type
 from openai._types import NotGiven
 
-from ..decode import answer_decoder
-from . import probes as _seams
+from ..decode import answer_decoder, probes as _seams
 from .own_methods import OwnMethods
 
 _RAW = RAW_RESPONSE_HEADER.lower().encode()

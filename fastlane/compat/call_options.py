@@ -8,8 +8,8 @@ from openai._models import FinalRequestOptions
 from openai._types import NotGiven
 from openai._utils import strip_not_given
 
+from ..decode import probes as _seams
 from ..engine.context import issued
-from . import probes as _seams
 
 _set = object.__setattr__
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from openai import NotGiven, Omit
 from pydantic import BaseModel
 
+from ..decode.probes import holds
 from ..engine.context import issued
 from .json_body import PLAIN_TYPES, is_plain, stock_bytes
-from .probes import holds
 
 _TRANSFORMS = ("maybe_transform", "async_maybe_transform")
 

@@ -12,10 +12,10 @@ from typing import Any
 import openai
 
 from ..decode import event_decoder
+from ..decode.probes import holds
 from ..engine.body import AsyncObservedBody, SyncObservedBody
 from ..engine.observation import Observation
 from .fast_stream import FastWay
-from .probes import holds
 
 # What the fast way does in the place of, by who has it.
 _OF_CLIENTS = ("_make_sse_decoder", "_process_response_data")

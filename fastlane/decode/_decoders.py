@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..compat import probes as _seams
+from . import probes as _seams
 
 if TYPE_CHECKING:
     from ._tiers import EventUnion, Tiers

@@ -10,8 +10,8 @@ from typing import Any
 
 import openai
 
-from .. import OpenAI
 from .._clock import now_ns
+from ..client.clients import OpenAI
 from ..plays import Connection
 from ._answers import at_path
 from ._session import Settings

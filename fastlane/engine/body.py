@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from .._clock import now_ns
-from ..compat.probes import holds
+from ..decode.probes import holds
 from ..protocol import tokens_seen as _tokens_seen
 from ..transport.protocols.phases import PHASES, Phases
 from .observation import Observation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..telemetry._experiment import Experiment as ToldExperiment
 from ._record import ExperimentRecord, Why
 
 if TYPE_CHECKING:
@@ -45,8 +44,3 @@ class Assigned:
             drawn=self.drawn,
             why=self.why,
         )
-
-    @property
-    def told(self) -> ToldExperiment:
-        """What spans and metrics say."""
-        return ToldExperiment(name=self._ledger.name, arm=self.arm, unit_id_hash=self.unit_id_hash)

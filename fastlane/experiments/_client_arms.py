@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..compat.clients import given_headers, given_query, http_client_of
@@ -49,8 +50,10 @@ class Pipelines:
 class ClientArms:
     """Chooses for the calls of one client."""
 
-    def __init__(self, experiment: Experiment, pipelines: Pipelines) -> None:
+    def __init__(self, experiment: Experiment, pipelines: Pipelines, copy: Callable[..., Any]) -> None:
         self.experiment = experiment
+        self.copy = copy
+        """Copies a client: `copy()` of fastlane's own class, whatever an application's subclass makes of it."""
         self.pipelines = pipelines
         self._clients: dict[str, tuple[tuple[Any, ...], Any]] = {}
         """By arm: what the client was like when that of the arm was made, and that."""
@@ -122,9 +125,7 @@ class ClientArms:
         pipeline = self.pipelines.of(arm, self.experiment.arms[arm])
         if pipeline is client._fastlane.pipeline:
             return client
-        from ..client.clients import _Client
-
-        made = _Client.copy(client, only_plays=pipeline.plays)
+        made = self.copy(client, only_plays=pipeline.plays)
         made._fastlane.pipeline = pipeline
         return made
 

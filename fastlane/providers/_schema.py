@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from ..engine.call import Form
+from ..records.attempts import Form
 from ._fact import (
     Accepted,
     Address,

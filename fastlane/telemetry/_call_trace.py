@@ -28,7 +28,7 @@ from ._attributes import call_attributes, experiment_attributes
 from ._batched import is_batched
 from ._call_spans import beginning, tell_calls
 from ._ended import EndedCall
-from ._experiment import current_experiment
+from ._experiment import experiment_of
 from ._glance import glance, is_plain as is_plain_call
 from ._metrics import get_ready, tell
 from ._propagation import propagate
@@ -63,7 +63,7 @@ class CallTrace:
         self._settings = _settings.current()
         self._standing: Standing = standing(observation.issued)
         self._operation = operation
-        self._experiment = current_experiment() if observation.experiment is None else observation.experiment.told
+        self._experiment = experiment_of(observation.experiment)
         self._body: Mapping[str, Any] | None = None
         self._first: tuple[str, str | None] | None = None
         """Origin and model that the first attempt went to: the call may end elsewhere."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def tell_content(attributes: dict[str, Any], settings: TelemetrySettings, context: Context | None) -> None:
     """Emit `gen_ai.client.inference.operation.details` with the attributes of a call and its messages."""
-    from .. import __version__
     from .._clock import wall_ns
+    from .._version import __version__
 
     provider = settings.logger_provider if settings.logger_provider is not None else get_logger_provider()
     provider.get_logger(names.SCOPE, __version__).emit(

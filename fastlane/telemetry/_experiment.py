@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 from ..engine.context import restore
 from ..errors import ConfigurationError
@@ -28,6 +29,14 @@ _current: ContextVar[Experiment | None] = ContextVar("fastlane_experiment", defa
 def current_experiment() -> Experiment | None:
     """The experiment around this point of the program, or None."""
     return _current.get()
+
+
+def experiment_of(assigned: Any) -> Experiment | None:
+    """Return the arm of the client's experiment that a call goes to, or else the experiment around it, or None."""
+    if assigned is None:
+        return _current.get()
+    record = assigned.record
+    return Experiment(name=record.name, arm=record.arm, unit_id_hash=record.unit_id_hash)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ class Instruments:
     """What the values of metrics are given to. Making them may wait for the SDK's locks, recording does not."""
 
     def __init__(self, provider: Any, drain: Callable[[], None], labels: Labels) -> None:
-        from .. import __version__
+        from .._version import __version__
 
         meter: Meter = provider.get_meter(names.SCOPE, __version__)
         self._labels = labels

@@ -20,7 +20,7 @@ def tracer_of(settings: TelemetrySettings) -> Tracer:
     provider = settings.tracer_provider if settings.tracer_provider is not None else get_tracer_provider()
     found = _last
     if found is None or found[0] is not provider:
-        from .. import __version__
+        from .._version import __version__
 
         found = _last = (provider, provider.get_tracer(SCOPE, __version__))
     return found[1]

@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from .. import __version__
+from .._version import __version__
 from ._compare import Comparison
 from ._document import details, overview
 from ._model import PHASES, Entry

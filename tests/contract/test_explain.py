@@ -17,7 +17,7 @@ import pytest
 import fastlane
 from fastlane import Connection, Encoding, Experiment, Hedging, Play, PromptCache, Urgency
 from fastlane.client import configuration as _configuration
-from fastlane.compat import probes as _seams
+from fastlane.decode import probes as _seams
 from tests.contract.entry_points import MESSAGES, MODEL
 
 CLIENTS = ("OpenAI", "AsyncOpenAI")

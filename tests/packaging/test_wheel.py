@@ -14,7 +14,7 @@ from scripts.audit._finding import Finding, judged
 from scripts.environments import ROOT
 
 HOME = "fastlane_llm-0.1.0.dist-info"
-NAMES = [Path("fastlane/__init__.py"), Path("fastlane/py.typed"), Path("README.md")]
+NAMES = [Path("fastlane/__init__.py"), Path("fastlane/_version.py"), Path("fastlane/py.typed"), Path("README.md")]
 
 
 def checksum(data: bytes) -> str:
@@ -31,7 +31,8 @@ def wheel_of(path: Path, files: dict[str, bytes], *, moment: tuple[int, ...] = (
 
 
 FILES = {
-    "fastlane/__init__.py": b'__version__ = "0.1.0"\n',
+    "fastlane/__init__.py": b"",
+    "fastlane/_version.py": b'__version__ = "0.1.0"\n',
     "fastlane/py.typed": b"",
     f"{HOME}/METADATA": b"Name: other\n",
     f"{HOME}/WHEEL": b"",

@@ -9,7 +9,7 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
-from ... import __version__
+from ..._version import __version__
 from ..checks import Checked, without_refused_tails
 from ..findings import Findings
 from ..recorded import Recorded

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 from typing import Any
 
-from fastlane.client.configuration import arms_of_client
-from fastlane.engine.shell import Shell
-from fastlane.plays import Urgency
-from fastlane.records.urgency import Level
-
-from ..levels import checked_level
+from ..engine.shell import Shell
+from ..plays import Urgency
+from ..plays.urgency.levels import checked_level
+from ..records.urgency import Level
+from .configuration import arms_of_client
 
 
 def client_for(client: Any, level: Level) -> Any:
@@ -31,7 +30,7 @@ def client_for(client: Any, level: Level) -> Any:
     made._fastlane = own = Shell(shell.pipeline, shell.transport, shell.requests)
     own.urgency = level
     if shell.arms is not None:
-        own.arms = arms_of_client(shell.arms.experiment, shell.pipeline, shell.arms)
+        own.arms = arms_of_client(shell.arms.experiment, shell.pipeline, shell.arms.copy, shell.arms)
     return made
 
 

@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletionChunk
 from fastlane import CallRecord, Play, Usage
 from fastlane.engine.observation import Observation
 from fastlane.engine.pipeline import Pipeline
-from fastlane.protocol.tokens_seen import from_json
+from fastlane.protocol.fields import from_json
 
 Make = Callable[..., Observation]
 

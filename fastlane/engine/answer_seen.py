@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .._clock import now_ns
-from ..protocol import tokens_seen as _tokens_seen
+from ..protocol.content import RESPONSE_ENDS, RESPONSE_KINDS, choices_kind, finish_reason_of
+from ..protocol.fields import field, from_json, safe_id, safe_name, string
 from ..records.timeline import TokenKind
 
 
@@ -84,11 +85,11 @@ class AnswerSeen:
         self.frozen = True
         self._steady = False
         if self.model != asked:
-            self.model = _tokens_seen.name_in(self.model)
-        self.finish_reason = _tokens_seen.name_in(self.finish_reason)
-        self.service_tier = _tokens_seen.name_in(self.service_tier)
-        self.request_id = _tokens_seen.id_in(self.request_id)
-        self.response_id = _tokens_seen.id_in(self.response_id)
+            self.model = safe_name(self.model)
+        self.finish_reason = safe_name(self.finish_reason)
+        self.service_tier = safe_name(self.service_tier)
+        self.request_id = safe_id(self.request_id)
+        self.response_id = safe_id(self.response_id)
 
     def event(self, event: Any) -> None:
         """Look at one decoded event of a stream, out of the bytes that came at `arrived_ns`."""
@@ -133,20 +134,20 @@ class AnswerSeen:
     def _chat_event(self, event: Any, arrived_ns: int) -> None:
         choices = getattr(event, "choices", None)
         if choices and isinstance(choices, list):
-            kind = _tokens_seen.kind_of_choices(choices)
+            kind = choices_kind(choices)
             if kind is not None:
                 self._token(kind, arrived_ns)
             for choice in choices:
                 self._choice(choice)
             self._steady = kind == "content" and self._seen_choices == 1
         if self.model is None:
-            self.model = _tokens_seen.text_of(event, "model")
-            self.response_id = _tokens_seen.text_of(event, "id")
+            self.model = string(field(event, "model"))
+            self.response_id = string(field(event, "id"))
         # Engines report usage on a last event without choices, on the finishing event, or on every event.
         usage = getattr(event, "usage", None)
         if usage is not None:
             self.usage = usage
-        tier = _tokens_seen.text_of(event, "service_tier")
+        tier = string(field(event, "service_tier"))
         if self.tier_in is not None:
             tier = self.tier_in(event) or tier
         if tier is not None:
@@ -177,10 +178,10 @@ class AnswerSeen:
         event_type = getattr(event, "type", None)
         if not isinstance(event_type, str):
             return
-        kind = _tokens_seen.kind_of_response_event(event_type)
+        kind = RESPONSE_KINDS.get(event_type)
         if kind is not None:
             self._token(kind, arrived_ns)
-        elif _tokens_seen.ends_response(event_type):
+        elif event_type in RESPONSE_ENDS:
             self.answer(getattr(event, "response", None))
             self._seen_choices = self._finished_choices = 1
 
@@ -191,10 +192,10 @@ class AnswerSeen:
         usage = getattr(answer, "usage", None)
         if usage is not None:
             self.usage = usage
-        self.finish_reason = _tokens_seen.finish_reason_of(answer)
-        self.model = _tokens_seen.text_of(answer, "model")
-        self.response_id = _tokens_seen.text_of(answer, "id")
-        self.service_tier = _tokens_seen.text_of(answer, "service_tier")
+        self.finish_reason = finish_reason_of(answer)
+        self.model = string(field(answer, "model"))
+        self.response_id = string(field(answer, "id"))
+        self.service_tier = string(field(answer, "service_tier"))
         if self.tier_in is not None:
             self.service_tier = self.tier_in(answer) or self.service_tier
         if self.reason_of is not None:
@@ -202,12 +203,12 @@ class AnswerSeen:
         if self.times_in is not None:
             self.times = self.times_in(answer) or self.times
         # openai has read it from the headers already.
-        self.request_id = _tokens_seen.text_of(answer, "_request_id")
+        self.request_id = string(getattr(answer, "_request_id", None))
 
     def raw_answer(self, body: bytes) -> Any:
         """Look at a whole answer that the application takes undecoded. What it says; None where it is no JSON."""
         try:
-            answer = _tokens_seen.from_json(body)
+            answer = from_json(body)
             self.answer(answer)
         except ValueError:
             return None  # the application will find out for itself

@@ -9,7 +9,8 @@ from typing import Any
 
 from .._clock import now_ns
 from ..decode.probes import holds
-from ..protocol import tokens_seen as _tokens_seen
+from ..protocol.events import EventReader
+from ..protocol.fields import from_json
 from ..transport.protocols.phases import PHASES, Phases
 from .observation import Observation
 
@@ -175,43 +176,41 @@ class AsyncObservedBody(_Body):
 
 
 class _UndecodedReader:
-    """Finds tokens and usage in bytes that the application takes undecoded (`iter_lines()`, `iter_bytes()`)."""
+    """Reads tokens and usage out of bytes that the caller takes undecoded (`iter_lines()`, `iter_bytes()`)."""
 
     def __init__(self, observation: Observation, *, events: bool) -> None:
         self._observation = observation
-        self._events = events
-        self._kept = bytearray()
-        self._gave_up = False
+        self._reader = EventReader() if events else None
+        self._kept: list[bytes] = []
+        self._kept_bytes = 0
 
     def feed(self, chunk: bytes) -> None:
-        if self._gave_up:
+        if self._kept_bytes > _MOST_KEPT_BYTES:
             return
-        self._kept += chunk
-        if self._events:
-            *lines, rest = self._kept.split(b"\n")
-            self._kept = bytearray(rest)
-            for line in lines:
-                self._line(bytes(line))
-        if len(self._kept) > _MOST_KEPT_BYTES:
+        self._kept_bytes += len(chunk)
+        if self._reader is None:
+            self._kept.append(chunk)
+        else:
+            for data in self._reader.feed(chunk):
+                self._kept_bytes = 0
+                self._read(data)
+        if self._kept_bytes > _MOST_KEPT_BYTES:
+            self._reader = None
             self._kept.clear()
-            self._gave_up = True
 
     def finish(self) -> None:
-        if self._kept and not self._gave_up and not self._events:
-            self._observation.raw_answer(bytes(self._kept))
-        self._kept.clear()
+        if self._kept:
+            self._observation.raw_answer(b"".join(self._kept))
+            self._kept.clear()
 
-    def _line(self, line: bytes) -> None:
-        if not line.startswith(b"data:"):
-            return
-        data = line[5:].strip()
-        if data == b"[DONE]":
+    def _read(self, data: bytes) -> None:
+        if data.startswith(b"[DONE]"):
             self._observation.done()
             return
         try:
-            event = _tokens_seen.from_json(data)
+            event = from_json(data)
         except ValueError:
-            return  # the application will find out for itself
+            return  # the caller finds out
         self._observation.answer.event(event)
 
 

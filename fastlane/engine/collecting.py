@@ -14,7 +14,8 @@ import orjson
 
 from .._clock import now_ns
 from ..knowledge import timer
-from ..protocol.event_data import EventData
+from ..protocol.content import error_status
+from ..protocol.events import INVALID_JSON, EventReader, parse_event
 from ..transport.protocols.phases import PHASES
 
 if TYPE_CHECKING:
@@ -28,13 +29,6 @@ _DRAIN_S = 0.1
 _OF_THE_BYTES = frozenset({b"content-encoding", b"content-length", b"content-type", b"transfer-encoding"})
 # How the first line of an event stream begins; nothing in JSON does.
 _EVENTS = (b"data:", b"event:", b"id:", b"retry:", b":")
-NO_JSON: Any = object()
-"""What `event_of` gives for data that is no JSON."""
-# By OpenAI's types and codes of errors (https://platform.openai.com/docs/guides/error-codes).
-_STATUSES = {
-    "invalid_request_error": 400, "authentication_error": 401, "permission_error": 403, "not_found_error": 404,
-    "rate_limit_exceeded": 429, "rate_limit_error": 429, "insufficient_quota": 429,
-}  # fmt: skip
 
 
 class Collecting(Protocol):
@@ -169,7 +163,7 @@ class _Reading:
         self._guard = guard
         self._observation = observation
         self._response = response
-        self._data = EventData()
+        self._reader = EventReader()
         self._garbage: bytes | None = None
         self._phases = response.extensions.get(PHASES)
         # One that has been read already, by a hook of the application's HTTP client, is looked at all the same.
@@ -199,12 +193,12 @@ class _Reading:
         observation, answer = self._observation, self._observation.answer
         answer.arrived_ns = getattr(self._phases, "chunk_ns", 0) or now_ns()
         observation.received_bytes += len(piece)
-        for data in self._data.feed(piece):
+        for data in self._reader.feed(piece):
             if data.startswith(b"[DONE]"):
                 observation.is_done = True
                 return True
-            event = event_of(data)
-            if event is NO_JSON:
+            event = parse_event(data)
+            if event is INVALID_JSON:
                 self._garbage = data
                 return True
             stop, kinds = self._guard.take(event)
@@ -264,7 +258,7 @@ class _Reading:
                 # Said in the middle of an answer, which an answer without streaming says by its status. But the work
                 # had begun: it is no refusal of the request.
                 observation.optional = ()
-                return self._handed_on(to_json({"error": error}), status_code=status_of(error))
+                return self._handed_on(to_json({"error": error}), status_code=error_status(error))
             if self._garbage is not None:
                 # As an answer that is no JSON: what openai's code makes of that, it makes of this.
                 return self._handed_on(self._garbage)
@@ -300,27 +294,6 @@ class _Reading:
         except RuntimeError:
             pass  # the application's own transport did not take the time
         return whole
-
-
-def status_of(error: Mapping[str, Any]) -> int:
-    """The status that an answer without streaming has for an error; some say it themselves."""
-    for name in ("status", "status_code", "code"):
-        said = error.get(name)
-        if isinstance(said, int | str) and str(said).isdecimal() and 400 <= int(said) < 600:
-            return int(said)
-    said = (error.get("code"), error.get("type"))
-    return next((_STATUSES[one] for one in said if isinstance(one, str) and one in _STATUSES), 500)
-
-
-def event_of(data: bytes) -> Any:
-    """An event's JSON, if it is any."""
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        try:
-            return json.loads(data)  # which takes half of a surrogate pair, as openai's code does
-        except ValueError:
-            return NO_JSON
 
 
 def to_json(value: Any) -> bytes:

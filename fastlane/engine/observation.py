@@ -10,7 +10,8 @@ from typing import Any
 
 from .._clock import now_ns
 from ..compat.clients import underlying_stream
-from ..protocol.tokens_seen import usage_of
+from ..protocol.endpoints import EMBEDDINGS, GENERATING
+from ..protocol.usage import usage_counts
 from ..records.recording import outcome_of, record_of as make_record, settled
 from .call import CallRecord, Usage
 from .context import in_finalizer
@@ -18,11 +19,6 @@ from .observed_attempts import ObservedAttempts
 
 EXTENSION = "fastlane.observation"
 """Where a request carries its observation: a stream may be read in another thread or task than it was opened in."""
-
-# Endpoints whose streams end with a finish reason: without one they were cut off.
-FINISHING_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
-# Endpoints whose whole answers report usage.
-_ANSWERING_ENDPOINTS = FINISHING_ENDPOINTS | {"/embeddings"}
 
 _AT_ONCE = (False,)
 _CANCELLATIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
@@ -56,7 +52,7 @@ class Observation(ObservedAttempts):
     @property
     def finishes(self) -> bool:
         """Whether the answer is one that ends with a finish reason: a stored response that is streamed again too."""
-        return self.endpoint in FINISHING_ENDPOINTS or self.answer.is_response
+        return self.endpoint in GENERATING or self.answer.is_response
 
     def whole_answer(self, answer: Any) -> None:
         """Look at a whole answer, decoded."""
@@ -73,7 +69,7 @@ class Observation(ObservedAttempts):
                 self.trace.answered(self, answer)
 
     def _says_usage(self) -> bool:
-        return self.endpoint in _ANSWERING_ENDPOINTS or self.answer.is_response
+        return self.finishes or self.endpoint == EMBEDDINGS
 
     # The end
 
@@ -234,9 +230,9 @@ class Observation(ObservedAttempts):
     def usage(self) -> Usage:
         """What the provider said that the call took."""
         if not self.answer.frozen:
-            return usage_of(self.answer.usage, self.cached_path)
+            return Usage(**usage_counts(self.answer.usage, self.cached_path))
         if self._usage is None:
-            self._usage = usage_of(self.answer.usage, self.cached_path)
+            self._usage = Usage(**usage_counts(self.answer.usage, self.cached_path))
         return self._usage
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .._clock import now_ns, wall_ns
 from ..compat.json_body import longer_bytes
 from ..compat.requests import body_of
+from ..protocol.endpoints import is_response
 from ..records.call_ids import call_id, next_number
 from ..records.output import BoundedOutputRecord
 from ..records.prompt import CurationRecord, PromptCacheRecord
@@ -138,7 +139,7 @@ class ObservedAttempts:
         self.exhausted = False
         """The last byte of the answer's body was read."""
         self.received_bytes: int = 0
-        self.answer: AnswerSeen = AnswerSeen(is_response=endpoint == "/responses" or endpoint.startswith("/responses/"))
+        self.answer: AnswerSeen = AnswerSeen(is_response=is_response(endpoint))
         self._action: Any = current_user_action() if beside is None else beside._action
         self.action_path: tuple[str, ...] = ()
         self._lock = threading.Lock()

@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from .fields import fields_of
+
 # Texts that a provider sends whole each time. All other texts of a delta are pieces.
 _WHOLE = frozenset(("channel", "format", "id", "index", "model", "name", "object", "phase", "role", "type"))
 
@@ -30,20 +32,6 @@ def text_of(value: Any) -> str:
 
 class ByIndex(dict[int, Any]):
     """A JSON list whose entries arrive by their index, with gaps and in any order."""
-
-
-def fields_of(value: Any) -> Mapping[str, Any] | None:
-    """Return the fields of a JSON object or of one of openai's objects that were sent; None for anything else."""
-    if isinstance(value, dict):
-        return value
-    if isinstance(value, BaseModel):
-        found, sent, extra = value.__dict__, value.__pydantic_fields_set__, value.__pydantic_extra__
-        if len(found) > len(sent) or extra:
-            found = {name: each for name, each in found.items() if name in sent}
-            if extra:
-                found |= extra
-        return found
-    return value if isinstance(value, Mapping) else None
 
 
 def plain(value: Any) -> Any:
@@ -132,13 +120,3 @@ def replace(into: dict[str, Any], name: str, value: Any, *, extend_lists: bool) 
         held.extend(plain(value))
     else:
         into[name] = plain(value)
-
-
-def position_of(value: Any) -> int:
-    """Return an index out of an event; 0 if it is missing or invalid."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
-
-
-def listed(value: Any) -> list[Any] | tuple[Any, ...]:
-    """Return a value if it is a list; an empty list for anything else."""
-    return value if isinstance(value, list | tuple) else ()

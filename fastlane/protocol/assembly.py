@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from .accumulation import add_text, fields_of, listed, merge, merge_field, plain, position_of, replace, text_of
+from .accumulation import add_text, merge, merge_field, plain, replace, text_of
 from .content import FUNCTION_CALL, REASONING_FIELDS, TOOL_INPUTS, Channel, Delta, error_of
 from .cut import Cut
 from .endpoints import CHAT, COMPLETIONS, RESPONSES
+from .fields import fields_of, listed, position_of
 from .response_assembly import ResponseAssembly
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .accumulation import plain
+from .accumulation import ByIndex, plain
 from .assembly import Assembly, ChoicesAssembly
 from .content import ITEM_TEXTS, PART_TEXTS, response_channel
 from .cut import Cut
@@ -61,23 +61,26 @@ def _response_events(assembly: ResponseAssembly, cut: Cut) -> list[Event]:
 
 def _item_events(assembly: ResponseAssembly, index: int, whole: Mapping[str, Any]) -> list[Event]:
     events: list[Event] = []
-    where = {"item_id": whole.get("id"), "output_index": index}
-    if whole.get("type") in ITEM_TEXTS and (index,) not in assembly.done:
-        field, kind = ITEM_TEXTS[whole["type"]]
-        ended = {"type": kind, **where, field: whole.get(field) or ""}
-        if whole["type"] == "function_call":
-            ended["name"] = whole.get("name")
-        events.append(ended)
-    for name in ("summary", "content"):
-        numbers = sorted(assembly.items[index].get(name) or ())
-        for number, part in zip(numbers, whole.get(name) or (), strict=True):
-            channel, at = response_channel(name, index, number), {**where, f"{name}_index": number}
-            if part.get("type") in PART_TEXTS and channel not in assembly.done:
-                field, kind = PART_TEXTS[part["type"]]
-                logprobs = {"logprobs": plain(part.get("logprobs") or [])} if part["type"] == "output_text" else {}
+    where, type_ = {"item_id": whole.get("id"), "output_index": index}, str(whole.get("type"))
+    if type_ in ITEM_TEXTS and (index,) not in assembly.done:
+        field, kind = ITEM_TEXTS[type_]
+        name = {"name": whole.get("name")} if type_ == "function_call" else {}
+        events.append({"type": kind, **where, field: whole.get(field) or "", **name})
+    for list_name in ("summary", "content"):
+        parts = assembly.items[index].get(list_name)
+        if not isinstance(parts, ByIndex):
+            continue
+        for number, part in zip(sorted(parts), whole[list_name], strict=True):
+            if not isinstance(part, dict):
+                continue
+            channel, at = response_channel(list_name, index, number), {**where, f"{list_name}_index": number}
+            type_ = str(part.get("type"))
+            if type_ in PART_TEXTS and channel not in assembly.done:
+                field, kind = PART_TEXTS[type_]
+                logprobs = {"logprobs": plain(part.get("logprobs") or [])} if type_ == "output_text" else {}
                 events.append({"type": kind, **at, field: part.get(field) or "", **logprobs})
             if channel in assembly.open_parts:
-                kind = "response.reasoning_summary_part.done" if name == "summary" else "response.content_part.done"
-                events.append({"type": kind, **at, "part": plain(part)})
+                part_name = "content_part" if list_name == "content" else "reasoning_summary_part"
+                events.append({"type": f"response.{part_name}.done", **at, "part": plain(part)})
     events.append({"type": "response.output_item.done", "output_index": index, "item": plain(whole)})
     return events

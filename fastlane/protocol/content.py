@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
+from .fields import field, string
+
 Kind = Literal["content", "reasoning", "tool_call", "refusal", "audio"]
 
 Channel = tuple[int, ...]
@@ -43,6 +45,24 @@ MESSAGE_KINDS: Mapping[str, Kind] = {
 
 TOOL_INPUTS = {"function": "arguments", "custom": "input"}
 """The object of a tool call that holds its name, and that object's field for the arguments."""
+
+
+def message_kind(message: Any) -> Kind | None:
+    """Return what output a chat message or delta carries; None for a role, an empty or a missing one."""
+    if message is not None:
+        for name, kind in MESSAGE_KINDS.items():
+            if field(message, name):
+                return kind
+    return None
+
+
+def choices_kind(choices: Any) -> Kind | None:
+    """Return what output the first choice with any carries, in an event of chat or of legacy completions."""
+    for choice in choices:
+        kind = message_kind(field(choice, "delta")) or ("content" if field(choice, "text") else None)
+        if kind is not None:
+            return kind
+    return None
 
 
 # Responses: events, items and parts.
@@ -84,6 +104,12 @@ _TEXTS: Mapping[str, ResponseText] = {
 RESPONSE_DELTAS: Mapping[str, ResponseText] = {f"response.{name}.delta": text for name, text in _TEXTS.items()}
 RESPONSE_DONES: Mapping[str, ResponseText] = {f"response.{name}.done": text for name, text in _TEXTS.items()}
 
+RESPONSE_KINDS: Mapping[str, Kind] = {
+    **{name: text.kind for name, text in RESPONSE_DELTAS.items()},
+    "response.audio.delta": "audio",
+}
+"""What output an event carries, by its type."""
+
 ITEM_TEXTS: Mapping[str, tuple[str, str]] = {
     "function_call": ("arguments", "response.function_call_arguments.done"),
     "mcp_call": ("arguments", "response.mcp_call_arguments.done"),
@@ -112,8 +138,48 @@ def response_channel(parts: str | None, output_index: int, index: int) -> Channe
     return (output_index, index if parts == "content" else -1 - index)
 
 
+# Finish reasons and errors.
+
+# "length" is OpenAI's; the others are what compatible providers have been seen to send.
+_LIMITS = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"})
+_REFUSALS = frozenset({"content_filter", "refusal", "safety"})
+# By OpenAI's types and codes of errors (https://platform.openai.com/docs/guides/error-codes).
+_STATUSES = {
+    "invalid_request_error": 400, "authentication_error": 401, "permission_error": 403, "not_found_error": 404,
+    "rate_limit_exceeded": 429, "rate_limit_error": 429, "insufficient_quota": 429,
+}  # fmt: skip
+
+
+def finish_reason_of(answer: Any) -> str | None:
+    """Return the first choice's finish reason, or a response's status."""
+    choices = field(answer, "choices")
+    if not choices:
+        return string(field(answer, "status"))
+    return string(field(choices[0], "finish_reason")) if isinstance(choices, list | tuple) else None
+
+
+def is_cut_off(finish_reason: str | None) -> bool:
+    """Return whether a finish reason, or a response's status, says that the answer met its limit."""
+    return finish_reason is not None and (finish_reason.lower() in _LIMITS or finish_reason == "incomplete")
+
+
+def is_refused(finish_reason: str | None) -> bool:
+    """Return whether a finish reason says that the answer was refused or filtered."""
+    return finish_reason is not None and finish_reason.lower() in _REFUSALS
+
+
 def error_of(value: Any) -> Mapping[str, Any] | None:
     """Return the error object of an event's or an answer's `error`; None if there is no error."""
     if isinstance(value, Mapping):
         return value or None
     return {"message": str(value)} if value else None
+
+
+def error_status(error: Mapping[str, Any]) -> int:
+    """Return the HTTP status that an answer without streaming has for an error."""
+    for name in ("status", "status_code", "code"):
+        status = error.get(name)
+        if isinstance(status, int | str) and str(status).isdecimal() and 400 <= int(status) < 600:
+            return int(status)
+    codes = (error.get("code"), error.get("type"))
+    return next((_STATUSES[code] for code in codes if isinstance(code, str) and code in _STATUSES), 500)

@@ -1,15 +1,81 @@
-"""Split the bytes of an event stream into the data of its events, as far as they come in the plainest forms."""
+"""Read the server-sent events of a stream out of its bytes."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
+from typing import Any
 
+import orjson
+
+INVALID_JSON: Any = object()
+"""What `parse_event` returns for data that is not JSON."""
+
+_LINE_ENDS = re.compile(rb"\r\n|\n|\r")
 _LF = 10
 _LINE_END, _BLOCK_END, _CARRIAGE_RETURN = b"\n", b"\n\n", b"\r"
 
 # A plain block has two lines at most. One that has more and no end yet is left to openai's decoder, so that what is
 # kept here is not put together again for every line that comes.
 _MOST_LINES = 2
+
+
+def parse_event(data: bytes) -> Any:
+    """Return an event's JSON, or `INVALID_JSON`."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        try:
+            return json.loads(data)  # which takes half of a surrogate pair, as openai's client does
+        except ValueError:
+            return INVALID_JSON
+
+
+class EventReader:
+    """Sans-IO: read the data of every event, in any form. As in openai's client, a cut-off event does not count."""
+
+    __slots__ = ("_carriage_return", "_data", "_line", "_splitter")
+
+    def __init__(self) -> None:
+        self._splitter: EventSplitter | None = EventSplitter()
+        """The fast path; None after the first event in another form."""
+        self._data: list[bytes] = []
+        """The data of the event that has not ended, line by line."""
+        self._line: list[bytes] = []
+        """The pieces of the line that has not ended: joined once, however many they are."""
+        self._carriage_return = b""
+        """A carriage return at the end of a piece: it can be the half of a line's end."""
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Return the data of the events that this piece ends."""
+        if self._splitter is None:
+            return self._lines(piece)
+        blocks = self._splitter.feed(piece)
+        found = [data for data in blocks if data]
+        if self._splitter.stopped:
+            piece = b"".join(self._splitter.left(len(blocks)))
+            self._splitter = None
+            found += self._lines(piece)
+        return found
+
+    def _lines(self, piece: bytes) -> list[bytes]:
+        text = self._carriage_return + piece
+        self._carriage_return = b"\r" if text.endswith(b"\r") else b""
+        *lines, rest = _LINE_ENDS.split(text[:-1] if self._carriage_return else text)
+        if lines:
+            lines[0] = b"".join((*self._line, lines[0]))
+            self._line.clear()
+        self._line.append(rest)
+        found = []
+        for line in lines:
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                self._data.append(value.removeprefix(b" "))
+            elif not line:
+                found.append(b"\n".join(self._data))
+                self._data.clear()
+        return list(filter(None, found))
 
 
 class EventSplitter:

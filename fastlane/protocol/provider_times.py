@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ..records.provider_times import ProviderTimes
-from .tokens_seen import member_of
+from .fields import field as field_in
 
 _SECONDS = {"s": 1.0, "ms": 1e-3}
 _DURATION = re.compile(r"dur=([0-9]+(?:\.[0-9]+)?)")
@@ -39,7 +39,7 @@ class TimesSaid:
         for place in self._fields:
             value = answer
             for name in place.path:
-                value = None if value is None else member_of(value, name)
+                value = None if value is None else field_in(value, name)
             if value is not None:
                 _note(found, place.field, place.unit_s, value)
         return found or None

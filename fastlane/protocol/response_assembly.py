@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .accumulation import ByIndex, add_text, fields_of, listed, plain, position_of, text_of
+from .accumulation import ByIndex, add_text, plain, text_of
 from .content import (
     ITEM_TEXTS,
     PART_TEXTS,
@@ -20,6 +20,7 @@ from .content import (
     response_channel,
 )  # fmt: skip
 from .cut import Cut
+from .fields import fields_of, listed, position_of
 
 _PART_LISTS = ("content", "summary")
 

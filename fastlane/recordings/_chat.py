@@ -6,9 +6,6 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
-"""Whose calls are recorded."""
-
 PROMPT_FIELDS = ("messages", "input", "instructions", "prompt", "tools")
 """Where a body has its prompt."""
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from ..engine.call import Call, CallRecord
 from ..plays.routing.catalog._route import Route
-from ..protocol.tokens_seen import name_in
-from ._chat import ENDPOINTS, PROMPT_FIELDS, messages_of, tools_of
+from ..protocol.endpoints import GENERATING
+from ..protocol.fields import safe_name
+from ._chat import PROMPT_FIELDS, messages_of, tools_of
 from ._shape import shape_of
 
 VERSION = 1
@@ -45,7 +46,7 @@ def issued(call: Call) -> Issued | None:
 
     Messages are copied one level deep: what the application adds to its conversation later is not this call's.
     """
-    if call.endpoint not in ENDPOINTS:
+    if call.endpoint not in GENERATING:
         return None
     body = {name: call.body[name] for name in _KEPT if name in call.body}
     for name in ("messages", "input"):
@@ -62,7 +63,7 @@ def entry(asked: Issued, record: CallRecord, *, salt: bytes, at_s: float, with_t
     shown: dict[str, Any] = {
         "at": round(at_s, 6),
         "endpoint": record.endpoint,
-        "model": name_in(record.model),
+        "model": safe_name(record.model),
         "stream": record.stream,
         "messages": [message.to_dict() for message in shape.messages],
         "tools": shape.tools,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..protocol.tokens_seen import id_in
+from ..protocol.fields import safe_id
 from . import _names as names
 
 # The wire's name, the attribute, and what it has to be: anything else is none of the API's.
@@ -69,11 +69,11 @@ def asked(endpoint: str, body: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(tier, str) and tier in _TIERS:
         told[names.REQUEST_TIER] = tier
     previous = body.get("previous_response_id")
-    if isinstance(previous, str) and id_in(previous) is not None:
+    if isinstance(previous, str) and safe_id(previous) is not None:
         told[names.PREVIOUS_RESPONSE] = previous
     conversation = body.get("conversation")
     conversation = conversation.get("id") if isinstance(conversation, Mapping) else conversation
-    if isinstance(conversation, str) and id_in(conversation) is not None:
+    if isinstance(conversation, str) and safe_id(conversation) is not None:
         told[names.CONVERSATION] = conversation
     kind = _member(body, "response_format", "type")
     if kind is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..protocol.tokens_seen import name_in
+from ..protocol.fields import safe_name
 from . import _names as names
 from ._content_parts import dumped, item_parts, joined, loaded, message_parts, plain, text, tool_definition
 
@@ -216,7 +216,7 @@ class _Answer:
         parts = [*self.parts, *({"type": kind, "content": joined(said)} for kind, said in self._texts.items())]
         for _, call in sorted(self._calls.items()):
             parts.append({**call, "name": joined(call["name"]), "arguments": loaded(joined(call["arguments"]))})
-        reason = (name_in(self.finish_reason) if isinstance(self.finish_reason, str) else None) or "error"
+        reason = (safe_name(self.finish_reason) if isinstance(self.finish_reason, str) else None) or "error"
         return {"role": "assistant", "parts": parts, "finish_reason": _FINISHED.get(reason, reason)}
 
 

@@ -14,7 +14,7 @@ import fastlane
 from fastlane import Connection
 from fastlane._clock import now_ns
 from fastlane.engine.attempts._begun import async_begun, begun
-from fastlane.engine.attempts._first_content import FirstContent, Verdict
+from fastlane.protocol.first_content import FirstContent, Verdict
 
 OWN = ("HTTP/2", "HTTP/1.1")
 WAYS = (*OWN, "httpx2", "httpx")

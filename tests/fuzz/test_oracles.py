@@ -15,7 +15,7 @@ from fastlane.batch import _outcomes
 from fastlane.plays.bounded_output.progress import _json_reading
 from fastlane.plays.routing.catalog import _mistakes
 from fastlane.plays.urgency.pacing import _reading
-from fastlane.protocol import assembly, event_data as _event_data, events as _events
+from fastlane.protocol import assembly, events as _events
 from fastlane.providers import _schema
 from fastlane.schemas import bound as _bound
 from fastlane.traces import _otlp
@@ -76,7 +76,7 @@ DEFECTS: dict[str, tuple[str, Break]] = {
     "the blank behind a field's name is kept": (
         "sse", lambda patch: patch.setattr(_events, "_value", lambda line, start: line[start:])),
     "a carriage return at a piece's edge is a line's end": (
-        "sse", lambda patch: patch.setattr(_event_data, "_LINE_ENDS", re.compile(rb"\r|\n"))),
+        "sse", lambda patch: patch.setattr(_events, "_LINE_ENDS", re.compile(rb"\r|\n"))),
     "an event that was cut off is lost": (
         "stream", lambda patch: patch.setattr(_events.EventSplitter, "unended", lambda self: [])),
     "what is required may be missing": (

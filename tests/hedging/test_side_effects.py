@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from fastlane.plays.hedging._side_effects import CHAT, COMPLETIONS, RESPONSES, why_only_once, without_marks
+from fastlane.plays.hedging._side_effects import why_only_once, without_marks
+from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
 
 TOOL = {"type": "function", "function": {"name": "send_mail", "parameters": {}}}
 FLAT = {"type": "function", "name": "send_mail", "parameters": {}}

@@ -10,9 +10,9 @@ from hypothesis import given, settings, strategies as st
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputParam
 
-from fastlane.plays.bounded_output.outputs._answer_texts import AnswerText, answer_texts
 from fastlane.plays.bounded_output.outputs._repair import repaired_body
 from fastlane.plays.bounded_output.validation._validation import Problem, validator
+from fastlane.protocol.answer_texts import AnswerText, answer_texts
 
 CHAT, COMPLETIONS, RESPONSES = "/chat/completions", "/completions", "/responses"
 PROBLEM = Problem("category", "not one of the allowed values", '- category: got "x"')

@@ -9,11 +9,11 @@ from typing import Any, Self
 
 from fastlane._clock import now_ns
 from fastlane.compat.fast_stream import name_request
+from fastlane.protocol.first_content import FirstContent, Verdict
 from fastlane.transport.protocols.phases import PHASES, Phases
 
 from ..body import family, unwrapped
 from ..collecting import is_event_stream
-from ._first_content import FirstContent, Verdict
 
 _Held = deque[tuple[bytes, int]]
 """Pieces of a body, each with its arrival."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from ._first_content import Verdict, is_empty_answer
+from fastlane.protocol.first_content import Verdict, is_empty_answer
 
 if TYPE_CHECKING:
     from ..observation import Observation

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
+from fastlane.protocol.endpoints import GENERATING, RESPONSES
 from fastlane.protocol.request_fields import is_kept
 
 from ..call import Call
 from ._collector import Collector
-
-_ENDPOINTS = frozenset({CHAT, RESPONSES, COMPLETIONS})
 
 
 def streamed(call: Call, *, play: str = "Routing") -> Call | None:
@@ -25,7 +23,7 @@ def streamed(call: Call, *, play: str = "Routing") -> Call | None:
     is.
     """
     body = call.body
-    if call.endpoint not in _ENDPOINTS or call.stream or call.unread or body.get("stream"):
+    if call.endpoint not in GENERATING or call.stream or call.unread or body.get("stream"):
         return None
     if body.get("background") or is_kept(body) or _comes_otherwise(body):
         return None

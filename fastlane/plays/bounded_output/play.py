@@ -90,9 +90,11 @@ class BoundedOutput(Play):
 
     def plan(self, call: Call) -> Call:
         """Set the limit, write the schema as the provider takes it, and say how the answer is to be watched."""
-        from .outputs._planning import ENDPOINTS, planned
+        from fastlane.protocol.endpoints import GENERATING
 
-        if call.endpoint not in ENDPOINTS or call.output is not None:
+        from .outputs._planning import planned
+
+        if call.endpoint not in GENERATING or call.output is not None:
             return call
         return planned(call, self.settings, self.memory)
 

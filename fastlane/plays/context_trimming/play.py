@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fastlane.engine.call import Call, CallRecord
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
+from fastlane.protocol.endpoints import CHAT, RESPONSES
 
 if TYPE_CHECKING:
     from ._batch import Counting, Marks
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ._replay import Memory
 
 # By endpoint, where its conversation is.
-_LISTS = {"/chat/completions": "messages", "/responses": "input"}
+_LISTS = {CHAT: "messages", RESPONSES: "input"}
 # What the model is shown beside the conversation and the tools.
 _BESIDE = ("instructions", "response_format", "text")
 # With these the provider holds a part of the conversation that nobody sees here.

@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fastlane.errors import CallRefusedError, ConfigurationError
+from fastlane.protocol.endpoints import RESPONSES
 
-CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"
-ENDPOINTS = frozenset({CHAT, RESPONSES, COMPLETIONS})
 MARK = "hedge"
 """The key by which a tool says that calls which offer it are not made twice."""
 

@@ -95,10 +95,12 @@ class Hedging(Play):
 
         Raises ConfigurationError where a tool is marked with anything but True or False, or in the wrong place.
         """
-        from ._memory import only_once
-        from ._side_effects import ENDPOINTS, MARK, check_marks, without_marks
+        from fastlane.protocol.endpoints import GENERATING
 
-        if call.endpoint not in ENDPOINTS:
+        from ._memory import only_once
+        from ._side_effects import MARK, check_marks, without_marks
+
+        if call.endpoint not in GENERATING:
             return call
         check_marks(call.body)
         why_not = only_once(call, self.memory.settings.not_with_tools)

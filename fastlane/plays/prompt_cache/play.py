@@ -10,15 +10,15 @@ import orjson
 from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
+from fastlane.protocol.endpoints import CHAT, GENERATING, RESPONSES
 
 if TYPE_CHECKING:
     from .prefixes import CacheRules
     from .prefixes._account import PromptMemory
     from .prefixes._outline import Outline
 
-_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
 # Endpoints whose prompts have parts. The third takes one text, and no key.
-_LISTS = {"/chat/completions": "messages", "/responses": "input"}
+_LISTS = {CHAT: "messages", RESPONSES: "input"}
 _USUAL_KEY_FIELD = "prompt_cache_key"
 
 
@@ -94,7 +94,7 @@ class PromptCache(Play):
 
     def plan(self, call: Call) -> Call:
         """Put the prompt in order where the caller declared one, add the key, and note what is to be expected."""
-        if call.endpoint not in _ENDPOINTS:
+        if call.endpoint not in GENERATING:
             return call
         from .prefixes._account import PromptAccount
         from .prefixes._outline import outline

@@ -9,7 +9,8 @@ import openai
 
 from fastlane.compat.parsing import with_response_format, with_text_format
 from fastlane.errors import ConfigurationError
-from fastlane.protocol import tokens_seen as _tokens_seen
+from fastlane.protocol.endpoints import CHAT, RESPONSES
+from fastlane.protocol.usage import usage_counts
 
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
@@ -26,7 +27,7 @@ _TOO_FEW = "minimum value"
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 # What would make the answer longer, or another kind of thing.
 _NOT_PASSED_ON = (*_LIMITS, "n", "stream", "stream_options", "background", "prediction")
-_LISTS = {"/chat/completions": "messages", "/responses": "input"}
+_LISTS = {CHAT: "messages", RESPONSES: "input"}
 
 
 class Prewarmed(NamedTuple):
@@ -53,9 +54,7 @@ class _Way(NamedTuple):
     is_last: bool = False
 
 
-def prewarm(
-    client: Any, prompt: Sequence[Any], *, model: str, endpoint: str = "/chat/completions", **arguments: Any
-) -> Prewarmed:
+def prewarm(client: Any, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any) -> Prewarmed:
     """Have the provider read what stays of a prompt, with one call of `client`, and so with its plays.
 
     What stays is what was declared stable or of the session (`fastlane.Prompt`, `fastlane.stable`), and where nothing
@@ -80,7 +79,7 @@ def prewarm(
 
 
 async def async_prewarm(
-    client: Any, prompt: Sequence[Any], *, model: str, endpoint: str = "/chat/completions", **arguments: Any
+    client: Any, prompt: Sequence[Any], *, model: str, endpoint: str = CHAT, **arguments: Any
 ) -> Prewarmed:
     """See `prewarm`; for an asynchronous client."""
     if is_disabled(client):
@@ -119,9 +118,9 @@ def _facts_of(client: Any) -> ProviderFacts:
 
 
 def _create_of(client: Any, endpoint: str) -> Any:
-    if endpoint == "/chat/completions":
+    if endpoint == CHAT:
         return client.chat.completions.create
-    if endpoint == "/responses":
+    if endpoint == RESPONSES:
         return client.responses.create
     raise ConfigurationError(
         f'prewarm(endpoint=...) takes "/chat/completions" or "/responses", whose prompts have parts, got '
@@ -143,7 +142,7 @@ def _ways(
     # The answer is too short to be parsed: only what `parse()` sends is needed.
     given = with_text_format(with_response_format(given)) | {"model": model}
     given.pop("text_format", None)
-    if endpoint == "/responses" and (store := facts.parameters.get("store")) is not None and store.value is True:
+    if endpoint == RESPONSES and (store := facts.parameters.get("store")) is not None and store.value is True:
         given = {"store": False, **given}
 
     def prepared(turn: Sequence[Any]) -> dict[str, Any]:
@@ -167,7 +166,7 @@ def _ways(
         extra[head] = {**(extra.get(head) or own.pop(head, None) or {}), rest: True} if rest else True
         own.pop(head, None)
         yield _Way("provider", {**own, "extra_body": extra})
-    if endpoint == "/responses":
+    if endpoint == RESPONSES:
         yield _Way("call", {**prepared([_TURN]), "max_output_tokens": _LEAST_RESPONSE}, is_last=True)
         return
     limit = _limit_of(facts)
@@ -216,5 +215,5 @@ def _beside(prompt: Sequence[Any], endpoint: str) -> dict[str, Any]:
 def _prewarmed(answer: Any, how: Literal["provider", "call"], facts: ProviderFacts, endpoint: str) -> Prewarmed:
     said = facts.usage.get(endpoint)
     path = "" if said is None or said.value is None else said.value.get("cached", "")
-    counted = _tokens_seen.usage_of(getattr(answer, "usage", None), path.split(".")[1:])
-    return Prewarmed(counted.input_tokens, counted.cached_tokens, counted.cache_write_tokens, how)
+    usage = usage_counts(getattr(answer, "usage", None), path.split(".")[1:])
+    return Prewarmed(usage.get("input_tokens"), usage.get("cached_tokens"), usage.get("cache_write_tokens"), how)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from fastlane.engine.call import Call, Encode, Form
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
+from fastlane.protocol.endpoints import GENERATING
 
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
 
-# Prompts go to these as JSON; files and forms never do.
-_ENDPOINTS = frozenset({"/chat/completions", "/completions", "/responses"})
 _FORMS: tuple[Form, ...] = get_args(Form)
 # MessagePack makes gzipped text less than two per cent smaller, and takes a library and the provider's more rarely used
 # parser: it comes first only where a body holds what JSON writes badly.
@@ -119,7 +118,7 @@ class Encoding(Play):
 
     def plan(self, call: Call) -> Call:
         """Say in which forms the body of a prompt may be sent; whether one of them pays is known when it is."""
-        if call.endpoint not in _ENDPOINTS or call.encoding is not None:
+        if call.endpoint not in GENERATING or call.encoding is not None:
             return call
         if any(name.lower() in _OF_THE_BODY for name in call.headers):
             return call

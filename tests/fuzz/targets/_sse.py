@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from openai._streaming import SSEDecoder
 
-from fastlane.protocol.event_data import EventData
-from fastlane.protocol.events import EventSplitter
+from fastlane.protocol.events import EventReader, EventSplitter
 from tests.fuzz.drawn import Drawn
 from tests.fuzz.targets._target import Target, holds
 
@@ -64,7 +63,7 @@ def split(pieces: Sequence[bytes]) -> Said:
 
 def data_of(pieces: Iterable[bytes]) -> list[str]:
     """What the reader of answers that nobody streams makes of the bytes."""
-    reader = EventData()
+    reader = EventReader()
     return [data.decode("utf-8", "replace") for piece in pieces for data in reader.feed(piece) if data]
 
 
@@ -126,7 +125,7 @@ def _fed(make: Callable[[int], bytes], step: int) -> Callable[[int], Callable[[]
         pieces = [body[at : at + step] for at in range(0, len(body), step)]
 
         def run() -> None:
-            for reader in (EventData(), EventSplitter()):
+            for reader in (EventReader(), EventSplitter()):
                 for piece in pieces:
                     for _ in reader.feed(piece):
                         pass
@@ -144,7 +143,7 @@ TARGET = Target(
     oracle="openai's own decoder, on the same pieces; every split into two, and byte by byte",
     check=check,
     seeds=seeds,
-    modules=("fastlane.protocol.events", "fastlane.protocol.event_data"),
+    modules=("fastlane.protocol.events",),
     grown={
         "one long event": _fed(lambda size: b"data: " + b"x" * size + b"\n\n", 64),
         "one long line behind a carriage return": _fed(lambda size: b":\r\ndata: " + b"x" * size + b"\r\n\r\n", 64),

@@ -8,11 +8,10 @@ from typing import Any
 import orjson
 
 from fastlane.knowledge.tokens import Counter
+from fastlane.protocol.answer_texts import answer_texts
 from fastlane.protocol.content import REASONING_FIELDS
 from fastlane.protocol.endpoints import CHAT, RESPONSES
 from fastlane.protocol.request_fields import wanted_of
-
-from ._answer_texts import answer_texts
 
 
 def prompt_tokens(body: Mapping[str, Any], counting: Counter) -> int:

@@ -9,13 +9,14 @@ from typing import Any
 
 from fastlane.errors import InvalidOutputError, OutputAttempt
 from fastlane.knowledge.tokens import counter
+from fastlane.protocol.answer_texts import verdict_of
 from fastlane.protocol.assembly import Assembly, assembly_of
 from fastlane.protocol.cut import Cut
+from fastlane.protocol.usage import estimated_usage
 from fastlane.records.output import BoundedOutputRecord, RejectedAnswer, StopReason
 
 from ..progress._json_progress import JsonProgress
 from ..validation._validation import Problem
-from ._answer_texts import estimated_usage, verdict_of
 from ._estimates import prompt_tokens
 from ._judgement import Judgement
 from ._plan import OutputPlan

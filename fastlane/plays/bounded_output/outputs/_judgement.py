@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from fastlane.knowledge.tokens import counter
+from fastlane.protocol.answer_texts import AnswerText, answer_texts, verdict_of
+from fastlane.protocol.content import is_cut_off
 from fastlane.protocol.endpoints import RESPONSES
 from fastlane.protocol.request_fields import ANY_OBJECT
 from fastlane.records.output import OutputVerdict
@@ -14,7 +16,6 @@ from fastlane.records.output import OutputVerdict
 from ..progress._json_progress import JsonProgress
 from ..progress._nodes import compile_schema
 from ..validation._validation import Problem, problem_of, stopped, validator
-from ._answer_texts import AnswerText, answer_texts, is_cut_off, verdict_of
 from ._choices import with_choice
 from ._plan import OutputPlan
 from ._reader import Reader

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
     from fastlane.schemas.compact import Compacted
 
-ENDPOINTS = frozenset({CHAT, RESPONSES, COMPLETIONS})
-
 # OpenAI's Responses API takes no limit below this (https://platform.openai.com/docs/api-reference/responses/create).
 _LEAST_CEILING = 16
 # As many as OpenAI's API takes (https://platform.openai.com/docs/api-reference/chat/create).

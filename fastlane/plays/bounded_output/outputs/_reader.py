@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fastlane.protocol.answer_texts import AnswerText
 from fastlane.protocol.request_fields import Tool
 
 from ..progress._lax import is_plain, lax_node
 from ..progress._nodes import Node, compile_schema
 from ..validation._problems import without_frames
 from ..validation._validation import Problem, problem_of
-from ._answer_texts import AnswerText
 
 
 @dataclass(frozen=True, slots=True)

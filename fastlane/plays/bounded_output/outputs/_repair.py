@@ -10,10 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fastlane.protocol.answer_texts import AnswerText
 from fastlane.providers.output_facts import limit_fields
 
 from ..validation._problems import Problem, without_lone_surrogates
-from ._answer_texts import AnswerText
 
 _WRONG = "Your last answer is not valid. What is wrong with it:\n"
 _AGAIN = "\nGive the whole answer again, corrected: only the answer itself, in the form that was asked for."

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from fastlane.protocol.endpoints import GENERATING
+from fastlane.protocol.endpoints import GENERATING, RESPONSES
 
 # Names of the process's own, so that nothing can be learned of a key, or of a prompt, from what is remembered here.
 _SALT = os.urandom(16)
@@ -45,8 +45,8 @@ def why_not(endpoint: str, body: Mapping[str, Any]) -> str | None:
         return "its answer becomes a part of a conversation that the provider keeps"
     # OpenAI keeps responses unless they say otherwise, and chat completions only where they say so
     # (https://developers.openai.com/api/reference, `store`, read 2026-11-22).
-    if body.get("store", endpoint == "/responses") not in (False, None) or (
-        endpoint == "/responses" and body.get("store") is not False
+    if body.get("store", endpoint == RESPONSES) not in (False, None) or (
+        endpoint == RESPONSES and body.get("store") is not False
     ):
         return "the provider keeps its answer: store=False says that it need not"
     if body.get("web_search_options") is not None or not _are_run_here(body.get("tools")):

@@ -10,7 +10,7 @@ import orjson
 
 from fastlane.compat.call_options import changed_options
 from fastlane.engine.refused_fields import TierFull
-from fastlane.protocol.tokens_seen import member_of, name_in
+from fastlane.protocol.fields import field, safe_name
 
 from ._choice import is_downgrade
 
@@ -100,12 +100,12 @@ class AskedTier:
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
         """The head of an answer has come."""
         if self._plan.answer_header is not None and status < 300:
-            self._told = name_in(headers.get(self._plan.answer_header))
+            self._told = safe_name(headers.get(self._plan.answer_header))
 
     def in_answer(self, answer: Any) -> str | None:
         """The tier that a whole answer or an event of a stream names, in the place that facts say."""
         for name in self._plan.answer_path:
-            answer = None if answer is None else member_of(answer, name)
+            answer = None if answer is None else field(answer, name)
         return answer if isinstance(answer, str) else None
 
     @property

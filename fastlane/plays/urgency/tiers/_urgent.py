@@ -13,7 +13,7 @@ from fastlane._clock import now_ns
 from fastlane.compat.clients import http_client_of
 from fastlane.engine.closing import until_closed
 from fastlane.engine.refused_fields import TierFull, Upstream, refusals
-from fastlane.protocol.tokens_seen import counted
+from fastlane.protocol.usage import counted_tokens
 from fastlane.providers.output_facts import limit_in
 from fastlane.records.urgency import AdmissionRecord, UrgencyRecord
 
@@ -263,7 +263,7 @@ class Urgent:
             # From this place nothing was sent: it tells nothing of the provider, and takes nothing of its limits.
             tokens, failed = 0, True
         elif not failed and answer.usage is not None:
-            read, generated = counted(answer.usage)
+            read, generated = counted_tokens(answer.usage)
             if read is not None and generated is not None:
                 tokens = read + generated
                 if not quietly:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.engine.attempts._first_content import FirstContent, Verdict, is_empty_answer
-from fastlane.protocol.tokens_seen import from_json, kind_of_choices
+from fastlane.protocol.content import choices_kind
+from fastlane.protocol.fields import from_json
+from fastlane.protocol.first_content import FirstContent, Verdict, is_empty_answer
 from tests.attempts.events import (
     BEFORE,
     BEFORE_RESPONSE,
@@ -101,7 +102,7 @@ def test_what_the_record_counts_as_the_first_token_is_content() -> None:
     for name in names:
         for value in ("", None, "text", [], [{"index": 0, "type": "text", "text": "text"}], {"name": "look"}):
             event = chunk({"index": 0, "delta": {name: value}, "finish_reason": None})
-            token = kind_of_choices(from_json(json.dumps(event)).choices)
+            token = choices_kind(from_json(json.dumps(event)).choices)
             assert fed([data(event)]) == [None if token is None else "content"], (name, value)
 
 

@@ -22,9 +22,9 @@ from fastlane.emulator import Emulator
 from fastlane.protocol.closing import closing_events
 from fastlane.protocol.cut import Cut
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
-from tests.assembly.drawn import Drawn, chat_answers, responses
-from tests.assembly.streams import TOOL, assembled, request, streamed
 from tests.prepared_server import LIBRARY, Server
+from tests.protocol.drawn import Drawn, chat_answers, responses
+from tests.protocol.streams import TOOL, assembled, request, streamed
 
 MODELS: dict[str, Any] = {CHAT: ChatCompletionChunk, COMPLETIONS: Completion, RESPONSES: ResponseStreamEvent}
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7, "estimated": True}

@@ -8,7 +8,8 @@ from hypothesis import given, settings, strategies as st
 from openai.types import Completion, CompletionUsage
 from openai.types.responses import ResponseUsage
 
-from fastlane.plays.bounded_output.outputs._answer_texts import AnswerText, answer_texts, estimated_usage, verdict_of
+from fastlane.protocol.answer_texts import AnswerText, answer_texts, verdict_of
+from fastlane.protocol.usage import estimated_usage
 
 CHAT, COMPLETIONS, RESPONSES = "/chat/completions", "/completions", "/responses"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from fastlane.records.output import OutputVerdict
+from .content import is_cut_off, is_refused
+from .endpoints import CHAT, COMPLETIONS, RESPONSES
+from .fields import listed, string
 
 TextKind = Literal["content", "tool_call", "refusal"]
 
@@ -35,13 +37,11 @@ class AnswerText(NamedTuple):
                 self._in_choice(choice, text)
                 if isinstance(choice, Mapping) and _index(choice, position) == self.where[0]
                 else choice
-                for position, choice in enumerate(_list(body["choices"]))
+                for position, choice in enumerate(listed(body["choices"]))
             ]
             return {**body, "choices": choices}
-        at = self.where[0]
-        output = [
-            self._in_item(item, text) if position == at else item for position, item in enumerate(_list(body["output"]))
-        ]
+        output = list(listed(body["output"]))
+        output[self.where[0]] = self._in_item(output[self.where[0]], text)
         return {**body, "output": output}
 
     def _in_choice(self, choice: Mapping[str, Any], text: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class AnswerText(NamedTuple):
             return {**choice, "message": {**message, self.kind: text}}
         if self.form == "older":
             return {**choice, "message": {**message, "function_call": {**message["function_call"], "arguments": text}}}
-        calls = list(_list(message["tool_calls"]))
+        calls = list(listed(message["tool_calls"]))
         call = calls[self.where[1]]
         field = "input" if self.form == "custom" else "arguments"
         calls[self.where[1]] = {**call, self.form: {**call[self.form], field: text}}
@@ -68,17 +68,6 @@ class AnswerText(NamedTuple):
         return {**item, "content": parts}
 
 
-# Beside "length" what providers whose API is like this one's have been seen to say of an answer that met a limit.
-_CUT_OFF = frozenset(("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"))
-_REFUSED = frozenset(("content_filter", "refusal", "safety"))
-
-_USAGE_NAMES: Mapping[str, tuple[str, str]] = {
-    "/chat/completions": ("prompt_tokens", "completion_tokens"),
-    "/completions": ("prompt_tokens", "completion_tokens"),
-    "/responses": ("input_tokens", "output_tokens"),
-}
-
-
 def answer_texts(body: Any, endpoint: str) -> list[AnswerText]:
     """Return the texts of a whole answer, in order. Raises nothing, whatever it is given.
 
@@ -87,29 +76,19 @@ def answer_texts(body: Any, endpoint: str) -> list[AnswerText]:
     """
     if not isinstance(body, Mapping):
         return []
-    if endpoint == "/responses":
+    if endpoint == RESPONSES:
         return list(_responses(body))
-    if endpoint == "/chat/completions":
+    if endpoint == CHAT:
         return [text for choice, index in _choices(body) for text in _chat(choice, index)]
-    if endpoint == "/completions":
+    if endpoint == COMPLETIONS:
         return [
-            AnswerText("content", _text(choice.get("text")), (index,), _name(choice.get("finish_reason")))
+            AnswerText("content", _text(choice.get("text")), (index,), string(choice.get("finish_reason")))
             for choice, index in _choices(body)
         ]
     return []
 
 
-def is_cut_off(finish_reason: str | None) -> bool:
-    """Whether a choice's finish reason, or a Responses answer's status, says that the answer met its limit."""
-    return finish_reason is not None and (finish_reason.lower() in _CUT_OFF or finish_reason == "incomplete")
-
-
-def is_refused(finish_reason: str | None) -> bool:
-    """Whether a choice's finish reason says that its answer was refused or filtered."""
-    return finish_reason is not None and finish_reason.lower() in _REFUSED
-
-
-def verdict_of(body: Any, endpoint: str, *, choice: int | None = None) -> OutputVerdict | None:
+def verdict_of(body: Any, endpoint: str, *, choice: int | None = None) -> Literal["truncated", "refused"] | None:
     """Return "truncated" or "refused" for an answer that ended so by its own word, and None for any other.
 
     It looks at one choice, by its index, or at all: then one that was cut off or refused counts for the answer. An
@@ -117,42 +96,22 @@ def verdict_of(body: Any, endpoint: str, *, choice: int | None = None) -> Output
     """
     if not isinstance(body, Mapping):
         return None
-    if endpoint == "/responses":
+    if endpoint == RESPONSES:
         reasons = [_incomplete(body)]
     else:
-        reasons = [_name(each.get("finish_reason")) for each, index in _choices(body) if choice in {None, index}]
-    if any(reason is not None and reason.lower() in _CUT_OFF for reason in reasons):
+        reasons = [string(each.get("finish_reason")) for each, index in _choices(body) if choice in {None, index}]
+    if any(map(is_cut_off, reasons)):
         return "truncated"
     if any(map(is_refused, reasons)):
         return "refused"
-    if endpoint == "/responses":
+    if endpoint == RESPONSES:
         choice = None
     refusals = (text for text in answer_texts(body, endpoint) if text.kind == "refusal")
     return "refused" if any(choice in {None, text.where[0]} for text in refusals) else None
 
 
-def estimated_usage(endpoint: str, *, input_tokens: int, output_tokens: int) -> dict[str, Any]:
-    """Return a `usage` in the endpoint's own names, for an answer whose provider's count was cut off.
-
-    It says that it is estimated. Where openai's type has details that are never missing, they are there, and 0: how
-    many tokens were cached or reasoned is not known.
-    """
-    input_tokens, output_tokens = max(0, input_tokens), max(0, output_tokens)
-    names = _USAGE_NAMES.get(endpoint, _USAGE_NAMES["/chat/completions"])
-    usage: dict[str, Any] = {
-        names[0]: input_tokens,
-        names[1]: output_tokens,
-        "total_tokens": input_tokens + output_tokens,
-    }
-    if endpoint == "/responses":
-        usage["input_tokens_details"] = {"cached_tokens": 0, "cache_write_tokens": 0}
-        usage["output_tokens_details"] = {"reasoning_tokens": 0}
-    usage["estimated"] = True
-    return usage
-
-
 def _choices(body: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], int]]:
-    for position, choice in enumerate(_list(body.get("choices"))):
+    for position, choice in enumerate(listed(body.get("choices"))):
         if isinstance(choice, Mapping):
             yield choice, _index(choice, position)
 
@@ -163,7 +122,7 @@ def _index(choice: Mapping[str, Any], position: int) -> int:
 
 
 def _chat(choice: Mapping[str, Any], index: int) -> Iterator[AnswerText]:
-    finish = _name(choice.get("finish_reason"))
+    finish = string(choice.get("finish_reason"))
     message = choice.get("message")
     if not isinstance(message, Mapping):
         message = {}
@@ -177,7 +136,7 @@ def _chat(choice: Mapping[str, Any], index: int) -> Iterator[AnswerText]:
 
 
 def _calls(message: Mapping[str, Any], index: int, finish: str | None) -> Iterator[AnswerText]:
-    for position, call in enumerate(_list(message.get("tool_calls"))):
+    for position, call in enumerate(listed(message.get("tool_calls"))):
         if not isinstance(call, Mapping):
             continue
         form: CallForm = "custom" if isinstance(call.get("custom"), Mapping) else "function"
@@ -185,22 +144,22 @@ def _calls(message: Mapping[str, Any], index: int, finish: str | None) -> Iterat
         if isinstance(inner, Mapping):
             text = _text(inner.get("input" if form == "custom" else "arguments"))
             where = (index, position)
-            yield AnswerText("tool_call", text, where, finish, _name(inner.get("name")), _name(call.get("id")), form)
+            yield AnswerText("tool_call", text, where, finish, string(inner.get("name")), string(call.get("id")), form)
     older = message.get("function_call")
-    if isinstance(older, Mapping) and _name(older.get("name")):
+    if isinstance(older, Mapping) and string(older.get("name")):
         yield AnswerText(
-            "tool_call", _text(older.get("arguments")), (index, 0), finish, _name(older.get("name")), None, "older"
+            "tool_call", _text(older.get("arguments")), (index, 0), finish, string(older.get("name")), None, "older"
         )
 
 
 def _responses(body: Mapping[str, Any]) -> Iterator[AnswerText]:
-    status = _name(body.get("status"))
+    status = string(body.get("status"))
     silent = True
-    output = _list(body.get("output"))
+    output = listed(body.get("output"))
     for at, item in enumerate(output):
         if not isinstance(item, Mapping):
             continue
-        kind, name, call_id = item.get("type"), _name(item.get("name")), _name(item.get("call_id"))
+        kind, name, call_id = item.get("type"), string(item.get("name")), string(item.get("call_id"))
         texts: list[AnswerText] = []
         if kind == "function_call":
             texts = [AnswerText("tool_call", _text(item.get("arguments")), (at,), status, name, call_id)]
@@ -221,7 +180,7 @@ def _message(item: Mapping[str, Any], at: int, status: str | None) -> Iterator[A
         return
     content = item.get("content")
     parts = [{"type": "output_text", "text": content}] if isinstance(content, str) else content
-    for position, part in enumerate(_list(parts)):
+    for position, part in enumerate(listed(parts)):
         if not isinstance(part, Mapping):
             continue
         if part.get("type") == "output_text":
@@ -234,17 +193,9 @@ def _incomplete(body: Mapping[str, Any]) -> str | None:
     if body.get("status") != "incomplete":
         return None
     details = body.get("incomplete_details")
-    reason = _name(details.get("reason")) if isinstance(details, Mapping) else None
+    reason = string(details.get("reason")) if isinstance(details, Mapping) else None
     # Without a reason it is still no whole answer.
     return reason or "max_output_tokens"
-
-
-def _list(value: object) -> list[Any] | tuple[Any, ...]:
-    return value if isinstance(value, list | tuple) else ()
-
-
-def _name(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _text(value: object) -> str:

@@ -11,19 +11,10 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta
 
 from fastlane import Usage
-from fastlane.protocol import tokens_seen as _tokens_seen
-from fastlane.protocol.tokens_seen import (
-    ends_response,
-    finish_reason_of,
-    from_json,
-    id_in,
-    kind_of_choices,
-    kind_of_delta,
-    kind_of_response_event,
-    name_in,
-    text_of,
-    usage_of,
-)
+from fastlane.protocol import fields
+from fastlane.protocol.content import RESPONSE_ENDS, RESPONSE_KINDS, choices_kind, finish_reason_of, message_kind
+from fastlane.protocol.fields import field, from_json, safe_id, safe_name, string
+from fastlane.protocol.usage import usage_counts
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -32,12 +23,16 @@ JSON = st.recursive(
 )
 
 
-def delta(**fields: Any) -> ChoiceDelta:
-    return ChoiceDelta.construct(**fields)
+def usage_of(usage: Any) -> Usage:
+    return Usage(**usage_counts(usage))
+
+
+def delta(**values: Any) -> ChoiceDelta:
+    return ChoiceDelta.construct(**values)
 
 
 @pytest.mark.parametrize(
-    ("fields", "kind"),
+    ("values", "kind"),
     [
         ({"content": "Hello"}, "content"),
         ({"content": " "}, "content"),
@@ -56,13 +51,13 @@ def delta(**fields: Any) -> ChoiceDelta:
         ({}, None),
     ],
 )
-def test_what_a_delta_carries(fields: dict[str, Any], kind: str | None) -> None:
-    assert kind_of_delta(delta(**fields)) == kind
-    assert kind_of_delta(SimpleNamespace(**fields)) == kind
+def test_what_a_delta_carries(values: dict[str, Any], kind: str | None) -> None:
+    assert message_kind(delta(**values)) == kind
+    assert message_kind(SimpleNamespace(**values)) == kind
 
 
 def test_no_delta_carries_nothing() -> None:
-    assert kind_of_delta(None) is None
+    assert message_kind(None) is None
 
 
 def test_the_first_choice_that_carries_anything_counts() -> None:
@@ -71,14 +66,14 @@ def test_the_first_choice_that_carries_anything_counts() -> None:
         SimpleNamespace(index=1, delta=SimpleNamespace(content="Hello")),
     ]
 
-    assert kind_of_choices(choices) == "content"
-    assert kind_of_choices(choices[:1]) is None
-    assert kind_of_choices([]) is None
+    assert choices_kind(choices) == "content"
+    assert choices_kind(choices[:1]) is None
+    assert choices_kind([]) is None
 
 
 def test_the_text_of_the_completions_endpoint_is_content() -> None:
-    assert kind_of_choices([SimpleNamespace(index=0, text="Hello")]) == "content"
-    assert kind_of_choices([SimpleNamespace(index=0, text="")]) is None
+    assert choices_kind([SimpleNamespace(index=0, text="Hello")]) == "content"
+    assert choices_kind([SimpleNamespace(index=0, text="")]) is None
 
 
 @pytest.mark.parametrize(
@@ -104,14 +99,14 @@ def test_the_text_of_the_completions_endpoint_is_content() -> None:
     ],
 )
 def test_what_an_event_of_a_response_carries(event_type: str, kind: str | None) -> None:
-    assert kind_of_response_event(event_type) == kind
+    assert RESPONSE_KINDS.get(event_type) == kind
 
 
 def test_the_events_that_end_a_response() -> None:
     ends = ("response.completed", "response.incomplete", "response.failed")
 
-    assert all(ends_response(name) for name in ends)
-    assert not any(ends_response(name) for name in ("response.created", "response.output_text.done", "error"))
+    assert all(name in RESPONSE_ENDS for name in ends)
+    assert not any(name in RESPONSE_ENDS for name in ("response.created", "response.output_text.done", "error"))
 
 
 def test_usage_of_a_chat_answer() -> None:
@@ -186,9 +181,9 @@ def test_why_an_answer_ended(answer: str, reason: str | None) -> None:
 
 
 def test_text_that_is_empty_or_no_text_is_unknown() -> None:
-    assert text_of(SimpleNamespace(model="m"), "model") == "m"
-    assert [text_of(SimpleNamespace(model=value), "model") for value in ("", None, 3, ["m"])] == [None] * 4
-    assert text_of(None, "model") is None
+    assert string(field(SimpleNamespace(model="m"), "model")) == "m"
+    assert [string(field(SimpleNamespace(model=value), "model")) for value in ("", None, 3, ["m"])] == [None] * 4
+    assert string(field(None, "model")) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "nonsense", b"\xff\xfe"])
@@ -204,32 +199,32 @@ def test_reading_anything_is_never_an_error(data: Any) -> None:
 
     assert isinstance(usage_of(seen), Usage)
     assert finish_reason_of(seen) is None or isinstance(finish_reason_of(seen), str)
-    assert kind_of_delta(seen) is None or isinstance(kind_of_delta(seen), str)
+    assert message_kind(seen) is None or isinstance(message_kind(seen), str)
 
 
 def test_openais_own_chunk_reads_like_json() -> None:
     choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
     text = json.dumps({"id": "c", "created": 1, "model": "m", "object": "chat.completion.chunk", "choices": [choice]})
 
-    assert kind_of_choices(ChatCompletionChunk.model_validate_json(text).choices) == "content"
-    assert kind_of_choices(from_json(text).choices) == "content"
+    assert choices_kind(ChatCompletionChunk.model_validate_json(text).choices) == "content"
+    assert choices_kind(from_json(text).choices) == "content"
 
 
 def test_what_a_server_says_in_the_place_of_a_name_is_a_name_or_nothing() -> None:
     for said in ("stop", "meta-llama/Llama-3.1-8B:free", "gpt-4o-2024-08-06", None):
-        assert name_in(said) == said
+        assert safe_name(said) == said
     for said in ("tell me a secret", "a" * 10_240, "geheim für dich", "two\nlines", "nul\0", "\ud800"):
-        assert name_in(said) == "_OTHER"
-    assert id_in("chatcmpl-1") == "chatcmpl-1"
-    assert id_in("resp_" + "a" * 400) == "resp_" + "a" * 400
+        assert safe_name(said) == "_OTHER"
+    assert safe_id("chatcmpl-1") == "chatcmpl-1"
+    assert safe_id("resp_" + "a" * 400) == "resp_" + "a" * 400
     for said in ("tell me a secret", "a" * 10_240, "", None):
-        assert id_in(said) is None
+        assert safe_id(said) is None
 
 
 def test_names_that_are_made_up_without_end_are_not_remembered_without_end() -> None:
     for number in range(3_000):
-        assert name_in(f"model-{number}") == f"model-{number}"
-    assert len(_tokens_seen._names) <= 1_024
+        assert safe_name(f"model-{number}") == f"model-{number}"
+    assert len(fields._names) <= 1_024
 
 
 @pytest.mark.parametrize("count", [-1, 10**30, 2**53, True, 1.5, "3"])

@@ -21,8 +21,8 @@ from fastlane.protocol.closing import closing_events
 from fastlane.protocol.content import Channel, Delta
 from fastlane.protocol.cut import Cut
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
-from tests.assembly.drawn import Drawn, chat_answers, completions, responses
-from tests.assembly.streams import assembled, body
+from tests.protocol.drawn import Drawn, chat_answers, completions, responses
+from tests.protocol.streams import assembled, body
 
 
 def typed(model: Any, value: Any) -> Any:

@@ -16,7 +16,7 @@ from fastlane.protocol.assembly import assembly_of
 from fastlane.protocol.content import Delta
 from fastlane.protocol.cut import Cut
 from fastlane.protocol.endpoints import CHAT, COMPLETIONS, RESPONSES
-from tests.assembly.streams import TOOL, assembled, body, request, streamed, whole, without_ids
+from tests.protocol.streams import TOOL, assembled, body, request, streamed, whole, without_ids
 
 USAGE = {"stream_options": {"include_usage": True}}
 CHAT_TOOL = {

@@ -1,0 +1,79 @@
+"""Read and estimate the token counts of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .endpoints import RESPONSES
+from .fields import field
+
+_INPUT, _OUTPUT = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
+_INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
+_OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details")
+
+# Larger numbers are not token counts, and metrics and spans can't carry them.
+_MAX_TOKENS = 2**53
+
+
+def usage_counts(usage: Any, cached_path: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the token counts of a `usage` of any endpoint, by the fields of a record's `Usage`.
+
+    A missing count is None, not 0. `cached_path` is where this provider counts cached tokens, if not where OpenAI does.
+    """
+    if usage is None:
+        return {}
+    counts: dict[str, Any] = {"input_tokens": _count(usage, _INPUT), "output_tokens": _count(usage, _OUTPUT)}
+    if is_estimated(usage):
+        return {**counts, "estimated": True}  # its details are only there to satisfy openai's types
+    cached: Any = usage if cached_path else None
+    for name in cached_path:
+        cached = field(cached, name)
+    cached = _valid(cached)
+    counts["cached_tokens"] = _detail(usage, _INPUT_DETAILS, "cached_tokens") if cached is None else cached
+    counts["cache_write_tokens"] = _detail(usage, _INPUT_DETAILS, "cache_write_tokens")
+    counts["reasoning_tokens"] = _detail(usage, _OUTPUT_DETAILS, "reasoning_tokens")
+    return counts
+
+
+def counted_tokens(usage: Any) -> tuple[int | None, int | None]:
+    """Return the provider's counts of input and output tokens; None for one that it did not send."""
+    return (None, None) if is_estimated(usage) else (_count(usage, _INPUT), _count(usage, _OUTPUT))
+
+
+def is_estimated(usage: Any) -> bool:
+    """Return whether a `usage` is an `estimated_usage`."""
+    return field(usage, "estimated") is True
+
+
+def estimated_usage(endpoint: str, *, input_tokens: int, output_tokens: int) -> dict[str, Any]:
+    """Return a `usage` in the endpoint's field names, for an answer whose provider's counts were cut off.
+
+    It has `"estimated": True`, and zeros for the details that openai's type requires: they are unknown.
+    """
+    which = 1 if endpoint == RESPONSES else 0
+    input_tokens, output_tokens = max(0, input_tokens), max(0, output_tokens)
+    usage: dict[str, Any] = {
+        _INPUT[which]: input_tokens,
+        _OUTPUT[which]: output_tokens,
+        "total_tokens": input_tokens + output_tokens,
+    }
+    if endpoint == RESPONSES:
+        usage["input_tokens_details"] = {"cached_tokens": 0, "cache_write_tokens": 0}
+        usage["output_tokens_details"] = {"reasoning_tokens": 0}
+    usage["estimated"] = True
+    return usage
+
+
+def _count(source: Any, names: Sequence[str]) -> int | None:
+    counts = (_valid(field(source, name)) for name in names)
+    return next((count for count in counts if count is not None), None)
+
+
+def _detail(usage: Mapping[str, Any], parents: Sequence[str], name: str) -> int | None:
+    counts = (_valid(field(field(usage, parent), name)) for parent in parents)
+    return next((count for count in counts if count is not None), None)
+
+
+def _valid(count: Any) -> int | None:
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MAX_TOKENS else None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import openai
-
 from ..compat.call_options import post_options
 from ..compat.observed_stream import observing
 from ..compat.own_methods import OwnMethods
+from ..compat.types import ASYNC_CLIENTS, SYNC_CLIENTS
 from ..engine.drivers import async_run, run
 from ..engine.flow import CallState, run_call, wrapped_request
 from ..plays.routing.route_requests import refuse_route
@@ -16,8 +15,7 @@ from ..plays.routing.route_requests import refuse_route
 if TYPE_CHECKING:
     from ..engine.shell import Shell
 
-_POST = OwnMethods(("post",), openai.OpenAI, openai._base_client.SyncAPIClient)
-_ASYNC_POST = OwnMethods(("post",), openai.AsyncOpenAI, openai._base_client.AsyncAPIClient)
+_POST, _ASYNC_POST = OwnMethods(("post",), *SYNC_CLIENTS), OwnMethods(("post",), *ASYNC_CLIENTS)
 _POST_ARGUMENTS = frozenset({"body", "cast_to", "options", "stream", "stream_cls"})
 _POST_NEEDS = frozenset({"body", "cast_to"})
 
@@ -40,7 +38,7 @@ def _state_of(client: Any, cast_to: Any, options: Any, stream: bool, stream_cls:
         # The call goes to an arm of the client's experiment, and through the plays of that arm's client.
         client, assigned = shell.arms.choose(client, options)
         shell = client._fastlane
-    observation = shell.begin(client._base_url, options, stream=stream, experiment=assigned)
+    observation = shell.begin(client.base_url, options, stream=stream, experiment=assigned)
     if stream and stream_cls is not None:
         stream_cls = observing(stream_cls)
     return CallState(client, cast_to, stream, stream_cls, observation)

@@ -18,6 +18,7 @@ from openai import _base_client as _openai_base_client, _httpx2
 from openai._compat import model_copy
 
 from ..engine.effects import Await, Close, Compute, Flow, ReadBody, Sleep
+from .clients import request_of_error, status_error_of
 from .requests import build_request
 
 _base_client: Any = _openai_base_client
@@ -56,6 +57,8 @@ class Attempt:
 
     options: Any
     """openai's options of this attempt."""
+    http: Any
+    """The HTTP client that sends it."""
     request: Any
     retries_taken: int
     send_request: Callable[..., Any]
@@ -109,7 +112,7 @@ def attempt_with_retries(
         client._validate_max_retries(max_retries)
     for retries_taken in range(max_retries + 1):
         if request is not None:
-            attempt = Attempt(options, request, 0, client._send_request, {}, stream, is_stock)
+            attempt = Attempt(options, client._client, request, 0, client._send_request, {}, stream, is_stock)
             replay = _AlwaysReplayable(options)
         else:
             current = client._prepare_options(model_copy(options))
@@ -127,7 +130,14 @@ def attempt_with_retries(
                 log.debug("Sending HTTP Request: %s", _method_for_logging(request.method))
             is_unread = stream or client._should_stream_response_body(request=request)
             attempt = Attempt(
-                current, request, retries_taken, client._send_request, arguments, is_unread, requests.are_stock(client)
+                current,
+                client._client,
+                request,
+                retries_taken,
+                client._send_request,
+                arguments,
+                is_unread,
+                requests.are_stock(client),
             )
         may_retry = retries_taken < max_retries
         response = None
@@ -193,6 +203,29 @@ def _log_response(request: Any, response: Any) -> None:
         log.debug("Encountered an HTTP status error")
     else:
         log.debug("Encountered an HTTP status error: %i", status)
+
+
+def error_of_attempt(client: Any, response: Any, failed: BaseException | None) -> Exception:
+    """Make openai's error of an attempt that is not made again. `response`: None if `failed` was raised instead."""
+    if response is not None:
+        return status_error_of(response, client)
+    wrapper = openai_error_class(failed) if isinstance(failed, Exception) else None
+    return (wrapper or openai.APIConnectionError)(request=request_of_error(failed))
+
+
+def process_with_openai(client: Any, reply: Reply, stream: bool, stream_cls: Any) -> Flow:
+    """Make what the caller gets of a successful response, by openai's own code."""
+    result = client._process_response(
+        cast_to=reply.cast_to,
+        options=reply.options,
+        response=reply.response,
+        stream=stream,
+        stream_cls=stream_cls,
+        retries_taken=reply.retries_taken,
+    )
+    if client._asynchronous:
+        result = yield Await(result)
+    return result
 
 
 def _paused(client: Any, options: Any, retries_taken: int, max_retries: int, response: Any, pause: Pause) -> Flow:

@@ -57,13 +57,13 @@ async def async_run(flow: Flow) -> Any:
 
 def _send(effect: Send) -> Any:
     if effect.layers is not None:
-        return send(effect.layers, effect.client._client, effect.request, stream=effect.stream)
+        return send(effect.layers, effect.http, effect.request, stream=effect.stream)
     return effect.send_request(effect.request, stream=effect.stream, **effect.arguments)
 
 
 async def _async_send(effect: Send) -> Any:
     if effect.layers is not None:
-        return await async_send(effect.layers, effect.client._client, effect.request, stream=effect.stream)
+        return await async_send(effect.layers, effect.http, effect.request, stream=effect.stream)
     return await effect.send_request(effect.request, stream=effect.stream, **effect.arguments)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 class Send:
     """Send a request. Returns the response: its head has arrived, and unless `stream` its body as well."""
 
-    client: Any
-    """The openai client that sends it."""
+    http: Any
+    """The HTTP client that sends it."""
     request: Any
     stream: bool
     send_request: Callable[..., Any]

@@ -20,8 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 
-from ..compat.answers import UNDECODED, decode, open_stream
-from ..compat.retry import Attempt, Reply, attempt_with_retries, is_request_wrapped, openai_error_class
+from ..compat.clients import http_client_of
+from ..compat.responses import UNDECODED, decode, open_stream
+from ..compat.retry import (
+    Attempt,
+    Reply,
+    attempt_with_retries,
+    error_of_attempt,
+    is_request_wrapped,
+    openai_error_class,
+    process_with_openai,
+)
 from ..compat.send import layers_to_pass
 from ..errors import CallRefusedError
 from .body import watch_body
@@ -167,18 +176,9 @@ def pause(state: CallState, options: Any, response: Any, seconds: float, pausing
         yield _enter(state, options)
     except CallRefusedError as refused:
         # There is no slot for a retry: the caller gets the error of the attempt.
-        raise _error_of(state.client, response, failed) from refused
+        raise error_of_attempt(state.client, response, failed) from refused
     finally:
         del failed  # its traceback refers to this frame
-
-
-def _error_of(client: Any, response: Any, failed: BaseException | None) -> Exception:
-    """Make openai's error of an attempt that is not made again."""
-    if response is not None:
-        return client._make_status_error_from_response(response)  # type: ignore[no-any-return]
-    wrapper = openai_error_class(failed) if isinstance(failed, Exception) else None
-    request: Any = getattr(failed, "_request", None)
-    return (wrapper or openai.APIConnectionError)(request=request)
 
 
 def process_response(state: CallState, reply: Reply) -> Flow:
@@ -191,16 +191,7 @@ def process_response(state: CallState, reply: Reply) -> Flow:
             result = decode(client, reply.cast_to, reply.options, reply.response)
         if result is not UNDECODED:
             return result
-    result = client._process_response(
-        cast_to=reply.cast_to,
-        options=reply.options,
-        response=reply.response,
-        stream=state.stream,
-        stream_cls=state.stream_cls,
-        retries_taken=reply.retries_taken,
-    )
-    if client._asynchronous:
-        result = yield Await(result)
+    result = yield from process_with_openai(client, reply, state.stream, state.stream_cls)
     if not state.stream:
         answered(state.observation, result)
     return result
@@ -267,7 +258,6 @@ def send_in_form(state: CallState, attempt: Attempt, request: Any, *, stream: bo
         return (yield from send_once(state, attempt, request, stream=stream))
     from ..plays.request_encoding._driving import async_run as async_encoded, run as encoded
 
-    http = state.client._client
     ask = partial(attempt.send_request, **{**attempt.arguments, "stream": True, "follow_redirects": False})
 
     def send(run: Run) -> Callable[[Any], Any]:
@@ -277,8 +267,8 @@ def send_in_form(state: CallState, attempt: Attempt, request: Any, *, stream: bo
 
     return (
         yield Either(
-            lambda run: encoded(sending, request, http, send(run), ask),
-            lambda run: async_encoded(sending, request, http, send(run), ask),
+            lambda run: encoded(sending, request, attempt.http, send(run), ask),
+            lambda run: async_encoded(sending, request, attempt.http, send(run), ask),
         )
     )
 
@@ -290,9 +280,9 @@ def send_once(
     client, observation = state.client, state.observation
     Shell.attach(observation, request, asynchronous=client._asynchronous, form=form, plain=plain)
     try:
-        layers = layers_to_pass(client, client._client, request, attempt.arguments) if attempt.is_stock else None
-        with around_attempt(observation, client._client, request):
-            response = yield Send(client, request, stream, attempt.send_request, attempt.arguments, layers)
+        layers = layers_to_pass(client, attempt.http, request, attempt.arguments) if attempt.is_stock else None
+        with around_attempt(observation, attempt.http, request):
+            response = yield Send(attempt.http, request, stream, attempt.send_request, attempt.arguments, layers)
     except BaseException as error:
         observation.attempt_failed(error)
         raise
@@ -321,7 +311,7 @@ class WrappedRequest:
 
     def send(self, request: Any, *, stream: bool, send_request: Callable[..., Any], arguments: dict[str, Any]) -> Flow:
         """Send an attempt of openai's loop. Raises what that loop is to look at, or _EndsOpenAILoop."""
-        attempt = Attempt(None, request, 0, send_request, arguments, stream)
+        attempt = Attempt(None, http_client_of(self.client), request, 0, send_request, arguments, stream)
         try:
             return (yield from send_attempt(self._state, attempt))
         except Exception as error:

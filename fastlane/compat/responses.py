@@ -1,4 +1,4 @@
-"""Whole answers as openai's typed objects, past those steps of its own way that only look whether they are needed."""
+"""Make the typed objects and streams of responses, past those steps of openai's that only look if they are needed."""
 
 from __future__ import annotations
 

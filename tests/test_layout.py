@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx2
+import openai
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -130,12 +134,94 @@ def every_page_is_in_the_navigation(root: Path) -> list[str]:
     ]
 
 
+# Where private parts of openai and of the HTTP library may be used. The transport stands below compat, and makes the
+# library's responses.
+AT_THE_BORDER = ("fastlane/compat/", "fastlane/decode/", "fastlane/transport/drivers/requests.py")
+FOREIGN = ("openai", "httpx2", "httpx", "httpcore2", "httpcore")
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+@functools.cache
+def foreign_attributes() -> frozenset[str]:
+    """Private attributes of the objects of openai and of httpx2 that a client meets."""
+    azure: Any = {"api_key": "x", "api_version": "1", "azure_endpoint": "https://x"}
+    clients: list[Any] = [openai.OpenAI(api_key="x"), openai.AsyncOpenAI(api_key="x")]
+    clients += [openai.AzureOpenAI(**azure), openai.AsyncAzureOpenAI(**azure)]
+    request = httpx2.Request("POST", "https://x", json={})
+    response = httpx2.Response(200, request=request, json={})
+    objects: list[Any] = [openai, openai.Stream, openai.AsyncStream, openai.APIStatusError, httpx2.ConnectError("")]
+    objects += [request, request.url, request.headers, request.stream, response, clients[0].chat, *clients]
+    for client in clients:
+        objects += [client._client, client._client._transport, client._client.cookies]
+    # Made where a stream or a body is opened.
+    late = {"_cast_to", "_decoder", "_iterator", "_options", "_raw_stream"}
+    return frozenset(filter(is_private, late.union(*map(dir, objects))))
+
+
+def defined_in(tree: ast.Module) -> set[str]:
+    """Names that a module gives to members of its own classes, or defines."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_named(node.value, "self"):
+            found.add(node.attr)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):  # a field of a dataclass
+            found.add(node.target.id)
+    return found
+
+
+def is_named(node: ast.expr, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def private_attributes(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
+    """Yield each use of a private attribute: of what, and its name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            yield node.value, node.attr
+        elif isinstance(node, ast.Call) and is_named(node.func, "getattr", "hasattr", "setattr", "delattr"):
+            name = getattr(node.args[1], "value", None)
+            if isinstance(name, str) and is_private(name):
+                yield node.args[0], name
+
+
+def private_parts_of_openai_are_used_at_the_border_alone(root: Path) -> list[str]:
+    trees = {path: ast.parse(path.read_text()) for path in modules(root, "fastlane")}
+    own = {path: defined_in(tree) for path, tree in trees.items()}
+    ours = set().union(*own.values())
+    found = []
+    for path, tree in trees.items():
+        place = path.relative_to(root).as_posix()
+        if place.startswith(AT_THE_BORDER):
+            continue
+        found += [
+            f"{place} imports {name}"
+            for name in imported_names(path, "")
+            if name.partition(".")[0] in FOREIGN and any(map(is_private, name.split(".")))
+        ]
+        for owner, name in private_attributes(tree):
+            is_foreign = ast.unparse(owner).partition(".")[0] in FOREIGN or (
+                # As far as the text says it: a method that a client overrides, and a member of ours, are none.
+                ast.unparse(owner) != "super()"
+                and name in foreign_attributes()
+                and name not in (ours if is_named(owner, "self", "cls") else own[path])
+            )
+            if is_foreign:
+                found.append(f"{place}: {ast.unparse(owner)}.{name}")
+    return found
+
+
 CHECKS: tuple[Check, ...] = (
     no_play_imports_another,
     every_module_says_in_one_sentence_what_it_is_responsible_for,
     one_clock,
     no_code_asks_which_provider_it_is,
     nothing_names_a_machine_or_holds_a_key,
+    private_parts_of_openai_are_used_at_the_border_alone,
     every_room_is_in_the_drawing,
     every_page_is_in_the_navigation,
 )
@@ -174,6 +260,7 @@ BROKEN: dict[Check, dict[str, str]] = {
         "fastlane/providers/some_host.toml": "",
     },
     nothing_names_a_machine_or_holds_a_key: {"docs/index.md": "key: s" + "k-proj-" + "a1B2" * 10},
+    private_parts_of_openai_are_used_at_the_border_alone: {"fastlane/engine/flow.py": "from openai import _models"},
     every_room_is_in_the_drawing: {"fastlane/_attic.py": "", "docs/design.md": "the house"},
     every_page_is_in_the_navigation: {"docs/lost.md": ""},
 }
@@ -197,6 +284,33 @@ def test_a_play_that_imports_another_is_found_however_it_is_written(source: str,
     house = build(tmp_path, {"fastlane/plays/hedging/__init__.py": source, "fastlane/plays/routing/__init__.py": ""})
 
     assert len(no_play_imports_another(house)) >= 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from openai._models import FinalRequestOptions",
+        "import httpx2._client",
+        "import openai\nkind = openai._base_client.SyncAPIClient",
+        "def http(client):\n    return client._client",
+        "def http(client):\n    return getattr(client, '_client', None)",
+        "class Calls:\n    def close(self):\n        self._client.close()",
+        "class Pool:\n    def __init__(self, client):\n        self.http = client._transport",
+    ],
+)
+def test_private_part_is_found_however_it_is_used(source: str, tmp_path: Path) -> None:
+    house = build(tmp_path, {"fastlane/engine/flow.py": source, "fastlane/compat/clients.py": source})
+
+    found = private_parts_of_openai_are_used_at_the_border_alone(house)
+
+    assert len(found) >= 1
+    assert all(use.startswith("fastlane/engine/flow.py") for use in found)
+
+
+def test_private_attribute_of_our_own_is_none_of_openais(tmp_path: Path) -> None:
+    source = "class Wait:\n    def __init__(self): self._client = 1\ndef of(wait): return wait._client"
+
+    assert not private_parts_of_openai_are_used_at_the_border_alone(build(tmp_path, {"fastlane/wait.py": source}))
 
 
 def test_a_machine_path_is_found(tmp_path: Path) -> None:

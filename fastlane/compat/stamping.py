@@ -15,7 +15,7 @@ from typing import Any
 
 from .._clock import now_ns
 from ..engine.context import Issued, issued, restore
-from ..telemetry._gate import active
+from ..records import listeners
 from .quick_build import Quick, quick
 
 _log = logging.getLogger("fastlane")
@@ -59,9 +59,7 @@ class _Method:
         found = self._resource.__dict__.get(self._name)
         seen, stock, copied = self._beneath
         if found is not seen:
-            from ..telemetry._others import beneath_official
-
-            stock = beneath_official(found)
+            stock = listeners.listener.beneath_official(found)
             copied = None
             if self._name in _ISSUING:
                 place = {"__module__": self._resource.__module__, self._name: stock}
@@ -86,11 +84,9 @@ def _posts_directly(resource: Any) -> bool:
 def _among_others(
     method: _Method, run: Callable[..., Any], resource: Any, call: Issued, args: Any, kwargs: Any
 ) -> tuple[Callable[..., Any], Any]:
-    """What is to run where an instrumentation may have replaced a method, and around it: see `telemetry._around`."""
+    """Return what to run where an instrumentation may have replaced a method, and the context to run it in."""
     try:
-        from ..telemetry._around import entered
-
-        around, is_ours = entered(resource._client, call)
+        around, is_ours = listeners.listener.around_replaced(resource._client, call)
         beneath = method.beneath(args, kwargs) if is_ours else None
     except Exception as error:  # noqa: BLE001 - telemetry must not break a call
         _went_wrong(error)
@@ -112,7 +108,7 @@ def _stamped(resource: type[Any], name: str) -> Any:
         token = issued.set(call)
         try:
             run = method.now(args, kwargs)
-            if method.is_replaced and active():
+            if method.is_replaced and listeners.listener.is_active():
                 run, around = _among_others(method, run, self, call, args, kwargs)
                 with around:
                     return run(self, *args, **kwargs)
@@ -132,7 +128,7 @@ def _async_stamped(resource: type[Any], name: str) -> Any:
         token = issued.set(call)
         try:
             run = method.now(args, kwargs)
-            if method.is_replaced and active():
+            if method.is_replaced and listeners.listener.is_active():
                 run, around = _among_others(method, run, self, call, args, kwargs)
                 with around:
                     return await run(self, *args, **kwargs)
@@ -149,7 +145,7 @@ def _preparing(resource: type[Any], name: str) -> Any:
     @functools.wraps(getattr(resource, name))
     def preparing(self: Any, *args: Any, **kwargs: Any) -> Any:
         run = getattr(resource, name)
-        if type(resource.__dict__.get(name)) is not FunctionType and active():
+        if type(resource.__dict__.get(name)) is not FunctionType and listeners.listener.is_active():
             # The official instrumentation makes the call's span of what this returns, and ours is made in `create()`.
             run, _ = _among_others(method, run, self, Issued(0, is_direct=False), args, kwargs)
         return run(self, *args, **kwargs)

@@ -26,13 +26,12 @@ from .refused_fields import Upstream, refusals
 from .user_action import current_user_action
 
 if TYPE_CHECKING:
-    from ..experiments._assigned import Assigned
     from ..plays.bounded_output.outputs._guard import Guard
     from ..plays.prompt_cache.prefixes._account import PromptAccount
     from ..plays.request_encoding._sending import Sending
     from ..plays.urgency.tiers._urgent import Urgent
     from ..protocol.provider_times import TimesSaid
-    from ..telemetry._call_trace import CallTrace
+    from ..records.listeners import AssignedArm, CallTrace
     from .attempts._account import WayAccount
     from .attempts._collector import Collector
     from .attempts._leg import Leg
@@ -61,7 +60,7 @@ class ObservedAttempts:
         stream: bool,
         transport: str,
         beside: ObservedAttempts | None = None,
-        experiment: Assigned | None = None,
+        experiment: AssignedArm | None = None,
     ) -> None:
         """Observe a call, or with `beside` the call of that observation on another of its ways."""
         if beside is None:
@@ -86,7 +85,7 @@ class ObservedAttempts:
         self.watchers: tuple[Watcher, ...] = ()
         self.trace: CallTrace | None = None if beside is None else beside.trace
         """What OpenTelemetry is told of the call; None where nobody listens."""
-        self.experiment: Assigned | None = experiment if beside is None else beside.experiment
+        self.experiment: AssignedArm | None = experiment if beside is None else beside.experiment
         """Which arm of the client's experiment the call goes to; None without one."""
         self.validate_started_ns: int | None = None
         self.validate_ended_ns: int | None = None

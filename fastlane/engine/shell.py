@@ -19,8 +19,8 @@ from ..plays import Urgency
 from ..plays.routing.route_requests import asked_model, asks_for_a_route, not_routed
 from ..plays.urgency.levels import current_urgency
 from ..protocol.endpoints import GENERATING
+from ..records import listeners
 from ..records.urgency import Level
-from ..telemetry._gate import active, follow, prepare
 from ..transport.protocols.patience import PATIENCE
 from ..transport.protocols.phases import FALLBACK_TRACE, PHASES
 from .body import watch_body
@@ -77,7 +77,7 @@ class Shell:
         self._has_urgency = any(isinstance(play, Urgency) for play in pipeline.plays)
         if self._has_urgency:
             from ..plays.urgency.tiers import _urgent  # noqa: F401
-        prepare()
+        listeners.listener.prepare()
 
     def origin(self, base_url: Any) -> str:
         """scheme://host:port of a base URL, remembered while it stays the same."""
@@ -103,8 +103,11 @@ class Shell:
         level = observation.urgency = self.urgency or current_urgency()
         if level is not None and level != "interactive" and not self._has_urgency:
             _warn_without_urgency(level)
-        if active():
-            follow(observation)
+        if listeners.listener.is_active():
+            try:
+                observation.trace = listeners.listener.trace_call(observation)
+            except Exception as error:  # noqa: BLE001 - telemetry must not break a call
+                self.pipeline.went_wrong("telemetry", "begin", error)
         return observation
 
     def plan(self, client: Any, observation: Observation, options: FinalRequestOptions) -> FinalRequestOptions:

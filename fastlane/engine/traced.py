@@ -22,20 +22,16 @@ def around_attempt(observation: Observation, http_client: Any, request: Any) -> 
 
 def quietly(observation: Observation) -> AbstractContextManager[None]:
     """What is to hold while openai's own code runs, so that another tool makes no second span of the call."""
-    if observation.trace is None or observation.trace.inner is None:
-        return _NOTHING
-    from ..telemetry._around import attached
-
-    return attached(observation.trace.inner)
+    return _NOTHING if observation.trace is None else observation.trace.around_stock()
 
 
 def head_came(observation: Observation) -> None:
     """The head of an answer is there, which may be the last that is known while another tool's span is open."""
-    if observation.trace is not None and observation.trace.defers:
+    if observation.trace is not None and observation.trace.is_deferred:
         observation.trace.progressed(observation)
 
 
 def answered(observation: Observation, result: Any) -> None:
     """A whole answer is there, and the span of another tool's may end before the call does."""
-    if observation.trace is not None and observation.trace.defers:
+    if observation.trace is not None and observation.trace.is_deferred:
         Shell.looked_at(observation, result)

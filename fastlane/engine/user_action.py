@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Self
 
 from .._clock import now_ns, wall_ns
 from ..errors import ConfigurationError, FastlaneError
-from ..telemetry._gate import active
+from ..records import listeners
 from .call import CallRecord
 from .context import in_finalizer, restore
 
 if TYPE_CHECKING:
-    from ..telemetry._action_span import ActionSpan
+    from ..records.listeners import ActionTrace
     from .pipeline import Pipeline
 
 # An action may be a job of hours: the last calls are kept, all are counted.
@@ -52,8 +52,8 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         self._unreported: deque[Pipeline] = deque()
         self._calls: deque[CallRecord] = deque(maxlen=REMEMBERED_CALLS)
         self._token: Token[user_action | None] | None = None
-        self._span: ActionSpan | None = None
-        self._left: ActionSpan | None = None
+        self._span: ActionTrace | None = None
+        self._left: ActionTrace | None = None
         self._is_elsewhere = False
         """It has ended in another context than it began in."""
         """Its span, where that is still the current one in the context that it began in."""
@@ -112,7 +112,7 @@ class user_action:  # noqa: N801 - used as a statement: `with fastlane.user_acti
         self._token = _current.set(self)
         self.started_wall_ns = wall_ns()
         self.started_ns = now_ns()
-        if active():
+        if listeners.listener.is_active():
             self._span = _begun(self, None if before is None else before._left)
         return self
 
@@ -156,11 +156,9 @@ def _lasting(action: user_action | None) -> user_action | None:
     return action
 
 
-def _begun(action: user_action, left: ActionSpan | None) -> ActionSpan | None:
+def _begun(action: user_action, left: ActionTrace | None) -> ActionTrace | None:
     try:
-        from ..telemetry._action_span import ActionSpan
-
-        return ActionSpan(action, left)
+        return listeners.listener.trace_action(action, left)
     except Exception as error:  # noqa: BLE001 - telemetry must not break an action
         _log_once(error)
         return None

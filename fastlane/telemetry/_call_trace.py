@@ -80,14 +80,14 @@ class CallTrace:
         self._is_measured = get_ready()
 
     @property
-    def inner(self) -> Context | None:
-        """What is to be the context while openai's own code runs; None where nobody is to be silenced."""
-        return self._standing.inner
-
-    @property
-    def defers(self) -> bool:
+    def is_deferred(self) -> bool:
         """Whether the call's span is another tool's."""
         return self._standing.mode == "defer"
+
+    def around_stock(self) -> AbstractContextManager[None]:
+        """Return the context that openai's own code runs in: other tools are silent there where the span is ours."""
+        inner = self._standing.inner
+        return _NOTHING if inner is None else attached(inner)
 
     # Before the call
 
@@ -214,7 +214,7 @@ class CallTrace:
         content = None if self._contents is None else self._contents.get(observation)
         if content is not None:
             content.answer(answer)
-        if self.defers:
+        if self.is_deferred:
             self.progressed(observation)
 
     def progressed(self, observation: Observation) -> None:

@@ -1,17 +1,22 @@
-"""Whether there is anybody to tell: the one question that every call asks of telemetry."""
+"""Whether anything reads telemetry, which every call asks; what needs OpenTelemetry is loaded with the first yes."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ..records import listeners
+from ..records.listeners import Listener
 from . import _settings
 
 if TYPE_CHECKING:
     from ..engine.observation import Observation
+    from ..engine.user_action import user_action
+    from ..records.listeners import ActionTrace, CallTrace
 
 # With one of these, OpenTelemetry's API finds its provider by itself.
 _finds_providers = any(os.environ.get(f"OTEL_PYTHON_{kind}_PROVIDER") for kind in ("TRACER", "METER"))
@@ -82,25 +87,43 @@ def is_placeholder(provider: Any) -> bool:
     return provider is None or type(provider).__name__ in _PLACEHOLDERS
 
 
-def prepare() -> None:
-    """With a client, and not with its first call, which may be made on an event loop: 30 ms of CPU."""
-    if active():
-        try:
-            from . import _call_trace  # noqa: F401
-            from ._metrics import get_ready
-            from ._tracer import tracer_of
+class _Telemetry(Listener):
+    """Loads what needs OpenTelemetry when a call is to be followed."""
 
-            get_ready()
-            tracer_of(_settings.current())
-        except Exception as error:  # noqa: BLE001 - which every call will say
-            _say_once(type(error).__name__)
+    is_active = staticmethod(active)
 
+    def prepare(self) -> None:
+        # With a client, and not with its first call, which may be made on an event loop: 30 ms of CPU.
+        if active():
+            try:
+                from . import _call_trace  # noqa: F401
+                from ._metrics import get_ready
+                from ._tracer import tracer_of
 
-def follow(observation: Observation) -> None:
-    """From now on, have OpenTelemetry told of a call."""
-    try:
+                get_ready()
+                tracer_of(_settings.current())
+            except Exception as error:  # noqa: BLE001 - which every call will say
+                _say_once(type(error).__name__)
+
+    def trace_call(self, observation: Observation) -> CallTrace | None:
         from ._call_trace import trace_of
 
-        observation.trace = trace_of(observation)
-    except Exception as error:  # noqa: BLE001 - telemetry must not break a call
-        observation.pipeline.went_wrong("telemetry", "begin", error)
+        return trace_of(observation)
+
+    def trace_action(self, action: user_action, before: Any) -> ActionTrace | None:
+        from ._action_span import ActionSpan
+
+        return ActionSpan(action, before)
+
+    def around_replaced(self, client: Any, issued: Any) -> tuple[AbstractContextManager[None], bool]:
+        from ._around import entered
+
+        return entered(client, issued)
+
+    def beneath_official(self, method: Any) -> Any | None:
+        from ._others import beneath_official
+
+        return beneath_official(method)
+
+
+listeners.listener = _Telemetry()

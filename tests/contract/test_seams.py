@@ -24,7 +24,7 @@ said = []
 logging.getLogger("fastlane").addHandler(Heard(logging.WARNING))
 
 import fastlane
-from fastlane.compat import probes
+from fastlane.decode import probes
 from tests.contract.entry_points import ASYNC, SYNC
 
 where = {"api_key": "sk-test", "base_url": os.environ["BASE_URL"], "max_retries": 0}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import mimetypes
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, Final
+
+from ..protocol.content import REASONING_FIELDS
 
 MOST_INLINE_CHARACTERS: Final = 65_536
 """Of an image or another file in base64. A larger one is told by its size: no collector takes spans of megabytes."""
@@ -35,8 +37,9 @@ def message_parts(message: dict[str, Any]) -> tuple[str, list[dict[str, Any]]]:
     if role == "tool":
         return role, [{"type": "tool_call_response", "id": message.get("tool_call_id"), "response": content}]
     parts = []
-    if isinstance(message.get("reasoning_content"), str):
-        parts.append({"type": "reasoning", "content": message["reasoning_content"]})
+    reasoning = next(filter(None, map(message.get, REASONING_FIELDS)), None)
+    if isinstance(reasoning, str):
+        parts.append({"type": "reasoning", "content": reasoning})
     parts += content_parts(content)
     if isinstance(message.get("refusal"), str):
         parts.append(text(message["refusal"]))
@@ -194,11 +197,6 @@ def float_of(value: int) -> float | str:
         return float(value)
     except OverflowError:
         return "inf" if value > 0 else "-inf"
-
-
-def joined(pieces: Iterable[str]) -> str:
-    """The text that came in pieces."""
-    return str(plain("".join(pieces)))
 
 
 def loaded(value: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from fastlane.engine.call import CallRecord
+from fastlane.protocol.content import message_kind
 
 from ..recorded import Sample
 from ._messages import Place
@@ -68,15 +69,10 @@ class Reading:
             self.answer_id = getattr(chunk, "id", None)
         carries = False
         for choice in choices or ():
-            delta = choice.delta
-            if delta is not None:
-                if delta.content or delta.tool_calls or getattr(delta, "refusal", None):
-                    carries = True
-                    if self.first_content_ns is None:
-                        self.first_content_ns = stamp
-                # Fields that OpenAI's own types do not have; providers of open models stream their reasoning in them.
-                elif getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None):
-                    carries = True
+            kind = message_kind(choice.delta)
+            carries = carries or kind is not None
+            if kind not in (None, "reasoning") and self.first_content_ns is None:
+                self.first_content_ns = stamp
             self.finish_reason = choice.finish_reason or self.finish_reason
         if carries:
             self.token_ns.append(stamp)

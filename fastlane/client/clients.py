@@ -231,6 +231,12 @@ class _Client:
     # The stock class binds its own function under this name.
     with_options = copy
 
+    def _upstream_client(self, base_url: str, key: str) -> Any:
+        """Return a client for another upstream, of fastlane's own class: a subclass is about its own provider."""
+        from .upstream_clients import upstream_client
+
+        return upstream_client(self, AsyncOpenAI if self._asynchronous else OpenAI, base_url, key)
+
 
 def _preconnects(pipeline: Pipeline) -> bool:
     return any(isinstance(play, Connection) and play.preconnect for play in pipeline.plays)

@@ -1,21 +1,14 @@
-"""Clients for other upstreams than the application's own: fresh ones, which know nothing of its keys and headers."""
+"""The clients of a pipeline for other upstreams than the application's own, and what is known of their connections."""
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from openai import NOT_GIVEN
-
 from fastlane._fork import new_lock, new_rlock
-from fastlane.client.configuration import Obstacle, make_pipeline, pooled_http_client, wanted_settings
-from fastlane.compat.clients import forget_given, http_client_of, pool_settings_of, transport_of, validates_strictly
-from fastlane.compat.requests import Requests
-from fastlane.plays import Connection
+from fastlane.compat.clients import http_client_of, transport_of, validates_strictly
 from fastlane.transport.pool.outlook import UNKNOWN, Outlook
 
-from ..shell import Shell
 from ._keys import key_of, missing_key
 
 if TYPE_CHECKING:
@@ -25,10 +18,6 @@ _making = new_lock()
 
 _Key = tuple[str, str | None, bool, bool]
 """A base URL, the variable of its key, whether the client is asynchronous, and whether it validates strictly."""
-
-
-# What tells an application's account from others. Not every version of openai has all of them.
-_IDENTITY = ("admin_api_key", "organization", "project", "webhook_secret")
 
 
 class _Sibling(NamedTuple):
@@ -74,7 +63,8 @@ class Siblings:
             with self._lock:
                 sibling = self._made.get(which)
                 if sibling is None or http_client_of(sibling.client).is_closed:
-                    sibling = self._made[which] = _sibling(client, model.base_url, key)
+                    made = client._upstream_client(model.base_url, key)
+                    sibling = self._made[which] = _Sibling(made, *_way_of(made))
         if sibling.client.api_key != key:
             sibling.client.api_key = key
         return sibling.client
@@ -130,47 +120,6 @@ def siblings_of(pipeline: Any) -> Siblings:
             pipeline.siblings = Siblings()
         made: Siblings = pipeline.siblings
     return made
-
-
-def _sibling(client: Any, base_url: str, key: str) -> _Sibling:
-    from fastlane.client.clients import AsyncOpenAI, OpenAI
-
-    asynchronous = client._asynchronous
-    http_client = _http_client(client, asynchronous=asynchronous)
-    kind: Any = AsyncOpenAI if asynchronous else OpenAI
-    known = inspect.signature(kind).parameters
-    # Time-outs and retries come with each call's options: clients of one pipeline may have different ones.
-    sibling = kind(
-        only_plays=(),
-        api_key=key,
-        base_url=base_url,
-        http_client=http_client,
-        _strict_response_validation=validates_strictly(client),
-        # Where one of these is not given, openai takes it from its environment.
-        **{name: "" for name in _IDENTITY if name in known},
-    )
-    for name in _IDENTITY:
-        if hasattr(sibling, name):
-            setattr(sibling, name, None)
-    # OPENAI_CUSTOM_HEADERS is read in any case.
-    forget_given(sibling)
-    transport = "stock" if http_client is None else "fastlane"
-    sibling._fastlane = Shell(client._fastlane.pipeline, transport, Requests(kind))
-    return _Sibling(sibling, *_way_of(sibling))
-
-
-def _http_client(client: Any, *, asynchronous: bool) -> Any:
-    """A client on the shared connections; None where openai's own HTTP client is to be made."""
-    shell = client._fastlane
-    settings = pool_settings_of(http_client_of(client)) if shell.transport == "fastlane" else None
-    if settings is None:
-        pipeline = shell.pipeline
-        if shell.transport == "caller" and not any(isinstance(play, Connection) for play in pipeline.plays):
-            # Whoever brings a client of their own does not say by that how others are to be connected.
-            pipeline = make_pipeline(None, [Connection()], None, False)
-        wanted = wanted_settings(pipeline, workload_identity=None, provider=None, asynchronous=asynchronous)
-        settings = None if isinstance(wanted, Obstacle) else wanted
-    return None if settings is None else pooled_http_client(settings, NOT_GIVEN, asynchronous=asynchronous)
 
 
 def _way_of(client: Any) -> tuple[Any, Any]:

@@ -1,0 +1,59 @@
+"""Clients for other upstreams than the application's own: fresh ones, which know nothing of its keys and headers."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from openai import NOT_GIVEN
+
+from ..compat.clients import forget_given, http_client_of, pool_settings_of, validates_strictly
+from ..compat.requests import Requests
+from ..engine.shell import Shell
+from ..plays import Connection
+from .configuration import Obstacle, make_pipeline, pooled_http_client, wanted_settings
+
+# What tells an application's account from others. Not every version of openai has all of them.
+_IDENTITY = ("admin_api_key", "organization", "project", "webhook_secret")
+
+
+def upstream_client(client: Any, kind: type[Any], base_url: str, key: str) -> Any:
+    """Return a client of the class `kind` for another upstream, which knows nothing of a client's keys and headers.
+
+    It has the client's pipeline, and is on the shared connections where those are fastlane's.
+    """
+    asynchronous = client._asynchronous
+    http_client = _http_client(client, asynchronous=asynchronous)
+    known = inspect.signature(kind).parameters
+    # Time-outs and retries come with each call's options: clients of one pipeline may have different ones.
+    made = kind(
+        only_plays=(),
+        api_key=key,
+        base_url=base_url,
+        http_client=http_client,
+        _strict_response_validation=validates_strictly(client),
+        # Where one of these is not given, openai takes it from its environment.
+        **{name: "" for name in _IDENTITY if name in known},
+    )
+    for name in _IDENTITY:
+        if hasattr(made, name):
+            setattr(made, name, None)
+    # OPENAI_CUSTOM_HEADERS is read in any case.
+    forget_given(made)
+    transport = "stock" if http_client is None else "fastlane"
+    made._fastlane = Shell(client._fastlane.pipeline, transport, Requests(kind))
+    return made
+
+
+def _http_client(client: Any, *, asynchronous: bool) -> Any:
+    """A client on the shared connections; None where openai's own HTTP client is to be made."""
+    shell = client._fastlane
+    settings = pool_settings_of(http_client_of(client)) if shell.transport == "fastlane" else None
+    if settings is None:
+        pipeline = shell.pipeline
+        if shell.transport == "caller" and not any(isinstance(play, Connection) for play in pipeline.plays):
+            # Whoever brings a client of their own does not say by that how others are to be connected.
+            pipeline = make_pipeline(None, [Connection()], None, False)
+        wanted = wanted_settings(pipeline, workload_identity=None, provider=None, asynchronous=asynchronous)
+        settings = None if isinstance(wanted, Obstacle) else wanted
+    return None if settings is None else pooled_http_client(settings, NOT_GIVEN, asynchronous=asynchronous)

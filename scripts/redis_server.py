@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 from urllib.parse import quote
@@ -55,8 +55,18 @@ def program(*, limit_s: float = _INSTALL_S) -> str:
 class RedisServer:
     """A server on a free port of 127.0.0.1 and on a Unix socket, in a directory that goes with it."""
 
-    def __init__(self, *, password: str | None = None, tls: Certificates | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        password: str | None = None,
+        tls: Certificates | None = None,
+        settings: Mapping[str, str] | None = None,
+        is_sentinel: bool = False,
+    ) -> None:
+        """`settings` are further lines of its configuration. A sentinel watches servers, and keeps no keys."""
         self.port = 0
+        self._given = dict(settings or {})
+        self._is_sentinel = is_sentinel
         self._password = password
         self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
@@ -103,9 +113,9 @@ class RedisServer:
             "unixsocket": str(self._socket),
             "logfile": "log",
             "daemonize": "no",
-            "save": "",
-            "appendonly": "no",
             "port": str(port),
+            **({} if self._is_sentinel else {"save": "", "appendonly": "no"}),
+            **self._given,
         }
         if self._password is not None:
             settings["requirepass"] = self._password
@@ -115,9 +125,12 @@ class RedisServer:
             settings |= {"tls-key-file": str(self._tls.key)}
         # By a file, because what is on a command line is seen by everybody.
         file = self._socket.with_name("redis.conf")
-        file.write_text("".join(f'{key} "{value}"\n' for key, value in settings.items()), encoding="utf-8")
+        # A sentinel's setting is several words.
+        lines = [f"{key} {value}\n" if " " in key else f'{key} "{value}"\n' for key, value in settings.items()]
+        file.write_text("".join(lines), encoding="utf-8")
+        mode = ["--sentinel"] if self._is_sentinel else []
         self._process = subprocess.Popen(
-            [name, str(file)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [name, str(file), *mode], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         until = time.monotonic() + _START_S
         while self._process.poll() is None and time.monotonic() < until:
@@ -136,6 +149,15 @@ class RedisServer:
                 return client.recv(64).startswith((b"+PONG", b"-NOAUTH"))
         except OSError:
             return False
+
+    def ask(self, *command: str) -> str:
+        """Return the reply to a command, as it was sent: for small replies of servers without a password."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5.0)
+            client.connect(str(self._socket))
+            parts = "".join(f"${len(part.encode())}\r\n{part}\r\n" for part in command)
+            client.sendall(f"*{len(command)}\r\n{parts}".encode())
+            return client.recv(65_536).decode()
 
     def kill(self) -> None:
         """End it at once, as a crash does."""
@@ -181,6 +203,47 @@ class RedisServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def sentinel_of(server: RedisServer, service: str) -> RedisServer:
+    """Return a sentinel that names a running server as the one of a service; it is not started yet."""
+    return RedisServer(settings={f"sentinel monitor {service}": f"127.0.0.1 {server.port} 1"}, is_sentinel=True)
+
+
+class RedisCluster:
+    """Three servers that keep a third of all keys each."""
+
+    def __init__(self) -> None:
+        # By default ten thousand above the other port, which may be none.
+        self._ports = [free_port() for _ in range(3)]
+        self.servers = [
+            RedisServer(settings={"cluster-enabled": "yes", "cluster-port": str(port)}) for port in self._ports
+        ]
+
+    @property
+    def url(self) -> str:
+        """The address of the first server, as that of a cluster."""
+        return self.servers[0].url.replace("redis://", "redis+cluster://").removesuffix("/0")
+
+    def start(self) -> None:
+        """Start the servers and join them. Raises RedisUnavailableError."""
+        last = 16_383
+        for number, server in enumerate(self.servers):
+            server.start()
+            first, end = (number * (last + 1) // 3, (number + 1) * (last + 1) // 3 - 1)
+            server.ask("CLUSTER", "ADDSLOTSRANGE", str(first), str(end))
+            if number:
+                server.ask("CLUSTER", "MEET", "127.0.0.1", str(self.servers[0].port), str(self._ports[0]))
+        until = time.monotonic() + _START_S
+        while not all("cluster_state:ok" in server.ask("CLUSTER", "INFO") for server in self.servers):
+            if time.monotonic() > until:
+                raise RedisUnavailableError("the servers do not become a cluster")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop the servers, and remove what they have left."""
+        for server in self.servers:
+            server.stop()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from .._clock import wall_ns
-from ..errors import ConfigurationError, MissingExtraError
+from ..errors import ConfigurationError
 
 Change = Callable[[bytes | None], bytes | None]
 """Makes what is to be kept out of what is; None leaves it as it is."""
@@ -167,17 +167,14 @@ def keeper_of(store: object, name: str) -> Keeper:
     if address == ":memory:":
         return MemoryKeeper()
     if isinstance(store, str) and "://" in address:
-        if address.partition("://")[0] not in ("redis", "rediss", "unix"):
+        from ..knowledge.redis import SCHEMES, client_of
+
+        if address.partition("://")[0] not in SCHEMES:
             # Not quoted: there may be a password in it.
             raise ConfigurationError(f"{expected}, got an address of something else")
-        try:
-            import redis  # noqa: F401 - what is missing is this, and not one of ours
-        except ImportError as error:
-            raise MissingExtraError("redis", "redis") from error
-        from ..knowledge.stores._redis import RedisAddress
         from ._redis_keeper import RedisKeeper
 
-        return RedisKeeper(RedisAddress(address), name)
+        return RedisKeeper(client_of(address)[0], name)
     if _MISSPELT.match(address):
         # Such as redis:/user:password@host, or an address that became a Path.
         raise ConfigurationError(f"{expected}, got an address without its ://")

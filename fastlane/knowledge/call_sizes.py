@@ -14,7 +14,7 @@ _WEIGHT = 0.1
 _MOST_STEP = 1.0
 
 
-class Sizes:
+class CallSizes:
     """What is known of the sizes of one upstream's prompts and answers: means of the latest calls.
 
     Nothing is locked: each value is written at once, and what two threads learn at the same moment may count once.

@@ -11,7 +11,7 @@ import pytest
 
 import fastlane
 from fastlane import Call, Connection, Experiment, Play
-from tests.stores.conftest import redis_of_its_own as redis_of_its_own, redis_server as redis_server
+from tests.knowledge.redis_servers import redis_of_its_own as redis_of_its_own, redis_server as redis_server
 
 MODEL = "fast-1"
 MESSAGES: Any = [{"role": "user", "content": "Name a river."}]

@@ -17,7 +17,7 @@ from fastlane import Experiment
 from fastlane.experiments import unit
 from scripts.redis_server import RedisServer
 from tests.experiments.conftest import CONTROL, Make, arm_of, ask
-from tests.stores.conftest import eventually
+from tests.knowledge.redis_servers import eventually
 
 PROCESS = """
 import json, os, sys, time

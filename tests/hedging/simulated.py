@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 from types import MappingProxyType
-from typing import Any
-
-import orjson
 
 from fastlane.engine.call import Attempt, Call, CallRecord, Usage
 from fastlane.plays.hedging.play import Hedging
@@ -82,7 +79,6 @@ class Outcome:
     first_tokens_s: list[float] = field(default_factory=list)
     hedged: list[bool] = field(default_factory=list)
     why_not: list[str | None] = field(default_factory=list)
-    replicas: list[int] = field(default_factory=list)
     tokens: float = 0.0
     extra_tokens: float = 0.0
     most_over_budget: float = -1e9
@@ -95,57 +91,9 @@ class Outcome:
         return sum(self.hedged[first:last]) / len(self.hedged[first:last])
 
 
-class Bus:
-    """What a store does, in simulated time: events reach all the others after a while, or never, or twice."""
-
-    def __init__(self, random: Random, *, most_delay_s: float = 0.4, lost: float = 0.0, twice: float = 0.0) -> None:
-        self._random = random
-        self._most_delay_s = most_delay_s
-        self._lost, self._twice = lost, twice
-        self.now_s = 0.0
-        self._members: list[Member] = []
-        self._under_way: list[tuple[float, int, float, Member, Mapping[str, Any]]] = []
-        self.kinds: list[str] = []
-
-    def join(self, play: Hedging, name: str) -> Hedging:
-        member = Member(self, play)
-        self._members.append(member)
-        play.memory.share(member, name)
-        return play
-
-    def send(self, sender: Member, event: Mapping[str, Any]) -> None:
-        self.kinds.append(event["kind"])
-        for member in self._members:
-            times = 0 if self._random.random() < self._lost else 1 + (self._random.random() < self._twice)
-            for _ in range(times if member is not sender else 0):
-                due_s = self.now_s + self._random.uniform(0, self._most_delay_s)
-                heapq.heappush(self._under_way, (due_s, next(_numbers), self.now_s, member, event))
-
-    def deliver(self, now_s: float) -> None:
-        while self._under_way and self._under_way[0][0] <= now_s:
-            self.now_s, _, sent_s, member, event = heapq.heappop(self._under_way)
-            member.play.memory.told(event, ns(sent_s), ns(self.now_s))
-        self.now_s = now_s
-
-
-@dataclass(eq=False)
-class Member:
-    """One replica's store."""
-
-    bus: Bus
-    play: Hedging
-
-    def publish(self, event: Mapping[str, Any]) -> None:
-        # As it comes out of JSON.
-        self.bus.send(self, orjson.loads(orjson.dumps(event)))
-
-    def start(self) -> None:
-        """It has begun."""
-
-
 def run(
-    plays: Hedging | Sequence[Hedging],
-    first_tokens: FirstToken | Sequence[FirstToken],
+    play: Hedging,
+    first_token: FirstToken,
     *,
     calls: int,
     per_s: float = 20.0,
@@ -153,16 +101,9 @@ def run(
     tokens: tuple[int, int] = (1_000, 300),
     decode_s: float = 2.0,
     sizes: Callable[[Random], float] = lambda _: 1.0,
-    bus: Bus | None = None,
-    weights: Sequence[float] | None = None,
 ) -> Outcome:
-    """Let calls come at random moments, `per_s` a second, and do what the driver does: ask when one is late.
-
-    With several plays, each call belongs to one of them, drawn by `weights`.
-    """
+    """Let calls come at random moments, `per_s` a second, and do what the driver does: ask when one is late."""
     random = Random(seed)
-    replicas = [plays] if isinstance(plays, Hedging) else list(plays)
-    kinds = [first_tokens] * len(replicas) if callable(first_tokens) else list(first_tokens)
     outcome = Outcome()
     events: list[tuple[float, int, Callable[[float], None]]] = []
 
@@ -171,9 +112,6 @@ def run(
 
     def begin(now_s: float) -> None:
         number = len(outcome.hedged)
-        replica = random.choices(range(len(replicas)), weights)[0] if len(replicas) > 1 else 0
-        play, first_token = replicas[replica], kinds[replica]
-        outcome.replicas.append(replica)
         size = sizes(random)
         input_tokens, output_tokens = (round(size * each) for each in tokens)
         planned = play.plan(call(str(number), at_s=now_s, size=4 * input_tokens)).hedge
@@ -252,7 +190,5 @@ def run(
         at(moment_s, begin)
     while events:
         moment_s, _, do = heapq.heappop(events)
-        if bus is not None:
-            bus.deliver(moment_s)
         do(moment_s)
     return outcome

@@ -114,7 +114,7 @@ def test_long_prompts_may_take_longer() -> None:
 
     play = Hedging()
     run(play, first_token, calls=120)
-    governor = next(iter(play.memory._governors.values()))
+    governor = play.memory._governors.items()[0][1]
     short, why_not = governor.delay(1_000, 10**15)
     long, _ = governor.delay(30_000, 10**15)
 
@@ -128,7 +128,7 @@ def test_long_prompts_may_take_longer() -> None:
 def test_no_first_token_is_late_before_the_least_delay(minimum_delay_s: float) -> None:
     play = Hedging(minimum_delay_s=minimum_delay_s)
     run(play, usual(median_s=0.01), calls=100)
-    governor = next(iter(play.memory._governors.values()))
+    governor = play.memory._governors.items()[0][1]
     delay_s, _ = governor.delay(1_000, 10**13)
 
     assert delay_s is not None

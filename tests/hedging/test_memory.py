@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fastlane.engine.call import Usage
-from fastlane.knowledge.call_sizes import Sizes
+from fastlane.knowledge.call_sizes import CallSizes as Sizes
 from fastlane.knowledge.prediction._upstream import Upstream
 from fastlane.plays.hedging._governor import SPENT, TOO_LITTLE_SEEN
 from fastlane.plays.hedging._memory import sightings_of
@@ -255,7 +255,7 @@ def test_calls_that_never_end_are_forgotten() -> None:
     for number in range(4_200):
         play.plan(call(str(number), size=10))
 
-    assert len(play.memory._under_way) <= 4_096
+    assert len(play.memory._planned) <= 4_096
 
 
 def test_models_that_change_with_every_call_are_forgotten() -> None:

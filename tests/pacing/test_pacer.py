@@ -12,7 +12,9 @@ from hypothesis import given, strategies as st
 
 from fastlane import ConfigurationError
 from fastlane._clock import wall_ns
+from fastlane.knowledge.redis import shared
 from fastlane.plays.urgency.pacing import Pacer, Spent
+from fastlane.plays.urgency.pacing._sharing import SharedPace
 from fastlane.providers import facts_named
 from fastlane.records.urgency import Level
 from tests.pacing.simulated import NS, duration
@@ -451,28 +453,30 @@ def test_limit_that_resets_in_hours_is_asked_about(reset: str) -> None:
     assert wait_s(held, now + NS) == 0
 
 
-# What other replicas may have said
+# What other processes may have shared
 
 
-def replica(requests_per_minute: float | None = None) -> Pacer:
+def replica(requests_per_minute: float | None = None) -> tuple[Pacer, SharedPace]:
+    pytest.importorskip("redis")
     made = pacer(requests_per_minute)
-    made.share("here", lambda event: None)
-    return made
+    pace = SharedPace(shared("redis://127.0.0.1:1/0", setting="store"), "k")
+    made.share(pace)
+    return made, pace
 
 
-FORGED: dict[str, dict[str, Any]] = {
-    "rest": {"rest_s": 86_400},
-    "spent": {"requests": 1e5, "tokens": 1e9},
-    "limit": {"limits": [["requests", 1, 2_000_000, 0], ["tokens", 1, 2_000_000, 0]]},
-    "small limit": {"limits": [["requests", 1, 60, 0]]},
+FORGED: dict[str, tuple[str, Any]] = {
+    "rest": ("rest", 86_400.0),
+    "spent": ("spent", {"requests": 1e5, "tokens": 1e9}),
+    "limit": ("limits", b'[["requests", 1, 2000000, 0], ["tokens", 1, 2000000, 0]]'),
+    "small limit": ("limits", b'[["requests", 1, 60, 0]]'),
 }
 
 
 @pytest.mark.parametrize("known", ["nothing", "headers", "refusal", "stated"])
 @pytest.mark.parametrize("forged", FORGED)
-def test_forged_event_holds_back_for_a_minute_at_most(forged: str, known: str) -> None:
+def test_pacer_forged_values_hold_back_for_a_minute_at_most(forged: str, known: str) -> None:
     """A hundred a second, from somebody who can write into the store; one call is made after the other."""
-    misled = replica(600 if known == "stated" else None)
+    misled, pace = replica(600 if known == "stated" else None)
     headers = told(590) if known == "headers" else {}
     ask(misled, T0, headers)
     if known == "refusal":
@@ -480,7 +484,7 @@ def test_forged_event_holds_back_for_a_minute_at_most(forged: str, known: str) -
     now, longest, sent = T0 + 10 * NS, 0, 0
     last = now
     while now < T0 + 600 * NS:
-        misled.heard.append(({"by": "there", "requests": 0, "tokens": 0, **FORGED[forged]}, now))
+        pace.heard.append((*FORGED[forged], now))
         if wait_s(misled, now) == 0:
             longest, last, sent = max(longest, now - last), now, sent + 1
             ask(misled, now, headers)
@@ -491,44 +495,46 @@ def test_forged_event_holds_back_for_a_minute_at_most(forged: str, known: str) -
 
 
 @pytest.mark.parametrize(
-    "event",
+    ("kind", "what"),
     [
-        {"requests": -1},
-        {"requests": "1"},
-        {"requests": True},
-        {"requests": float("nan")},
-        {"requests": float("inf")},
-        {"requests": 1e6},
-        {"requests": 10**400},
-        {"tokens": 1e10},
-        {"tokens": None},
-        {"rest_s": "nan"},
-        {"rest_s": -5},
-        {"rest_s": 1e300},
-        {"rest_s": [60]},
-        {"limits": [["requests", 0, 60, 0]]},
-        {"limits": [["requests", 0.5, 60, 0]]},
-        {"limits": [["requests", 600, 0, 0]]},
-        {"limits": [["requests", 600, 1e12, 0]]},
-        {"limits": [["requests", 1e13, 60, 0]]},
-        {"limits": [["requests", 600, 60, "nan"]]},
-        {"limits": [["requests", 600, 60, float("-inf")]]},
-        {"limits": [["requests", 600, 60]]},
-        {"limits": {"requests": 600}},
-        {"limits": 7},
+        ("spent", {"requests": -1}),
+        ("spent", {"requests": "1"}),
+        ("spent", {"requests": True}),
+        ("spent", {"requests": float("nan")}),
+        ("spent", {"requests": float("inf")}),
+        ("spent", {"requests": 1e6}),
+        ("spent", {"requests": 10**400}),
+        ("spent", {"tokens": 1e10}),
+        ("spent", {"tokens": None}),
+        ("rest", "nan"),
+        ("rest", -5),
+        ("rest", 1e300),
+        ("rest", [60]),
+        ("limits", b'[["requests", 0, 60, 0]]'),
+        ("limits", b'[["requests", 0.5, 60, 0]]'),
+        ("limits", b'[["requests", 600, 0, 0]]'),
+        ("limits", b'[["requests", 600, 1e12, 0]]'),
+        ("limits", b'[["requests", 1e13, 60, 0]]'),
+        ("limits", b'[["requests", 600, 60, "nan"]]'),
+        ("limits", b'[["requests", 600, 60, null]]'),
+        ("limits", b'[["requests", 600, 60]]'),
+        ("limits", b'{"requests": 600}'),
+        ("limits", b"7"),
+        ("limits", b"\xff"),
+        ("limits", b""),
     ],
     ids=str,
 )
-def test_event_that_no_replica_writes_is_ignored(event: dict[str, Any]) -> None:
-    unharmed = replica(600)
-    unharmed.heard.append(({"by": "there", "requests": 0, "tokens": 0, **event}, T0))
+def test_pacer_values_that_no_process_of_ours_writes_are_ignored(kind: str, what: Any) -> None:
+    unharmed, pace = replica(600)
+    pace.heard.append((kind, what, T0))
     assert wait_s(unharmed, T0) == 0
     assert [one.name for one in unharmed.limits().limits] == ["stated"]
 
 
-def test_limit_that_others_told_is_replaced_by_an_answer() -> None:
-    corrected = replica()
-    corrected.heard.append(({"by": "there", "requests": 0, "tokens": 0, "limits": [["requests", 5, 60, 5]]}, T0))
+def test_pacer_shared_limit_is_replaced_by_a_response() -> None:
+    corrected, pace = replica()
+    pace.heard.append(("limits", b'[["requests", 5, 60, 5]]', T0))
     assert wait_s(corrected, T0) == 0
     assert [one.limit for one in corrected.limits().limits] == [5]
     ask(corrected, T0, told(599))

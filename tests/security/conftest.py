@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.knowledge.redis_servers import redis_server
 from tests.security.watched import watch
-from tests.stores.conftest import redis_server
 from tests.telemetry.conftest import listening
 
 __all__ = ["listening", "redis_server", "watch"]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
-from fastlane.knowledge.call_sizes import Sizes
+from fastlane._fork import new_lock, starts_over
+from fastlane.knowledge.call_sizes import CallSizes
 from fastlane.knowledge.prediction._speed import Speed
 
 from ._regime import Awaited, Regime
 from ._usual import Usual
-from ._votes import Votes
 
 if TYPE_CHECKING:
     from fastlane.knowledge.prediction._sighting import Sighting
@@ -30,62 +28,45 @@ SPENT = "budget"
 _UNKNOWN_FIRST_TOKEN_S = ((1_000, 0.5), (10_000, 1.0))
 _UNKNOWN_TOKENS_PER_S = 100.0
 _USUAL_TOKENS = 1_000.0
-# Who has seen as many first tokens within this time needs no other replica's, which may be elsewhere.
+# A process that has seen as many first tokens within this time needs none of others, which may be elsewhere.
 _OWN_NS = 60_000_000_000
 
 
 class Governor:
     """Knows when an answer of one upstream is late, and stops second attempts while most are. Thread-safe.
 
-    Time comes in as monotonic nanoseconds. `budget` is shared by all upstreams of a play. `tell` is called when it
-    changes whether everybody is slow, and `ask` where the budget is short, both without a lock held.
+    Time comes in as monotonic nanoseconds. `budget` is shared by all upstreams of a play.
     """
 
     __slots__ = (
-        "_ask", "_lock", "_minimum_delay_s", "_own_ns", "_quantile", "_regime", "_seen", "_speed", "_tell",
-        "_told_slow", "_usual", "_votes", "budget", "sizes",
+        "__weakref__", "_lock", "_minimum_delay_s", "_own_ns", "_quantile", "_regime", "_seen", "_speed", "_usual",
+        "budget", "sizes",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        budget: Budget,
-        *,
-        quantile: float,
-        minimum_delay_s: float,
-        tell: Callable[[bool], None] | None = None,
-        ask: Callable[[int, float], None] | None = None,
-    ) -> None:
+    def __init__(self, budget: Budget, *, quantile: float, minimum_delay_s: float) -> None:
         self.budget = budget
         self._quantile = quantile
         self._minimum_delay_s = minimum_delay_s
-        self._tell = tell
-        self._ask = ask
+        self._lock = new_lock()
         self._begin()
+        starts_over(self)
 
     def _begin(self) -> None:
-        self.sizes = Sizes()
+        self.sizes = CallSizes()
         self._speed = Speed(first_token_s=_UNKNOWN_FIRST_TOKEN_S, tokens_per_s=_UNKNOWN_TOKENS_PER_S)
         self._usual = Usual()
         self._regime = Regime(self._quantile)
-        self._votes = Votes()
         self._seen = 0
         self._own_ns: deque[int] = deque(maxlen=LEAST_SIGHTINGS)
-        self._told_slow = False
-        self._lock = threading.Lock()
 
     def begin_in_child(self) -> None:
-        """What another thread of the parent was changing is half changed, and is found out anew."""
+        """See `StartsOver`: what another thread of the parent was changing is half changed, and is found out anew."""
         if self._lock.locked():
             self._begin()
 
     def is_slow(self, now_ns: int) -> bool:
-        """Whether most answers are late, so that no second attempt is made: here, or by the word of the others."""
-        return self._regime.is_slow or self._votes.are_slow(now_ns, self._regime.word(now_ns))
-
-    def word(self, now_ns: int) -> bool | None:
-        """Whether most answers are late here; None where too little is known. What others say has no part in it."""
-        with self._lock:
-            return self._regime.word(now_ns)
+        """Whether most answers are late, so that no second attempt is made."""
+        return self._regime.is_slow
 
     def delay(
         self, uncached_tokens: float, now_ns: int, call: CallGovernor | None = None
@@ -107,17 +88,9 @@ class Governor:
         """A call is late: reserve `tokens` of the budget for a second attempt; None allows it, else why not."""
         with self._lock:
             self._regime.late(awaited, now_ns)
-            is_slow = self.is_slow(now_ns)
-            news, self._told_slow = self._regime.is_slow != self._told_slow, self._regime.is_slow
-        if news and self._tell is not None:
-            # At once: the next to end may be a long answer.
-            self._tell(self._told_slow)
-        if is_slow:
-            return SLOW
-        has_room = self.budget.reserve(tokens)
-        if self._ask is not None:
-            self._ask(now_ns, 0.0 if has_room else tokens)
-        return None if has_room else SPENT
+            if self._regime.is_slow:
+                return SLOW
+        return None if self.budget.reserve(tokens) else SPENT
 
     def note(self, sighting: Sighting, now_ns: int) -> None:
         """Learn from one attempt at this upstream."""
@@ -126,30 +99,25 @@ class Governor:
             if self._learn(sighting, now_ns):
                 self._own_ns.append(now_ns)
                 if self._knows_itself(now_ns) and self._usual.own >= LEAST_SIGHTINGS:
-                    self._usual.forget_told()
+                    self._usual.forget_shared()
 
-    def told(self, sighting: Sighting, is_slow: bool | None, by: str, at_ns: int) -> None:
-        """Learn from an attempt of another replica, and take its word on whether most are late, if it gives any.
-
-        Its first token counts only where few have been seen here of late.
-        """
+    def learn_shared(self, sighting: Sighting, now_ns: int) -> None:
+        """Learn from an attempt of another process, unless enough have been seen here of late."""
         with self._lock:
-            if is_slow is not None:
-                self._votes.note(by, is_slow, at_ns)
-            if not self._knows_itself(at_ns):
-                self._learn(sighting, at_ns, is_told=True)
+            if not self._knows_itself(now_ns):
+                self._learn(sighting, now_ns, is_shared=True)
 
     def _knows_itself(self, now_ns: int) -> bool:
         return len(self._own_ns) == LEAST_SIGHTINGS and now_ns - self._own_ns[0] <= _OWN_NS
 
-    def _learn(self, sighting: Sighting, now_ns: int, *, is_told: bool = False) -> bool:
+    def _learn(self, sighting: Sighting, now_ns: int, *, is_shared: bool = False) -> bool:
         """Whether a first token was seen."""
         seconds = sighting.first_token_s or sighting.late_s
         if seconds is None or not 0 < seconds < inf:
             return False
         self._speed.note(sighting, now_ns)
         usual_s = seconds / self._scale(sighting.uncached_tokens, now_ns)
-        self._usual.note(usual_s, now_ns, is_slow=self.is_slow(now_ns), is_told=is_told)
+        self._usual.note(usual_s, now_ns, is_slow=self._regime.is_slow, is_shared=is_shared)
         is_seen = sighting.first_token_s is not None
         self._seen += is_seen
         return is_seen

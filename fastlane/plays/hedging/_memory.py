@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
-from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,10 +10,12 @@ import orjson
 
 from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.knowledge.redis import shared
+from fastlane.knowledge.shared_sightings import SharedSightings
+from fastlane.knowledge.table import Table
 from fastlane.providers.output_facts import limit_in
 
 from ._budget import Budget
-from ._fleet import SEEN, Fleet, Shares
 from ._governor import CallGovernor, Governor
 from ._plan import HedgePlan
 from ._side_effects import why_only_once
@@ -25,9 +23,6 @@ from ._side_effects import why_only_once
 if TYPE_CHECKING:
     from fastlane.engine.call import Attempt, Call, CallRecord
 
-_MOST_UPSTREAMS = 256
-# More are not under way at once; what was reserved for one that is forgotten counts as spent.
-_MOST_CALLS = 4_096
 _UNREAD = "the application reads the bytes of the answer itself"
 
 
@@ -52,35 +47,29 @@ class _UnderWay(NamedTuple):
     output_tokens: float
 
 
-# Whose locks a child process has to make anew.
-_all: weakref.WeakSet[Memory] = weakref.WeakSet()
-
-
 class Memory:
     """Shared by all clients that a play is given to. Thread-safe."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, store: str | None = None) -> None:
+        """Raises ConfigurationError and MissingExtraError for a store that cannot work."""
         self.settings = settings
         self.budget = Budget(settings.budget)
-        self._fleet: Fleet | None = None
-        # A dict takes ever longer to find its oldest key where many old ones have gone.
-        self._governors: OrderedDict[Upstream, Governor] = OrderedDict()
-        self._under_way: OrderedDict[str, tuple[_UnderWay, ...]] = OrderedDict()
-        self._lock = threading.Lock()
-        _all.add(self)
+        self._governors: Table[Upstream, Governor] = Table("hedging", max_entries=256)
+        # What was reserved for a call that is dropped counts as spent. The parent's calls are not in a child.
+        self._planned: Table[str, tuple[_UnderWay, ...]] = Table("hedged calls", max_entries=4_096, in_child="empty")
+        self._shared: SharedSightings | None = None
+        if store is not None:
+            redis = shared(store, setting="Hedging(store=...)")
+            self._shared = SharedSightings(redis, "fastlane:hedging", self._learn_shared)
 
     def __reduce__(self) -> tuple[type[Memory], tuple[Settings]]:
         """A copy remembers nothing: what was learned belongs to the calls of its process."""
         return Memory, (self.settings,)
 
-    def share(self, shares: Shares, name: str) -> None:
-        """Be one replica of several, by a name that no other has or had; before the first call."""
-        self._fleet = Fleet(shares, name, self.budget)
-
     def plan(self, call: Call, *, only_once: str | None) -> HedgePlan:
         """Plan the second chance of a call; `only_once` says why it has none."""
-        if self._fleet is not None:
-            self._fleet.start()
+        if self._shared is not None:
+            self._shared.start()
         upstream = Upstream(call.model or "", call.origin)
         governor = self.governor(upstream)
         body_bytes = _size_of(call)
@@ -88,16 +77,12 @@ class Memory:
         output_tokens = governor.sizes.output_tokens(limit_in(call.body, call.endpoint)) * _choices(call.body)
         uncached = input_tokens * governor.sizes.uncached_share
         asked = CallGovernor(governor)
-        with self._lock:
-            before = self._under_way.pop(call.call_id, ())
-            while len(self._under_way) >= _MOST_CALLS:
-                self._under_way.popitem(last=False)
-            one = _UnderWay(asked, upstream, body_bytes, uncached, input_tokens, output_tokens)
-            self._under_way[call.call_id] = (*before, one)
+        one = _UnderWay(asked, upstream, body_bytes, uncached, input_tokens, output_tokens)
+        planned = self._planned.update(call.call_id, lambda before: (*(before or ()), one))
         delay_s, why_not = None, only_once
         if only_once is None:
             # A call that is planned once more, for another upstream, is not another call.
-            delay_s, why_not = governor.delay(uncached, call.issued_ns, None if before else asked)
+            delay_s, why_not = governor.delay(uncached, call.issued_ns, None if len(planned) > 1 else asked)
         return HedgePlan(
             delay_s=delay_s,
             why_not=why_not,
@@ -110,8 +95,7 @@ class Memory:
 
     def note(self, record: CallRecord) -> None:
         """A call is over: learn from its attempts, and settle what its second one cost."""
-        with self._lock:
-            planned = self._under_way.pop(record.call_id, ())
+        planned = self._planned.pop(record.call_id) or ()
         usage, now_ns = record.usage, record.timeline.ended_ns
         # What nobody has counted: each event with output carries a token or more.
         output_tokens = len(record.timeline.token_ns) if usage.output_tokens is None else usage.output_tokens
@@ -123,12 +107,9 @@ class Memory:
         for one in planned:
             one.asked.settle(_used(record, one))
         for upstream, sighting in sightings_of(record, planned):
-            governor = self.governor(upstream)
-            governor.note(sighting, now_ns)
-            if self._fleet is not None:
-                self._fleet.tell(upstream, sighting, governor.word(now_ns))
-        if self._fleet is not None:
-            self._fleet.ask(now_ns)
+            self.governor(upstream).note(sighting, now_ns)
+            if self._shared is not None:
+                self._shared.add(sighting)
         answer = _answering(record)
         if answer is not None and planned and not usage.estimated:
             sizes = self.governor(_upstream_of(answer, record)).sizes
@@ -139,66 +120,20 @@ class Memory:
                 output_tokens=output_tokens or None,
             )
 
-    def told(self, event: Mapping[str, Any], at_ns: int, now_ns: int) -> None:
-        """Another replica has told something at `at_ns`. What is not understood is left out."""
-        if self._fleet is None:
-            return
-        try:
-            self._fleet.told(event, at_ns, now_ns)
-            if event["kind"] == SEEN and event["by"] != self._fleet.name:
-                sighting = Sighting.from_json(event)
-                self._take(sighting, event.get("slow"), str(event["by"]), at_ns)
-        except (ArithmeticError, LookupError, TypeError, ValueError):
-            pass  # of another version, or of nobody that we know
-
-    def _take(self, sighting: Sighting, is_slow: object, by: str, at_ns: int) -> None:
-        upstream = Upstream(sighting.model, sighting.origin)
-        if not isinstance(upstream.model, str) or not isinstance(upstream.origin, str):
-            return
-        with self._lock:
-            # What others ask for must not drive out what is asked for here.
-            if upstream not in self._governors and len(self._governors) >= _MOST_UPSTREAMS:
-                return
-        self.governor(upstream).told(sighting, is_slow if isinstance(is_slow, bool) else None, by, at_ns)
-
     def governor(self, upstream: Upstream) -> Governor:
-        """That of an upstream: one that has not been seen for long is found out anew."""
-        with self._lock:
-            governor = self._governors.get(upstream)
-            if governor is not None:
-                self._governors.move_to_end(upstream)
-                return governor
-            settings, fleet = self.settings, self._fleet
-            governor = Governor(
-                self.budget,
-                quantile=settings.quantile,
-                minimum_delay_s=settings.minimum_delay_s,
-                tell=None if fleet is None else lambda is_slow: fleet.tell(upstream, None, is_slow),
-                ask=None if fleet is None else fleet.ask,
-            )
-            self._governors[upstream] = governor
-            if len(self._governors) > _MOST_UPSTREAMS:
-                self._governors.popitem(last=False)
-            return governor
+        """Return that of an upstream: one that has not been seen for long is found out anew."""
+        if self._shared is not None:
+            self._shared.watch(upstream)
+        settings = self.settings
+        return self._governors.fetch(
+            upstream,
+            lambda: Governor(self.budget, quantile=settings.quantile, minimum_delay_s=settings.minimum_delay_s),
+        )
 
-    def begin_in_child(self) -> None:
-        """Another thread of the parent may have held a lock, and does not live on here; nor do its calls."""
-        self._lock = threading.Lock()
-        self._under_way.clear()
-        self.budget.begin_in_child()
-        if self._fleet is not None:
-            self._fleet.begin_in_child()
-        for governor in self._governors.values():
-            governor.begin_in_child()
-
-
-def _begin_in_child() -> None:
-    for memory in list(_all):
-        memory.begin_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_in_child)
+    def _learn_shared(self, sighting: Sighting, now_ns: int) -> None:
+        governor = self._governors.get(Upstream(sighting.model, sighting.origin))
+        if governor is not None:
+            governor.learn_shared(sighting, now_ns)
 
 
 def only_once(call: Call, not_with_tools: Collection[str]) -> str | None:

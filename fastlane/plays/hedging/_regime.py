@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heappop, heappush
 from math import log
 
@@ -19,8 +18,6 @@ _SILENCE_NS = 600 * _NS
 # A call that is not reported late so long after its delay was on time: threads and loops may be busy.
 _GRACE_NS = _NS // 4
 _MOST_WAITING = 4_096
-# Who has seen so many calls within this time knows by itself how it is.
-_SURE_CALLS, _SURE_NS = 10, 10 * _NS
 
 
 class Awaited:
@@ -48,7 +45,7 @@ class Regime:
     would first look all late and then all on time. Not thread-safe.
     """
 
-    __slots__ = ("_awaited", "_counted_ns", "_late", "_on_time", "_seen_ns", "_sum", "is_slow")
+    __slots__ = ("_awaited", "_late", "_on_time", "_seen_ns", "_sum", "is_slow")
 
     def __init__(self, quantile: float) -> None:
         few, many = (min(_MOST_SHARE, 1 - quantile + more) for more in (_FEW, _MANY))
@@ -58,16 +55,8 @@ class Regime:
         self._sum = 0.0
         self._awaited: list[Awaited] = []
         self._seen_ns: int | None = None
-        self._counted_ns: deque[int] = deque(maxlen=_SURE_CALLS)
         self.is_slow = False
         """Whether most answers are late."""
-
-    def word(self, now_ns: int) -> bool | None:
-        """Whether most answers are late, as this one may tell others; None where it has seen too few calls lately."""
-        if self.is_slow:
-            return True
-        counted = self._counted_ns
-        return False if len(counted) == _SURE_CALLS and now_ns - counted[0] <= _SURE_NS else None
 
     def began(self, delay_s: float, now_ns: int) -> Awaited:
         """A call begins that is late after `delay_s`."""
@@ -91,7 +80,6 @@ class Regime:
             awaited = heappop(self._awaited)
             awaited.is_counted = True
             self._count(self._late if awaited.is_late else self._on_time, awaited.due_ns)
-            self._counted_ns.append(awaited.due_ns)
 
     def _count(self, weight: float, now_ns: int) -> None:
         if self._seen_ns is not None and now_ns - self._seen_ns > _SILENCE_NS:

@@ -32,29 +32,29 @@ class Usual:
     __slots__ = ("_order", "_sorted", "_taken_ns", "own")
 
     def __init__(self) -> None:
-        # Each with whether another replica has told it.
+        # Each with whether another process has seen it.
         self._order: deque[tuple[float, bool]] = deque()
         self._sorted: list[float] = []
         self._taken_ns: int | None = None
         self.own = 0
         """How many of those that are kept were seen here."""
 
-    def note(self, seconds: float, now_ns: int, *, is_slow: bool, is_told: bool = False) -> None:
+    def note(self, seconds: float, now_ns: int, *, is_slow: bool, is_shared: bool = False) -> None:
         """Take in the time of one first token, above 0; while everybody `is_slow`, only one now and then."""
         if is_slow and self._taken_ns is not None and now_ns - self._taken_ns < _APART_NS:
             return
-        # What other replicas tell is a little older.
+        # What other processes share is a little older.
         self._taken_ns = now_ns if self._taken_ns is None else max(now_ns, self._taken_ns)
         value = log(seconds)
-        self._order.append((value, is_told))
-        self.own += not is_told
+        self._order.append((value, is_shared))
+        self.own += not is_shared
         insort(self._sorted, value)
         if len(self._order) > _VALUES:
-            oldest, was_told = self._order.popleft()
-            self.own -= not was_told
+            oldest, was_shared = self._order.popleft()
+            self.own -= not was_shared
             del self._sorted[bisect_left(self._sorted, oldest)]
 
-    def forget_told(self) -> None:
+    def forget_shared(self) -> None:
         """Keep only what was seen here."""
         if self.own < len(self._order):
             self._order = deque(one for one in self._order if not one[1])

@@ -13,8 +13,6 @@ from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from fastlane.knowledge.stores._store import Store
-
     from ._memory import Memory
 
 
@@ -40,8 +38,8 @@ class Hedging(Play):
     """Seconds before which no first token is late."""
     not_with_tools: Sequence[str] = ()
     """Names of tools: calls that offer one of them get no second attempt. `"hedge": False` in a tool says the same."""
-    store: str | Store | None = None
-    """Where replicas share what they see and the budget, such as "redis://host:6379/0" (extra `redis`); None: in this
+    store: str | None = None
+    """Where replicas share the first tokens that they see, such as "redis://host:6379/0" (extra `redis`); None: in this
     process."""
     memory: Memory = field(init=False, repr=False, compare=False)
     """What the play has learned: it is shared by all clients that this object is given to."""
@@ -68,11 +66,7 @@ class Hedging(Play):
             minimum_delay_s=self.minimum_delay_s,
             not_with_tools=frozenset(names),
         )
-        object.__setattr__(self, "memory", Memory(settings))
-        if self.store is not None:
-            from fastlane.knowledge.stores._hedging_sharing import share
-
-            share(self.memory, self.store)
+        object.__setattr__(self, "memory", Memory(settings, self.store))
 
     def __repr__(self) -> str:
         # The fingerprint, without the address of a store, which may hold a password.

@@ -1,13 +1,18 @@
-"""What routing knows: what it has learned here, and what other processes have told."""
+"""What routing knows: what this process has learned, and what other processes share with it."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import weakref
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
+from fastlane.errors import FastlaneError
 from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.knowledge.redis import Counters, Redis, shared
+from fastlane.knowledge.shared_sightings import SharedSightings
 
 from ._asking import Asking
 from ._memory import Memory
@@ -20,14 +25,46 @@ if TYPE_CHECKING:
     from .catalog._models import Catalog, CatalogModel
 
 
-class Shares(Protocol):
-    """Where what is learned is told to other processes."""
+_SCORES = Counters("fastlane:scores", 86_400)
+_MOST_SCORES_AT_ONCE = 1_000
 
-    def publish(self, event: Mapping[str, Any]) -> None:
-        """Tell it. Waits for nothing, and raises nothing."""
 
-    def start(self) -> None:
-        """Begin to tell and to hear; where that has begun, this does nothing."""
+def digest_of(catalog: Catalog) -> str:
+    """Return eight hexadecimal digits that differ where catalogs have other models: these share nothing.
+
+    A price or a bar that is put right leaves what was learned as it is.
+    """
+    models = sorted([model.name, model.model, catalog.origin_of(model)] for model in catalog.models)
+    return hashlib.sha256(json.dumps(models).encode()).hexdigest()[:8]
+
+
+class _SharedScores:
+    """The scores of this process, shared through one server."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = weakref.ref(redis)
+        redis.watch_counters(_SCORES, self.receive)
+        scoreboard.subscribe(self.scored)
+
+    def scored(self, task: str, model: str, passed: bool) -> None:
+        """Share a score of this process."""
+        redis = self._redis()
+        if redis is not None:
+            redis.add(_SCORES, {json.dumps([task, model, passed]): 1})
+
+    def receive(self, counts: Mapping[str, float]) -> None:
+        """Count the scores of others."""
+        for field, count in counts.items():
+            try:
+                task, model, passed = json.loads(field)
+                for _ in range(min(round(count), _MOST_SCORES_AT_ONCE)):
+                    scoreboard.receive(task, model, passed)
+            except (FastlaneError, TypeError, ValueError):
+                continue  # of another version
+
+
+# One for each server, however many plays share through it.
+_shared_scores: weakref.WeakKeyDictionary[Redis, _SharedScores] = weakref.WeakKeyDictionary()
 
 
 class Knowledge:
@@ -37,7 +74,7 @@ class Knowledge:
         self.catalog = catalog
         self.memory = Memory(catalog, seed=seed, exploration=exploration)
         self.asking = Asking()
-        self.shares: Shares | None = None
+        self._shared: SharedSightings | None = None
         self._latest_ns = 0
 
     @property
@@ -56,34 +93,38 @@ class Knowledge:
     def at(self, now_ns: int) -> None:
         """It is so late by now."""
         self._latest_ns = now_ns
-        if self.shares is not None:
-            self.shares.start()  # in a child process it is yet to begin
+        if self._shared is not None:
+            self._shared.start()
 
     def note(self, sighting: Sighting, now_ns: int) -> None:
         """Learn from one attempt, and tell the others."""
         self._latest_ns = now_ns
         self.memory.note(sighting, now_ns)
         self.asking.note(sighting)
-        if self.shares is not None:
-            self.shares.publish({"kind": "sighting", **sighting.to_json()})
+        if self._shared is not None:
+            self._shared.add(sighting)
 
-    def told(self, event: Mapping[str, Any], at_ns: int) -> None:
-        """Another process has told something that was so at `at_ns`. What is not understood is left out."""
-        try:
-            if event.get("kind") == "score":
-                scoreboard.receive(event["task"], event["model"], event["passed"])
-                return
-            if event.get("kind") != "sighting":
-                return
-            sighting = Sighting.from_json(event)
-            if sighting.failure == "connection":
-                return  # it may be its own network that failed
-            self._latest_ns = max(self._latest_ns, at_ns)
-            self.memory.note(sighting, at_ns)
-            # What it expected of a cache had its own share of that in it already, which is not ours.
-            self.asking.note(replace(sighting, expected_cached_tokens=None))
-        except (ArithmeticError, LookupError, TypeError, ValueError):
-            pass  # of another version, or of nobody that we know
+    def share(self, url: str) -> None:
+        """Share what is learned with other processes, through the Redis server at an address.
+
+        Raises ConfigurationError for an address that cannot work, and MissingExtraError.
+        """
+        redis = shared(url, setting="Routing(store=...)")
+        namespace = f"fastlane:routing:{digest_of(self.catalog)}"
+        self._shared = SharedSightings(redis, namespace, self._learn_shared, self._note_shared)
+        for model in self.catalog.models:
+            self._shared.watch(Upstream(model.model, self.catalog.origin_of(model)))
+        if redis not in _shared_scores:
+            _shared_scores[redis] = _SharedScores(redis)
+
+    def _learn_shared(self, sighting: Sighting, now_ns: int) -> None:
+        self._latest_ns = max(self._latest_ns, now_ns)
+        self.memory.learn(sighting, now_ns)
+        self.asking.note(sighting)
+
+    def _note_shared(self, sighting: Sighting, now_ns: int) -> None:
+        self._latest_ns = max(self._latest_ns, now_ns)
+        self.memory.note(sighting, now_ns)
 
     def learn(self, record: CallRecord) -> None:
         """Learn from a call that is over; what its failed attempts have shown was noted when they failed."""

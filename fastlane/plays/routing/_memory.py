@@ -154,7 +154,7 @@ class Memory:
                 entrant.returned()
 
     def note(self, sighting: Sighting, now_ns: int) -> None:
-        """Learn from one attempt, of this process or of another. What the catalog does not have is left out."""
+        """Learn from one attempt. What the catalog does not have is left out."""
         entrant = self._find(sighting.model, sighting.origin)
         if entrant is None:
             return
@@ -169,13 +169,23 @@ class Memory:
                 entrant.place.answered(now_ns)
             # What fails has its breaker; how slow it is when it is back is not told by how long it failed.
             if was_well or sighting.failure is None:
-                if entrant.looked_at:
-                    entrant.looked_at = False
-                    entrant.speed.doubt()
-                entrant.speed.note(sighting, now_ns)
-            if sighting.output_tokens is not None and sighting.failure is None and sighting.late_s is None:
-                factor = entrant.model.output_factor
-                self._lengths.note(sighting.task, entrant.upstream, factor, sighting.output_tokens)
+                self._learn(entrant, sighting, now_ns)
+
+    def learn(self, sighting: Sighting, now_ns: int) -> None:
+        """Learn times and lengths from an attempt of another process, and nothing of whether its upstream works."""
+        entrant = self._find(sighting.model, sighting.origin)
+        if entrant is not None:
+            with self._lock:
+                self._learn(entrant, sighting, now_ns)
+
+    def _learn(self, entrant: Entrant, sighting: Sighting, now_ns: int) -> None:
+        if entrant.looked_at:
+            entrant.looked_at = False
+            entrant.speed.doubt()
+        entrant.speed.note(sighting, now_ns)
+        if sighting.output_tokens is not None and sighting.failure is None and sighting.late_s is None:
+            factor = entrant.model.output_factor
+            self._lengths.note(sighting.task, entrant.upstream, factor, sighting.output_tokens)
 
     def first_token_timeout(self, model: CatalogModel, uncached_tokens: float, now_ns: int) -> float:
         """Seconds without a first token after which a model is given up for the next one; at least 1.

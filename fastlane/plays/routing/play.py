@@ -13,8 +13,6 @@ from fastlane.engine.play import Play, Stage
 from fastlane.errors import CallRefusedError, ConfigurationError
 
 if TYPE_CHECKING:
-    from fastlane.knowledge.stores._store import Store
-
     from ._knowledge import Knowledge
     from .catalog._models import Catalog
     from .catalog._route import Route
@@ -56,7 +54,7 @@ class Routing(Play):
     """The share of calls that may go to a model that is not predicted to be the fastest, to see whether it is."""
     seed: int = 0
     """Of what is drawn by chance (how long a model that failed is left alone), so that runs can be repeated."""
-    store: str | Store | None = None
+    store: str | None = None
     """Where replicas share what they learn, such as "redis://host:6379/0" (extra `redis`); None: in this process."""
     streams: bool = True
     """Whether an answer that the application does not stream is streamed underneath, so that its first token is
@@ -102,9 +100,7 @@ class Routing(Play):
             self, "knowledge", Knowledge(self.catalog, seed=self.seed, exploration=float(self.exploration))
         )
         if self.store is not None:
-            from fastlane.knowledge.stores._sharing import share
-
-            share(self.knowledge, self.store)
+            self.knowledge.share(self.store)
 
     def __repr__(self) -> str:
         # The fingerprint: a catalog by its digest, and no address of a store, which may hold a password.

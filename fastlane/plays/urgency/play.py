@@ -15,8 +15,6 @@ from fastlane.errors import ConfigurationError
 from fastlane.records.urgency import LEVELS, Level
 
 if TYPE_CHECKING:
-    from fastlane.knowledge.stores._store import Store
-
     from .tiers._memory import Memory
 
 
@@ -78,7 +76,7 @@ class Urgency(Play):
     """Input and output together; None: learned from answers."""
     single_flight: bool = False
     """Whether identical calls that are under way at once are sent once."""
-    store: str | Store | None = None
+    store: str | None = None
     """Where replicas share their pace, such as "redis://host:6379/0" (extra `redis`); None: in this process."""
     on_downgrade: Callable[[CallRecord], Any] | None = None
     """Called with the record of every call that was served by a slower tier than the one it asked for."""

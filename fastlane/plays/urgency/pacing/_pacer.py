@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from fastlane.errors import ConfigurationError
 from fastlane.providers._limits import Counts, RateLimit, RateLimits
@@ -16,7 +14,7 @@ from fastlane.records.urgency import Level
 from ._known import KnownLimits, known, known_stated
 from ._limit import Limit
 from ._reading import MOST_WAIT_S, Said, found_in, limits_in, retry_after_s, retry_headers_in, said, wall_of, wanted_of
-from ._replicas import Replicas, Tell
+from ._sharing import SharedPace, news_of
 from ._spending import Mark, Spending
 from ._stated import LearnedPace, Stated
 
@@ -77,9 +75,7 @@ class Pacer:
         self._limits: dict[str, Limit] = {}
         self._stated: dict[Counts, Stated] = {}
         self._learned = LearnedPace()
-        self._replicas: Replicas | None = None
-        self.heard: deque[tuple[Mapping[str, Any], int]] = deque(maxlen=256)
-        """What other replicas have told, and when: any thread may append to it."""
+        self._shared: SharedPace | None = None
         self._number = 0
         self._spending = Spending()
         self._rest_until_s = self._asked_until_s = 0.0
@@ -126,8 +122,8 @@ class Pacer:
         responses and other replicas have reported: its own response shows whether that is so.
         """
         now_s = now_ns / _NS
-        if self.heard:
-            self._hear(now_s)
+        if self._shared is not None and self._shared.heard:
+            self._hear(self._shared, now_s)
         background = level != "interactive"
         ready_s = max(now_s, self._learned.ready_s(now_s), self._rest_until_s)
         for limit in self._limits.values():
@@ -146,8 +142,8 @@ class Pacer:
     def spend(self, now_ns: int, *, tokens: int) -> Spent:
         """Count a request that leaves now."""
         now_s = now_ns / _NS
-        if self.heard:
-            self._hear(now_s)
+        if self._shared is not None and self._shared.heard:
+            self._hear(self._shared, now_s)
         before = self._spending.requests, self._spending.tokens
         marks = {name: limit.spend(now_s, limit.cost(1.0, tokens)) for name, limit in self._limits.items()}
         self._spending.count(now_s, 1.0, tokens)
@@ -160,8 +156,8 @@ class Pacer:
             self._probe, self._is_probe = self._number, False
         if now_s < self._asked_until_s:
             self._rest_until_s = now_s + MOST_WAIT_S  # the others wait for the response to this one
-        if self._replicas is not None:
-            self._replicas.spent(now_s, 1.0, tokens, self._limits)
+        if self._shared is not None:
+            self._shared.spent(1.0, tokens)
         return Spent(self._number, now_s, tokens, *before, marks, float(tokens))
 
     def answered(self, now_ns: int, spent: Spent, status: int, headers: Mapping[str, str]) -> bool:
@@ -198,8 +194,8 @@ class Pacer:
             is_explained = self._turned_away(now_s, spent, status, told, asked_s)
         elif status < 500:
             self._in_vain = 0
-        if self._replicas is not None:
-            self._replicas.flush(now_s, self._limits)
+        if self._shared is not None:
+            self._shared.knows(now_s, self._limits.values())
         return is_explained
 
     def settled(self, now_ns: int, spent: Spent, tokens: int | None) -> None:
@@ -210,8 +206,6 @@ class Pacer:
         now_s = now_ns / _NS
         if not spent.is_answered and spent.number == self._number and now_s < self._asked_until_s:
             self._rest_until_s = now_s  # the probe ended without a response
-        if self._replicas is not None:
-            self._replicas.flush(now_s, self._limits)
         if tokens is None or tokens < 0:
             return
         unused = spent.counted - tokens
@@ -242,12 +236,12 @@ class Pacer:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is one replica of several."""
-        return self._replicas is not None
+        """Whether other processes share its limits."""
+        return self._shared is not None
 
-    def share(self, name: str, tell: Tell) -> None:
-        """Be one replica of several, by a name that no other has or had; `tell` takes what is for them."""
-        self._replicas = Replicas(name, tell)
+    def share(self, shared: SharedPace) -> None:
+        """Share its limits with other processes."""
+        self._shared = shared
 
     def _is_told(self, stated: Stated) -> bool:
         """Whether answers tell of a limit of the same things that is no larger: then they know what is left."""
@@ -301,8 +295,8 @@ class Pacer:
         if spent.at_s >= self._in_vain_s:
             self._in_vain += 1
             self._in_vain_s = now_s
-        if self._replicas is not None and self._rest_until_s > now_s:
-            self._replicas.rests(now_s, self._rest_until_s, self._limits)
+        if self._shared is not None and self._rest_until_s > now_s:
+            self._shared.rests(self._rest_until_s - now_s)
         return is_explained
 
     def _not_taken(self, now_s: float, spent: Spent) -> None:
@@ -358,15 +352,15 @@ class Pacer:
         for limit in spread:
             limit.spread.less()
 
-    def _hear(self, now_s: float) -> None:
-        while self.heard:
-            event, at_ns = self.heard.popleft()
-            if self._replicas is None or event.get("by") == self._replicas.name or now_s < self._doubted_until_s:
+    def _hear(self, shared: SharedPace, now_s: float) -> None:
+        while shared.heard:
+            kind, what, at_ns = shared.heard.popleft()
+            if now_s < self._doubted_until_s:
                 continue
             try:
-                news = self._replicas.news(event, at_ns / _NS, now_s)
+                news = news_of(kind, what, min(at_ns / _NS, now_s))
             except (ArithmeticError, LookupError, TypeError, ValueError):
-                continue  # of another version, or of nobody that we know
+                continue  # of another version
             if news.rest_until_s > now_s:
                 if self._rest_until_s <= now_s:
                     self._free_s = max(self._free_s, now_s)

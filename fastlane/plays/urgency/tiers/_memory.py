@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from fastlane.knowledge.call_sizes import Sizes
+from fastlane.knowledge.call_sizes import CallSizes
+from fastlane.knowledge.redis import shared
+from fastlane.knowledge.table import Table
 from fastlane.records.urgency import Level
 
+from ..pacing._sharing import SharedPace
 from ._choice import asking, tier_field, tier_plan
 from ._plan import UrgencyPlan
 
@@ -15,25 +17,17 @@ if TYPE_CHECKING:
     from fastlane.engine.call import Call
     from fastlane.plays import Urgency
 
-_MOST_UPSTREAMS = 256
-_MOST_PLANS = 512
+    from ..admission import Gate
 
 
 class Memory:
-    """Shared by all clients that a play is given to.
+    """Shared by all clients that a play is given to. Threads may share it."""
 
-    Nothing is locked: what two threads learn at the same moment may count once.
-    """
-
-    def __init__(self, store: Any = None) -> None:
+    def __init__(self, store: str | None = None) -> None:
         """Raises ConfigurationError and MissingExtraError for a store that cannot work."""
-        self._store = store
-        if isinstance(store, str):
-            from fastlane.knowledge.stores._store import store_of
-
-            self._store = store_of(store, namespace="fastlane:urgency")
-        self._sizes: OrderedDict[tuple[str, str | None], Sizes] = OrderedDict()
-        self._plans: dict[tuple[Any, ...], tuple[Any, UrgencyPlan]] = {}
+        self._redis = None if store is None else shared(store, setting="Urgency(store=...)")
+        self._sizes: Table[tuple[str, str | None], CallSizes] = Table("sizes of calls", max_entries=256)
+        self._plans: Table[tuple[Any, ...], tuple[Any, UrgencyPlan]] = Table("plans of urgency", max_entries=512)
         """What was planned for calls alike, and by which facts."""
 
     def planned(self, call: Call, level: Level, play: Urgency) -> Call:
@@ -56,28 +50,15 @@ class Memory:
                 on_downgrade=play.on_downgrade,
                 memory=self,
             )
-            if len(self._plans) >= _MOST_PLANS:
-                self._plans.clear()
-            self._plans[key] = known = facts, plan
+            known = facts, plan
+            self._plans.put(key, known)
         return asking(call, known[1])
 
-    def sizes(self, origin: str, model: str | None) -> Sizes:
+    def sizes(self, origin: str, model: str | None) -> CallSizes:
         """Those of an upstream's calls."""
-        key = (origin, model)
-        sizes = self._sizes.get(key)
-        if sizes is None:
-            sizes = self._sizes.setdefault(key, Sizes())
-            if len(self._sizes) > _MOST_UPSTREAMS:
-                try:
-                    self._sizes.popitem(last=False)
-                except KeyError:  # another thread was faster
-                    pass
-        return sizes
+        return self._sizes.fetch((origin, model), CallSizes)
 
-    def share(self, gate: Any, key: str) -> None:
-        """Have other processes with the same store know of the pace of a gate, and this one of theirs."""
-        if self._store is None or gate.pacer.is_shared:
-            return
-        from fastlane.knowledge.stores._pacing_sharing import share
-
-        share(gate.pacer, self._store, key=key)
+    def share(self, gate: Gate, key: str) -> None:
+        """Share the pace of a gate with other processes that have the same store."""
+        if self._redis is not None and not gate.pacer.is_shared:
+            gate.pacer.share(SharedPace(self._redis, key))

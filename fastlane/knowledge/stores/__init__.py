@@ -1,1 +1,0 @@
-"""Where several processes share what they have learned."""

@@ -1,0 +1,372 @@
+"""Counters and values shared through real servers, and without any."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from fastlane.errors import ConfigurationError, MissingExtraError
+from fastlane.knowledge import redis as module
+from fastlane.knowledge.redis import Counters, Redis, client_of, shared
+from scripts.redis_server import RedisCluster, RedisServer, RedisUnavailableError, sentinel_of
+from tests.knowledge.forks import in_child
+from tests.knowledge.redis_servers import PASSWORD, eventually
+
+SECRET = "hunter2"
+AWAY = f"redis://somebody:{SECRET}@127.0.0.1:1/0"
+
+
+def has_exchanged(redis: Redis) -> bool:
+    return redis.exchanges > 1
+
+
+def rests(redis: Redis) -> bool:
+    return not redis._is_planned
+
+
+class Reader:
+    """What one process has read."""
+
+    def __init__(self, redis: Redis, counters: Counters, key: str) -> None:
+        self.redis = redis
+        self.counts: dict[str, float] = {}
+        self.values: list[bytes] = []
+        self.left_s = 0.0
+        redis.watch_counters(counters, self.read_counts)
+        redis.watch_value(key, self.read_value)
+
+    def read_counts(self, counts: Mapping[str, float]) -> None:
+        for field, count in counts.items():
+            self.counts[field] = self.counts.get(field, 0.0) + count
+
+    def read_value(self, value: bytes, left_s: float) -> None:
+        if value not in self.values:
+            self.values.append(value)
+        self.left_s = left_s
+
+
+@pytest.fixture
+def name() -> str:
+    return f"test:{uuid4().hex}"
+
+
+@pytest.fixture
+def counters(name: str) -> Counters:
+    return Counters(f"{name}:counters", 3_600)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    pytest.importorskip("redis")
+    servers = RedisCluster()
+    try:
+        servers.start()
+        yield servers
+    except RedisUnavailableError as error:
+        pytest.skip(str(error))
+    finally:
+        servers.stop()
+
+
+@pytest.fixture(scope="module")
+def sentinel(redis_server: RedisServer) -> Iterator[RedisServer]:
+    with sentinel_of(redis_server, "main") as started:
+        yield started
+
+
+@pytest.fixture(params=["plain", "unix", "tls", "sentinel", "cluster"])
+def url(request: pytest.FixtureRequest) -> str:
+    server = request.getfixturevalue(
+        {"tls": "guarded_redis", "sentinel": "sentinel", "cluster": "cluster"}.get(request.param, "redis_server")
+    )
+    if request.param == "sentinel":
+        return f"redis+sentinel://127.0.0.1:1,127.0.0.1:{server.port}/main/0"
+    found: str = server.unix_url if request.param == "unix" else server.url
+    return found
+
+
+def test_redis_shares_counters_and_values_on_every_kind_of_server(url: str, name: str, counters: Counters) -> None:
+    one, other = (Reader(Redis(url), counters, name) for _ in range(2))
+    one.redis.add(counters, {"a": 2, "b": 0.5})
+    other.redis.add(counters, {"a": 3})
+    one.redis.put(name, b"value", expires_s=100)
+
+    assert eventually(lambda: one.counts == {"a": 3} and other.counts == {"a": 2, "b": 0.5})
+    assert eventually(lambda: other.values == [b"value"])
+    assert 0 < other.left_s <= 100
+    one.redis.add(counters, {"a": 1})
+    assert eventually(lambda: other.counts == {"a": 3, "b": 0.5})
+    assert one.counts == {"a": 3}
+
+
+def test_redis_late_reader_gets_this_window_and_the_last(
+    redis_server: RedisServer, counters: Counters, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Redis(redis_server.url)
+    for hours in (-2, -1, 0):
+        now = time.time_ns() + hours * 3_600 * 10**9
+        monkeypatch.setattr(module, "wall_ns", lambda: now)  # noqa: B023 - used before the next
+        first.add(counters, {str(hours): 1})
+        assert eventually(lambda: not first._pending and first.exchanges > 0)
+        first.exchange()
+    late = Reader(Redis(redis_server.url), counters, name)
+
+    assert eventually(lambda: late.counts == {"-1": 1, "0": 1})
+
+
+def test_redis_value_expires(redis_server: RedisServer, counters: Counters, name: str) -> None:
+    one = Redis(redis_server.url)
+    one.put(name, b"value", expires_s=0.2)
+    reader = Reader(Redis(redis_server.url), counters, name)
+    assert eventually(lambda: reader.values == [b"value"])
+    time.sleep(0.3)
+    late = Reader(Redis(redis_server.url), counters, name)
+    assert eventually(lambda: late.redis.exchanges > 2)
+
+    assert late.values == []
+
+
+def test_redis_unreachable_is_logged_once_without_password_and_waits_for_nothing(
+    counters: Counters, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("redis")
+    redis = Redis(AWAY)
+    began_s = time.monotonic()
+    for _ in range(2_000):
+        redis.add(counters, {"a": 1})
+    took_s = time.monotonic() - began_s
+
+    assert eventually(lambda: redis._failures > 3)
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["Redis at redis://127.0.0.1:1 is unreachable; using local state. (ConnectionError)"]
+    assert SECRET not in caplog.text + repr(redis)
+    assert took_s < 2
+
+
+def test_redis_silent_server_is_unreachable_and_holds_nobody_up(
+    counters: Counters, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("redis")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        redis = Redis(f"redis://127.0.0.1:{server.getsockname()[1]}?socket_timeout=0.1")
+        redis.add(counters, {"a": 1})
+
+        assert eventually(lambda: "is unreachable; using local state. (TimeoutError)" in caplog.text)
+
+
+def test_redis_that_comes_back_gets_what_was_added_meanwhile(
+    redis_of_its_own: RedisServer, counters: Counters, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = (Reader(Redis(redis_of_its_own.url), counters, name) for _ in range(2))
+    one.redis.add(counters, {"a": 5})
+    assert eventually(lambda: other.counts == {"a": 5})
+    redis_of_its_own.kill()
+    assert eventually(lambda: one.redis._failures > 0 and other.redis._failures > 0)
+    with caplog.at_level(logging.INFO, logger="fastlane"):
+        for _ in range(3):
+            one.redis.add(counters, {"a": 1})
+        redis_of_its_own.start()
+
+        # It has lost its data, and counts from 0.
+        assert eventually(lambda: other.counts == {"a": 8})
+        assert eventually(lambda: "is reachable again." in caplog.text)
+
+
+def test_redis_refused_command_is_logged_without_password(
+    guarded_redis: RedisServer, counters: Counters, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis = Redis(guarded_redis.url.replace("rediss://:", f"rediss://{SECRET}:"))
+    redis.add(counters, {"a": 1})
+
+    assert eventually(lambda: "is unreachable" in caplog.text)
+    assert SECRET not in caplog.text
+    assert PASSWORD not in caplog.text
+
+
+def test_redis_receiver_that_raises_does_not_keep_it_from_others(
+    redis_server: RedisServer, counters: Counters, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis = Redis(redis_server.url)
+
+    def fail(counts: Mapping[str, float]) -> None:
+        raise ValueError(SECRET)
+
+    redis.watch_counters(counters, fail)
+    reader = Reader(redis, counters, name)
+    other = Redis(redis_server.url)
+    other.add(counters, {"a": 1})
+
+    assert eventually(lambda: reader.counts == {"a": 1})
+    assert "ValueError" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_redis_without_receivers_stops_asking_and_is_let_go(redis_server: RedisServer, counters: Counters) -> None:
+    redis = Redis(redis_server.url)
+    reader = Reader(redis, counters, "nothing")
+    assert eventually(partial(has_exchanged, redis))
+    gone = weakref.ref(redis)
+    del reader
+    gc.collect()
+    assert eventually(partial(rests, redis))
+    del redis
+
+    assert eventually(lambda: gc.collect() >= 0 and gone() is None)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_redis_child_connects_itself_and_adds_only_its_own(
+    redis_server: RedisServer, counters: Counters, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, other = (Reader(Redis(redis_server.url), counters, name) for _ in range(2))
+    parent.redis.add(counters, {"parent": 1})
+    assert eventually(lambda: other.counts == {"parent": 1})
+    monkeypatch.setattr(module, "_EVERY_S", 0.5)
+    assert eventually(lambda: parent.redis.exchanges > 0)
+    parent.redis.add(counters, {"late": 1})
+
+    def child() -> bool:
+        parent.redis.add(counters, {"child": 1})
+        return eventually(lambda: not parent.redis._pending and parent.redis.exchanges > 0)
+
+    assert in_child(child)
+    assert eventually(lambda: other.counts == {"parent": 1, "late": 1, "child": 1})
+    assert eventually(lambda: parent.counts == {"child": 1})
+
+
+AT_EXIT = """
+import sys, time
+from fastlane.knowledge import redis
+from fastlane.knowledge.redis import Counters, Redis, shared
+
+one = shared(sys.argv[1], setting="x")
+one.watch_value("nothing", print)
+while not one.exchanges:
+    time.sleep(0.01)
+redis._EVERY_S = 60.0
+time.sleep(0.5)
+one.add(Counters(sys.argv[2], 3600), {"a": 1})
+away = shared("redis://127.0.0.1:1", setting="x")
+away.add(Counters(sys.argv[2], 3600), {"a": 1})
+"""
+
+
+def test_redis_process_that_ends_sends_what_it_has_added(
+    redis_server: RedisServer, counters: Counters, name: str
+) -> None:
+    other = Reader(Redis(redis_server.url), counters, name)
+    command = [sys.executable, "-X", "dev", "-c", AT_EXIT, redis_server.url, counters.key]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert [line for line in ended.stderr.splitlines() if "redis://127.0.0.1:1 is unreachable" not in line] == []
+    assert eventually(lambda: other.counts == {"a": 1})
+
+
+def test_redis_is_one_for_each_address() -> None:
+    pytest.importorskip("redis")
+    one = shared("redis://127.0.0.1:1/0", setting="x")
+
+    assert shared("redis://127.0.0.1:1/0", setting="x") is one
+    assert shared("redis://127.0.0.1:1/1", setting="x") is not one
+
+
+@pytest.mark.parametrize("store", [3, object(), ["redis://localhost"]])
+def test_redis_address_of_another_type_is_refused(store: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"Play\(store=...\) takes an address such as"):
+        shared(store, setting="Play(store=...)")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://", "redis://localhost:6379"),
+        ("redis://cache.internal", "redis://cache.internal:6379"),
+        (f"redis://:{SECRET}@cache.internal:7000/3", "redis://cache.internal:7000"),
+        (f"redis://user:{SECRET}@[::1]:7000", "redis://::1:7000"),
+        (f"redis://cache.internal?password={SECRET}", "redis://cache.internal:6379"),
+        (f"rediss://user:{SECRET}@cache.internal:6380/0", "rediss://cache.internal:6380"),
+        ("rediss://cache.internal?ssl_cert_reqs=none", "rediss://cache.internal:6379"),
+        ("rediss://cache.internal?ssl_ca_certs=/etc/ca.pem", "rediss://cache.internal:6379"),
+        (f"unix://:{SECRET}@/run/redis.sock?db=2", "unix:///run/redis.sock"),
+        (f"redis+cluster://u:{SECRET}@cache.internal:7000", "redis+cluster://cache.internal:7000"),
+        (f"redis+sentinel://u:{SECRET}@one,two:26380/main/2", "redis+sentinel://one,two:26380/main"),
+    ],
+)
+def test_redis_address_is_shown_without_its_password(url: str, shown: str) -> None:
+    pytest.importorskip("redis")
+
+    assert client_of(url)[1] == f"Redis at {shown}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{SECRET}/5@cache.internal",
+        f"redis://:12/{SECRET}@cache.internal",
+        f"redis://:1?{SECRET}@cache.internal",
+        f"redis://:1#{SECRET}@cache.internal",
+        f"redis://cache.internal:{SECRET}",
+        f"redis://cache.internal?db={SECRET}",
+        f"redis://cache.internal?{SECRET}={SECRET}",
+        f"redis://cache.internal?protocol={SECRET}&nonsense=1",
+        f"redis://[{SECRET}",
+        f"http://:{SECRET}@cache.internal",
+        f"redis+sentinel://:{SECRET}@cache.internal",
+        f"redis+sentinel://cache.internal:{SECRET}/main",
+        f"REDIS //{SECRET}",
+        SECRET,
+        "",
+        "unix://",
+    ],
+)
+def test_redis_address_that_cannot_work_is_refused_without_a_word_of_it(url: str) -> None:
+    pytest.importorskip("redis")
+    with pytest.raises(ConfigurationError, match="redis://") as caught:
+        client_of(url)
+
+    error: BaseException | None = caught.value
+    while error is not None:  # What it came from is shown by some loggers.
+        assert SECRET not in f"{error}{error!r}"
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize(
+    ("url", "is_checked"),
+    [
+        ("rediss://cache.internal", True),
+        ("rediss://cache.internal?ssl_check_hostname=false", False),
+        ("rediss://cache.internal?ssl_cert_reqs=none", False),
+    ],
+)
+def test_redis_certificate_is_checked_unless_the_address_says_otherwise(url: str, is_checked: bool) -> None:
+    pytest.importorskip("redis")
+
+    assert client_of(url)[0]().connection_pool.make_connection().check_hostname is is_checked
+
+
+def test_redis_package_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+
+    with pytest.raises(MissingExtraError, match=r"fastlane-llm\[redis\]"):
+        client_of("redis://localhost")
+
+
+def test_redis_package_is_loaded_only_where_a_store_is_used(tmp_path: Path) -> None:
+    code = "import sys, fastlane, fastlane.knowledge.redis; print([name for name in sys.modules if name == 'redis'])"
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert said.stdout.strip() == "[]"

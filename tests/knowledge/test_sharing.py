@@ -1,0 +1,368 @@
+"""Plays that share what they learn: each pair stands for two processes with one server."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane import Catalog, CatalogModel, ConfigurationError, Hedging, Price, Routing, Urgency, score
+from fastlane._clock import now_ns
+from fastlane.emulator import Emulator
+from fastlane.knowledge import redis as redis_module
+from fastlane.knowledge.prediction._sighting import Sighting
+from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.knowledge.redis import Redis
+from fastlane.knowledge.shared_sightings import SharedSightings
+from fastlane.plays.hedging._governor import TOO_LITTLE_SEEN
+from fastlane.plays.routing._knowledge import digest_of
+from fastlane.plays.routing._question import Question
+from fastlane.plays.routing.catalog import scoreboard
+from fastlane.plays.urgency.pacing import Pacer
+from fastlane.plays.urgency.pacing._sharing import SharedPace
+from scripts.redis_server import RedisServer
+from tests.hedging.simulated import ORIGIN, run, usual
+from tests.knowledge.redis_servers import eventually
+
+AWAY = "redis://somebody:hunter2@127.0.0.1:1/0"
+HERE = Upstream("m", ORIGIN)
+NS = 1_000_000_000
+CATALOG = Catalog(
+    models=tuple(
+        CatalogModel(
+            name=name, base_url=f"https://{name}.example/v1", first_token_s=((1_000, seconds),), tokens_per_s=99.0
+        )
+        for name, seconds in (("near", 0.1), ("far", 0.4))
+    )
+)
+HEADERS = {
+    "x-ratelimit-limit-requests": "600",
+    "x-ratelimit-remaining-requests": "300",
+    "x-ratelimit-reset-requests": "30s",
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept(redis_server: RedisServer) -> Iterator[None]:
+    gc.collect()  # what earlier tests have shared through the same server
+    redis_server.ask("FLUSHALL")
+    scoreboard.clear()
+    yield
+    scoreboard.clear()
+
+
+@pytest.fixture
+def two(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[Any]]:
+    """Makes two of something, each with a connection of its own to the server, as two processes have."""
+
+    def make(one: Callable[[], Any]) -> list[Any]:
+        made = []
+        for _ in range(2):
+            monkeypatch.setattr(redis_module, "_by_url", weakref.WeakValueDictionary())
+            made.append(one())
+        return made
+
+    return make
+
+
+# Sightings
+
+
+def seen(name: str = "near", **more: Any) -> Sighting:
+    return Sighting(model=name, origin=f"https://{name}.example:443", **more)
+
+
+def test_sightings_arrive_rounded_and_as_often_as_they_were_seen(redis_server: RedisServer) -> None:
+    found: list[Sighting] = []
+    one = SharedSightings(Redis(redis_server.url), "test", lambda sighting, at_ns: None)
+    other = SharedSightings(Redis(redis_server.url), "test", lambda sighting, at_ns: found.append(sighting))
+    other.watch(Upstream("near", "https://near.example:443"))
+    random = Random(0)
+    given = [random.lognormvariate(0.0, 0.5) for _ in range(150)]
+    for seconds in given:
+        one.add(seen(uncached_tokens=1_000.0, first_token_s=seconds))
+
+    assert eventually(lambda: len(found) == len(given))
+    read = sorted(sighting.first_token_s or 0.0 for sighting in found)
+    assert read == pytest.approx(sorted(given), rel=0.05)
+    assert [sighting.uncached_tokens for sighting in found] == [pytest.approx(1_000, rel=0.13)] * len(given)
+    assert len(set(read)) < 40
+
+
+def test_sightings_of_many_calls_are_an_even_share_of_them(redis_server: RedisServer) -> None:
+    found: list[Sighting] = []
+    one = SharedSightings(Redis(redis_server.url), "test", lambda sighting, at_ns: None)
+    for number in range(5_000):
+        one.add(seen(uncached_tokens=1_000.0, first_token_s=0.5 if number % 5 else 4.0))
+    assert eventually(lambda: one._redis.exchanges > 0 and not one._redis._pending)
+    one._redis.exchange()
+    late = SharedSightings(Redis(redis_server.url), "test", lambda sighting, at_ns: found.append(sighting))
+    late.watch(Upstream("near", "https://near.example:443"))
+
+    assert eventually(lambda: len(found) >= 150)
+    counts = Counter(round(sighting.first_token_s or 0.0) for sighting in found)
+    assert len(found) <= 201
+    assert counts[4] == pytest.approx(len(found) / 5, abs=4)
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["", "[]", "7", "{", '{"first_token_s": "1"}', '{"first_token_s": -1}', '{"late_s": 1e999}'],
+)
+def test_sightings_that_no_process_of_ours_writes_are_left_out(redis_server: RedisServer, field: str) -> None:
+    found: list[Sighting] = []
+    shared = SharedSightings(Redis(redis_server.url), "test", lambda sighting, at_ns: found.append(sighting))
+    upstream = Upstream("near", "https://near.example:443")
+    other = Redis(redis_server.url)
+    other.add(shared._times(upstream), {field: 1})
+    other.add(shared._times(upstream), {'{"first_token_s":1.0}': 1})
+    shared.watch(upstream)
+
+    assert eventually(lambda: len(found) >= 1)
+    assert [sighting.first_token_s for sighting in found] == [1.0]
+
+
+# Routing
+
+
+def routing(server: RedisServer) -> Routing:
+    return Routing(CATALOG, exploration=0.0, store=server.url)
+
+
+def chosen(play: Routing) -> str:
+    return play.knowledge.memory.decide(Question(input_tokens=1_000), now_ns()).ranked[0].name
+
+
+def test_routing_shares_speeds_and_rests(redis_server: RedisServer, two: Any) -> None:
+    first, second = two(lambda: routing(redis_server))
+    for _ in range(6):
+        first.knowledge.note(seen("near", uncached_tokens=1_000, first_token_s=3.0), now_ns())
+    assert chosen(first) == "far"
+    assert eventually(lambda: chosen(second) == "far")
+    first.knowledge.note(seen("far", failure="rate_limit", rest_s=60.0), now_ns())
+
+    assert eventually(lambda: chosen(second) == "near")
+
+
+def test_routing_answers_of_others_close_a_breaker(redis_server: RedisServer, two: Any) -> None:
+    first, second = two(lambda: routing(redis_server))
+    for _ in range(2):
+        first.knowledge.note(seen("near", failure="server"), now_ns())
+    assert eventually(lambda: chosen(second) == "far")
+    for _ in range(4):
+        first.knowledge.note(seen("near", uncached_tokens=1_000, first_token_s=0.1), now_ns())
+
+    assert eventually(lambda: chosen(second) == "near")
+
+
+def test_routing_few_failures_among_many_answers_open_no_breaker(redis_server: RedisServer, two: Any) -> None:
+    first, second = two(lambda: routing(redis_server))
+    for number in range(60):
+        failed = {"failure": "server"} if number % 20 == 0 else {"first_token_s": 0.1}
+        first.knowledge.note(seen("near", uncached_tokens=1_000, **failed), now_ns())
+    first.knowledge.note(seen("far", failure="rate_limit", rest_s=60.0), now_ns())
+    far = CATALOG.named("far")
+
+    assert eventually(lambda: not second.knowledge.memory.is_well(far))
+    assert second.knowledge.memory.is_well(CATALOG.named("near"))
+
+
+def test_routing_connection_failures_are_not_shared(redis_server: RedisServer, two: Any) -> None:
+    sick, well = two(lambda: routing(redis_server))
+    for _ in range(4):
+        sick.knowledge.note(seen("near", failure="connection"), now_ns())
+    sick.knowledge.note(seen("far", failure="rate_limit", rest_s=60.0), now_ns())
+    assert chosen(sick) == "near"
+
+    assert eventually(lambda: not well.knowledge.memory.is_well(CATALOG.named("far")))
+    assert well.knowledge.memory.is_well(CATALOG.named("near"))
+
+
+def test_routing_shares_scores_once_however_many_plays_there_are(redis_server: RedisServer) -> None:
+    plays = [routing(redis_server) for _ in range(2)]
+    score("triage", "near", True)
+    other = Redis(redis_server.url)
+    other.add(redis_module.Counters("fastlane:scores", 86_400), {'["triage", "near", false]': 2, "[]": 1, "x": 1})
+
+    assert eventually(lambda: scoreboard.of("triage", "near").count == 3)
+    assert scoreboard.of("triage", "near").passed == 1
+    assert len(plays) == 2
+
+
+def test_routing_with_other_prices_keeps_what_was_learned() -> None:
+    near, far = CATALOG.models
+    corrected = Catalog(models=(far, near.model_copy(update={"price": Price(input=1.0, output=2.0)})))
+    moved = Catalog(models=(near.model_copy(update={"base_url": "https://elsewhere.example/v1"}), far))
+
+    assert digest_of(CATALOG) == digest_of(corrected)
+    assert len({digest_of(CATALOG), digest_of(moved), digest_of(Catalog(models=(near,)))}) == 3
+
+
+def test_routing_does_not_share_what_a_cache_holds(redis_server: RedisServer, two: Any) -> None:
+    first, second = two(lambda: routing(redis_server))
+    upstream = Upstream("near", "https://near.example:443")
+    before = second.knowledge.asking._sizes.cached_share(upstream, True)
+    for _ in range(30):
+        expected = 1_000 * first.knowledge.asking._sizes.cached_share(upstream, True)
+        first.knowledge.note(seen("near", expected_cached_tokens=expected, cached_tokens=100), now_ns())
+    first.knowledge.note(seen("far", failure="rate_limit", rest_s=60.0), now_ns())
+
+    assert eventually(lambda: not second.knowledge.memory.is_well(CATALOG.named("far")))
+    assert first.knowledge.asking._sizes.cached_share(upstream, True) == pytest.approx(0.1, abs=0.05)
+    assert second.knowledge.asking._sizes.cached_share(upstream, True) == before
+
+
+# Hedging
+
+
+def why_not(play: Hedging) -> str | None:
+    return play.memory.governor(HERE).delay(1_000, now_ns())[1]
+
+
+def test_hedging_knows_from_others_when_a_call_is_late(redis_server: RedisServer, two: Any) -> None:
+    old, new = two(lambda: Hedging(store=redis_server.url))
+    run(old, usual(), calls=60)
+
+    assert why_not(Hedging()) == TOO_LITTLE_SEEN
+    assert eventually(lambda: why_not(new) is None)
+    ours, theirs = (play.memory.governor(HERE).delay(1_000, now_ns())[0] for play in (new, old))
+    assert ours == pytest.approx(theirs, rel=0.2)
+
+
+def test_hedging_without_a_server_is_as_without_a_store() -> None:
+    pytest.importorskip("redis")
+    with_store = run(Hedging(store=AWAY), usual(0.08), calls=300)
+    alone = run(Hedging(), usual(0.08), calls=300)
+
+    assert sum(alone.hedged) > 0
+    assert with_store.hedged == alone.hedged
+    assert with_store.first_tokens_s == alone.first_tokens_s
+
+
+def test_hedging_new_replica_hedges_a_late_call(
+    redis_server: RedisServer, provider: Emulator, arguments: dict[str, Any], two: Any
+) -> None:
+    asked: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Is water wet? " * 60}]}
+    plays = two(lambda: Hedging(store=redis_server.url, budget=1.0))
+    old, new = ([fastlane.Connection(), play] for play in plays)
+    with fastlane.OpenAI(**arguments, only_plays=old, strict=True) as client:
+        for _ in range(25):
+            client.chat.completions.create(**asked)
+        upstream = Upstream("m", client.calls[-1].origin)
+    with fastlane.OpenAI(**arguments, only_plays=new, strict=True) as client:
+        for _ in range(2):  # which it pays the second attempt with
+            client.chat.completions.create(**asked)
+        assert eventually(lambda: plays[1].memory.governor(upstream).delay(100, now_ns())[1] is None)
+        late = {"x-emulator-fault": "hang=30;times=1", "x-emulator-tag": "late"}
+        client.chat.completions.create(**asked, extra_headers=late)
+        record = client.last_call
+
+    assert record is not None
+    assert record.hedging is not None
+    assert (record.hedging.hedged, record.hedging.won) == (True, True)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda play: pickle.loads(pickle.dumps(play))])
+def test_hedging_copy_learns_by_itself(copied: Any) -> None:
+    pytest.importorskip("redis")
+    play = Hedging(store=AWAY, quantile=0.9)
+    other = copied(play)
+
+    assert play == other
+    assert other.memory is not play.memory
+
+
+def test_hedging_play_that_is_gone_is_let_go() -> None:
+    pytest.importorskip("redis")
+    play = Hedging(store=AWAY)
+    play.memory.governor(HERE)
+    memory = weakref.ref(play.memory)
+    del play
+
+    assert eventually(lambda: gc.collect() >= 0 and memory() is None)
+
+
+# Pacing
+
+
+def pacers(
+    two: Any, server: RedisServer, *, keys: tuple[str, str] = ("k", "k"), requests_per_minute: float | None = None
+) -> list[Pacer]:
+    made = [Pacer(jitter=Random(0), requests_per_minute=requests_per_minute) for _ in keys]
+    for pacer, redis, key in zip(made, [Redis(server.url), Redis(server.url)], keys, strict=True):
+        pacer.share(SharedPace(redis, key))
+    return made
+
+
+def wait_s(pacer: Pacer) -> float:
+    now = now_ns()
+    return (pacer.ready_ns(now, tokens=10, level="interactive") - now) / NS
+
+
+def test_pacing_what_one_spends_the_other_has_not(redis_server: RedisServer, two: Any) -> None:
+    one, other = pacers(two, redis_server, requests_per_minute=60)
+    for _ in range(3):
+        one.spend(now_ns(), tokens=10)
+
+    assert eventually(lambda: wait_s(other) > 0)
+
+
+def test_pacing_rest_of_one_is_kept_by_the_other_until_a_response(redis_server: RedisServer, two: Any) -> None:
+    one, other = pacers(two, redis_server)
+    one.answered(now_ns(), one.spend(now_ns(), tokens=10), 429, {"retry-after": "600"})
+
+    assert eventually(lambda: wait_s(other) > 50)
+    assert wait_s(other) <= 60.5
+    other.answered(now_ns(), other.spend(now_ns(), tokens=10), 200, {})
+    assert wait_s(other) == 0
+    time.sleep(0.2)  # in which it is read ten times more
+    assert wait_s(other) == 0
+
+
+def test_pacing_late_replica_knows_the_limits_before_its_first_call(redis_server: RedisServer, two: Any) -> None:
+    one, other = pacers(two, redis_server)
+    one.answered(now_ns(), one.spend(now_ns(), tokens=10), 200, HEADERS)
+
+    assert eventually(lambda: wait_s(other) == 0 and [limit.limit for limit in other.limits().limits] == [600])
+
+
+def test_pacing_other_models_and_accounts_have_limits_of_their_own(redis_server: RedisServer, two: Any) -> None:
+    one, other = pacers(two, redis_server, keys=("a", "b"))
+    one.answered(now_ns(), one.spend(now_ns(), tokens=10), 429, {"retry-after": "600"})
+    third = Pacer(jitter=Random(0))
+    third.share(SharedPace(Redis(redis_server.url), "a"))
+
+    assert eventually(lambda: wait_s(third) > 50)
+    assert wait_s(other) == 0
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda store: Hedging(store=store),
+        lambda store: Routing(CATALOG, store=store),
+        lambda store: Urgency(store=store),
+    ],
+    ids=["hedging", "routing", "urgency"],
+)
+def test_store_of_a_play_is_checked_and_never_quoted(make: Callable[[Any], Any]) -> None:
+    pytest.importorskip("redis")
+    for store in (3, object(), "http://somebody:hunter2@127.0.0.1:1/0"):
+        with pytest.raises(ConfigurationError, match=r"(takes|expects) an address such as") as raised:
+            make(store)
+        assert "hunter2" not in str(raised.value)
+
+    assert "hunter2" not in repr(make(AWAY))
+    assert "store=..." in repr(make(AWAY))

@@ -18,13 +18,7 @@ from .client.clients import (
 )
 from .client.install import install as install, uninstall as uninstall
 from .compat.openai_modules import OPENAI_MODULES, OpenAIModules
-from .engine.call import (
-    Attempt as Attempt,
-    Call as Call,
-    CallRecord as CallRecord,
-    EncodingRecord as EncodingRecord,
-    Usage as Usage,
-)
+from .engine.call import Call as Call
 from .engine.observation import record_of as record_of
 from .engine.user_action import user_action as user_action
 from .errors import (
@@ -52,6 +46,8 @@ from .plays import (
     Watcher as Watcher,
 )
 from .plays.urgency.levels import urgency as urgency
+from .records.attempts import Attempt as Attempt
+from .records.encoding import EncodingRecord as EncodingRecord
 from .records.output import BoundedOutputRecord as BoundedOutputRecord, RejectedAnswer as RejectedAnswer
 from .records.prompt import (
     CurationRecord as CurationRecord,
@@ -60,6 +56,7 @@ from .records.prompt import (
     PromptCacheRecord as PromptCacheRecord,
 )
 from .records.provider_times import ProviderTimes as ProviderTimes
+from .records.record import CallRecord as CallRecord
 from .records.route import (
     Fallback as Fallback,
     HedgingRecord as HedgingRecord,
@@ -68,6 +65,7 @@ from .records.route import (
 )
 from .records.timeline import Timeline as Timeline, WireStamps as WireStamps
 from .records.urgency import AdmissionRecord as AdmissionRecord, UrgencyRecord as UrgencyRecord
+from .records.usage import Usage as Usage
 
 if TYPE_CHECKING:
     # What type checkers are to know of openai's own names, which `__getattr__` below hands on.

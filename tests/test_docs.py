@@ -22,9 +22,12 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 import benchmarks.__main__
 from fastlane.emulator import Emulator, preset
-from fastlane.engine.call import Attempt, CallRecord, Outcome, Usage
 from fastlane.engine.user_action import user_action
+from fastlane.records.attempts import Attempt
+from fastlane.records.record import CallRecord, Outcome
+from fastlane.records.section import section_classes
 from fastlane.records.timeline import Timeline, WireStamps
+from fastlane.records.usage import Usage
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -121,10 +124,12 @@ def fields(kind: type[typing.Any]) -> set[str]:
     return {field.name for field in dataclasses.fields(kind)}
 
 
+SECTIONS = {section.name for section in section_classes()}
+
 METRICS = (
     properties(Timeline)
     | fields(Timeline)
-    | properties(CallRecord)
+    | properties(CallRecord) - SECTIONS
     | properties(WireStamps)
     | fields(Usage)
     | {"application_end_to_end_s"}

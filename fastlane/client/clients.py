@@ -12,12 +12,12 @@ from .._environment import is_disabled
 from ..compat import resources as _resources
 from ..compat.clients import http_client_of, pool_settings_of
 from ..compat.requests import Requests
-from ..engine.call import CallRecord
 from ..engine.closing import was_closed
 from ..engine.pipeline import Hook, Pipeline
 from ..engine.shell import Shell
 from ..errors import ConfigurationError
 from ..plays import Connection, Play
+from ..records.record import CallRecord
 from . import preconnect as _warmth
 from .calls import AsyncCalls, Calls
 from .configuration import (

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import httpx2
 
-from ..engine.call import Encode, Form
+from ..engine.call import Encode
 from ..plays.request_encoding._probe import MOST_ANSWER_BYTES, Answer, probe
 from ..plays.request_encoding._requests import in_form
+from ..records.attempts import Form
 from ._answers import at_path, count_paths
 from ._findings import Finding, Group, Seen
 from ._session import Session

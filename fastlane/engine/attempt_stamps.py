@@ -6,9 +6,9 @@ from bisect import bisect_right
 from typing import Any, Literal
 
 from .._clock import now_ns
+from ..records.attempts import Attempt, AttemptKind, Form
 from ..records.timeline import WireStamps
 from ..transport.protocols.phases import Opening, Phases
-from .call import Attempt, AttemptKind, Form
 
 # Trace events of httpcore and httpcore2, both protocols: which stamp each one sets. A redirected attempt sets its
 # stamps again, so that they describe the exchange that gave the answer.

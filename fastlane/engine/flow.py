@@ -43,9 +43,9 @@ from .traced import answered, around_attempt, head_came, quietly
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..records.attempts import Form
     from .attempts._journey import Journey
     from .attempts._leg import Leg
-    from .call import Form
     from .observation import Observation
 
 

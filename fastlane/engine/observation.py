@@ -12,10 +12,11 @@ from .._clock import now_ns
 from ..compat.clients import underlying_stream
 from ..protocol.endpoints import EMBEDDINGS, GENERATING
 from ..protocol.usage import usage_counts
-from ..records.recording import outcome_of, record_of as make_record, settled
-from .call import CallRecord, Usage
+from ..records.record import CallRecord
+from ..records.usage import Usage
 from .context import in_finalizer
 from .observed_attempts import ObservedAttempts
+from .recording import outcome_of, record_of as make_record, settled
 
 EXTENSION = "fastlane.observation"
 """Where a request carries its observation: a stream may be read in another thread or task than it was opened in."""

@@ -11,14 +11,16 @@ from .._clock import now_ns, wall_ns
 from ..compat.json_body import longer_bytes
 from ..compat.requests import body_of
 from ..protocol.endpoints import is_response
+from ..records.attempts import Form
 from ..records.call_ids import call_id, next_number
 from ..records.output import BoundedOutputRecord
 from ..records.prompt import CurationRecord, PromptCacheRecord
 from ..records.provider_times import ProviderTimes
+from ..records.record import CallRecord, Outcome
 from ..records.urgency import Level
+from ..records.usage import Usage
 from .answer_seen import AnswerSeen
 from .attempt_stamps import AttemptStamps
-from .call import CallRecord, Form, Outcome, Usage
 from .context import Issued, take_issued
 from .pipeline import Pipeline
 from .play import Watcher

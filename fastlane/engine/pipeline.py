@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from .._fork import new_rlock, starts_over
 from ..errors import CallRefusedError, ConfigurationError, PlayError
-from .call import Call, CallRecord
+from ..records.record import CallRecord
+from .call import Call
 from .play import Play, Watcher
 
 Hook = Callable[[CallRecord], Any]

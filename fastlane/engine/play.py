@@ -5,7 +5,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, ClassVar, Protocol
 
-from .call import Call, CallRecord
+from ..records.record import CallRecord
+from ..records.section import RecordSection, register
+from .call import Call
 
 
 class Stage(IntEnum):
@@ -53,6 +55,14 @@ class Play:
     """Whether it may have a call sent a second time while the first attempt is under way (`call.hedge`)."""
     compresses_bodies: ClassVar[bool] = False
     """Whether it may send bodies compressed, which counts where the time of an upload is predicted."""
+
+    section: ClassVar[type[RecordSection] | None] = None
+    """Its part in the record of a call, which says how spans, metrics and reports show the play."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.section is not None:
+            register(cls.__name__, cls.section)
 
     @property
     def needs_transport(self) -> bool:

@@ -20,11 +20,12 @@ from ..plays.routing.route_requests import asked_model, asks_for_a_route, not_ro
 from ..plays.urgency.levels import current_urgency
 from ..protocol.endpoints import GENERATING
 from ..records import listeners
+from ..records.attempts import Form
 from ..records.urgency import Level
 from ..transport.protocols.patience import PATIENCE
 from ..transport.protocols.phases import FALLBACK_TRACE, PHASES
 from .body import watch_body
-from .call import Call, Encode, Form
+from .call import Call, Encode
 from .observation import EXTENSION, Observation, remember_answer
 from .pipeline import Pipeline, log
 from .refused_fields import refusals

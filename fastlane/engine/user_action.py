@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from .._clock import now_ns, wall_ns
 from ..errors import ConfigurationError, FastlaneError
 from ..records import listeners
-from .call import CallRecord
+from ..records.record import CallRecord
 from .context import in_finalizer, restore
 
 if TYPE_CHECKING:

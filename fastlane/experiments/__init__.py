@@ -1,9 +1,9 @@
 """Experiments on live calls: a share of them goes to an arm, and the arms are compared as they go."""
 
+from ..records.experiment import ExperimentRecord as ExperimentRecord
 from ._document import EndedArm as EndedArm
 from ._experiment import Experiment as Experiment
 from ._guards import Guard as Guard
-from ._record import ExperimentRecord as ExperimentRecord
 from ._report import ArmReport as ArmReport, ExperimentReport as ExperimentReport
 from ._units import unit as unit
 from ._verdicts import Comparison as Comparison

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._record import ExperimentRecord, Why
+from ..records.experiment import ExperimentRecord, Why
 
 if TYPE_CHECKING:
     from ..engine.observation import Observation

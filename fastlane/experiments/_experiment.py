@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from .._clock import wall_ns
 from .._environment import is_disabled
-from ..engine.call import CallRecord
 from ..errors import ConfigurationError
 from ..plays import Play
+from ..records.record import CallRecord
 from ._assignment import Drawn, draw, key_of
 from ._definition import arms_of, defined, shares_of, text
 from ._document import Document, EndedArm

@@ -7,8 +7,8 @@ from math import exp, log
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from ..engine.call import CallRecord
     from ..engine.observation import Observation
+    from ..records.record import CallRecord
 
 Scale = Literal["log", "share", "amount"]
 """How values are put together.

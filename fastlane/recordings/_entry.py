@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..engine.call import Call, CallRecord
+from ..engine.call import Call
 from ..plays.routing.catalog._route import Route
 from ..protocol.endpoints import GENERATING
 from ..protocol.fields import safe_name
+from ..records.record import CallRecord
 from ._chat import PROMPT_FIELDS, messages_of, tools_of
 from ._shape import shape_of
 

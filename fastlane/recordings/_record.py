@@ -14,8 +14,9 @@ from ._writer import Writer
 
 if TYPE_CHECKING:
     from ..client.clients import AsyncOpenAI, OpenAI
-    from ..engine.call import Call, CallRecord
+    from ..engine.call import Call
     from ..engine.pipeline import Pipeline
+    from ..records.record import CallRecord
 
 _MEBIBYTE = 1 << 20
 _LEAST_BYTES = 64 * 1024

@@ -16,7 +16,7 @@ import orjson
 
 from .._clock import wall_ns
 from .._fork import starts_over
-from ..engine.call import CallRecord
+from ..records.record import CallRecord
 from ._entry import HEADER_KEY, VERSION, Issued, entry
 from ._file import AppendedFile
 from ._shape import BLOCK_CHARACTERS

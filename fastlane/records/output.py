@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+from .section import RecordSection
 
 StopReason = Literal["complete", "whitespace", "prose", "fence", "invalid", "stop_sequence", "stop_when"]
 """Why a stream was closed before the model had ended it.
@@ -35,8 +37,10 @@ class RejectedAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundedOutputRecord:
+class BoundedOutputRecord(RecordSection):
     """How a call's output was bounded, and how it ended."""
+
+    name: ClassVar[str] = "output"
 
     bound_characters: int | None = None
     """Of the longest answer that the schema allows, indented; None where it allows any length, or there is none."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from .section import RecordSection
 
 DriftKind = Literal[
     "timestamp", "uuid", "counter", "random", "whitespace", "reordered_keys", "reordered_tools", "changed_tool",
@@ -46,8 +48,10 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptCacheRecord:
+class PromptCacheRecord(RecordSection):
     """What a call should have found in the provider's prompt cache, and what it did find."""
+
+    name: ClassVar[str] = "prompt_cache"
 
     family: str
     """Tells prompts of one kind from others: origin, model, key and leading segments. A keyed hash, not the text."""
@@ -73,6 +77,10 @@ class PromptCacheRecord:
             return None
         return min(1.0, self.cached_tokens / self.prompt_tokens)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The section as plain JSON data."""
+        return {**asdict(self), "hit_ratio": self.hit_ratio}
+
 
 CutKind = Literal["superseded", "duplicate", "stubbed", "turn", "summarised"]
 """Why a part of a conversation was cut: a later read of the same thing; the same or nearly the same text elsewhere; an
@@ -91,8 +99,10 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurationRecord:
+class CurationRecord(RecordSection):
     """How a conversation was kept within its budget."""
+
+    name: ClassVar[str] = "curation"
 
     tokens_before: int
     """Of the conversation as the caller gave it, estimated."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+from .section import RecordSection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +45,10 @@ class Fallback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingRecord:
+class RoutingRecord(RecordSection):
     """Which models could have answered a call, which one was chosen, and what came of it."""
+
+    name: ClassVar[str] = "routing"
 
     asked: str
     """What stood in the place of the model: "fastlane/auto…"."""
@@ -79,8 +83,10 @@ class RoutingRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HedgingRecord:
+class HedgingRecord(RecordSection):
     """Whether a call was given a second chance, and what came of it."""
+
+    name: ClassVar[str] = "hedging"
 
     delay_s: float | None
     """Seconds without a first token after which a second attempt was to be made; None where none was."""

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..engine.call import CallRecord
-    from .urgency import UrgencyRecord
-
-Basis = Literal["measured", "reported", "estimated", "predicted"]
-"""How a figure is known.
-
-- measured: stamped or counted here
-- reported: the provider's own word, or worked out of it with the catalog's prices
-- estimated: counted here in place of the provider, such as tokens that never came
-- predicted: what a model of the network says of what did not happen
-"""
+from .ledger import Entry, Figure, sum_of_known
+from .section import Recorded, section_classes
 
 HedgeOutcome = Literal["won", "lost"]
 
-
-class Entry(NamedTuple):
-    """One figure of a call's savings."""
-
-    name: str
-    value: bool | int | float | str
-    unit: str
-    """"s", "By", "{token}", "{call}", "{attempt}", "currency", or "" for a word or a yes and no."""
-    basis: Basis
+_OF_EVERY_CALL: dict[str, Figure] = {
+    "connection_reused": Figure("", "measured"),
+    "request_bytes": Figure("By", "measured", "bytes of requests' bodies, as sent"),
+    "response_bytes": Figure("By", "measured", "bytes of answers' bodies, as received"),
+    "cache_read_tokens": Figure("{token}", "reported", "prompt tokens read from caches"),
+    "tier": Figure("", "reported"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,100 +74,57 @@ class Savings:
     """Whether that is slower than the one asked for; None where one of them is not known."""
     queue_s: float | None = None
     """Spent: seconds in fastlane's own queue; None without the `Urgency` play."""
+    further: tuple[Entry, ...] = ()
+    """The figures of other plays, such as the application's own."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         """What is known, in the order of the fields, each with how it is known."""
+        table = figures()
         found = []
-        for name, (unit, basis) in FIGURES.items():
+        for name in FIELDS:
             value = getattr(self, name)
             if value is not None:
-                if name == "rejected_tokens" and self.rejected_estimated:
-                    basis = "estimated"
-                found.append(Entry(name, value, unit, basis))
-        return tuple(found)
+                figure = table[name]
+                is_guess = name == "rejected_tokens" and self.rejected_estimated
+                found.append(Entry(name, value, figure.unit, "estimated" if is_guess else figure.basis))
+        return (*found, *self.further)
 
     def to_dict(self) -> dict[str, Any]:
         """What is known as plain JSON data: {"encoding_bytes": {"value": 40960, "unit": "By", "basis": "measured"}}."""
         return {entry.name: {"value": entry.value, "unit": entry.unit, "basis": entry.basis} for entry in self.entries}
 
 
-FIGURES: dict[str, tuple[str, Basis]] = {
-    "connection_reused": ("", "measured"),
-    "request_bytes": ("By", "measured"),
-    "response_bytes": ("By", "measured"),
-    "encoding_bytes": ("By", "measured"),
-    "encoding_s": ("s", "predicted"),
-    "encoding_cpu_s": ("s", "measured"),
-    "cache_expected_tokens": ("{token}", "estimated"),
-    "cache_read_tokens": ("{token}", "reported"),
-    "curation_tokens": ("{token}", "estimated"),
-    "short_names_tokens": ("{token}", "estimated"),
-    "tokens_not_generated": ("{token}", "estimated"),
-    "shared_tokens": ("{token}", "reported"),
-    "rejected_answers": ("{call}", "measured"),
-    "rejected_tokens": ("{token}", "reported"),
-    "hedge": ("", "measured"),
-    "hedge_tokens": ("{token}", "estimated"),
-    "hedge_price": ("currency", "estimated"),
-    "fallbacks": ("{attempt}", "measured"),
-    "price": ("currency", "reported"),
-    "tier_asked": ("", "measured"),
-    "tier": ("", "reported"),
-    "tier_downgraded": ("", "reported"),
-    "queue_s": ("s", "measured"),
-}
-"""Every figure's unit, and how it is known."""
+FIELDS = tuple([one.name for one in fields(Savings) if one.name not in ("rejected_estimated", "further")])
+"""The names of the figures that `Savings` has a field for."""
 
 
-def savings_of(record: CallRecord) -> Savings:
-    """What was saved on a call, by its record."""
-    encoding, cache, curation = record.encoding, record.prompt_cache, record.curation
-    output, hedging, routing, urgency = record.output, record.hedging, record.routing, record.urgency
-    encoded = encoding if encoding is not None and encoding.form != "json" else None
-    rejected = output.rejected if output is not None else ()
-    hedged = hedging is not None and hedging.hedged
-    estimated = record.usage.estimated
-    is_shared = urgency is not None and urgency.shared_with is not None
-    return Savings(
-        connection_reused=record.connection_reused,
-        request_bytes=_sum(attempt.request_body_bytes for attempt in record.attempts),
-        response_bytes=_sum(one.response_body_bytes for one in record.attempts if one.kind != "shared"),
-        encoding_bytes=encoded.plain_bytes - encoded.sent_bytes if encoded is not None else None,
-        encoding_s=encoded.predicted_saving_s if encoded is not None else None,
-        encoding_cpu_s=encoding.cpu_s if encoding is not None and encoding.cpu_s > 0 else None,
-        cache_expected_tokens=cache.expected_tokens if cache is not None else None,
-        cache_read_tokens=record.usage.cached_tokens if not estimated and not is_shared else None,
-        curation_tokens=curation.tokens_before - curation.tokens_after
-        if curation is not None and curation.cuts
-        else None,
-        short_names_tokens=output.compact_saved_tokens if output is not None else None,
-        tokens_not_generated=output.tokens_not_generated if output is not None and not is_shared else None,
-        shared_tokens=_sum((record.usage.input_tokens, record.usage.output_tokens)) if is_shared else None,
-        rejected_answers=len(rejected) or None,
-        rejected_tokens=_sum(count for one in rejected for count in (one.input_tokens, one.output_tokens)),
-        rejected_estimated=any(one.estimated for one in rejected),
-        hedge=("won" if hedging.won else "lost")
-        if hedged and hedging is not None and hedging.won is not None
-        else None,
-        hedge_tokens=(_sum((hedging.extra_input_tokens, hedging.extra_output_tokens)) if hedging is not None else None),
-        hedge_price=hedging.extra_price if hedging is not None else None,
-        fallbacks=len(routing.fallbacks) if routing is not None else None,
-        price=routing.price if routing is not None else None,
-        tier_asked=urgency.asked_tier if urgency is not None else None,
-        tier=urgency.served_tier if urgency is not None else record.service_tier,
-        tier_downgraded=_downgraded(urgency),
-        queue_s=urgency.admission.waited_s if urgency is not None and urgency.admission is not None else None,
-    )
+def figures() -> dict[str, Figure]:
+    """Every figure: those of `Savings` in the order of its fields, then those of other plays."""
+    found = dict(_OF_EVERY_CALL)
+    for section in section_classes():
+        found.update(section.figures)
+    return {name: found[name] for name in (*FIELDS, *found)}
 
 
-def _downgraded(urgency: UrgencyRecord | None) -> bool | None:
-    if urgency is None or urgency.asked_tier is None or urgency.served_tier is None:
-        return None
-    return urgency.downgraded
+def savings_of(record: Recorded) -> Savings:
+    """Read what was saved on a call out of its record."""
+    cached = None if record.usage.estimated or record.is_shared else record.usage.cached_tokens
+    found: dict[str, Any] = {
+        "connection_reused": record.connection_reused,
+        "request_bytes": sum_of_known(attempt.request_body_bytes for attempt in record.attempts),
+        "response_bytes": sum_of_known(one.response_body_bytes for one in record.attempts if one.kind != "shared"),
+        "cache_read_tokens": cached,
+        "tier": record.service_tier,
+    }
+    further = []
+    for section in record.sections:
+        for name, value in section.savings(record).items():
+            if name in _SETTABLE:
+                found[name] = value
+            elif value is not None and (figure := section.figures.get(name)) is not None:
+                further.append(Entry(name, value, figure.unit, figure.basis))
+    return Savings(**found, further=tuple(further))
 
 
-def _sum(counts: Iterable[int | None]) -> int | None:
-    """The sum of what is known; None where nothing is."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+_SETTABLE = frozenset((*FIELDS, "rejected_estimated"))

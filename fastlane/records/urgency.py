@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
+
+from .section import RecordSection
 
 Level = Literal["interactive", "background", "offline"]
 """How urgent a call is: somebody waits for it, it is wanted soon, or at some time."""
@@ -27,8 +29,10 @@ class AdmissionRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UrgencyRecord:
+class UrgencyRecord(RecordSection):
     """How urgent a call was, and what was done about that."""
+
+    name: ClassVar[str] = "urgency"
 
     urgency: Level
     asked_tier: str | None = None

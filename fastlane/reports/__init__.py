@@ -1,11 +1,11 @@
 """Where the time of a client's calls went, and what was saved: tables made of their records."""
 
+from ..records.ledger import Ledger as Ledger, Total as Total
 from ._groups import Group as Group
-from ._ledger import Ledger as Ledger, Total as Total
-from ._levels import Urgent as Urgent
+from ._levels import SectionGroup as SectionGroup
 from ._percentiles import Percentiles as Percentiles
 from ._phases import Phase as Phase
 from ._played import Played as Played
 from ._report import Ended as Ended, Report as Report
 
-__all__ = ["Ended", "Group", "Ledger", "Percentiles", "Phase", "Played", "Report", "Total", "Urgent"]
+__all__ = ["Ended", "Group", "Ledger", "Percentiles", "Phase", "Played", "Report", "SectionGroup", "Total"]

@@ -10,7 +10,7 @@ from ._percentiles import Percentiles, percentiles
 from ._phases import PHASES, Phase, phases_of
 
 if TYPE_CHECKING:
-    from ..engine.call import CallRecord
+    from ..records.record import CallRecord
 
 METRICS: tuple[str, ...] = (
     "time_to_first_token_s",
@@ -82,7 +82,7 @@ def answered(record: CallRecord) -> bool:
     checked and is not valid.
     """
     if record.outcome == "stopped":
-        return record.output is None or record.output.verdict in (None, "valid")
+        return record.verdict in (None, "valid")
     return record.outcome == "completed"
 
 

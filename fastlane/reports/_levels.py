@@ -1,4 +1,4 @@
-"""Calls by how urgent they were: how soon their answers came, and how long they waited for a place."""
+"""Calls by the groups that a section puts them in: how soon their answers came, and how long they waited."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..records.urgency import LEVELS, Level
+from ..records.section import section_classes
 from ._groups import answered
 from ._percentiles import Percentiles, percentiles
 
 if TYPE_CHECKING:
-    from ..engine.call import CallRecord
+    from ..records.record import CallRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Urgent:
-    """Calls of one level of urgency. Percentiles, in seconds, are of those that were answered."""
+class SectionGroup:
+    """Calls of one group, such as a level of urgency. Percentiles, in seconds, are of those that were answered."""
 
-    level: Level
+    level: str
     calls: int
     """However they ended."""
     answered: int
@@ -38,24 +38,29 @@ class Urgent:
         }
 
 
-def by_level(records: Sequence[CallRecord]) -> tuple[Urgent, ...]:
-    """The levels that records say, the most urgent first."""
-    found: dict[Level, list[CallRecord]] = {}
-    for record in records:
-        if record.urgency is not None:
-            found.setdefault(record.urgency.urgency, []).append(record)
-    return tuple(_urgent(level, found[level]) for level in LEVELS if level in found)
+def by_level(records: Sequence[CallRecord]) -> dict[str, tuple[SectionGroup, ...]]:
+    """The groups of each section that has any, by the name of the section, in the section's own order."""
+    found: dict[str, tuple[SectionGroup, ...]] = {}
+    for kind in section_classes():
+        if not kind.groups:
+            continue
+        of: dict[str | None, list[CallRecord]] = {}
+        for record in records:
+            section = record.get(kind)
+            if section is not None:
+                of.setdefault(section.group, []).append(record)
+        found[kind.name] = tuple([_level(group, of[group]) for group in kind.groups if group in of])
+    return found
 
 
-def _urgent(level: Level, records: Sequence[CallRecord]) -> Urgent:
+def _level(group: str, records: Sequence[CallRecord]) -> SectionGroup:
     kept = [record for record in records if answered(record)]
-    admissions = [record.urgency.admission for record in kept if record.urgency is not None]
-    return Urgent(
-        level=level,
+    return SectionGroup(
+        level=group,
         calls=len(records),
         answered=len(kept),
         came_s=percentiles([_came_s(record) for record in kept]),
-        waited_s=percentiles([admission.waited_s for admission in admissions if admission is not None]),
+        waited_s=percentiles([waited_s for record in kept if (waited_s := record.queued_s) is not None]),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from ..records.timeline import seconds
 
 if TYPE_CHECKING:
-    from ..engine.call import CallRecord
+    from ..records.record import CallRecord
     from ..records.timeline import Timeline
 
 Phase = Literal[
@@ -74,10 +74,10 @@ def phases_of(record: CallRecord) -> dict[Phase, float]:
 
 def _placed_s(record: CallRecord, begun_ns: int) -> float | None:
     """Seconds in fastlane's own queue before the only attempt, as the span `wait_for_place` has them."""
-    urgency = record.urgency
-    if urgency is None or urgency.admission is None or len(record.attempts) != 1:
+    queued_s = record.queued_s
+    if queued_s is None or len(record.attempts) != 1:
         return None
-    return min(urgency.admission.waited_s, max(0, begun_ns - record.timeline.started_ns) / 1e9)
+    return min(queued_s, max(0, begun_ns - record.timeline.started_ns) / 1e9)
 
 
 def _checked_s(timeline: Timeline) -> float | None:

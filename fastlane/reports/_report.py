@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
+from ..records.ledger import Ledger
 from ._groups import Group, answered, by_model, by_user_action, group_of
-from ._ledger import Ledger, ledger_of, openings
-from ._levels import Urgent, by_level
+from ._ledger import ledger_of, openings
+from ._levels import SectionGroup, by_level
 from ._played import Played, plays_of
 
 if TYPE_CHECKING:
-    from ..engine.call import CallRecord, Outcome
+    from ..records.record import CallRecord, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,8 @@ class Report:
     """By model and origin, the one that took most of the time first."""
     user_actions: tuple[Group, ...]
     """By the user actions around them; calls outside of any are not in here."""
-    urgency: tuple[Urgent, ...]
-    """By level, the most urgent first; calls of clients without the `Urgency` play are not in here."""
+    levels: Mapping[str, tuple[SectionGroup, ...]]
+    """By the groups of a section, under its name, such as "urgency"; calls without the section are not in here."""
     plays: tuple[Played, ...]
     outcomes: Mapping[Outcome, int]
     """Calls by how they ended, the most frequent first."""
@@ -57,6 +58,11 @@ class Report:
     ledger: Ledger
     filters: Mapping[str, Any]
     """What was asked for: `model`, `user_action`, `since_s`."""
+
+    @property
+    def urgency(self) -> tuple[SectionGroup, ...]:
+        """By level of urgency, the most urgent first; calls of clients without the `Urgency` play are not in here."""
+        return self.levels.get("urgency", ())
 
     @property
     def calls(self) -> int:
@@ -71,7 +77,7 @@ class Report:
             "everything": self.everything.to_dict(),
             "models": [group.to_dict() for group in self.models],
             "user_actions": [group.to_dict() for group in self.user_actions],
-            "urgency": [urgent.to_dict() for urgent in self.urgency],
+            **{name: [level.to_dict() for level in levels] for name, levels in self.levels.items()},
             "plays": [played.to_dict() for played in self.plays],
             "outcomes": dict(self.outcomes),
             "unanswered": [
@@ -127,7 +133,7 @@ def report_of(
     kept = [
         record
         for record in records
-        if (model is None or model in (record.model, record.response_model, _as_the_catalog_says(record)))
+        if (model is None or model in _names_of(record))
         and (user_action is None or user_action in record.user_actions)
         and (since_s is None or now_ns - record.timeline.started_ns <= since_s * 1e9)
     ]
@@ -137,7 +143,7 @@ def report_of(
         everything=group_of(kept),
         models=by_model(kept),
         user_actions=by_user_action(kept),
-        urgency=by_level(kept),
+        levels=by_level(kept),
         plays=plays_of(kept, opening_s),
         outcomes=dict(Counter(record.outcome for record in kept).most_common()),
         unanswered=_unanswered(kept),
@@ -147,8 +153,8 @@ def report_of(
     )
 
 
-def _as_the_catalog_says(record: CallRecord) -> str | None:
-    return record.routing.model if record.routing is not None else None
+def _names_of(record: CallRecord) -> tuple[str | None, ...]:
+    return (record.model, record.response_model, *[name for one in record.sections for name in one.model_names])
 
 
 def _unanswered(records: Sequence[CallRecord]) -> tuple[Ended, ...]:

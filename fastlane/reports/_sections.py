@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..records.ledger import seconds_shown
+from ..records.savings import figures
+from ..records.section import section_classes
 from ._percentiles import ENOUGH_FOR_P95, ENOUGH_FOR_P99, LEAST_FOR_P95, LEAST_FOR_P99, Percentiles
-from ._text import Section, seconds_shown
+from ._text import Section
 
 if TYPE_CHECKING:
+    from ..records.ledger import Ledger, Total
     from ._groups import Group
-    from ._ledger import Ledger, Total
+    from ._levels import SectionGroup
     from ._report import Report
 
 _ROWS = 20
@@ -25,28 +29,6 @@ _METRICS = {
     "api_end_to_end_s": "API end-to-end",
     "duration_s": "duration",
 }
-_SAVED = {
-    "request_bytes": "bytes of requests' bodies, as sent",
-    "response_bytes": "bytes of answers' bodies, as received",
-    "encoding_bytes": "bytes not sent, by encoding",
-    "encoding_s": "time saved by that",
-    "cache_expected_tokens": "prompt tokens that caches should have held",
-    "cache_read_tokens": "prompt tokens read from caches",
-    "curation_tokens": "prompt tokens cut by curation",
-    "short_names_tokens": "output tokens saved by short names",
-    "tokens_not_generated": "output tokens not generated, by early stop",
-    "shared_tokens": "tokens of answers that identical calls shared",
-}
-_SPENT = {
-    "encoding_cpu_s": "CPU time for encoding",
-    "rejected_answers": "answers asked for again",
-    "rejected_tokens": "tokens of these and of their prompts",
-    "hedge_tokens": "tokens of attempts that lost to another",
-    "hedge_price": "their price, in the catalog's currency",
-    "fallbacks": "upstreams tried and left for another",
-    "price": "price of routed calls' answers",
-    "queue_s": "time in fastlane's own queue",
-}
 
 
 def sections_of(report: Report) -> tuple[Section, ...]:
@@ -58,7 +40,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         _phases(report.everything),
         _metrics(report.everything),
         _groups("By model", ("model", "origin"), report.models),
-        _levels(report),
+        *[_levels(name, levels) for name, levels in report.levels.items()],
         _plays(report),
         _groups("By user action (their calls, not the time around these)", ("user_action",), report.user_actions),
         _unanswered(report),
@@ -139,22 +121,16 @@ def _groups(title: str, names: tuple[str, ...], groups: Sequence[Group]) -> Sect
     )
 
 
-def _levels(report: Report) -> Section | None:
-    if len(report.urgency) < 2:
+def _levels(name: str, levels: Sequence[SectionGroup]) -> Section | None:
+    if len(levels) < 2:
         return None
     rows = [
-        (
-            urgent.level,
-            f"{urgent.calls:,}",
-            f"{urgent.answered:,}",
-            *_times(urgent.came_s),
-            *_times(urgent.waited_s)[:2],
-        )
-        for urgent in report.urgency
+        (level.level, f"{level.calls:,}", f"{level.answered:,}", *_times(level.came_s), *_times(level.waited_s)[:2])
+        for level in levels
     ]
     header = ("level", "calls", "answered", "answer p50", "p95 ", "p99 ", "wait p50", "p95 ")
     return Section(
-        title="By urgency (answer: its first token, or all of it; wait: for a place, in fastlane's own queue)",
+        title=f"By {name} (answer: its first token, or all of it; wait: for a slot, in fastlane's own queue)",
         header=header,
         rows=tuple(rows),
     )
@@ -219,12 +195,9 @@ def _savings(ledger: Ledger) -> Section | None:
                 "estimated",
             )
         )
-    rows += [_row(what, total) for name, what in _SAVED.items() if (total := ledger.total(name)) is not None]
-    if ledger.hedges_made:
-        rows.append(("hedges won", f"{ledger.hedges_won:,}", f"{ledger.hedges_made:,}", "measured"))
+    rows += _rows(ledger, are_spent=False)
     rows += [(f"tier: {_clipped(tier)}", "", f"{calls:,}", "reported") for tier, calls in ledger.tiers.items()]
-    if ledger.downgrades_known:
-        rows.append(("served by a slower tier", f"{ledger.downgrades:,}", f"{ledger.downgrades_known:,}", "reported"))
+    rows += [row for section in section_classes() for row in section.rows(ledger)]
     notes = []
     if ledger.connections_unpriced:
         notes.append(
@@ -237,9 +210,15 @@ def _savings(ledger: Ledger) -> Section | None:
 
 
 def _spent(ledger: Ledger) -> Section | None:
-    return _table(
-        "Spent", [_row(what, total) for name, what in _SPENT.items() if (total := ledger.total(name)) is not None], []
-    )
+    return _table("Spent", _rows(ledger, are_spent=True), [])
+
+
+def _rows(ledger: Ledger, *, are_spent: bool) -> list[tuple[str, str, str, str]]:
+    return [
+        _row(figure.label, total)
+        for name, figure in figures().items()
+        if figure.label is not None and figure.is_spent == are_spent and (total := ledger.total(name)) is not None
+    ]
 
 
 def _table(title: str, rows: Sequence[tuple[str, str, str, str]], notes: Sequence[str]) -> Section | None:

@@ -19,15 +19,6 @@ class Section:
     notes: tuple[str, ...] = ()
 
 
-def seconds_shown(value: float) -> str:
-    """Seconds with their unit."""
-    if value < 0.01:
-        return f"{value * 1e3:.2f} ms"
-    if value < 0.9995:
-        return f"{value * 1e3:.0f} ms"
-    return f"{value:,.2f} s" if value < 1_000 else f"{value:,.0f} s"
-
-
 def text_of(sections: Iterable[Section]) -> str:
     """Sections as aligned text."""
     return "\n\n".join("\n".join(_lines(section)) for section in sections)

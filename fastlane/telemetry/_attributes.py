@@ -7,14 +7,15 @@ from operator import sub
 from typing import TYPE_CHECKING, Any
 
 from . import _names as names
-from ._play_attributes import add_optimizations, add_plays
 from ._provider_attributes import add_provider_times
 from ._tree import queued_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from ..engine.call import CallRecord, Usage
+    from ..records.record import CallRecord
+    from ..records.section import RecordSection
+    from ..records.usage import Usage
     from ._experiment import Experiment
 
 STREAM_ENDS = {
@@ -65,7 +66,8 @@ def call_attributes(record: CallRecord) -> dict[str, Any]:
     if attempts:
         last, wire = attempts[-1], attempts[-1].wire
         prepared_ns = attempts[0].wire.started_ns - timeline.started_ns
-        told[names.PREPARE_DURATION] = (prepared_ns - queued_ns(record.urgency, prepared_ns, record)) / 1e9
+        queued_s = record.queued_s if len(attempts) == 1 else None
+        told[names.PREPARE_DURATION] = (prepared_ns - queued_ns(queued_s, prepared_ns)) / 1e9
         add_wire(told, wire.connection_wait_s, wire.dns_s, wire.connect_s, wire.tls_s, wire.send_s)
         if timeline.first_token_ns is not None and wire.send_ended_ns is not None:
             told[names.SERVER_WAIT] = max(0, timeline.first_token_ns - wire.send_ended_ns) / 1e9
@@ -77,11 +79,29 @@ def call_attributes(record: CallRecord) -> dict[str, Any]:
             told[names.REQUEST_ENCODING] = last.form
         if len(attempts) > 1 and (waited_s := retry_wait_s(record)):
             told[names.RETRY_WAIT] = waited_s
-        add_optimizations(told, record, last.http_version, last.form, reused=bool(last.connection_reused))
-    add_plays(told, record)
+        add_optimizations(told, record.sections, last.http_version, last.form, reused=bool(last.connection_reused))
+    for section in record.sections:
+        told.update(section.attributes())
     if record.provider_times is not None:
         add_provider_times(told, record.provider_times)
     return told
+
+
+def add_optimizations(
+    told: dict[str, Any], sections: Iterable[RecordSection], http_version: str | None, form: str, *, reused: bool
+) -> None:
+    """Which of fastlane's means came to bear on a call."""
+    did = []
+    if http_version == "HTTP/2":
+        did.append("http2")
+    if reused:
+        did.append("warm_connection")
+    if form != "json":
+        did += form.removeprefix("json+").split("+")
+    for section in sections:
+        did += section.optimizations
+    if did:
+        told[names.OPTIMIZATIONS] = tuple(did)
 
 
 def failure_of(outcome: str, error: str | None) -> str | None:

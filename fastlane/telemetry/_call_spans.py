@@ -14,7 +14,7 @@ from ._provider import provider_name
 from ._tree import ModelCall, children_of, error_of, model_calls, server
 
 if TYPE_CHECKING:
-    from ..engine.call import CallRecord
+    from ..records.record import CallRecord
     from ._settings import TelemetrySettings
 
 

@@ -36,8 +36,8 @@ from ._provider import provider_name
 from ._tracer import tracer_of
 
 if TYPE_CHECKING:
-    from ..engine.call import CallRecord
     from ..engine.observation import Observation
+    from ..records.record import CallRecord
     from ._content import Content
     from ._settings import TelemetrySettings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..engine.call import CallRecord
+from ..records.record import CallRecord
 from ._experiment import Experiment
 
 

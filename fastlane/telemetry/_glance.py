@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..engine.recording import sections_of
+from ..records.section import queued_s_of
 from . import _names as names
-from ._attributes import STREAM_ENDS, add_answer, add_stream, add_times, add_wire
-from ._play_attributes import add_optimizations, add_plays
+from ._attributes import STREAM_ENDS, add_answer, add_optimizations, add_stream, add_times, add_wire
 from ._provider_attributes import add_provider_times
 from ._tree import queued_ns
 
 if TYPE_CHECKING:
     from ..engine.observation import Observation
-
-
-class _Unrouted:
-    """What the plays had to do with a call that went one way."""
-
-    __slots__ = ("curation", "output", "prompt_cache", "urgency")
-    routing = None
-    hedging = None
-
-    def __init__(self, call: Observation) -> None:
-        self.prompt_cache, self.curation, self.output = call.prompt_cache, call.curation, call.output
-        self.urgency = None if call.urgent is None else call.urgent.record(call.answer.service_tier)
 
 
 def is_plain(call: Observation) -> bool:
@@ -65,9 +54,9 @@ def glance(call: Observation) -> dict[str, Any]:
         output,
     )
     told[names.ATTEMPT_COUNT] = 1
-    played = _Unrouted(call)
+    sections = sections_of(call)
     prepared_ns = attempt.started_ns - started_ns
-    told[names.PREPARE_DURATION] = (prepared_ns - queued_ns(played.urgency, prepared_ns)) / 1e9
+    told[names.PREPARE_DURATION] = (prepared_ns - queued_ns(queued_s_of(sections), prepared_ns)) / 1e9
     phases = attempt.phases
     sent_ns, opened = phases.send_ended_ns, attempt.opened
     send_s = None
@@ -91,8 +80,9 @@ def glance(call: Observation) -> dict[str, Any]:
         told[names.ROUND_TRIP_TIME] = phases.round_trip_time_ns / 1e9
     if attempt.form != "json":
         told[names.REQUEST_ENCODING] = attempt.form
-    add_optimizations(told, played, phases.http_version, attempt.form, reused=bool(reused))
-    add_plays(told, played)
+    add_optimizations(told, sections, phases.http_version, attempt.form, reused=bool(reused))
+    for section in sections:
+        told.update(section.attributes())
     if call.provider_times is not None:
         add_provider_times(told, call.provider_times)
     return told

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
+from ..records.section import registrations
 from ..transport.drivers.open_connections import open_connections
 from . import _metric_names as metrics, _names as names
 from ._labels import Labels
 
 if TYPE_CHECKING:
+    from ..records.metrics import Metric
     from ._measures import Measure
 
 # The SDK takes an empty context for none, and then the one that it is called in: that of whoever happens to collect.
@@ -34,12 +36,9 @@ class Instruments:
             (metrics.DROPPED.name, id(nothing)): (0, nothing)
         }
         """By name and labels, which are kept here so that no others get their id."""
-        self._record = {
-            metric.name: meter.create_counter(metric.name, metric.unit, metric.description).add
-            if metric.kind == "counter"
-            else _histogram(meter, metric).record
-            for metric in metrics.ALL
-        }
+        self._meter = meter
+        self._record: dict[str, Any] = {}
+        self.complete()
         # Every reader asks the observable ones before it looks at the others, so that it sees all that was told before.
         meter.create_observable_up_down_counter(
             metrics.OPEN_CONNECTIONS,
@@ -48,12 +47,28 @@ class Instruments:
             metrics.OPEN_CONNECTIONS_DESCRIPTION,
         )
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether no play was defined since."""
+        return self._registrations == registrations()
+
+    def complete(self) -> None:
+        """Make what is missing: plays may be defined at any time, and bring metrics."""
+        self._registrations = registrations()
+        for metric in metrics.all_metrics():
+            if metric.name not in self._record:
+                self._record[metric.name] = (
+                    self._meter.create_counter(metric.name, metric.unit, metric.description).add
+                    if metric.kind == "counter"
+                    else _histogram(self._meter, metric).record
+                )
+
     def record(self, measures: Iterable[Measure], context: Any) -> None:
         """Record what has ended. `context` has its span, for exemplars. Counts are kept until `settle()`."""
         where = context or _NOWHERE
         record, counts = self._record, self._counts
         for metric, value, labels in measures:
-            if not value >= 0:
+            if not value >= 0 or metric.name not in record:
                 continue
             if metric.kind == "histogram":
                 record[metric.name](value, labels, where)
@@ -90,7 +105,7 @@ class Instruments:
             yield Observation(count, where)
 
 
-def _histogram(meter: Meter, metric: metrics.Metric) -> Any:
+def _histogram(meter: Meter, metric: Metric) -> Any:
     try:
         return meter.create_histogram(
             metric.name, metric.unit, metric.description, explicit_bucket_boundaries_advisory=metric.buckets

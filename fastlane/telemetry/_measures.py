@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..records.metrics import Metric
 from . import _metric_names as metrics, _names as names
 from ._attributes import max_gap_s, retry_wait_s
 from ._ended import EndedAction, EndedCall
@@ -14,13 +15,16 @@ from ._provider import provider_name
 from ._tree import attempt_error, attempt_outcome, server
 
 if TYPE_CHECKING:
-    from ..engine.call import Attempt, CallRecord
-    from ..records.urgency import UrgencyRecord
+    from ..records.attempts import Attempt
+    from ..records.record import CallRecord
     from ._experiment import Experiment
     from ._settings import Conventions
 
-Measure = tuple[metrics.Metric, float, dict[str, Any]]
+Measure = tuple[Metric, float, dict[str, Any]]
 """What is recorded, its value, and its labels, which are shared: nobody changes them."""
+
+Labelled = tuple[tuple[str, Any], ...]
+"""Names and values of labels."""
 
 # An application has few, unless it makes names up as it goes.
 _MOST_SETS = 512
@@ -63,7 +67,7 @@ class Measures:
                 yield metrics.OPERATION_DURATION, record.duration_s, self._with_error(record, sets)
         yield from self._times(record, sets)
         yield from self._attempts(record, sets)
-        yield from self._plays(record, sets)
+        yield from self._sections(record, sets)
 
     # Labels
 
@@ -73,17 +77,17 @@ class Measures:
         model = record.model if last is None or last.model is None else last.model
         origin = record.origin if last is None or last.origin is None else last.origin
         name, arm = (None, None) if experiment is None else (experiment.name, experiment.arm)
-        urgency = None if record.urgency is None else record.urgency.urgency
-        key = (told.operation, told.provider, model, record.response_model, origin, name, arm, urgency)
+        labels = tuple([label for section in record.sections for label in section.labels().items()])
+        key = (told.operation, told.provider, model, record.response_model, origin, name, arm, labels)
         found = self._sets.get(key)
         if found is None:
             if len(self._sets) >= _MOST_SETS:
                 self._sets.clear()
-            found = self._sets[key] = self._make(told, model, record.response_model, origin, urgency)
+            found = self._sets[key] = self._make(told, model, record.response_model, origin, labels)
         return found
 
     def _make(
-        self, told: EndedCall, model: str | None, response_model: str | None, origin: str, urgency: str | None
+        self, told: EndedCall, model: str | None, response_model: str | None, origin: str, labels: Labelled
     ) -> _Sets:
         limited = self._labels.limited
         short: dict[str, Any] = {
@@ -103,9 +107,7 @@ class Measures:
         port = where.get(names.SERVER_PORT)
         if port is not None and generic.get(names.SERVER_ADDRESS) == address:
             generic[names.SERVER_PORT] = port
-        arms = self._arms(told.experiment)
-        if urgency is not None:
-            arms = {**arms, names.URGENCY: urgency}
+        arms = {**self._arms(told.experiment), **self._limited(labels)}
         return _Sets(generic, {**short, **arms}, {**wide, **arms}, {})
 
     def _arms(self, experiment: Experiment | None) -> dict[str, Any]:
@@ -130,7 +132,7 @@ class Measures:
             for gap_s in _chunk_gaps_s(record):
                 yield metrics.OPERATION_PER_CHUNK, gap_s, sets.generic
         usage = record.usage
-        if usage.estimated or _is_shared(record):  # the conventions ask for what the provider has counted, or nothing
+        if usage.estimated or record.is_shared:  # the conventions ask for what the provider has counted, or nothing
             return
         if usage.input_tokens is not None:
             yield metrics.TOKEN_USAGE, usage.input_tokens, _more(sets, sets.generic, metrics.TOKEN_TYPE, "input")
@@ -146,7 +148,7 @@ class Measures:
             for gap_s in _chunk_gaps_s(record):
                 yield metrics.INFERENCE_PER_CHUNK, gap_s, labels
         usage = record.usage
-        if usage.estimated or _is_shared(record):
+        if usage.estimated or record.is_shared:
             return
         for tokens, metric in (
             (usage.input_tokens, metrics.INFERENCE_INPUT),
@@ -209,8 +211,9 @@ class Measures:
         last = record.attempts[-1] if record.attempts else None
         if last is None or last.request_body_bytes is None:
             return
-        encoding = record.encoding
-        plain = last.request_body_bytes if encoding is None or last.form == "json" else encoding.plain_bytes
+        plain = record.plain_body_bytes
+        if plain is None or last.form == "json":
+            plain = last.request_body_bytes
         for stage, size in (("before", plain), ("after", last.request_body_bytes)):
             of = ("body", last.form, stage)
             labels = sets.made.get(of)
@@ -228,52 +231,20 @@ class Measures:
             told[names.REQUEST_MODEL] = self._labels.limited(names.REQUEST_MODEL, attempt.model)
         return told
 
-    def _plays(self, record: CallRecord, sets: _Sets) -> Iterator[Measure]:
-        cache = record.prompt_cache
-        # Both or neither, so that they can be compared: where the provider says nothing, nobody knows what was read.
-        if cache is not None and cache.cached_tokens is not None:
-            if cache.expected_tokens is not None:
-                yield metrics.CACHE_EXPECTED, cache.expected_tokens, sets.short
-            yield metrics.CACHE_READ, cache.cached_tokens, sets.short
-        routing = record.routing
-        if routing is not None:
-            chosen = self._labels.limited(names.ROUTE_MODEL, routing.chosen)
-            key = ("route", routing.reason, chosen)
-            labels = sets.made.get(key)
-            if labels is None:
-                labels = {**sets.short, names.ROUTE_REASON: routing.reason, names.ROUTE_MODEL: chosen}
-                labels = _keep(sets, key, labels)
-            yield metrics.ROUTER_DECISIONS, 1, labels
-        hedging = record.hedging
-        if hedging is not None and hedging.hedged:
-            outcome = "won" if hedging.won else "lost"
-            yield metrics.HEDGES, 1, _more(sets, sets.short, metrics.HEDGE_OUTCOME, outcome)
-            for kind, tokens in (("input", hedging.extra_input_tokens), ("output", hedging.extra_output_tokens)):
-                if tokens is not None:
-                    yield metrics.HEDGE_TOKENS, tokens, _more(sets, sets.short, metrics.TOKEN_TYPE, kind)
-        if record.urgency is not None:
-            yield from self._urgency(record.urgency, sets)
+    def _sections(self, record: CallRecord, sets: _Sets) -> Iterator[Measure]:
+        for section in record.sections:
+            for metric, value, labels in section.measures():
+                added = tuple(labels.items())
+                key = ("section", added)
+                found = sets.made.get(key)
+                if found is None:
+                    found = _keep(sets, key, {**sets.short, **self._limited(added)})
+                yield metric, value, found
 
-    def _urgency(self, urgency: UrgencyRecord, sets: _Sets) -> Iterator[Measure]:
-        if urgency.admission is not None:
-            reason = urgency.admission.waited_for or "none"
-            labels = _more(sets, sets.short, names.ADMISSION_WAIT_REASON, reason)
-            yield metrics.ADMISSION_WAIT, urgency.admission.waited_s, labels
-        for tier in urgency.full_tiers:
-            asked = self._labels.limited(names.TIER_ASKED, tier)
-            yield metrics.FULL_TIERS, 1, _more(sets, sets.short, names.TIER_ASKED, asked)
-        if urgency.asked_tier is None and urgency.served_tier is None:
-            return
-        asked = "none" if urgency.asked_tier is None else self._labels.limited(names.TIER_ASKED, urgency.asked_tier)
-        served = "none"
-        if urgency.served_tier is not None:
-            served = self._labels.limited(names.TIER_SERVED, urgency.served_tier)
-        key = ("tier", asked, served, urgency.downgraded)
-        found = sets.made.get(key)
-        if found is None:
-            tiers = {names.TIER_ASKED: asked, names.TIER_SERVED: served, names.TIER_DOWNGRADED: urgency.downgraded}
-            found = _keep(sets, key, {**sets.short, **tiers})
-        yield metrics.TIERS, 1, found
+    def _limited(self, labels: Labelled) -> dict[str, Any]:
+        """Labels that a play gives: any text is one of a limited number."""
+        limited = self._labels.limited
+        return {name: value if type(value) is bool else limited(name, value) for name, value in labels}
 
     def _action(self, told: EndedAction) -> Measure:
         labels = {names.INTERACTION_NAME: self._labels.limited(names.INTERACTION_NAME, told.name)}
@@ -281,11 +252,6 @@ class Measures:
         if told.error is not None:
             labels[names.ERROR_TYPE] = self._error(told.error)
         return metrics.INTERACTION_DURATION, told.duration_s, labels
-
-
-def _is_shared(record: CallRecord) -> bool:
-    """Whether its tokens were counted with an identical call, which they were generated for."""
-    return record.urgency is not None and record.urgency.shared_with is not None
 
 
 def _first_chunk_s(record: CallRecord) -> float | None:

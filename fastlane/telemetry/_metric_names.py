@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
-Kind = Literal["histogram", "counter"]
-
-
-class Metric(NamedTuple):
-    """One metric, as OpenTelemetry's API is asked for it."""
-
-    name: str
-    kind: Kind
-    unit: str
-    description: str
-    buckets: tuple[float, ...] = ()
-    """The boundaries that are advised where the application's views say nothing; only of a histogram."""
-
+from ..records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS, Metric
+from ..records.section import section_classes
 
 # Attributes that only metrics have
 
@@ -25,21 +14,8 @@ CONNECTION_STATE: Final = "http.connection.state"
 WIRE_PHASE: Final = "fastlane.wire.phase"
 BODY_STAGE: Final = "fastlane.http.request.body.stage"
 """Whether a size is of the body as JSON ("before") or as it was sent ("after")."""
-HEDGE_OUTCOME: Final = "fastlane.hedge.outcome"
 
 # Buckets
-
-SECONDS: Final = (
-    0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0,
-    5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0,
-)  # fmt: skip
-"""Fine enough to tell two arms of an experiment apart, which steps of a factor of two are not."""
-
-SHORT_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, *SECONDS)
-"""For what may take less than a hundredth of a second: a phase on the wire, the gap between two chunks."""
-
-LONG_SECONDS: Final = (*SECONDS, 180.0, 300.0, 600.0, 1800.0, 3600.0)
-"""For a user's action, which may be a job."""
 
 _RATES: Final = (
     1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 75.0, 100.0, 125.0, 150.0, 200.0, 250.0, 300.0, 400.0,
@@ -151,18 +127,6 @@ INTERACTION_DURATION: Final = Metric(
     "Application end-to-end: from a user's action to its usable result",
     LONG_SECONDS,
 )
-CACHE_EXPECTED: Final = Metric(
-    "fastlane.client.cache.expected_tokens",
-    "counter",
-    "{token}",
-    "Tokens of prompts that the provider's cache was expected to have, by its facts",
-)
-CACHE_READ: Final = Metric(
-    "fastlane.client.cache.read_tokens",
-    "counter",
-    "{token}",
-    "Tokens of prompts that were read from the provider's cache, by its own word",
-)
 BODY_SIZE: Final = Metric(
     "fastlane.client.request.body.size",
     "histogram",
@@ -183,31 +147,6 @@ RETRY_WAIT: Final = Metric(
     "Time that a call spent between attempts that had failed and the next",
     SECONDS,
 )
-HEDGES: Final = Metric(
-    "fastlane.client.hedges", "counter", "{attempt}", "Second attempts for calls that were late, won or lost"
-)
-HEDGE_TOKENS: Final = Metric(
-    "fastlane.client.hedge.extra_tokens",
-    "counter",
-    "{token}",
-    "Tokens that the losing attempts of hedged calls have read and generated, estimated",
-)
-ADMISSION_WAIT: Final = Metric(
-    "fastlane.client.admission.wait.duration",
-    "histogram",
-    "s",
-    "Time that a call spent in fastlane's own queue, all attempts together",
-    SHORT_SECONDS,
-)
-TIERS: Final = Metric(
-    "fastlane.client.tiers", "counter", "{call}", "Calls by the service tier that they asked for and the one they got"
-)
-FULL_TIERS: Final = Metric(
-    "fastlane.client.full_tiers", "counter", "{attempt}", "Attempts whose service tier had no capacity"
-)
-ROUTER_DECISIONS: Final = Metric(
-    "fastlane.router.decisions", "counter", "{decision}", "Calls for which a model was chosen, and why that one"
-)
 DROPPED: Final = Metric(
     "fastlane.telemetry.dropped", "counter", "{call}", "Calls that no metric counts, because too many came at once"
 )
@@ -216,12 +155,16 @@ OPEN_CONNECTIONS: Final = "http.client.open_connections"
 OPEN_CONNECTIONS_UNIT: Final = "{connection}"
 OPEN_CONNECTIONS_DESCRIPTION: Final = "Connections that are open, with a call on them (active) or without (idle)"
 
-ALL: Final = (
+OF_EVERY_CALL: Final = (
     OPERATION_DURATION, TOKEN_USAGE, OPERATION_FIRST_CHUNK, OPERATION_PER_CHUNK,
     INFERENCE_DURATION, INFERENCE_FIRST_CHUNK, INFERENCE_PER_CHUNK, INFERENCE_INPUT, INFERENCE_OUTPUT,
     USED_INPUT, USED_OUTPUT, USED_CACHE_READ, USED_CACHE_WRITE, USED_REASONING,
     TIME_TO_FIRST_TOKEN, WIRE_DURATION, DECODE_DURATION, DECODE_RATE, MAX_CHUNK_GAP, INTERACTION_DURATION,
-    CACHE_EXPECTED, CACHE_READ, BODY_SIZE, ATTEMPTS, RETRY_WAIT, HEDGES, HEDGE_TOKENS, ADMISSION_WAIT, TIERS,
-    FULL_TIERS, ROUTER_DECISIONS, DROPPED,
+    BODY_SIZE, ATTEMPTS, RETRY_WAIT, DROPPED,
 )  # fmt: skip
-"""All of them, but for the connections, which are looked at and not told."""
+"""Those of the calls themselves, but for the connections, which are looked at and not told."""
+
+
+def all_metrics() -> tuple[Metric, ...]:
+    """Those of the calls and those of the plays."""
+    return (*OF_EVERY_CALL, *[metric for section in section_classes() for metric in section.metrics])

@@ -14,6 +14,7 @@ from opentelemetry.metrics import get_meter_provider
 
 from .._fork import in_child
 from ..engine.pipeline import log
+from ..records.section import registrations
 from . import _gate, _metric_names as metrics, _settings
 from ._ended import EndedAction, EndedCall, Told, Unmade
 from ._instruments import Instruments
@@ -48,7 +49,8 @@ class _Telling:
         self._labels = Labels()
         self._measures = Measures(self._labels)
         self._instruments: list[tuple[Any, Instruments | None]] = []
-        self._last: tuple[Any, bool] | None = None
+        self._last: tuple[Any, bool, int] | None = None
+        """The provider that was asked for last, whether it measures, and how many sections there were."""
         self._logged: set[str] = set()
         self.start_over()
 
@@ -92,15 +94,16 @@ class _Telling:
         provider = settings.meter_provider
         if provider is None:
             provider = _gate.meter_provider()
-        last = self._last
-        if last is not None and last[0] is provider:
+        last, registered = self._last, registrations()
+        if last is not None and last[0] is provider and last[2] == registered:
             return last[1]
         if _gate.is_placeholder(provider):
-            self._last = (provider, False)
+            self._last = (provider, False, registered)
             return False
-        if self._found(provider) is None:
+        found = self._found(provider)
+        if found is None or (found[1] is not None and not found[1].is_complete):
             self._make_aside(provider)
-        self._last = (provider, True)
+        self._last = (provider, True, registered)
         return True
 
     def _make_aside(self, provider: Any) -> None:
@@ -253,14 +256,16 @@ class _Telling:
         if not self._making.acquire(timeout=_AT_THE_END_S):
             return
         try:
-            if self._found(provider) is not None:
-                return
-            made = None
+            found, made = self._found(provider), None
             try:
-                made = Instruments(provider, self.drain, self._labels)
+                if found is None:
+                    made = Instruments(provider, self.drain, self._labels)
+                elif found[1] is not None:
+                    found[1].complete()
             except Exception as error:  # noqa: BLE001 - an application's own provider may raise anything
                 self._went_wrong("making instruments", error)
-            self._instruments = [*self._instruments[1 - _MOST_PROVIDERS :], (provider, made)]
+            if found is None:
+                self._instruments = [*self._instruments[1 - _MOST_PROVIDERS :], (provider, made)]
         finally:
             self._making.release()
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from . import _names as names
 
 if TYPE_CHECKING:
-    from ..engine.call import Attempt, CallRecord
-    from ..records.urgency import UrgencyRecord
+    from ..records.attempts import Attempt
+    from ..records.record import CallRecord
     from ._settings import Level
 
 PREPARE_WORTH_A_SPAN_NS = 1_000_000
@@ -128,7 +128,8 @@ def children_of(call: ModelCall, record: CallRecord, level: Level) -> tuple[Span
     timeline, is_deep = record.timeline, level == "phases"
     first = call.attempts[0] if call.attempts else None
     if is_deep and first is not None:
-        waiting_ns = first.wire.started_ns - queued_ns(record.urgency, first.wire.started_ns - call.start_ns, record)
+        queued_s = record.queued_s if len(record.attempts) == 1 else None
+        waiting_ns = first.wire.started_ns - queued_ns(queued_s, first.wire.started_ns - call.start_ns)
         if waiting_ns - call.start_ns >= PREPARE_WORTH_A_SPAN_NS:
             plans.append(_internal(names.PREPARE, call.start_ns, waiting_ns))
         if waiting_ns < first.wire.started_ns:
@@ -136,20 +137,18 @@ def children_of(call: ModelCall, record: CallRecord, level: Level) -> tuple[Span
     plans += [_attempt(attempt, call, record, is_deep=is_deep) for attempt in call.attempts]
     began_ns, ended_ns = timeline.validate_started_ns, timeline.validate_ended_ns
     if is_deep and call.is_last and began_ns is not None and ended_ns is not None:
-        verdict = record.output.verdict if record.output is not None else None
-        told = {} if verdict is None else {names.OUTPUT_VERDICT: verdict}
+        told = {} if record.verdict is None else {names.OUTPUT_VERDICT: record.verdict}
         plans.append(_internal(names.VALIDATE, began_ns, ended_ns, told))
     return tuple(plans)
 
 
-def queued_ns(urgency: UrgencyRecord | None, before_ns: int, record: CallRecord | None = None) -> int:
-    """How long a call waited for its place before its only attempt, which began `before_ns` after the call.
+def queued_ns(queued_s: float | None, before_ns: int) -> int:
+    """How long a call waited in fastlane's own queues before its only attempt, which began `before_ns` after the call.
 
-    0 of a call with several attempts: how much of its wait was before the first is not known.
+    `queued_s`: its wait; None without one, and for a call with several attempts: how much of the wait was before the
+    first is not known.
     """
-    if urgency is None or urgency.admission is None or (record is not None and len(record.attempts) != 1):
-        return 0
-    return min(before_ns, int(urgency.admission.waited_s * 1e9))
+    return 0 if queued_s is None else min(before_ns, int(queued_s * 1e9))
 
 
 def _internal(name: str, start_ns: int, end_ns: int, attributes: dict[str, Any] | None = None) -> SpanPlan:
@@ -211,9 +210,9 @@ def attempt_attributes(attempt: Attempt, record: CallRecord) -> dict[str, Any]:
         told[names.PEER_ADDRESS] = host.strip("[]")
         if port.isdecimal():
             told[names.PEER_PORT] = int(port)
-    encoding = record.encoding
-    if encoding is not None and attempt.form != "json":
-        told[names.PLAIN_REQUEST_SIZE] = encoding.plain_bytes
+    plain_bytes = record.plain_body_bytes
+    if plain_bytes is not None and attempt.form != "json":
+        told[names.PLAIN_REQUEST_SIZE] = plain_bytes
     found = (
         (names.HTTP_STATUS, attempt.status_code),
         (names.HTTP_REQUEST_SIZE, attempt.request_body_bytes),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fastlane import CallRecord
-from fastlane.telemetry import _metric_names as metrics
+from fastlane.records.metrics import SECONDS
 from scripts.backends import _pictures as pictures
 from scripts.backends._application import ACTION, AS_WRITTEN, EXPERIMENT, LAID_OUT, MODEL
 from scripts.backends._conversations import SECRET
@@ -33,7 +33,7 @@ def first_tokens(records: list[CallRecord]) -> list[float]:
 
 def bucket(seconds: float) -> tuple[float, float]:
     """The bucket that so many seconds are counted in."""
-    boundaries = [0.0, *metrics.SECONDS]
+    boundaries = [0.0, *SECONDS]
     return next((low, high) for low, high in pairwise(boundaries) if low < seconds <= high)
 
 

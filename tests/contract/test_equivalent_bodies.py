@@ -21,9 +21,9 @@ from hypothesis import given, settings, strategies as st
 
 import fastlane
 from fastlane import BoundedOutput, Connection, Curation, Encoding, Hedging, Play, PromptCache, Routing, Urgency
-from fastlane.engine.call import Form
 from fastlane.providers import Fact, ProviderFacts, registered
 from fastlane.providers._schema import Cache, Tiers
+from fastlane.records.attempts import Form
 
 URL = "http://provider.example/v1"
 FORMS: tuple[Form, ...] = ("json+gzip", "msgpack", "msgpack+gzip")

@@ -10,10 +10,14 @@ from itertools import count
 from random import Random
 from types import MappingProxyType
 
-from fastlane.engine.call import Attempt, Call, CallRecord, Usage
+from fastlane.engine.call import Call
 from fastlane.plays.hedging.play import Hedging
+from fastlane.records.attempts import Attempt
+from fastlane.records.record import CallRecord
 from fastlane.records.route import HedgingRecord
 from fastlane.records.timeline import Timeline, WireStamps
+from fastlane.records.usage import Usage
+from tests.with_sections import with_sections
 
 NS = 1_000_000_000
 ORIGIN = "https://a.example:443"
@@ -69,7 +73,7 @@ def record(
         token_ns=array("q", [] if first_ns is None else [first_ns]),
     )
     given = {"model": "m", "stream": True, "outcome": "completed", "method": "POST", "endpoint": CHAT, **fields}
-    return CallRecord(call_id=call_id, origin=ORIGIN, timeline=timeline, attempts=attempts, **given)  # type: ignore[arg-type]
+    return CallRecord(call_id=call_id, origin=ORIGIN, timeline=timeline, attempts=attempts, **with_sections(given))
 
 
 @dataclass

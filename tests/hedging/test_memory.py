@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fastlane.engine.call import Usage
 from fastlane.knowledge.call_sizes import CallSizes as Sizes
 from fastlane.knowledge.prediction._upstream import Upstream
 from fastlane.plays.hedging._governor import SPENT, TOO_LITTLE_SEEN
@@ -15,6 +14,7 @@ from fastlane.plays.hedging._memory import sightings_of
 from fastlane.plays.hedging._plan import HedgePlan
 from fastlane.plays.hedging.play import Hedging
 from fastlane.records.route import HedgingRecord
+from fastlane.records.usage import Usage
 from tests.hedging.simulated import ORIGIN, attempt, call, ns, record
 
 HERE = Upstream("m", ORIGIN)

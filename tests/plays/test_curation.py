@@ -10,12 +10,13 @@ import pytest
 
 import fastlane
 from fastlane.emulator import Emulator
-from fastlane.engine.call import Call, Usage
+from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
 from fastlane.knowledge.tokens import ratio_of
 from fastlane.plays import Stage
 from fastlane.plays.context_trimming.play import Curation
 from fastlane.records.prompt import CurationRecord
+from fastlane.records.usage import Usage
 
 CHAT = "/chat/completions"
 SYSTEM = {"role": "system", "content": "Be brief."}

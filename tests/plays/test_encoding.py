@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from fastlane.engine.call import Call, Encode, Form
+from fastlane.engine.call import Call, Encode
 from fastlane.errors import ConfigurationError
 from fastlane.plays import Stage
 from fastlane.plays.request_encoding.play import Encoding
 from fastlane.providers import Fact, ProviderFacts, registered
+from fastlane.records.attempts import Form
 
 CHAT = "/chat/completions"
 ALL: tuple[Form, ...] = ("json", "json+gzip", "msgpack", "msgpack+gzip")

@@ -17,11 +17,12 @@ from fastlane import Connection, Prices, PromptCache, plan_keep_alive
 from fastlane._clock import now_ns
 from fastlane.emulator import Dialect, Emulator, preset
 from fastlane.engine import refused_fields as _refused_fields
-from fastlane.engine.call import Call, Usage
+from fastlane.engine.call import Call
 from fastlane.engine.refused_fields import REFUSED_FOR_NS, without_refused
 from fastlane.errors import ConfigurationError
 from fastlane.providers import Fact, ProviderFacts, facts_of, registered
 from fastlane.providers._schema import Cache
+from fastlane.records.usage import Usage
 
 CHAT = "/chat/completions"
 POLICY = "You answer questions about our airline's policy.\n" + "Two bags of up to 23 kg are free of charge.\n" * 150

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from fastlane.engine.call import Usage
 from fastlane.plays.prompt_cache.prefixes import CacheRules, Ledger
 from fastlane.records.prompt import PromptCacheRecord
+from fastlane.records.usage import Usage
 
 SECOND_NS = 10**9
 

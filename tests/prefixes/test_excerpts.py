@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from fastlane.engine.call import Usage
 from fastlane.plays.prompt_cache.prefixes import CacheRules, Ledger
 from fastlane.records.prompt import Drift
+from fastlane.records.usage import Usage
 
 POLICY = {"role": "system", "content": "Two bags of up to 23 kg are free of charge. " * 40}
 ASKED = {"role": "user", "content": "May I bring two bags?"}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fastlane.engine.call import Usage
 from fastlane.plays.prompt_cache.prefixes import CacheRules, Ledger, Sighting
 from fastlane.plays.prompt_cache.prefixes._outline import outline
 from fastlane.records.prompt import PromptCacheRecord
+from fastlane.records.usage import Usage
 
 RULES = CacheRules(automatic=True, minimum_tokens=256, block_tokens=64, lifetime_s=300.0)
 NOBODY_KNOWS = CacheRules()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from fastlane.engine.call import Usage
 from fastlane.plays.prompt_cache.prefixes import CacheRules, Ledger
 from fastlane.records.prompt import PromptCacheRecord
+from fastlane.records.usage import Usage
 
 RULES = CacheRules(automatic=True, minimum_tokens=1_024, block_tokens=128, lifetime_s=300.0)
 SYSTEM = {"role": "system", "content": "Two bags of up to 23 kg are free of charge. " * 130}

@@ -6,6 +6,7 @@ from array import array
 from typing import Any
 
 from fastlane import Attempt, CallRecord, Timeline, WireStamps
+from tests.with_sections import with_sections
 
 MS = 1_000_000
 ORIGIN = "https://api.example.com:443"
@@ -77,7 +78,7 @@ def record(
         "transport": "fastlane",
         **more,
     }
-    return CallRecord(**given)
+    return CallRecord(**with_sections(given))
 
 
 def failed(**more: Any) -> CallRecord:

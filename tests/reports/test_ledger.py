@@ -16,7 +16,7 @@ from fastlane import (
     RejectedAnswer,
     Usage,
 )
-from fastlane.records.savings import FIGURES
+from fastlane.records.savings import FIELDS, figures
 from fastlane.reports._ledger import ledger_of, openings
 from tests.reports.made import ORIGIN, attempt, failed, record
 
@@ -90,13 +90,13 @@ def test_every_total_is_the_sum_of_what_the_calls_say(calls: list[CallRecord]) -
     ledger = ledger_of(calls, {})
 
     assert ledger.calls == len(calls)
-    for name in set(FIGURES) - {"connection_reused", "hedge", "tier", "cache_expected_tokens"}:
+    for name in set(FIELDS) - {"connection_reused", "hedge", "tier", "cache_expected_tokens"}:
         known = [value for call in calls if (value := getattr(call.savings, name)) is not None]
         total = ledger.total(name)
         assert (total is None) == (not known)
         if total is not None:
             assert total.value == pytest.approx(sum(known))
-            assert (total.calls, total.unit) == (len(known), FIGURES[name][0])
+            assert (total.calls, total.unit) == (len(known), figures()[name].unit)
     assert sum(ledger.tiers.values()) == sum(call.service_tier is not None for call in calls)
     assert ledger.hedges_won + ledger.hedges_lost <= ledger.hedges_made
 
@@ -107,7 +107,7 @@ def test_the_ledger_of_all_calls_is_that_of_some_and_of_the_others(
 ) -> None:
     one, other, both = (ledger_of(calls, {}) for calls in (some, others, some + others))
 
-    for name in FIGURES:
+    for name in FIELDS:
         parts = [total for ledger in (one, other) if (total := ledger.total(name)) is not None]
         whole = both.total(name)
         assert (whole is None) == (not parts)

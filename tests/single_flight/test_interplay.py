@@ -15,8 +15,8 @@ import fastlane
 from fastlane import BoundedOutput, Call, Connection, Encoding, Hedging, Play, PromptCache, Stage
 from fastlane.emulator import Emulator
 from fastlane.engine.attempts._legs_made import upstreams_of
-from fastlane.engine.call import CallRecord
 from fastlane.plays.urgency.play import Urgency
+from fastlane.records.record import CallRecord
 from tests.attempts.scripted import Upstream, answer, refuse
 from tests.single_flight.callers import (
     HANG_S,

@@ -10,13 +10,17 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from fastlane.engine.call import Attempt, CallRecord, EncodingRecord, Usage
+from fastlane.records.attempts import Attempt
+from fastlane.records.encoding import EncodingRecord
 from fastlane.records.prompt import PromptCacheRecord
+from fastlane.records.record import CallRecord
 from fastlane.records.route import HedgingRecord, RoutingRecord
 from fastlane.records.timeline import Timeline, WireStamps
+from fastlane.records.usage import Usage
 from fastlane.telemetry import Experiment, TelemetrySettings, _settings
 from fastlane.telemetry._ended import EndedAction, EndedCall
 from fastlane.telemetry._metrics import _telling, flush, get_ready, tell
+from tests.with_sections import with_sections
 
 MS = 1_000_000
 
@@ -136,7 +140,7 @@ def record(**changes: Any) -> CallRecord:
         "status_code": 200,
         "events": 5,
     }
-    return CallRecord(**{**made, **changes})
+    return CallRecord(**with_sections({**made, **changes}))
 
 
 def ended(call: CallRecord | None = None, **changes: Any) -> EndedCall:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from fastlane.records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS, Metric
+from fastlane.records.section import section_classes
 from fastlane.telemetry import TelemetrySettings, _metric_names as metrics, _names as names, _settings
 from fastlane.telemetry._configure import configure
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/telemetry.md").read_text()
 CODE = "".join(path.read_text() for path in (ROOT / "fastlane").rglob("*.py"))
+
+SECTIONS = [section for section in section_classes() if section.__module__.startswith("fastlane.")]
+METRICS = (*metrics.OF_EVERY_CALL, *[metric for section in SECTIONS for metric in section.metrics])
 
 # The instrumentation scope.
 NOT_ATTRIBUTES = {names.SCOPE}
@@ -34,12 +40,20 @@ def of(module: object) -> set[str]:
     return found
 
 
+def of_sections() -> set[str]:
+    """The names that the sections of fastlane's own plays give."""
+    modules = [vars(sys.modules[section.__module__]) for section in SECTIONS]
+    return {value for names in modules for name, value in names.items() if name.isupper() and isinstance(value, str)}
+
+
 def written(kind: str) -> set[str]:
     """What stands in backticks and begins as fastlane's names do."""
     return {name for name in re.findall(r"`([a-z_.0-9]+)`", PAGE) if name.startswith(kind)}
 
 
-ATTRIBUTES = sorted({name for name in of(names) | of(metrics) if A_NAME.fullmatch(name)} - NOT_ATTRIBUTES)
+ATTRIBUTES = sorted(
+    {name for name in of(names) | of(metrics) | of_sections() if A_NAME.fullmatch(name)} - NOT_ATTRIBUTES
+)
 SPANS = sorted(name for name in of(names) - set(ATTRIBUTES) - NOT_ATTRIBUTES)
 
 
@@ -54,8 +68,8 @@ def test_every_span_is_drawn(name: str) -> None:
     assert re.search(rf"(?:─ |^){name}\b", drawing, re.MULTILINE)
 
 
-@pytest.mark.parametrize("metric", metrics.ALL, ids=lambda metric: metric.name)
-def test_every_metric_has_its_type_unit_and_place(metric: metrics.Metric) -> None:
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_every_metric_has_its_type_unit_and_place(metric: Metric) -> None:
     assert f"`{metric.name}`" in PAGE
     if metric.name.startswith("fastlane."):
         (row,) = (
@@ -64,14 +78,14 @@ def test_every_metric_has_its_type_unit_and_place(metric: metrics.Metric) -> Non
         assert f"{metric.kind}, {metric.unit}" in row
 
 
-@pytest.mark.parametrize("buckets", [metrics.SECONDS, metrics.SHORT_SECONDS[:6], metrics.LONG_SECONDS[-5:]])
+@pytest.mark.parametrize("buckets", [SECONDS, SHORT_SECONDS[:6], LONG_SECONDS[-5:]])
 def test_buckets_are_those_of_the_code(buckets: tuple[float, ...]) -> None:
     assert ", ".join(f"{bound:g}" if bound >= 0.001 else f"{bound:.5f}".rstrip("0") for bound in buckets) in PAGE
 
 
 def test_the_page_names_nothing_that_is_not_exported() -> None:
     modules = {"fastlane.telemetry", "fastlane.telemetry.configure"}
-    assert written("fastlane.") - set(ATTRIBUTES) - {metric.name for metric in metrics.ALL} - modules == set()
+    assert written("fastlane.") - set(ATTRIBUTES) - {metric.name for metric in METRICS} - modules == set()
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,15 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import set_span_in_context
 
 from fastlane import AsyncOpenAI, OpenAI, user_action
-from fastlane.engine.call import EncodingRecord, Usage
+from fastlane.records.encoding import EncodingRecord
+from fastlane.records.metrics import LONG_SECONDS, SECONDS, SHORT_SECONDS
 from fastlane.records.prompt import PromptCacheRecord
 from fastlane.records.route import HedgingRecord
+from fastlane.records.usage import Usage
 from fastlane.telemetry import Experiment, _settings, experiment
 from fastlane.telemetry._ended import EndedAction
 from fastlane.telemetry._measures import Measures
-from fastlane.telemetry._metric_names import ALL, LONG_SECONDS, SECONDS, SHORT_SECONDS
+from fastlane.telemetry._metric_names import all_metrics
 from tests.telemetry.measuring import (
     MS,
     Meters,
@@ -349,7 +351,7 @@ def test_the_buckets_are_fine_enough_to_tell_two_arms_apart(meters: Meters) -> N
     assert points["gen_ai.client.operation.duration"][0].explicit_bounds[0] == 0.01
     assert points["gen_ai.client.operation.duration"][0].explicit_bounds[-1] == pytest.approx(81.92)
     assert points["gen_ai.client.token.usage"][0].explicit_bounds[-1] == 67_108_864
-    assert all(tuple(sorted(set(metric.buckets))) == metric.buckets for metric in ALL)
+    assert all(tuple(sorted(set(metric.buckets))) == metric.buckets for metric in all_metrics())
 
 
 def test_exemplars_lead_to_the_calls_own_span_and_to_no_other(meters: Meters) -> None:
@@ -443,7 +445,7 @@ def test_whatever_is_known_of_a_call_only_that_is_told_and_no_secret_of_it(
     by_name = {metric.name: value for metric, value, _ in measures}
     assert ("fastlane.client.time_to_first_token" in by_name) == (first is not None)
     assert ("fastlane.client.decode.duration" in by_name) == (len(tokens) > 1)
-    assert all(metric in ALL for metric, _, _ in measures)
+    assert all(metric in all_metrics() for metric, _, _ in measures)
     texts = [str(value) for _, _, labels in measures for value in labels.values()]
     assert not [text for text in texts if "secret" in text or "://" in text]
     assert max(map(len, texts)) <= 128

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fastlane.engine.call import CallRecord
+from fastlane.records.record import CallRecord
 from fastlane.records.timeline import seconds
 
 Part = Literal["cold", "warm-up", "measured"]

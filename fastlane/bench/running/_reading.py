@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from fastlane.engine.call import CallRecord
 from fastlane.protocol.content import message_kind
+from fastlane.records.record import CallRecord
 
 from ..recorded import Sample
 from ._messages import Place

@@ -72,7 +72,9 @@ class WayAccount:
         answered = call.outcome not in ("failed", "cancelled")
         by = self.answered_by if answered else None
         ended_ns = call.answer.token_ns[-1] if len(call.answer.token_ns) else call.ended_ns
-        return RoutingRecord(
+        from fastlane.plays.routing.section import RoutingSection
+
+        return RoutingSection(
             asked=str(route),
             task=question.task,
             quality_bar=question.quality_bar,
@@ -117,7 +119,9 @@ class WayAccount:
         """The part of the record on the second attempt."""
         if not self.hedges:
             return None
-        return HedgingRecord(
+        from fastlane.plays.hedging.section import HedgingSection
+
+        return HedgingSection(
             delay_s=self.delay_s,
             hedged=self.hedged,
             won=self.won,

@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from fastlane.engine.call import Call, CallRecord
+from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
+from fastlane.records.record import CallRecord
+
+from .section import BoundedOutputSection
 
 if TYPE_CHECKING:
     from .outputs._play_state import Memory, Settings
@@ -24,6 +27,7 @@ class BoundedOutput(Play):
     """
 
     stage: ClassVar[Stage] = Stage.SHAPE
+    section = BoundedOutputSection
     needs_facts: ClassVar[bool] = True
     keeps_bodies: ClassVar[bool] = True
 

@@ -8,6 +8,8 @@ from typing import ClassVar, Literal
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
 
+from .section import ConnectionSection
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection(Play):
@@ -18,6 +20,7 @@ class Connection(Play):
     """
 
     stage: ClassVar[Stage] = Stage.ENCODE
+    section = ConnectionSection
 
     http2: Literal["prefer", "require", "never"] = "prefer"
     """"prefer": HTTP/2 where the server speaks it, else HTTP/1.1; "require": HTTP/2 or an error; "never": HTTP/1.1.

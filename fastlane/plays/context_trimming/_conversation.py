@@ -10,6 +10,7 @@ from fastlane.records.prompt import CurationRecord, Cut
 from ._batch import Change, Counting, Marks
 from ._parts import read_part, text_of
 from ._replay import Memory, Replay, State, Summarise, replay, summary_message
+from .section import CurationSection
 
 # Instructions with a clock in them are a little longer in one call than in the next: their size is rounded to this, so
 # that this makes no other conversation of it.
@@ -73,14 +74,14 @@ def curated(
     beside = sum(map(counting.count, (messages[place] for place in volatile))) if volatile else 0
     before = counting.overhead + sum(state.sizes) + beside
     if not state.changes:
-        return Result(None, (), CurationRecord(tokens_before=before, tokens_after=before, ratio=counting.ratio), None)
+        return Result(None, (), CurationSection(tokens_before=before, tokens_after=before, ratio=counting.ratio), None)
     point = _sent_before(rest) if replayed.known is None else replayed.known
     cuts = (
         _cuts(name, places, state.changes)
         if volatile
         else settings.memory.cuts(name, lead, state.changes, lambda: _cuts(name, places, state.changes))
     )
-    record = CurationRecord(
+    record = CurationSection(
         tokens_before=before,
         tokens_after=state.total + beside,
         cuts=cuts,

@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fastlane.engine.call import Call, CallRecord
+from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import CHAT, RESPONSES
+from fastlane.records.record import CallRecord
+
+from .section import CurationSection
 
 if TYPE_CHECKING:
     from ._batch import Counting, Marks
@@ -37,6 +40,7 @@ class Curation(Play):
     """
 
     stage: ClassVar[Stage] = Stage.SHAPE
+    section = CurationSection
 
     high_water_tokens: int = 32_000
     """Tokens of the whole prompt, instructions and tools included, above which it is cut."""

@@ -21,7 +21,9 @@ from ._plan import HedgePlan
 from ._side_effects import why_only_once
 
 if TYPE_CHECKING:
-    from fastlane.engine.call import Attempt, Call, CallRecord
+    from fastlane.engine.call import Call
+    from fastlane.records.attempts import Attempt
+    from fastlane.records.record import CallRecord
 
 _UNREAD = "the application reads the bytes of the answer itself"
 

@@ -8,9 +8,12 @@ from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fastlane.engine.call import Call, CallRecord
+from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
+from fastlane.records.record import CallRecord
+
+from .section import HedgingSection
 
 if TYPE_CHECKING:
     from ._memory import Memory
@@ -27,6 +30,7 @@ class Hedging(Play):
     """
 
     stage: ClassVar[Stage] = Stage.SEND
+    section = HedgingSection
     keeps_bodies: ClassVar[bool] = True
     may_duplicate: ClassVar[bool] = True
 

@@ -19,7 +19,7 @@ from .prewarm import async_prewarm, is_disabled, prewarm, what_stays
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from fastlane.engine.call import CallRecord
+    from fastlane.records.record import CallRecord
 
 _NAME = "keep warm"
 _SECOND_NS = 1e9

@@ -12,6 +12,8 @@ from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import CHAT, GENERATING, RESPONSES
 
+from .section import PromptCacheSection
+
 if TYPE_CHECKING:
     from .prefixes import CacheRules
     from .prefixes._account import PromptMemory
@@ -42,6 +44,7 @@ class PromptCache(Play):
     """
 
     stage: ClassVar[Stage] = Stage.PREFIX
+    section = PromptCacheSection
     needs_facts: ClassVar[bool] = True
     keeps_bodies: ClassVar[bool] = True
 

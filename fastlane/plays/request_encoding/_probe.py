@@ -11,7 +11,8 @@ from ._bodies import gzip, write
 from ._requests import in_form, with_body
 
 if TYPE_CHECKING:
-    from fastlane.engine.call import Encode, Form
+    from fastlane.engine.call import Encode
+    from fastlane.records.attempts import Form
 
 # A refusal takes one round trip and no model.
 TIMEOUT_S = 2.0

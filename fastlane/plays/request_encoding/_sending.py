@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastlane._clock import now_ns
-from fastlane.engine.call import EncodingRecord
+from fastlane.records.encoding import EncodingRecord
 from fastlane.transport.protocols.upload import Path
 
 from ._bodies import Written, expected_cpu_s, write
@@ -17,10 +17,12 @@ from ._requests import is_signed, json_of, place_of, with_body
 from ._shares import shares
 from ._verdicts import Key, verdicts
 from .decision import Decision, decide
+from .section import EncodingSection
 
 if TYPE_CHECKING:
     from fastlane.engine.attempt_stamps import AttemptStamps
-    from fastlane.engine.call import Encode, Form
+    from fastlane.engine.call import Encode
+    from fastlane.records.attempts import Form
 
 # What a server answers that does not take a body in this form: it has read nothing of it, and billed nothing.
 _REFUSALS = frozenset({400, 413, 415, 422})
@@ -313,7 +315,7 @@ class Sending:
         sent = self._form != "json"
         phases = last.phases if last is not None else None
         sending = phases is not None and phases.send_started_ns is not None
-        return EncodingRecord(
+        return EncodingSection(
             form=self._form,
             reason=self._reason,
             plain_bytes=self._plain_bytes,

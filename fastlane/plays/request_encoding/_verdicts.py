@@ -17,7 +17,7 @@ from fastlane._clock import now_ns, wall_ns
 from fastlane.knowledge.table import Table
 
 if TYPE_CHECKING:
-    from fastlane.engine.call import Form
+    from fastlane.records.attempts import Form
 
 log = logging.getLogger("fastlane")
 

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
-from fastlane.engine.call import Call, Encode, Form
+from fastlane.engine.call import Call, Encode
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import GENERATING
+from fastlane.records.attempts import Form
+
+from .section import EncodingSection
 
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts
@@ -33,6 +36,7 @@ class Encoding(Play):
     """
 
     stage: ClassVar[Stage] = Stage.ENCODE
+    section = EncodingSection
     needs_facts: ClassVar[bool] = True
     keeps_bodies: ClassVar[bool] = True
     compresses_bodies: ClassVar[bool] = True

@@ -19,8 +19,8 @@ from ._memory import Memory
 from .catalog._scores import scoreboard
 
 if TYPE_CHECKING:
-    from fastlane.engine.call import CallRecord
     from fastlane.providers import ProviderFacts
+    from fastlane.records.record import CallRecord
 
     from .catalog._models import Catalog, CatalogModel
 

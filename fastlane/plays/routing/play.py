@@ -8,9 +8,12 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fastlane.engine.call import Call, CallRecord
+from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import CallRefusedError, ConfigurationError
+from fastlane.records.record import CallRecord
+
+from .section import RoutingSection
 
 if TYPE_CHECKING:
     from ._knowledge import Knowledge
@@ -28,6 +31,7 @@ class Routing(Play):
     """
 
     stage: ClassVar[Stage] = Stage.ROUTE
+    section = RoutingSection
     routes: ClassVar[bool] = True
     needs_facts: ClassVar[bool] = True
     keeps_bodies: ClassVar[bool] = True

@@ -9,10 +9,13 @@ from inspect import iscoroutinefunction
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fastlane.engine.call import Call, CallRecord
+from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
+from fastlane.records.record import CallRecord
 from fastlane.records.urgency import LEVELS, Level
+
+from .section import UrgencySection
 
 if TYPE_CHECKING:
     from .tiers._memory import Memory
@@ -47,6 +50,7 @@ class Urgency(Play):
     """
 
     stage: ClassVar[Stage] = Stage.SHAPE
+    section = UrgencySection
     keeps_bodies: ClassVar[bool] = True
     needs_facts: ClassVar[bool] = True
 

@@ -27,10 +27,10 @@ from fastlane.protocol.request_fields import (
     with_verbosity,
 )
 from fastlane.providers.output_facts import ceiling_fields, efforts_of, limit_in, most_tokens, verbosities_of
-from fastlane.records.output import BoundedOutputRecord
 from fastlane.schemas.bound import Bound, bound
 from fastlane.schemas.dialect import Wire, closed_schema, over_limits, wire_schema
 
+from ..section import BoundedOutputSection
 from ._plan import OutputPlan
 from ._play_state import Memory, Settings
 
@@ -97,7 +97,7 @@ class _Planning:
             self._stream_underneath()
         if not (self._fields or watches or self._notes):
             return call
-        record = BoundedOutputRecord(
+        record = BoundedOutputSection(
             bound_characters=found.characters if found is not None else None,
             bound_tokens=found.tokens if found is not None else None,
             likely_tokens=found.likely_tokens if found is not None else None,

@@ -11,8 +11,8 @@ from ._keys import session_of, stable_key
 from ._ledger import Ledger
 
 if TYPE_CHECKING:
-    from fastlane.engine.call import Usage
     from fastlane.records.prompt import PromptCacheRecord
+    from fastlane.records.usage import Usage
 
     from ._ledger import Sighting
     from ._outline import Outline

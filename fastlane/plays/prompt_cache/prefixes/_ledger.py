@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastlane.records.prompt import PromptCacheRecord
 
+from ..section import PromptCacheSection
 from ._departure import Departure, Seen, departure, seen
 from ._excerpts import excerpts, written
 from ._families import Families
@@ -18,7 +19,7 @@ from ._outline import Outline, outline
 from ._sketch import sketch
 
 if TYPE_CHECKING:
-    from fastlane.engine.call import Usage
+    from fastlane.records.usage import Usage
 
     from ._report import PromptCacheReport
 
@@ -325,7 +326,7 @@ class Ledger:
             cached=cached,
             reason=reason,
         )
-        return PromptCacheRecord(
+        return PromptCacheSection(
             family=sighting.family,
             prompt_tokens=tokens,
             reusable_tokens=judged.reusable_tokens,

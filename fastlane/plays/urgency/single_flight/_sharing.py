@@ -10,9 +10,9 @@ from fastlane._clock import now_ns
 from fastlane.compat.clients import has_identity_provider, http_client_of, pool_settings_of
 from fastlane.compat.requests import build_first, may_be_a_form
 from fastlane.compat.send import layers_to_pass
-from fastlane.engine.call import Usage
 from fastlane.errors import CallRefusedError
 from fastlane.records.urgency import LEVELS, Level
+from fastlane.records.usage import Usage
 
 from ._flight import Key, Place, Seat, Send, Wait, depart, leave
 from ._head_wait import ClientClosed

@@ -19,6 +19,7 @@ from fastlane.records.urgency import AdmissionRecord, UrgencyRecord
 
 from ..admission import Recall, Recalled, gate_of
 from ..pacing import tokens_counted
+from ..section import UrgencySection
 from ._asked import AskedTier
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ class Urgent:
     def record(self, served_tier: str | None) -> UrgencyRecord:
         """The part of the record on the call's urgency."""
         tier = self.tier
-        return UrgencyRecord(
+        return UrgencySection(
             urgency=self.plan.urgency,
             asked_tier=None if tier is None else tier.asked,
             served_tier=served_tier if tier is None else tier.served(served_tier),

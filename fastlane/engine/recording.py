@@ -5,14 +5,16 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ..engine.call import CallRecord, Outcome, Usage
-from .timeline import Timeline
+from ..records.record import CallRecord, Outcome
+from ..records.timeline import Timeline
+from ..records.usage import Usage
 
 if TYPE_CHECKING:
-    from ..engine.attempt_stamps import AttemptStamps
-    from ..engine.observation import Observation
     from ..plays.prompt_cache.prefixes._account import PromptAccount
-    from .prompt import PromptCacheRecord
+    from ..records.prompt import PromptCacheRecord
+    from ..records.section import RecordSection
+    from .attempt_stamps import AttemptStamps
+    from .observation import Observation
 
 
 def outcome_of(call: Observation) -> Outcome:
@@ -43,6 +45,21 @@ def settled(call: Observation, prompt: PromptAccount) -> PromptCacheRecord | Non
         return None
 
 
+def sections_of(call: Observation) -> tuple[RecordSection, ...]:
+    """What the plays say of a call that is over."""
+    sending, account, urgent = call.sending, call.account, call.urgent
+    found = (
+        None if sending is None else sending.record(call.attempts[-1] if call.attempts else None),
+        call.prompt_cache,
+        call.curation,
+        call.output,
+        None if account is None else account.routing(call),
+        None if account is None else account.hedging(call),
+        None if urgent is None else urgent.record(call.answer.service_tier),
+    )
+    return tuple([section for section in found if section is not None])
+
+
 def record_of(call: Observation, outcome: Outcome | None = None) -> CallRecord:
     """The record of a call that is over, or that would end with `outcome`."""
     last = call.attempts[-1] if call.attempts else None
@@ -61,7 +78,6 @@ def record_of(call: Observation, outcome: Outcome | None = None) -> CallRecord:
     attempts += [attempt.record(following.started_ns) for attempt, following in pairwise(call.attempts)]
     if last is not None:
         attempts.append(last.record(call.ended_ns))
-    account = call.account
     is_checked = call.output is not None and call.output.verdict is not None
     return CallRecord(
         call_id=call.call_id,
@@ -96,14 +112,8 @@ def record_of(call: Observation, outcome: Outcome | None = None) -> CallRecord:
         events=call.answer.events,
         plays=call.pipeline.fingerprint,
         changes=call.changes,
-        encoding=call.sending.record(last) if call.sending is not None else None,
-        prompt_cache=call.prompt_cache,
-        curation=call.curation,
-        output=call.output,
-        routing=account.routing(call) if account is not None else None,
-        hedging=account.hedging(call) if account is not None else None,
+        sections=sections_of(call),
         provider_times=call.provider_times,
-        urgency=call.urgent.record(call.answer.service_tier) if call.urgent is not None else None,
         user_actions=call.action_path,
         experiment=call.experiment.record if call.experiment is not None else None,
         transport=_carrier(call, last),

@@ -1,0 +1,91 @@
+"""How spans and reports show the bound of an answer, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fastlane.records.ledger import Figure, Ledger, sum_of_known
+from fastlane.records.output import BoundedOutputRecord
+from fastlane.records.section import Recorded
+
+VALID: Final = "fastlane.output.valid"
+VERDICT: Final = "fastlane.output.verdict"
+REPAIRS: Final = "fastlane.output.repair_count"
+CEILING: Final = "fastlane.output.ceiling_tokens"
+STOP: Final = "fastlane.output.stop_reason"
+NOT_GENERATED: Final = "fastlane.output.tokens_not_generated"
+
+
+class BoundedOutputSection(BoundedOutputRecord):
+    """Shows the bound of an answer, why it was stopped, and whether it was valid."""
+
+    __slots__ = ()
+
+    figures = {  # noqa: RUF012 - never changed
+        "short_names_tokens": Figure("{token}", "estimated", "output tokens saved by short names"),
+        "tokens_not_generated": Figure("{token}", "estimated", "output tokens not generated, by early stop"),
+        "rejected_answers": Figure("{call}", "measured", "answers asked for again", is_spent=True),
+        "rejected_tokens": Figure("{token}", "reported", "tokens of these and of their prompts", is_spent=True),
+    }
+
+    def attributes(self) -> dict[str, Any]:
+        """The bound, the end and the verdict."""
+        found: dict[str, Any] = {}
+        if self.verdict is not None:
+            found[VERDICT] = self.verdict
+            found[VALID] = self.verdict == "valid"
+            found[REPAIRS] = len(self.rejected)
+        if self.ceiling_tokens is not None:
+            found[CEILING] = self.ceiling_tokens
+        if self.stop_reason is not None:
+            found[STOP] = self.stop_reason
+        if self.tokens_not_generated is not None:
+            found[NOT_GENERATED] = self.tokens_not_generated
+        return found
+
+    @property
+    def optimizations(self) -> tuple[str, ...]:
+        """Whether a bound was sent, and whether the stream was stopped."""
+        bounded = ("bounded_output",) if self.ceiling_tokens is not None else ()
+        return (*bounded, "early_stop") if self.stop_reason is not None else bounded
+
+    def savings(self, record: Recorded) -> dict[str, Any]:
+        """Tokens that were not generated, and what rejected answers cost."""
+        rejected = self.rejected
+        return {
+            "short_names_tokens": self.compact_saved_tokens,
+            "tokens_not_generated": None if record.is_shared else self.tokens_not_generated,
+            "rejected_answers": len(rejected) or None,
+            "rejected_tokens": sum_of_known(
+                count for one in rejected for count in (one.input_tokens, one.output_tokens)
+            ),
+            "rejected_estimated": any(one.estimated for one in rejected),
+        }
+
+    @classmethod
+    def acted(cls, record: Recorded) -> bool:
+        """Whether the answer was bounded, stopped, shortened or asked for again."""
+        own = record.get(cls)
+        return own is not None and bool(
+            own.ceiling_tokens or own.stop_reason or own.rejected or own.compact_saved_tokens
+        )
+
+    @classmethod
+    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+        """How many answers, and how many tokens."""
+        outputs = [own for record in records if (own := record.get(cls)) is not None]
+        counts = {
+            "given a ceiling": sum(output.ceiling_tokens is not None for output in outputs),
+            "stopped": sum(output.stop_reason is not None for output in outputs),
+            "asked again": sum(bool(output.rejected) for output in outputs),
+        }
+        shown = [f"{count:,} {what}" for what, count in counts.items() if count]
+        for name, what in (
+            ("tokens_not_generated", "tokens not generated"),
+            ("short_names_tokens", "saved by short names"),
+        ):
+            total = ledger.total(name)
+            if total is not None and total.value:
+                shown.append(f"{total.value:,} {what} (estimated)")
+        return ", ".join(shown)

@@ -1,0 +1,47 @@
+"""How spans and reports show what was cut from a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fastlane.records.ledger import Figure, Ledger
+from fastlane.records.prompt import CurationRecord
+from fastlane.records.section import Recorded
+
+SAVED_TOKENS: Final = "fastlane.curation.saved_tokens"
+
+
+class CurationSection(CurationRecord):
+    """Shows what was cut from a conversation."""
+
+    __slots__ = ()
+
+    figures = {  # noqa: RUF012 - never changed
+        "curation_tokens": Figure("{token}", "estimated", "prompt tokens cut by curation"),
+    }
+
+    def attributes(self) -> dict[str, Any]:
+        """The tokens that were not sent."""
+        return {SAVED_TOKENS: self.tokens_before - self.tokens_after}
+
+    @property
+    def optimizations(self) -> tuple[str, ...]:
+        """Whether anything is cut."""
+        return ("curation",) if self.cuts else ()
+
+    def savings(self, record: Recorded) -> dict[str, Any]:
+        """The tokens that were not sent."""
+        return {"curation_tokens": self.tokens_before - self.tokens_after if self.cuts else None}
+
+    @classmethod
+    def acted(cls, record: Recorded) -> bool:
+        """Whether anything was cut."""
+        own = record.get(cls)
+        return own is not None and own.tokens_after < own.tokens_before
+
+    @classmethod
+    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+        """The tokens that were not sent."""
+        cut = ledger.total("curation_tokens")
+        return f"{cut.value if cut is not None else 0:,} tokens not sent (estimated)"

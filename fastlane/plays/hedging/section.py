@@ -1,0 +1,93 @@
+"""How spans, metrics and reports show a second attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from fastlane.records.ledger import Figure, Ledger, sum_of_known
+from fastlane.records.metrics import Measure, Metric
+from fastlane.records.route import HedgingRecord
+from fastlane.records.section import Recorded
+
+DELAY: Final = "fastlane.hedge.delay"
+SENT: Final = "fastlane.hedge.sent"
+WON: Final = "fastlane.hedge.won"
+EXTRA_TOKENS: Final = "fastlane.hedge.extra_output_tokens"
+OUTCOME: Final = "fastlane.hedge.outcome"
+TOKEN_TYPE: Final = "gen_ai.token.type"
+
+HEDGES: Final = Metric(
+    "fastlane.client.hedges", "counter", "{attempt}", "Second attempts for calls that were late, won or lost"
+)
+TOKENS: Final = Metric(
+    "fastlane.client.hedge.extra_tokens",
+    "counter",
+    "{token}",
+    "Tokens that the losing attempts of hedged calls have read and generated, estimated",
+)
+
+
+class HedgingSection(HedgingRecord):
+    """Shows whether a second attempt was made, and what came of it."""
+
+    __slots__ = ()
+
+    metrics = (HEDGES, TOKENS)
+    figures = {  # noqa: RUF012 - never changed
+        "hedge": Figure("", "measured"),
+        "hedge_tokens": Figure("{token}", "estimated", "tokens of attempts that lost to another", is_spent=True),
+        "hedge_price": Figure("currency", "estimated", "their price, in the catalog's currency", is_spent=True),
+    }
+
+    def attributes(self) -> dict[str, Any]:
+        """The delay and the outcome."""
+        found: dict[str, Any] = {
+            SENT: self.hedged,
+            DELAY: self.delay_s,
+            WON: self.won,
+            EXTRA_TOKENS: self.extra_output_tokens,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def optimizations(self) -> tuple[str, ...]:
+        """Whether a second attempt was made."""
+        return ("hedge",) if self.hedged else ()
+
+    def measures(self) -> Iterator[Measure]:
+        """The second attempt, and what it cost."""
+        if not self.hedged:
+            return
+        yield Measure(HEDGES, 1, {OUTCOME: "won" if self.won else "lost"})
+        for kind, tokens in (("input", self.extra_input_tokens), ("output", self.extra_output_tokens)):
+            if tokens is not None:
+                yield Measure(TOKENS, tokens, {TOKEN_TYPE: kind})
+
+    def savings(self, record: Recorded) -> dict[str, Any]:
+        """Who won, and what the loser cost."""
+        is_decided = self.hedged and self.won is not None
+        return {
+            "hedge": ("won" if self.won else "lost") if is_decided else None,
+            "hedge_tokens": sum_of_known((self.extra_input_tokens, self.extra_output_tokens)),
+            "hedge_price": self.extra_price,
+        }
+
+    @classmethod
+    def acted(cls, record: Recorded) -> bool:
+        """Whether a second attempt was made."""
+        own = record.get(cls)
+        return own is not None and own.hedged
+
+    @classmethod
+    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+        """Who won, and what it cost."""
+        shown = f"{ledger.hedges_won:,} won, {ledger.hedges_lost:,} lost"
+        spent = ledger.total("hedge_tokens")
+        return shown if spent is None else f"{shown}, {spent.value:,} tokens spent on it (estimated)"
+
+    @classmethod
+    def rows(cls, ledger: Ledger) -> Iterable[tuple[str, str, str, str]]:
+        """The second attempts that won."""
+        if ledger.hedges_made:
+            yield "hedges won", f"{ledger.hedges_won:,}", f"{ledger.hedges_made:,}", "measured"

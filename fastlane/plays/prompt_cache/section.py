@@ -1,0 +1,85 @@
+"""How spans, metrics and reports show what a provider's prompt cache held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from fastlane.records.ledger import Figure, Ledger
+from fastlane.records.metrics import Measure, Metric
+from fastlane.records.prompt import PromptCacheRecord
+from fastlane.records.section import Recorded
+
+PREFIX_HASH: Final = "fastlane.cache.prefix.hash"
+PREFIX_TOKENS: Final = "fastlane.cache.prefix.tokens"
+EXPECTED_READ: Final = "fastlane.cache.expected_read_tokens"
+HIT_RATIO: Final = "fastlane.cache.hit_ratio"
+MISMATCH: Final = "fastlane.cache.mismatch_reason"
+LOST: Final = "fastlane.cache.lost_tokens"
+
+EXPECTED: Final = Metric(
+    "fastlane.client.cache.expected_tokens",
+    "counter",
+    "{token}",
+    "Tokens of prompts that the provider's cache was expected to have, by its facts",
+)
+READ: Final = Metric(
+    "fastlane.client.cache.read_tokens",
+    "counter",
+    "{token}",
+    "Tokens of prompts that were read from the provider's cache, by its own word",
+)
+
+
+class PromptCacheSection(PromptCacheRecord):
+    """Shows what the provider's cache should have held, and what it did hold."""
+
+    __slots__ = ()
+
+    metrics = (EXPECTED, READ)
+    figures = {  # noqa: RUF012 - never changed
+        "cache_expected_tokens": Figure(
+            "{token}", "estimated", "prompt tokens that caches should have held", only_with="cache_read_tokens"
+        ),
+    }
+
+    def attributes(self) -> dict[str, Any]:
+        """The prefix, and what was expected and read of it."""
+        found: dict[str, Any] = {PREFIX_HASH: self.family, PREFIX_TOKENS: self.reusable_tokens}
+        if self.expected_tokens is not None:
+            found[EXPECTED_READ] = self.expected_tokens
+        ratio = self.hit_ratio
+        if ratio is not None:
+            found[HIT_RATIO] = ratio
+        if self.drift is not None:
+            found[MISMATCH] = self.drift.kind
+            found[LOST] = self.drift.tokens_lost
+        return found
+
+    @property
+    def optimizations(self) -> tuple[str, ...]:
+        """Whether anything was read."""
+        return ("prompt_cache",) if self.cached_tokens else ()
+
+    def measures(self) -> Iterator[Measure]:
+        """What was expected and read, so that the two can be compared: both, or neither."""
+        if self.cached_tokens is not None:
+            if self.expected_tokens is not None:
+                yield Measure(EXPECTED, self.expected_tokens)
+            yield Measure(READ, self.cached_tokens)
+
+    def savings(self, record: Recorded) -> dict[str, Any]:
+        """What should have been read."""
+        return {"cache_expected_tokens": self.expected_tokens}
+
+    @classmethod
+    def acted(cls, record: Recorded) -> bool:
+        """Whether anything was read, by the provider's own word."""
+        return not record.usage.estimated and (record.usage.cached_tokens or 0) > 0
+
+    @classmethod
+    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+        """The tokens that were read."""
+        read = ledger.total("cache_read_tokens")
+        tokens = read.value if read is not None else 0
+        return f"{tokens:,} of {ledger.prompt_tokens_said:,} prompt tokens read (reported)"

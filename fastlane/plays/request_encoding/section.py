@@ -1,0 +1,51 @@
+"""How spans, metrics and reports show the form of a request's body."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastlane.records.encoding import EncodingRecord
+from fastlane.records.ledger import Figure, Ledger, seconds_shown
+from fastlane.records.section import Recorded
+
+
+class EncodingSection(EncodingRecord):
+    """Shows the form of a request's body. That of each attempt is an attribute of its own span."""
+
+    __slots__ = ()
+
+    figures = {  # noqa: RUF012 - never changed
+        "encoding_bytes": Figure("By", "measured", "bytes not sent, by encoding"),
+        "encoding_s": Figure("s", "predicted", "time saved by that"),
+        "encoding_cpu_s": Figure("s", "measured", "CPU time for encoding", is_spent=True),
+    }
+
+    def savings(self, record: Recorded) -> dict[str, Any]:
+        """The bytes that were not sent, and the time."""
+        is_encoded = self.form != "json"
+        return {
+            "encoding_bytes": self.plain_bytes - self.sent_bytes if is_encoded else None,
+            "encoding_s": self.predicted_saving_s if is_encoded else None,
+            "encoding_cpu_s": self.cpu_s if self.cpu_s > 0 else None,
+        }
+
+    @classmethod
+    def acted(cls, record: Recorded) -> bool:
+        """Whether the body was sent in another form than JSON."""
+        own = record.get(cls)
+        return own is not None and own.form != "json"
+
+    @classmethod
+    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+        """The bytes before and after."""
+        sections = [own for record in records if (own := record.get(cls)) is not None]
+        plain, sent = sum(own.plain_bytes for own in sections), sum(own.sent_bytes for own in sections)
+        shown = f"{plain:,} B of JSON in {sent:,} B"
+        sooner = ledger.total("encoding_s")
+        return shown if sooner is None else f"{shown}, {seconds_shown(sooner.value)} sooner (predicted)"
+
+    @property
+    def plain_body_bytes(self) -> int:
+        """Bytes of the body as JSON."""
+        return self.plain_bytes

@@ -1,0 +1,101 @@
+"""How spans, metrics and reports show which model was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from fastlane.records.ledger import Figure, Ledger
+from fastlane.records.metrics import Measure, Metric
+from fastlane.records.route import RoutingRecord
+from fastlane.records.section import Recorded
+
+REQUESTED: Final = "fastlane.route.requested_model"
+MODEL: Final = "fastlane.route.model"
+REASON: Final = "fastlane.route.reason"
+QUALITY_BAR: Final = "fastlane.route.quality_bar"
+TASK: Final = "fastlane.route.task"
+CANDIDATE_COUNT: Final = "fastlane.route.candidate_count"
+CANDIDATES: Final = "fastlane.route.candidates"
+PREDICTED: Final = "fastlane.route.predicted_duration"
+PREDICTED_TTFT: Final = "fastlane.route.predicted_time_to_first_token"
+FALLBACKS: Final = "fastlane.route.fallbacks"
+PRICE: Final = "fastlane.route.price"
+
+DECISIONS: Final = Metric(
+    "fastlane.router.decisions", "counter", "{decision}", "Calls for which a model was chosen, and why that one"
+)
+
+_MOST_CANDIDATES = 20
+
+
+class RoutingSection(RoutingRecord):
+    """Shows which model was chosen and why, and what came of it."""
+
+    __slots__ = ()
+
+    metrics = (DECISIONS,)
+    figures = {  # noqa: RUF012 - never changed
+        "fallbacks": Figure("{attempt}", "measured", "upstreams tried and left for another", is_spent=True),
+        "price": Figure("currency", "reported", "price of routed calls' answers", is_spent=True),
+    }
+
+    def attributes(self) -> dict[str, Any]:
+        """The question, the candidates and the choice."""
+        candidates = tuple(
+            [
+                f"{one.model}: {one.why_not}" if one.predicted_s is None else f"{one.model}: {one.predicted_s:.3f} s"
+                for one in self.candidates[:_MOST_CANDIDATES]
+            ]
+        )
+        found = {
+            REQUESTED: self.asked,
+            MODEL: self.chosen,
+            REASON: self.reason,
+            CANDIDATE_COUNT: len(self.candidates),
+            CANDIDATES: candidates,
+            TASK: self.task,
+            QUALITY_BAR: self.quality_bar,
+            PREDICTED: self.predicted_s,
+            PREDICTED_TTFT: self.predicted_first_token_s,
+            PRICE: self.price,
+            FALLBACKS: tuple([f"{one.model}: {one.why}" for one in self.fallbacks]) or None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def optimizations(self) -> tuple[str, ...]:
+        """Every routed call."""
+        return ("routing",)
+
+    def measures(self) -> Iterator[Measure]:
+        """The decision."""
+        yield Measure(DECISIONS, 1, {REASON: self.reason, MODEL: self.chosen})
+
+    def savings(self, record: Recorded) -> dict[str, Any]:
+        """What the call cost, in money and in attempts."""
+        return {"fallbacks": len(self.fallbacks), "price": self.price}
+
+    @classmethod
+    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+        """Who answered, and how often the prediction held."""
+        routes = [own for record in records if (own := record.get(cls)) is not None]
+        compared = [
+            (one.actual_s, one.predicted_s)
+            for one in routes
+            if one.actual_s is not None and one.predicted_s is not None
+        ]
+        within = sum(actual <= predicted for actual, predicted in compared)
+        left = sum(len(one.fallbacks) for one in routes)
+        models = {one.model for one in routes if one.model is not None}
+        shown = [f"{len(models):,} model{'' if len(models) == 1 else 's'} answered"]
+        if left:
+            shown.append(f"{left:,} left for another")
+        if compared:
+            shown.append(f"{within:,} of {len(compared):,} within the predicted time")
+        return ", ".join(shown)
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The model that answered, as the catalog names it."""
+        return () if self.model is None else (self.model,)

@@ -1,0 +1,128 @@
+"""How spans, metrics and reports show the urgency of a call, its tier and its wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from fastlane.records.ledger import Figure, Ledger, sum_of_known
+from fastlane.records.metrics import SHORT_SECONDS, Measure, Metric
+from fastlane.records.section import Recorded
+from fastlane.records.urgency import LEVELS, UrgencyRecord
+
+URGENCY: Final = "fastlane.urgency"
+TIER_ASKED: Final = "fastlane.tier.asked"
+TIER_SERVED: Final = "fastlane.tier.served"
+TIER_DOWNGRADED: Final = "fastlane.tier.downgraded"
+TIERS_FULL: Final = "fastlane.tier.full"
+WAIT: Final = "fastlane.admission.wait.duration"
+WAIT_REASON: Final = "fastlane.admission.wait.reason"
+AHEAD: Final = "fastlane.admission.ahead"
+CONCURRENCY: Final = "fastlane.admission.concurrency"
+SHARERS: Final = "fastlane.single_flight.sharers"
+SHARED: Final = "fastlane.single_flight.shared"
+
+WAITS: Final = Metric(
+    "fastlane.client.admission.wait.duration",
+    "histogram",
+    "s",
+    "Time that a call spent in fastlane's own queue, all attempts together",
+    SHORT_SECONDS,
+)
+TIERS: Final = Metric(
+    "fastlane.client.tiers", "counter", "{call}", "Calls by the service tier that they asked for and the one they got"
+)
+FULL_TIERS: Final = Metric(
+    "fastlane.client.full_tiers", "counter", "{attempt}", "Attempts whose service tier had no capacity"
+)
+
+
+class UrgencySection(UrgencyRecord):
+    """Shows how urgent a call was, how long it waited, and which tier served it."""
+
+    __slots__ = ()
+
+    metrics = (WAITS, TIERS, FULL_TIERS)
+    figures = {  # noqa: RUF012 - never changed
+        "shared_tokens": Figure("{token}", "reported", "tokens of answers that identical calls shared"),
+        "tier_asked": Figure("", "measured"),
+        "tier_downgraded": Figure("", "reported"),
+        "queue_s": Figure("s", "measured", "time in fastlane's own queue", is_spent=True),
+    }
+    groups = LEVELS
+
+    def attributes(self) -> dict[str, Any]:
+        """The level, the tiers, the wait and the sharing."""
+        found: dict[str, Any] = {URGENCY: self.urgency}
+        if self.asked_tier is not None:
+            found[TIER_ASKED] = self.asked_tier
+            if self.served_tier is not None:
+                found[TIER_DOWNGRADED] = self.downgraded
+        if self.served_tier is not None:
+            found[TIER_SERVED] = self.served_tier
+        if self.full_tiers:
+            found[TIERS_FULL] = self.full_tiers
+        if self.shared_with is not None:
+            found[SHARED] = True
+        if self.sharers:
+            found[SHARERS] = self.sharers
+        admission = self.admission
+        if admission is not None:
+            found[WAIT] = admission.waited_s
+            found[AHEAD] = admission.ahead
+            if admission.concurrency is not None:
+                found[CONCURRENCY] = admission.concurrency
+            if admission.waited_for is not None:
+                found[WAIT_REASON] = admission.waited_for
+        return found
+
+    def labels(self) -> dict[str, str]:
+        """The level."""
+        return {URGENCY: self.urgency}
+
+    def measures(self) -> Iterator[Measure]:
+        """The wait and the tiers."""
+        if self.admission is not None:
+            yield Measure(WAITS, self.admission.waited_s, {WAIT_REASON: self.admission.waited_for or "none"})
+        for tier in self.full_tiers:
+            yield Measure(FULL_TIERS, 1, {TIER_ASKED: tier})
+        if self.asked_tier is not None or self.served_tier is not None:
+            labels: dict[str, Any] = {
+                TIER_ASKED: self.asked_tier or "none",
+                TIER_SERVED: self.served_tier or "none",
+                TIER_DOWNGRADED: self.downgraded,
+            }
+            yield Measure(TIERS, 1, labels)
+
+    def savings(self, record: Recorded) -> dict[str, Any]:
+        """The wait, the tiers, and the tokens of a shared answer."""
+        usage = record.usage
+        is_known = self.asked_tier is not None and self.served_tier is not None
+        return {
+            "shared_tokens": sum_of_known((usage.input_tokens, usage.output_tokens)) if record.is_shared else None,
+            "tier_asked": self.asked_tier,
+            "tier": self.served_tier,
+            "tier_downgraded": self.downgraded if is_known else None,
+            "queue_s": self.queued_s,
+        }
+
+    @classmethod
+    def acted(cls, record: Recorded) -> None:
+        """Not shown: every call has an urgency."""
+
+    @classmethod
+    def rows(cls, ledger: Ledger) -> Iterable[tuple[str, str, str, str]]:
+        """The calls that a slower tier served."""
+        if ledger.downgrades_known:
+            known = f"{ledger.downgrades_known:,}"
+            yield "served by a slower tier", f"{ledger.downgrades:,}", known, "reported"
+
+    @property
+    def group(self) -> str:
+        """The level."""
+        return self.urgency
+
+    @property
+    def queued_s(self) -> float | None:
+        """The wait for a slot."""
+        return None if self.admission is None else self.admission.waited_s

@@ -1,0 +1,250 @@
+"""What one call did, once it is over: frozen data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from .attempts import Attempt
+from .encoding import EncodingRecord
+from .experiment import ExperimentRecord
+from .output import BoundedOutputRecord
+from .prompt import CurationRecord, PromptCacheRecord
+from .provider_times import ProviderTimes
+from .route import HedgingRecord, RoutingRecord
+from .section import RecordSection, queued_s_of
+from .timeline import Timeline
+from .urgency import UrgencyRecord
+from .usage import Usage
+
+if TYPE_CHECKING:
+    from .savings import Savings
+
+_S = TypeVar("_S", bound=RecordSection)
+
+Outcome = Literal["completed", "truncated", "stopped", "closed", "abandoned", "cancelled", "failed"]
+"""How a call ended.
+
+- completed: the whole answer came (a stream: with a finish reason or its final event)
+- truncated: the stream ended in good order but without a finish reason
+- stopped: a play's watcher stopped the stream
+- closed: the application closed the stream before its end
+- abandoned: the application dropped the stream unread, and it was garbage-collected
+- cancelled: the task or thread was cancelled or interrupted while it waited
+- failed: an error was raised; `error` names its class
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """What one logical call did, retries included. Holds no text of the prompt or the answer, and no key."""
+
+    call_id: str
+    method: str
+    endpoint: str
+    origin: str
+    model: str | None
+    """The model asked for."""
+    stream: bool
+    outcome: Outcome
+    timeline: Timeline
+    attempts: tuple[Attempt, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    response_model: str | None = None
+    """The model that answered, by its own word."""
+    finish_reason: str | None = None
+    """The first choice's finish reason, or the status of a Responses answer."""
+    error: str | None = None
+    """Class name of the error raised to the application."""
+    status_code: int | None = None
+    request_id: str | None = None
+    """The provider's id of the request (`x-request-id`)."""
+    response_id: str | None = None
+    """The answer's own id."""
+    service_tier: str | None = None
+    """The tier that served the call, by the provider's own word."""
+    events: int = 0
+    """Server-sent events decoded. An event is not a token."""
+    plays: tuple[str, ...] = ()
+    """The fingerprint: the `repr` of every play of the client."""
+    changes: tuple[str, ...] = ()
+    """What plays changed, one sentence each."""
+    sections: tuple[RecordSection, ...] = ()
+    """What the plays say of the call, each in its own section; without the plays that had nothing to do."""
+    provider_times: ProviderTimes | None = None
+    """The provider's own times, where its facts say in which header or field it tells them."""
+    user_actions: tuple[str, ...] = ()
+    """Names of the user actions around the call, the outermost first."""
+    experiment: ExperimentRecord | None = None
+    """Which arm of the client's experiment the call went to; None without one, and for calls that no play shapes."""
+    transport: str | None = None
+    """What carried the last attempt: our own transport on the shared connections ("fastlane"), the HTTP library's own
+    ("stock"), or the application's `http_client` ("caller"), whatever its transport is."""
+
+    # The sections
+
+    def get(self, kind: type[_S]) -> _S | None:
+        """The section of this class, such as `record.get(HedgingRecord)`; None where the call has none."""
+        for section in self.sections:
+            if isinstance(section, kind):
+                return section
+        return None
+
+    @property
+    def encoding(self) -> EncodingRecord | None:
+        """In which form the body was sent; None where no play asked for another than JSON."""
+        return self.get(EncodingRecord)
+
+    @property
+    def prompt_cache(self) -> PromptCacheRecord | None:
+        """What should have been and what was read from the provider's cache; None without the `PromptCache` play."""
+        return self.get(PromptCacheRecord)
+
+    @property
+    def curation(self) -> CurationRecord | None:
+        """What was cut from the conversation; None without the `Curation` play."""
+        return self.get(CurationRecord)
+
+    @property
+    def output(self) -> BoundedOutputRecord | None:
+        """How the answer was bounded, stopped and checked.
+
+        None without the `BoundedOutput` play, or where it had nothing to do.
+        """
+        return self.get(BoundedOutputRecord)
+
+    @property
+    def routing(self) -> RoutingRecord | None:
+        """Which model was chosen and why; None for a call that named its model itself."""
+        return self.get(RoutingRecord)
+
+    @property
+    def hedging(self) -> HedgingRecord | None:
+        """Whether a second attempt was made; None without the `Hedging` play."""
+        return self.get(HedgingRecord)
+
+    @property
+    def urgency(self) -> UrgencyRecord | None:
+        """How urgent it was, its tier, and how it came to its slot; None without the `Urgency` play."""
+        return self.get(UrgencyRecord)
+
+    @property
+    def verdict(self) -> str | None:
+        """What a check of the answer said, "valid" or another word; None where none was made."""
+        return next((verdict for section in self.sections if (verdict := section.verdict) is not None), None)
+
+    @property
+    def queued_s(self) -> float | None:
+        """Seconds in fastlane's own queues, all attempts together; None where there was none."""
+        return queued_s_of(self.sections)
+
+    @property
+    def plain_body_bytes(self) -> int | None:
+        """Bytes of the request's body as JSON, where it may have been sent in another form."""
+        return next((size for section in self.sections if (size := section.plain_body_bytes) is not None), None)
+
+    # The attempts
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the answer was generated for an identical call, whose usage counts its tokens."""
+        return bool(self.attempts) and self.attempts[-1].kind == "shared"
+
+    @property
+    def last_attempt(self) -> Attempt | None:
+        """The attempt that gave the answer, or the last that failed."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def connection_reused(self) -> bool | None:
+        """Whether the answering attempt found its connection open; None where that is not known."""
+        return self.attempts[-1].connection_reused if self.attempts else None
+
+    @property
+    def time_to_first_token_s(self) -> float | None:
+        """Seconds from issue to the first output of any kind; None without a stream."""
+        return self.timeline.time_to_first_token_s
+
+    @property
+    def time_to_first_content_token_s(self) -> float | None:
+        """Seconds from issue to the first visible content; None without a stream."""
+        return self.timeline.time_to_first_content_token_s
+
+    @property
+    def inter_token_latencies_s(self) -> tuple[float, ...]:
+        """Seconds between neighbouring events that carry output."""
+        return self.timeline.inter_token_latencies_s
+
+    @property
+    def streamed_output_tokens(self) -> int | None:
+        """Output tokens that can have arrived in the stream: reasoning counts only where it was streamed.
+
+        None where they were only estimated.
+        """
+        output = None if self.usage.estimated else self.usage.output_tokens
+        if output is None or not self.usage.reasoning_tokens or self.timeline.first_token_kind == "reasoning":
+            return output
+        return output - self.usage.reasoning_tokens
+
+    @property
+    def time_per_output_token_s(self) -> float | None:
+        """Seconds per output token after the first; None where the provider reported no count."""
+        return self.timeline.time_per_output_token_s(self.streamed_output_tokens)
+
+    @property
+    def decode_rate(self) -> float | None:
+        """Output tokens per second after the first; None where the provider reported no count."""
+        return self.timeline.decode_rate(self.streamed_output_tokens)
+
+    @property
+    def api_end_to_end_s(self) -> float | None:
+        """Seconds from issue to the last output of a stream, or to the whole answer without a stream."""
+        return self.timeline.api_end_to_end_s
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from issue until the call was over for the application."""
+        return self.timeline.duration_s
+
+    @property
+    def savings(self) -> Savings:
+        """What was saved on this call and what was spent for that, each figure with how it is known."""
+        from .savings import savings_of
+
+        return savings_of(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON data, the derived metrics under "metrics", what was saved under "savings"."""
+        data = asdict(self)
+        del data["sections"]
+        data["timeline"]["token_ns"] = list(self.timeline.token_ns)
+        for attempt, plain in zip(self.attempts, data["attempts"], strict=True):
+            plain["wire"]["data_ns"] = list(attempt.wire.data_ns)
+            plain["connect_losers"] = [loser._asdict() for loser in attempt.connect_losers]
+        data.update(dict.fromkeys(_SECTIONS))
+        data.update({section.name: section.to_dict() for section in self.sections})
+        data["metrics"] = {
+            "time_to_first_token_s": self.time_to_first_token_s,
+            "time_to_first_content_token_s": self.time_to_first_content_token_s,
+            "time_per_output_token_s": self.time_per_output_token_s,
+            "decode_rate": self.decode_rate,
+            "api_end_to_end_s": self.api_end_to_end_s,
+            "duration_s": self.duration_s,
+        }
+        data["savings"] = self.savings.to_dict()
+        return data
+
+
+# What `to_dict()` always has, None where the call has no such section.
+_SECTIONS = tuple(
+    section.name
+    for section in (
+        EncodingRecord,
+        PromptCacheRecord,
+        CurationRecord,
+        BoundedOutputRecord,
+        RoutingRecord,
+        HedgingRecord,
+        UrgencyRecord,
+    )
+)

@@ -18,7 +18,7 @@ import openai
 from benchmarks._prepared import MODEL, event_of, stream_of
 from benchmarks._transport import wishes
 from fastlane._clock import cpu_ns, now_ns, thread_cpu_ns
-from fastlane.transport.protocols.phases import PHASES, Opening, Phases
+from fastlane.transport.protocols.exchange import PHASES, Opening, Phases
 
 MESSAGES: list[Any] = [
     {"role": "system", "content": "Answer in one word."},

@@ -33,7 +33,7 @@ from fastlane.plays.routing._question import Question, Way
 from fastlane.plays.routing.catalog._models import Catalog, CatalogModel
 from fastlane.plays.routing.catalog._scores import Scoreboard
 from fastlane.providers import facts_named
-from fastlane.transport.pool.outlook import Outlook
+from fastlane.transport.pool.pool import Outlook
 
 _MODELS = 20
 _BATCH = 100

@@ -43,9 +43,10 @@ _NAME = re.compile(r"python3\.(\d+)$")
 _INSTALL_S = 900.0
 
 QUICK = (
-    "tests/contract", "tests/test_call.py", "tests/test_decode.py", "tests/protocol/test_events.py", "tests/test_pipeline.py",
-    "tests/test_send.py", "tests/test_stream.py", "tests/transport/test_fork.py", "tests/transport/test_loops.py",
-    "tests/transport/test_records.py", "tests/transport/test_tls.py", "tests/transport/test_trust.py",
+    "tests/contract", "tests/test_call.py", "tests/test_decode.py", "tests/protocol/test_events.py",
+    "tests/test_pipeline.py", "tests/test_send.py", "tests/test_stream.py", "tests/transport/test_fork.py",
+    "tests/transport/test_loops.py", "tests/transport/test_records.py", "tests/transport/test_tls.py",
+    "tests/transport/test_trust.py",
 )  # fmt: skip
 """What breaks first with another Python: event loops, TLS, typing, garbage collection, compiled decoders."""
 

@@ -183,7 +183,7 @@ def wanted_settings(
 def pooled_http_client(settings: PoolSettings, timeout: Any, *, asynchronous: bool) -> Any:
     """An HTTP client on the pool with these settings; `timeout` as openai's constructor takes it."""
     # The protocols' libraries are loaded with the first client, not by `import fastlane`.
-    from ..transport.drivers.shared import shared_transport
+    from ..transport.drivers.transports import shared_transport
 
     if isinstance(timeout, openai.NotGiven):
         timeout = openai.DEFAULT_TIMEOUT
@@ -252,7 +252,7 @@ def _proxy() -> Obstacle | None:
 
 def _is_adapted(client: type[Any], library: Any, *, asynchronous: bool) -> bool:
     """Whether somebody has put a constructor of theirs into the library, such as one with certificates of their own."""
-    from ..transport.drivers.fallback import is_own
+    from ..transport.drivers.transports import is_own
 
     transport = library.AsyncHTTPTransport if asynchronous else library.HTTPTransport
     return not (is_own(client, "__init__") and is_own(transport, "__init__"))

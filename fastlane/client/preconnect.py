@@ -85,7 +85,7 @@ def close(http_client: Any) -> None:
     """Close the shared pool of a client that has left, unless another client uses it."""
     settings = pool_settings_of(http_client)
     if settings is not None:
-        from ..transport.drivers.shared import close_if_unused
+        from ..transport.drivers.transports import close_if_unused
 
         close_if_unused(settings)
 
@@ -94,7 +94,7 @@ async def aclose(http_client: Any) -> None:
     """Close what this event loop has in the shared pool of a client that has left, unless another client uses it."""
     settings = pool_settings_of(http_client)
     if settings is not None:
-        from ..transport.drivers.shared import aclose_if_unused
+        from ..transport.drivers.transports import aclose_if_unused
 
         await aclose_if_unused(settings)
 
@@ -120,7 +120,7 @@ def _let_go(transport: Any) -> None:
     """Close what was opened for a client that has been closed in the meantime, unless another client uses it."""
     settings = getattr(transport, "settings", None)
     if settings is not None:
-        from ..transport.drivers.shared import close_if_left
+        from ..transport.drivers.transports import close_if_left
 
         close_if_left(transport)
 

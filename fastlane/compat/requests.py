@@ -11,7 +11,7 @@ import openai
 from openai._compat import model_copy
 
 from ..transport.drivers.requests import ROUTE, route_of
-from ..transport.protocols.errors import TransportError
+from ..transport.protocols.exchange import TransportError
 from .json_body import stock_bytes
 from .own_methods import OwnMethods, is_own, nobody_is_between
 

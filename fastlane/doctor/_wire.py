@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from .._clock import now_ns, wall_ns
 from ..providers.base_urls import Target
-from ..transport.drivers.sockets import tcp_info
+from ..transport.drivers.connect import tcp_info
 from . import _way
 from ._findings import Finding
 from ._line import Address, Http2Line, LineError, Settings, connect, opened, resolve, secure

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from .._clock import now_ns
 from ..records.attempts import Attempt, AttemptKind, Form
 from ..records.timeline import WireStamps
-from ..transport.protocols.phases import Opening, Phases
+from ..transport.protocols.exchange import Opening, Phases
 
 # Trace events of httpcore and httpcore2, both protocols: which stamp each one sets. A redirected attempt sets its
 # stamps again, so that they describe the exchange that gave the answer.

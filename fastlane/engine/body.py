@@ -11,7 +11,7 @@ from .._clock import now_ns
 from ..decode.probes import holds
 from ..protocol.events import EventReader
 from ..protocol.fields import from_json
-from ..transport.protocols.phases import PHASES, Phases
+from ..transport.protocols.exchange import PHASES, Phases
 from .observation import Observation
 
 # What is kept of an answer that is read undecoded, to find its usage in it: more than any chat answer needs.
@@ -53,7 +53,7 @@ _HANDS_ON = frozenset({"_stream", "__aiter__", "isinstance", "AsyncGenerator", "
 def unwrapped(inner: Any, own: str) -> Any:
     """Our own transport's body from under the wrapper in which an HTTP client keeps the time; any other as it is."""
     bodies = sys.modules.get(
-        "fastlane.transport.drivers.bodies"
+        "fastlane.transport.drivers.engines"
     )  # not imported where it is not used, because that takes time
     wrapped = getattr(inner, "__dict__", {}).get("_stream")
     kind = type(inner)

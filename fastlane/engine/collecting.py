@@ -16,7 +16,7 @@ from .._clock import now_ns
 from ..knowledge import timer
 from ..protocol.content import error_status
 from ..protocol.events import INVALID_JSON, EventReader, parse_event
-from ..transport.protocols.phases import PHASES
+from ..transport.protocols.exchange import PHASES
 
 if TYPE_CHECKING:
     from ..protocol.assembly import Assembly

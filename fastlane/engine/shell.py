@@ -22,8 +22,7 @@ from ..protocol.endpoints import GENERATING
 from ..records import listeners
 from ..records.attempts import Form
 from ..records.urgency import Level
-from ..transport.protocols.patience import PATIENCE
-from ..transport.protocols.phases import FALLBACK_TRACE, PHASES
+from ..transport.protocols.exchange import FALLBACK_TRACE, PATIENCE, PHASES
 from .body import watch_body
 from .call import Call, Encode
 from .observation import EXTENSION, Observation, remember_answer

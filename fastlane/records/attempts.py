@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..transport.protocols.phases import Loser
+from ..transport.protocols.exchange import Loser
 from .timeline import WireStamps
 
 Form = Literal["json", "json+gzip", "msgpack", "msgpack+gzip"]

@@ -20,7 +20,7 @@ from opentelemetry.trace import (
 )
 
 from ..compat.clients import pool_settings_of
-from ..transport.drivers.fallback import TRACED
+from ..transport.drivers.transports import TRACED
 from . import _names as names, _settings
 from ._around import Standing, attached, standing, stripped, their_span, without_http
 from ._asked import asked, operation_of

@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from ..records.section import registrations
-from ..transport.drivers.open_connections import open_connections
+from ..transport.drivers.transports import open_connections
 from . import _metric_names as metrics, _names as names
 from ._labels import Labels
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .pool.outlook import Outlook as Outlook
+from .pool.pool import Outlook as Outlook
 from .pool.settings import PoolSettings as PoolSettings, certificates_now as certificates_now
-from .protocols.patience import PATIENCE as PATIENCE, Patience as Patience
-from .protocols.phases import PHASES as PHASES, Loser as Loser, Opening as Opening, Phases as Phases
+from .protocols.exchange import (
+    PATIENCE as PATIENCE,
+    PHASES as PHASES,
+    Loser as Loser,
+    Opening as Opening,
+    Patience as Patience,
+    Phases as Phases,
+)
 
 if TYPE_CHECKING:
     from .drivers.transports import AsyncTransport as AsyncTransport, Transport as Transport

@@ -18,8 +18,7 @@ import fastlane
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, RequestLog
 from fastlane.engine.attempts._begun import async_begun, begun
-from fastlane.transport.protocols.patience import PATIENCE, Patience
-from fastlane.transport.protocols.phases import PHASES
+from fastlane.transport.protocols.exchange import PATIENCE, PHASES, Patience
 from tests.attempts.begun_calls import OWN, WAYS, Seen, async_looking, async_opened, looking, opened, text_of
 from tests.attempts.events import BEFORE, CHAT, COMMENT, DONE, ROLE, STOP, USAGE, data, said
 from tests.call_peer import CallPeer, Reply

@@ -22,7 +22,7 @@ from fastlane.engine.closing import waiting_on
 from fastlane.plays.urgency.admission import states
 from fastlane.plays.urgency.single_flight import flights
 from fastlane.transport.drivers.requests import Timeouts
-from fastlane.transport.drivers.thread_pool import ThreadPool
+from fastlane.transport.drivers.thread_driver import ThreadPool
 from fastlane.transport.pool.settings import Origin, PoolSettings
 from tests.attempts.scripted import MESSAGES, Asked, Upstream, answer, refuse, say_nothing, used_to
 from tests.single_flight.callers import HANG_S, has_joined, held, in_steps, until

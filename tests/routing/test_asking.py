@@ -26,7 +26,7 @@ from fastlane.plays.routing.catalog._models import Catalog, CatalogModel, Task
 from fastlane.plays.routing.catalog._route import Route
 from fastlane.providers import Fact, ProviderFacts
 from fastlane.providers._schema import Cache
-from fastlane.transport.pool.outlook import UNKNOWN, Outlook
+from fastlane.transport.pool.pool import UNKNOWN, Outlook
 
 SECOND_NS = 10**9
 CHAT, RESPONSES, COMPLETIONS = "/chat/completions", "/responses", "/completions"

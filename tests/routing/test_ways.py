@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from fastlane.plays.routing._ways import way_of
-from fastlane.transport.pool.outlook import UNKNOWN, Outlook
+from fastlane.transport.pool.pool import UNKNOWN, Outlook
 from fastlane.transport.protocols.upload import Path, upload_s
 
 MS = 1_000_000

@@ -14,7 +14,7 @@ import pytest
 
 import fastlane
 from fastlane import Connection
-from fastlane.transport.drivers.trust import ssl_context
+from fastlane.transport.drivers.connect import ssl_context
 from tests.call_peer import MESSAGES
 from tests.transport.peer import Peer
 from tests.transport.peer_h1 import PeerH1

@@ -21,7 +21,7 @@ def protocol(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a body may come as late after `[DONE]` as a busy machine makes it."""
-    monkeypatch.setattr("fastlane.transport.drivers.bodies._DRAIN_NS", 20_000_000_000)
+    monkeypatch.setattr("fastlane.transport.drivers.engines._DRAIN_NS", 20_000_000_000)
 
 
 @pytest.fixture(params=CALLERS)

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastlane.transport.pool.pool import Member, Pool
 from fastlane.transport.pool.settings import Origin
-from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.protocols.exchange import TransportError
 
 SECOND = 1_000_000_000
 FAILURE = TransportError("ConnectError", "nobody there")

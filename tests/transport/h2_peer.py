@@ -11,9 +11,8 @@ from h2.settings import SettingCodes
 from hpack.hpack import Encoder
 from hyperframe.frame import Frame, HeadersFrame
 
-from fastlane.transport.protocols.exchange import Exchange, HttpConnection, RequestHead
+from fastlane.transport.protocols.exchange import Exchange, HttpConnection, Phases, RequestHead
 from fastlane.transport.protocols.h2 import Http2Connection
-from fastlane.transport.protocols.phases import Phases
 
 Fields = list[tuple[bytes, bytes]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastlane.transport.protocols.patience import elsewhere_within
+from fastlane.transport.protocols.exchange import elsewhere_within
 from tests.transport.fake_members import HERE, SECOND, Desk, http_of, warm_desk
 
 

@@ -50,7 +50,7 @@ SCRIPTS = by_path(endless=endless, silent=silent, one=one_piece)
 def main_thread_waits() -> bool:
     """Whether it waits for something of an answer."""
     code = sys._current_frames()[threading.main_thread().ident or 0].f_code
-    return code.co_filename.endswith("thread_exchange.py") and code.co_name == "wait"
+    return code.co_filename.endswith("thread_driver.py") and code.co_name == "wait"
 
 
 def the_connection_goes_on(peer: Peer, face: Any, *resets: int) -> None:

@@ -23,10 +23,15 @@ from hypothesis import given, strategies as st
 
 from fastlane._clock import now_ns
 from fastlane.transport.drivers import addresses as _addresses, connect as _connect
-from fastlane.transport.drivers.addresses import Address, address_text, interleave
-from fastlane.transport.drivers.connect import Connected, connect_asyncio, connect_sync
-from fastlane.transport.protocols.errors import TransportError
-from fastlane.transport.protocols.phases import Loser
+from fastlane.transport.drivers.connect import (
+    Address,
+    Connected,
+    address_text,
+    connect_asyncio,
+    connect_sync,
+    interleave,
+)
+from fastlane.transport.protocols.exchange import Loser, TransportError
 
 HOUR_NS = 3_600_000_000_000
 HANG_S = 40.0
@@ -532,7 +537,7 @@ FORKED = """
 import os, socket, sys, threading
 from fastlane._clock import now_ns
 from fastlane.transport.drivers.connect import connect_sync
-from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.protocols.exchange import TransportError
 
 real, asked = socket.getaddrinfo, threading.Event()
 def hang(*args, **options):

@@ -9,10 +9,8 @@ from typing import Any
 import h11
 import pytest
 
-from fastlane.transport.protocols.errors import TransportError
-from fastlane.transport.protocols.exchange import Exchange, HttpConnection, RequestHead
+from fastlane.transport.protocols.exchange import Exchange, HttpConnection, Phases, RequestHead, TransportError
 from fastlane.transport.protocols.h1 import Http1Connection
-from fastlane.transport.protocols.phases import Phases
 
 HOST = (b"Host", b"a.test")
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

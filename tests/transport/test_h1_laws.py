@@ -7,10 +7,8 @@ from typing import NamedTuple
 import h11
 from hypothesis import given, settings, strategies as st
 
-from fastlane.transport.protocols.errors import TransportError
-from fastlane.transport.protocols.exchange import Exchange, HttpConnection, RequestHead
+from fastlane.transport.protocols.exchange import Exchange, HttpConnection, Phases, RequestHead, TransportError
 from fastlane.transport.protocols.h1 import Http1Connection
-from fastlane.transport.protocols.phases import Phases
 
 HEADERS = [(b"Host", b"a.test")]
 HEAD = b"HTTP/1.1 200 OK\r\nX-Model: Gpt\r\n"

@@ -22,7 +22,7 @@ from hyperframe.frame import (
 )
 
 from fastlane.transport.protocols import limits as limits
-from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.protocols.exchange import TransportError
 from fastlane.transport.protocols.h2 import Http2Connection
 from tests.transport.h2_peer import OK, Fields, Pair, WokenExchange, frames_of, head_bytes, raw_frame, request_head
 

@@ -11,7 +11,7 @@ from hpack.hpack import Encoder
 from hyperframe.frame import ContinuationFrame, HeadersFrame, SettingsFrame
 from hypothesis import given, settings, strategies as st
 
-from fastlane.transport.protocols.h2_heads import Heads
+from fastlane.transport.protocols.h2 import Heads
 from tests.transport.h2_peer import Pair, frames_of, request_head
 
 Field = tuple[bytes, bytes]

@@ -15,7 +15,7 @@ from hyperframe.frame import GoAwayFrame
 from hypothesis import given, settings, strategies as st
 
 from fastlane.transport.protocols import limits as limits
-from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.protocols.exchange import TransportError
 from tests.transport.h2_peer import OK, Pair, WokenExchange, head_bytes, raw_frame
 
 EXCHANGES = 4

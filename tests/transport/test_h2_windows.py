@@ -9,7 +9,7 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 from hyperframe.frame import DataFrame, GoAwayFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
 
-from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.protocols.exchange import TransportError
 from tests.transport.h2_peer import Pair, WokenExchange, frames_of, raw_frame
 
 LARGEST = 2**31 - 1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastlane.transport.pool.origin import OriginState
-from fastlane.transport.pool.pool import Member
+from fastlane.transport.pool.pool import Member, OriginState
 from tests.transport.fake_members import HERE, THERE, Desk, warm_desk
 
 # The learned limit

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from fastlane.transport.drivers.requests import Timeouts
-from fastlane.transport.drivers.thread_pool import ThreadPool
+from fastlane.transport.drivers.thread_driver import ThreadPool
 from fastlane.transport.pool.settings import Origin, PoolSettings
 from tests.transport.resources import comes_true
 
-FILES = ("/pool.py", "thread_pool.py", "origin.py", "thread_connections.py", "thread_opening.py")
+FILES = ("/pool.py", "thread_driver.py")
 PATIENCE = Timeouts(10, 10, 10, 10)
 # Calls that change nothing, and a lock's `with`: whether a signal comes between taking it and its block is Python's.
 UNSEEN = ("isinstance", "len", "setprofile", "__enter__", "__exit__")

@@ -13,9 +13,9 @@ from fastlane.emulator import Emulator, preset
 from fastlane.emulator.wire import Wire
 from fastlane.transport import AsyncTransport, Opening, Outlook, Transport
 from fastlane.transport.drivers import sockets as _sockets
-from fastlane.transport.drivers.gauge import Gauge
-from fastlane.transport.drivers.shared import shared_transport
-from fastlane.transport.pool.outlook import UNKNOWN, is_farther, opening_round_trip_ns
+from fastlane.transport.drivers.link import Gauge
+from fastlane.transport.drivers.transports import shared_transport
+from fastlane.transport.pool.pool import UNKNOWN, is_farther, opening_round_trip_ns
 from fastlane.transport.pool.settings import PoolSettings
 from tests.transport.faces import both_faces
 from tests.transport.fake_members import HERE, THERE, Desk, warm_desk

@@ -568,7 +568,7 @@ def test_over_http1_a_request_avoids_the_connection_of_another(make_face: Any) -
 def test_where_another_connection_is_not_to_be_had_soon_the_same_one_carries_the_request(
     make_face: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastlane.transport.protocols.patience.ELSEWHERE_S", 0.2)
+    monkeypatch.setattr("fastlane.transport.protocols.exchange.ELSEWHERE_S", 0.2)
     first, second = Phases(), Phases()
     with Peer() as peer, make_face(peer.url) as face:
         face.get("/one", extensions={PHASES: first})

@@ -17,7 +17,7 @@ import fastlane
 from fastlane import Attempt, CallRecord
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator
-from fastlane.transport.protocols.phases import FALLBACK_TRACE, PHASES, Loser, Opening, Phases
+from fastlane.transport.protocols.exchange import FALLBACK_TRACE, PHASES, Loser, Opening, Phases
 from tests.transport.callers import CALLERS, request, sees
 
 EVENT = {"object": "chat.completion.chunk", "id": "c", "created": 1, "model": "m"}

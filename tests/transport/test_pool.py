@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fastlane.transport.pool.origin import BUSY_STREAMS, MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS, Member
-from fastlane.transport.pool.pool import Pool
-from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.pool.pool import BUSY_STREAMS, MOST_FRUITLESS, MOST_IDLE, MOST_ORIGINS, Member, Pool
+from fastlane.transport.protocols.exchange import TransportError
 from tests.transport.fake_members import FAILURE, HERE, THERE, Desk, FakeWaiter, http_of, origin_of, warm_desk
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fastlane.transport.pool.origin import BUSY_STREAMS, MOST_IDLE, UNBOUNDED, OriginState
-from fastlane.transport.pool.pool import Member
+from fastlane.transport.pool.pool import BUSY_STREAMS, MOST_IDLE, UNBOUNDED, Member, OriginState
 from fastlane.transport.pool.settings import Origin
-from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.protocols.exchange import TransportError
 from tests.transport.fake_members import HERE, THERE, Desk, FakeWaiter, http_of, origin_of
 
 ORIGINS = (HERE, THERE, origin_of(3))

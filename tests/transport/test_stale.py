@@ -11,10 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.transport.drivers.thread_connections import ThreadLink
-from fastlane.transport.drivers.thread_pool import ThreadPool
-from fastlane.transport.protocols.errors import TransportError
-from fastlane.transport.protocols.phases import PHASES
+from fastlane.transport.drivers.thread_driver import ThreadLink, ThreadPool
+from fastlane.transport.protocols.exchange import PHASES, TransportError
 from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import Peer, PeerConnection, Stream, by_path
 from tests.transport.peer_h1 import CHUNKED, OK, PeerH1, Request1, chunk

@@ -15,8 +15,8 @@ import trustme
 from hypothesis import given, strategies as st
 
 from fastlane.transport.drivers.connect import connect_asyncio, connect_sync
-from fastlane.transport.drivers.tls import Tls
-from fastlane.transport.protocols.errors import TransportError
+from fastlane.transport.drivers.link import Tls
+from fastlane.transport.protocols.exchange import TransportError
 
 HANG_S = 40.0
 VERSIONS = {"TLSv1.3": ssl.TLSVersion.TLSv1_3, "TLSv1.2": ssl.TLSVersion.TLSv1_2}

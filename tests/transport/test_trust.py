@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from fastlane.transport.drivers import trust as _trust
-from fastlane.transport.drivers.trust import ssl_context
+from fastlane.transport.drivers.connect import ssl_context
 from fastlane.transport.pool.settings import Http2
 
 NONE = None, None

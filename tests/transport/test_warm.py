@@ -434,7 +434,7 @@ def closing_after(seconds: float) -> Callable[[PeerConnection], None]:
 @pytest.fixture
 def soon_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a server closes counts as idle after a fraction of what closes here, however late either side may be."""
-    monkeypatch.setattr("fastlane.transport.pool.origin._SHORTEST_IDLE_NS", 100_000_000)
+    monkeypatch.setattr("fastlane.transport.pool.pool._SHORTEST_IDLE_NS", 100_000_000)
 
 
 @pytest.mark.usefixtures("soon_is_idle")
@@ -491,7 +491,7 @@ def test_replacing_ends_with_the_time_for_which_idle_connections_are_kept(
 def test_a_server_that_closes_at_once_is_not_connected_to_again_and_again(
     make_caller: Any, peer: Callable[..., Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastlane.transport.pool.origin._SHORTEST_IDLE_NS", 30_000_000_000)
+    monkeypatch.setattr("fastlane.transport.pool.pool._SHORTEST_IDLE_NS", 30_000_000_000)
     server = peer(opening=closing_after(0.1))
     with make_caller(api_key="k", base_url=server.url) as caller:
         warm(caller)

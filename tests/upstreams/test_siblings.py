@@ -16,7 +16,7 @@ from fastlane import ConfigurationError, Connection
 from fastlane.engine.upstreams._headers import checked_forward, forwarded, options_for
 from fastlane.engine.upstreams._keys import key_of, missing_key
 from fastlane.engine.upstreams._siblings import Siblings
-from fastlane.transport.pool.outlook import UNKNOWN
+from fastlane.transport.pool.pool import UNKNOWN
 from tests.call_peer import MESSAGES, CallPeer
 from tests.upstreams.driving import VARIABLE, async_run, model_at, options_of, run
 

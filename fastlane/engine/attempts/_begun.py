@@ -10,7 +10,7 @@ from typing import Any, Self
 from fastlane._clock import now_ns
 from fastlane.compat.fast_stream import name_request
 from fastlane.protocol.first_content import FirstContent, Verdict
-from fastlane.transport.protocols.phases import PHASES, Phases
+from fastlane.transport.protocols.exchange import PHASES, Phases
 
 from ..body import family, unwrapped
 from ..collecting import is_event_stream

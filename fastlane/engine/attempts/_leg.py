@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fastlane._clock import now_ns
 from fastlane.compat.clients import status_error_of
-from fastlane.transport.protocols.patience import Patience
+from fastlane.transport.protocols.exchange import Patience
 
 from ..call import Call
 from ._failures import failure_of_status

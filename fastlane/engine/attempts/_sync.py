@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastlane._clock import now_ns
 from fastlane.knowledge import timer
-from fastlane.transport.drivers.starting import start
+from fastlane.transport.drivers.thread_driver import start
 
 from ._begun import begun
 from ._journey import Journey

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from fastlane._fork import new_lock, new_rlock
 from fastlane.compat.clients import http_client_of, transport_of, validates_strictly
-from fastlane.transport.pool.outlook import UNKNOWN, Outlook
+from fastlane.transport.pool.pool import UNKNOWN, Outlook
 
 from ._keys import key_of, missing_key
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fastlane.engine.call import Call
     from fastlane.knowledge.prediction._sighting import Sighting
     from fastlane.providers import ProviderFacts
-    from fastlane.transport.pool.outlook import Outlook
+    from fastlane.transport.pool.pool import Outlook
 
     from .catalog._models import Catalog, CatalogModel
     from .catalog._route import Route

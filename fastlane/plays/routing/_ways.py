@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from fastlane.transport.pool.outlook import Outlook
+from fastlane.transport.pool.pool import Outlook
 from fastlane.transport.protocols.upload import Path, upload_s
 
 from ._question import Way

@@ -1,36 +1,418 @@
-"""Connect to a host by whichever of its addresses answers first (Happy Eyeballs, RFC 8305)."""
+"""Connect to a host: addresses, sockets, TLS contexts, and the race of addresses (Happy Eyeballs, RFC 8305)."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import importlib
+import ipaddress
 import os
+import select
 import selectors
 import socket
+import ssl
+import struct
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from fastlane._clock import now_ns
 
-from ..protocols.errors import TransportError
-from ..protocols.phases import Loser, Opening
-from .addresses import (
-    CANCEL_LOOK_NS,
-    Address,
-    address_text,
-    connect_error,
-    literal,
-    look_up,
-    timed_out,
-    unwanted,
-    usable,
-)
-from .sockets import USER_TIMEOUT_S, prepare
+from ..pool.settings import Http2
+from ..protocols.exchange import Loser, Opening, TransportError
+
+_IDLE_S = 60
+_INTERVAL_S = 10
+_PROBES = 3
+
+# Two silences are bounded by the same time. Sent data that nobody acknowledges (TCP_USER_TIMEOUT; Linux alone would
+# go on for about 15 minutes), and a connection on which nothing is sent, that is one that waits for an answer, whose
+# peer does not even acknowledge the kernel's probes (SO_KEEPALIVE). A peer that is there acknowledges both at once, in
+# its kernel, however long its application thinks: waiting long for an answer is no reason for either.
+# The two are not independent. Where TCP_USER_TIMEOUT is set, Linux no longer counts the probes: it gives up at the
+# first one unanswered once the peer has been silent for so long (tcp_keepalive_timer in net/ipv4/tcp_timer.c). With
+# 30 s and a first probe after 60 s, one lost packet would end a call that waits. 60 + 3 * 10 s leaves three probes,
+# spread over an interruption of 20 s, such as that of a network that is being changed.
+USER_TIMEOUT_S: float = _IDLE_S + _PROBES * _INTERVAL_S
+
+_TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
+_KEEP_IDLE: int | None = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE", None)
+_KEEP_INTERVAL: int | None = getattr(socket, "TCP_KEEPINTVL", None)
+_KEEP_COUNT: int | None = getattr(socket, "TCP_KEEPCNT", None)
+
+# struct tcp_info of include/uapi/linux/tcp.h, which only ever grows at its end. What all kernels have: the byte that
+# begins with the bit tcpi_delivery_rate_app_limited, tcpi_rto in microseconds, tcpi_snd_mss, tcpi_unacked in segments,
+# tcpi_last_data_sent in milliseconds, tcpi_rtt, which is smoothed, in microseconds, and tcpi_snd_cwnd in segments. Then
+# tcpi_min_rtt in microseconds and tcpi_delivery_rate in bytes per second (Linux 4.9), and tcpi_snd_wnd (5.4).
+_TCP_INFO = struct.Struct("=7xBI4xI4xI16xI20xI8xI64xI8xQ60xI")
+_LEAST_TCP_INFO_BYTES = 84
+_TCP_INFO_OPTION: int | None = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
+_APP_LIMITED = 0x01 if sys.byteorder == "little" else 0x80
+
+_TCP_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
+# The congestion controls of Linux that rule the window themselves (cong_control): nothing is halved behind their back.
+_RULE_ALONE = b"bbr"
+_SLOW_START_AFTER_IDLE = Path("/proc/sys/net/ipv4/tcp_slow_start_after_idle")
+
+
+class TcpInfo(NamedTuple):
+    """What the kernel measured on a connection."""
+
+    round_trip_time_ns: int
+    """Smoothed."""
+    congestion_window: int
+    """In segments, before what silence takes of it: the kernel does that when it sends again."""
+    segment_bytes: int
+    time_out_ns: int
+    """After which it would send again what nobody has acknowledged."""
+    in_flight: int
+    """Segments that nobody has acknowledged yet."""
+    idle_ns: int
+    """Since it sent data, in whole milliseconds."""
+    least_round_trip_time_ns: int
+    """Of the last minutes, without what a late acknowledgement adds; the smoothed one where the kernel does not say."""
+    delivery_rate: float | None
+    """Bytes per second; None where the application had not more to send, or the kernel does not say."""
+    receive_window: int | None
+    """Bytes that the peer offers to have on their way; None where the kernel does not say."""
+
+
+def prepare(sock: socket.socket, user_timeout_s: float | None) -> None:
+    """Make a TCP socket that is about to connect non-blocking, undelayed, and sure to notice that its peer is gone.
+
+    `user_timeout_s`: how long the peer may leave data or probes unacknowledged; None for the kernel's own patience with
+    data. Probes are sent after 60 s and then every 10 s, and closer together where that leaves fewer than three.
+    """
+    sock.setblocking(False)
+    idle_s, interval_s = _IDLE_S, _INTERVAL_S
+    if user_timeout_s is not None and user_timeout_s < USER_TIMEOUT_S:
+        interval_s = max(1, int(user_timeout_s / USER_TIMEOUT_S * _INTERVAL_S))
+        idle_s = max(1, int(user_timeout_s) - _PROBES * interval_s)
+    _set(sock, socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _set(sock, socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    _set(sock, socket.IPPROTO_TCP, _KEEP_IDLE, idle_s)
+    _set(sock, socket.IPPROTO_TCP, _KEEP_INTERVAL, interval_s)
+    _set(sock, socket.IPPROTO_TCP, _KEEP_COUNT, _PROBES)
+    if user_timeout_s is not None:
+        _set(sock, socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, max(1, int(user_timeout_s * 1_000)))
+
+
+def _set(sock: socket.socket, level: int, option: int | None, value: int) -> None:
+    """Ask for an option where the system has it: a connection without it is still a connection."""
+    if option is not None:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(level, option, value)
+
+
+def tcp_info(sock: socket.socket) -> TcpInfo | None:
+    """What the kernel measured so far; None where it does not say, or has measured nothing."""
+    if _TCP_INFO_OPTION is None:
+        return None
+    try:
+        told = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO_OPTION, _TCP_INFO.size)
+    except OSError:  # closed, or no TCP
+        return None
+    size = len(told)
+    if size < _TCP_INFO.size:
+        if size < _LEAST_TCP_INFO_BYTES:  # another kernel's idea of the option
+            return None
+        told = told.ljust(_TCP_INFO.size, b"\0")
+    flags, time_out_us, segment_bytes, in_flight, idle_ms, rtt_us, window, least_us, rate, offered = _TCP_INFO.unpack(
+        told
+    )
+    if not rtt_us:
+        return None
+    return TcpInfo(
+        rtt_us * 1_000,
+        window,
+        segment_bytes,
+        time_out_us * 1_000,
+        in_flight,
+        idle_ms * 1_000_000,
+        (least_us if 0 < least_us < rtt_us else rtt_us) * 1_000,
+        None if flags & _APP_LIMITED or not rate else float(rate),
+        offered if size >= _TCP_INFO.size else None,
+    )
+
+
+def starts_over_after_idle(sock: socket.socket) -> bool:
+    """Whether the kernel halves a connection's congestion window for each time-out in which nothing was sent."""
+    if _TCP_CONGESTION is not None:
+        with contextlib.suppress(OSError):
+            if sock.getsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, 16).startswith(_RULE_ALONE):
+                return False
+    return _slow_start_after_idle()
+
+
+@cache
+def _slow_start_after_idle() -> bool:
+    try:
+        return _SLOW_START_AFTER_IDLE.read_text().strip() != "0"
+    except OSError:  # another system, or one that does not show it
+        return True
+
+
+def is_ready(sock: socket.socket, timeout_s: float | None, *, write: bool) -> bool:
+    """Whether the socket can be read from or written to without waiting."""
+    try:
+        if hasattr(select, "poll"):
+            poller = select.poll()
+            poller.register(sock, select.POLLOUT if write else select.POLLIN)
+            return bool(poller.poll(None if timeout_s is None else timeout_s * 1e3))
+        reading, writing = ([], [sock]) if write else ([sock], [])
+        return any(select.select(reading, writing, [], timeout_s))
+    except (OSError, ValueError):
+        return True  # closed: the next use says so
+
+
+# How soon a thread that waits notices that nobody wants its connection any more.
+CANCEL_LOOK_NS = 50_000_000
+_NS = 1_000_000_000
+# Threads that may wait for the resolver at once, each for another name.
+_MOST_LOOKUPS = 32
+
+
+class Address(NamedTuple):
+    """An address to connect to."""
+
+    family: int
+    socket_address: tuple[Any, ...]
+    """As the socket module has it for the family."""
+
+    def __str__(self) -> str:
+        return address_text(self.socket_address)
+
+
+def address_text(socket_address: tuple[Any, ...]) -> str:
+    """Host and port, such as "1.2.3.4:443" or "[::1]:443"."""
+    host, port = socket_address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def interleave(addresses: Iterable[Address]) -> list[Address]:
+    """Alternate between the families, beginning with that of the first address, each once (RFC 8305, 4)."""
+    families: dict[int, deque[Address]] = {}
+    for address in dict.fromkeys(addresses):
+        families.setdefault(address.family, deque()).append(address)
+    ordered = []
+    while families:
+        for family in list(families):
+            ordered.append(families[family].popleft())
+            if not families[family]:
+                del families[family]
+    return ordered
+
+
+def connect_error(error: Exception) -> TransportError:
+    """An operating system's error, in the words of the stock client."""
+    number = getattr(error, "errno", None)
+    text = str(error)
+    if number and not isinstance(error, socket.gaierror):
+        text = f"[Errno {number}] {os.strerror(number)}"  # the same from asyncio, which puts in words of its own
+    # As httpcore has it, where the kernel's own patience ended.
+    return TransportError("ConnectTimeout" if isinstance(error, TimeoutError) else "ConnectError", text)
+
+
+def timed_out() -> TransportError:
+    """Return the error of a lookup that took too long."""
+    return TransportError("ConnectTimeout", "timed out")
+
+
+def unwanted() -> TransportError:
+    """Return the error of a lookup that nobody waits for any more."""
+    return TransportError("ConnectError", "The connection was given up before it was open.")
+
+
+def literal(host: str, port: int) -> list[Address] | None:
+    """The address that the host is already; None for a name."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    if address.version == 4:
+        return [Address(socket.AF_INET, (host, port))]
+    if "%" not in host:
+        return [Address(socket.AF_INET6, (host, port, 0, 0))]
+    return looked_up(host, port, socket.AI_NUMERICHOST)  # the zone's number; asks nobody
+
+
+def looked_up(host: str, port: int, flags: int = 0) -> list[Address]:
+    """The addresses that the system knows for a host, waited for however long it takes."""
+    try:
+        return usable(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags))
+    except (OSError, ValueError) as error:  # ValueError: no name at all, such as one with an empty label
+        raise connect_error(error) from error
+
+
+def usable(found: Iterable[tuple[Any, ...]]) -> list[Address]:
+    """What `getaddrinfo` found, in the order in which to try it."""
+    addresses = [Address(family, socket_address) for family, _, _, _, socket_address in found]
+    if not addresses:
+        raise OSError("the name has no address")
+    return interleave(addresses)
+
+
+def _patience_s(deadline_ns: int | None, cancelled: Callable[[], bool] | None) -> float | None:
+    """For how long to wait before asking again; None for ever. Raises once there is nothing to wait for."""
+    waits = []
+    if cancelled is not None:
+        if cancelled():
+            raise unwanted()
+        waits.append(CANCEL_LOOK_NS)
+    if deadline_ns is not None:
+        waits.append(deadline_ns - now_ns())
+        if waits[-1] <= 0:
+            raise timed_out()
+    return min(waits) / _NS if waits else None
+
+
+class _Lookups:
+    """Names that are being looked up by threads of their own, because nothing can interrupt the resolver."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running: dict[tuple[str, int], list[list[Address] | TransportError]] = {}
+
+    def ask(self, host: str, port: int, deadline_ns: int | None, cancelled: Callable[[], bool] | None) -> list[Address]:
+        """The addresses of a name. Whoever asks for the same one meanwhile shares the answer."""
+        key = host, port
+        answer: list[list[Address] | TransportError] | None = None
+        with self._changed:
+            while True:
+                if answer is None:
+                    answer = self._running.get(key)
+                if answer is None and len(self._running) < _MOST_LOOKUPS:
+                    answer = self._running[key] = []
+                    thread = threading.Thread(target=self._run, args=(key, answer), name="fastlane-dns", daemon=True)
+                    try:
+                        thread.start()
+                    except BaseException as error:
+                        del self._running[key]
+                        if not isinstance(error, RuntimeError):
+                            raise
+                        break  # the interpreter is ending, or the system has no thread left
+                if answer:
+                    break
+                self._changed.wait(_patience_s(deadline_ns, cancelled))
+        if not answer:
+            return looked_up(host, port)
+        if isinstance(answer[0], TransportError):
+            raise answer[0].again()
+        return answer[0]
+
+    def _run(self, key: tuple[str, int], answer: list[list[Address] | TransportError]) -> None:
+        found: list[Address] | TransportError
+        try:
+            found = looked_up(*key)
+        except TransportError as error:
+            found = error
+        except BaseException as error:  # noqa: BLE001 - those who wait must hear of it
+            found = TransportError("ConnectError", str(error))
+        with self._changed:
+            answer.append(found)
+            if self._running.get(key) is answer:
+                del self._running[key]
+            self._changed.notify_all()
+
+
+_lookups = _Lookups()
+
+
+def _after_fork() -> None:
+    global _lookups  # noqa: PLW0603 - its threads do not exist in the child
+    _lookups = _Lookups()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def look_up(host: str, port: int, deadline_ns: int | None, cancelled: Callable[[], bool] | None) -> list[Address]:
+    """The addresses of a name, waited for until the deadline at most."""
+    if deadline_ns is None and cancelled is None:
+        return looked_up(host, port)
+    return _lookups.ask(host, port, deadline_ns, cancelled)
+
+
+_PROTOCOLS: dict[Http2, list[str]] = {
+    "prefer": ["h2", "http/1.1"],
+    "require": ["h2"],
+    "never": ["http/1.1"],
+}
+
+_Key = tuple[bool, str, str | None, str | None, Http2]
+
+_contexts: dict[_Key, ssl.SSLContext] = {}
+# Reading the system's certificates takes about 17 ms: whoever comes meanwhile waits for them. Reading them makes
+# objects, and with them garbage collections, in which a finaliser may come back here.
+_lock = threading.RLock()
+
+
+def ssl_context(
+    verify: bool | ssl.SSLContext,
+    certificates: tuple[str | None, str | None],
+    http2: Http2,
+    *,
+    library: str = "httpx2",
+) -> ssl.SSLContext:
+    """The TLS context for a setting, the same one each time.
+
+    `verify`: True for the trust of the stock client; False, said explicitly, for none at all; or a context of the
+    application's, which is used as it is, apart from the protocols that it offers (ALPN). Those are written into it, as
+    httpcore does: where an application gives one context to clients of different `http2`, each connection offers what
+    was asked for last.
+
+    `certificates`: SSL_CERT_FILE and SSL_CERT_DIR, as they were when the client was made.
+
+    `library`: the HTTP library whose trust is the stock client's: httpx2 takes the system's, legacy httpx certifi's.
+    """
+    if isinstance(verify, ssl.SSLContext):
+        verify.set_alpn_protocols(_PROTOCOLS[http2])
+        return verify
+    if verify is not True and verify is not False:
+        # None and 0 come from mistakes, which must not switch verification off.
+        raise TypeError(f"verify is True, False or an ssl.SSLContext, not {verify!r}")
+    file, directory = (name or None for name in certificates) if verify else (None, None)
+    key = verify, library, file, directory, http2
+    context = _contexts.get(key)
+    if context is None:
+        with _lock:
+            context = _contexts.get(key)
+            if context is None:
+                context = _made(library, file, directory, verify=verify)
+                context.set_alpn_protocols(_PROTOCOLS[http2])
+                _contexts[key] = context
+    return context
+
+
+def _made(library: str, file: str | None, directory: str | None, *, verify: bool) -> ssl.SSLContext:
+    # The same choice as the library's own `create_ssl_context`, except that it does not look at the environment again:
+    # what counts is what the client was made with.
+    if file:
+        return ssl.create_default_context(cafile=file)
+    if directory:
+        return ssl.create_default_context(capath=directory)
+    made: ssl.SSLContext = importlib.import_module(library).create_ssl_context(verify=verify, trust_env=False)
+    return made
+
+
+def _trust_after_fork() -> None:
+    global _lock  # noqa: PLW0603 - another thread may have held it, and does not exist in the child
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_trust_after_fork)
+
 
 # The Connection Attempt Delay that RFC 8305, 5, recommends.
 ATTEMPT_DELAY_NS = 250_000_000
-_NS = 1_000_000_000
 _PENDING = frozenset(
     {errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR, getattr(errno, "WSAEWOULDBLOCK", errno.EWOULDBLOCK)}
 )

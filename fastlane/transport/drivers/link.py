@@ -1,25 +1,330 @@
-"""One connection without its I/O: TLS and protocol on top of each other, its exchanges, its idle time and its end."""
+"""One connection without its sockets: TLS and protocol, its exchanges, its idle time and its end."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from fastlane._clock import now_ns
 
-from ..pool.outlook import Outlook
-from ..pool.pool import Member
+from ..pool.pool import Member, Outlook, is_farther, opening_round_trip_ns
 from ..pool.settings import LONGEST_TICK_S, Http2, Origin
-from ..protocols.errors import TransportError
-from ..protocols.exchange import Exchange, HttpConnection, RequestHead, worth_lingering
+from ..protocols.congestion import INITIAL_WINDOW, SEGMENT_BYTES, FarLeg, after_silence
+from ..protocols.exchange import (
+    GIVEN_UP,
+    Exchange,
+    HttpConnection,
+    Opening,
+    Phases,
+    RequestHead,
+    TransportError,
+    worth_lingering,
+)
 from ..protocols.h1 import Http1Connection
 from ..protocols.h2 import Http2Connection
 from ..protocols.limits import STREAM_WINDOW
-from ..protocols.patience import GIVEN_UP
-from ..protocols.phases import Opening, Phases
-from .gauge import Gauge
-from .tls import Tls
+from .connect import TcpInfo, starts_over_after_idle, tcp_info
+
+# More than a record can hold (RFC 8446, 5.1), of which a read gives one at most.
+_READ_BYTES = 16_384
+
+
+class Tls:
+    """One TLS connection, from the client's side. Not thread-safe.
+
+    After each call, `data_to_send()` has what must go to the peer, also after one that raised: the alert that says why.
+    """
+
+    def __init__(self, context: ssl.SSLContext, server_hostname: str) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self.outgoing = ssl.MemoryBIO()
+        """What `data_to_send()` takes from: to be asked whether anything is pending."""
+        if ":" in server_hostname:
+            # An IPv6 address is certified without the zone, which is known to this machine only.
+            server_hostname = server_hostname.partition("%")[0]
+        try:
+            self._tls = context.wrap_bio(self._incoming, self.outgoing, server_hostname=server_hostname)
+        except ValueError as error:  # no name that TLS can ask for
+            raise TransportError("ConnectError", str(error)) from error
+        self._is_open = False
+        self._unwritten = bytearray()
+        self._error: TransportError | None = None
+        self.ended = False
+        """The peer has said, under the protection of TLS, that it sends nothing more (close_notify)."""
+
+    def handshake(self) -> bool:
+        """Go on with the handshake as far as the bytes go that have come; True once it is done.
+
+        Raises TransportError where the peer is not trusted, or talks no TLS that we do.
+        """
+        if self._is_open:
+            return True
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLError as error:
+            raise TransportError("ConnectError", str(error)) from error
+        self._is_open = True
+        if self._unwritten:
+            self._write_rest()
+        return True
+
+    def feed(self, data: bytes | memoryview) -> bytes:
+        """Take bytes from the peer and give what they say, which may be nothing.
+
+        Goes on with the handshake too. The flight that ends it may bring data already.
+        """
+        if self._error is not None:
+            raise self._error.again()
+        if self.ended:
+            return b""
+        incoming = self._incoming
+        incoming.write(data)
+        if not self._is_open and not self.handshake():
+            return b""
+        tls = self._tls
+        try:
+            first = tls.read(_READ_BYTES)
+        except ssl.SSLWantReadError:
+            first = None
+        except ssl.SSLError as error:
+            self._read_failed(error)
+            if self._error is not None:
+                raise self._error from error
+            return b""
+        if self._unwritten:
+            self._write_rest()
+        if first is None:
+            return b""
+        if not first:
+            self.ended = True
+            return b""
+        # OpenSSL takes a whole record out of what has come before it gives any of it, and no byte more.
+        if not incoming.pending and not tls.pending():
+            return first
+        return self._read_rest(first)
+
+    def _read_rest(self, first: bytes) -> bytes:
+        pieces = [first]
+        tls = self._tls
+        incoming = self._incoming
+        try:
+            while incoming.pending or tls.pending():
+                piece = tls.read(_READ_BYTES)
+                if not piece:
+                    self.ended = True
+                    break
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            # What came before it was sent by the peer and counts; the next call says what is wrong.
+            self._read_failed(error)
+        return b"".join(pieces)
+
+    def _read_failed(self, error: ssl.SSLError) -> None:
+        if isinstance(error, ssl.SSLZeroReturnError):  # close_notify, after ours
+            self.ended = True
+        else:
+            self._error = TransportError("ReadError", str(error))
+
+    def wrap(self, plaintext: bytes) -> None:
+        """Encrypt bytes for the peer."""
+        if not plaintext:
+            return
+        if self._unwritten or not self._is_open:
+            self._unwritten += plaintext
+            return
+        try:
+            written = self._tls.write(plaintext)
+        except ssl.SSLWantReadError:
+            written = 0
+        except ssl.SSLError as error:
+            raise TransportError("WriteError", str(error)) from error
+        if written < len(plaintext):
+            self._unwritten += memoryview(plaintext)[written:]
+            if written:
+                self._write_rest()
+
+    def _write_rest(self) -> None:
+        """Write what had to wait: for the handshake, or for a renegotiation (TLS 1.2)."""
+        try:
+            while self._unwritten:
+                del self._unwritten[: self._tls.write(self._unwritten)]
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            raise TransportError("WriteError", str(error)) from error
+
+    def data_to_send(self) -> bytes:
+        """Take what is to be sent to the peer now; empty where there is nothing."""
+        return self.outgoing.read()
+
+    def close(self) -> None:
+        """Say that we send nothing more (close_notify). What the peer still sends can be fed."""
+        # The peer's own goodbye is not waited for; before the end of the handshake there is none to say.
+        with contextlib.suppress(ssl.SSLError, ValueError):
+            self._tls.unwrap()
+
+    @property
+    def alpn(self) -> str | None:
+        """The protocol agreed on, once the handshake is done; None where the server named none."""
+        return self._tls.selected_alpn_protocol()
+
+    @property
+    def version(self) -> str | None:
+        """Such as "TLSv1.3", once the handshake is done."""
+        return self._tls.version()
+
+    @property
+    def ssl_object(self) -> ssl.SSLObject:
+        """For those who want to look at the peer's certificate."""
+        return self._tls
+
+
+# The kernel is asked once for all requests of a moment, and what they send counts as sent together.
+_MOMENT_NS = 5_000_000
+
+
+class Gauge:
+    """Measures one connection. `begin` and `note` where its bytes are handled; `outlook` from anywhere, without a lock.
+
+    (What is asked without a lock changes nothing but by assigning it as a whole.)
+    """
+
+    __slots__ = (
+        "_followed",
+        "_initial_window",
+        "_is_farther",
+        "_opening_ns",
+        "_round_trips_ns",
+        "_starts_over",
+        "_told",
+        "_upload",
+        "congestion_window",
+        "round_trip_ns",
+    )
+
+    def __init__(self) -> None:
+        self.round_trip_ns: int | None = None
+        """To the server's end of HTTP: the kernel's where it sees that far."""
+        self.congestion_window: int | None = None
+        """In segments, for what is sent now."""
+        self._opening_ns = 0
+        self._round_trips_ns: Sequence[int] = ()
+        self._told: tuple[int, TcpInfo | None] = (0, None)
+        """When the kernel was asked, and what it said."""
+        self._is_farther = False
+        """Whether the kernel's connection ends at a proxy, or nobody tells of it: the rest is worked out here."""
+        self._initial_window = INITIAL_WINDOW
+        self._starts_over: bool | None = None
+        self._upload: tuple[FarLeg, int, int] = (FarLeg(), 0, 0)
+        """The far leg without what was sent last; when that was; and how many bytes had been sent before."""
+        self._followed: tuple[tuple[FarLeg, int, int], int, FarLeg] | None = None
+        """Of what upload; at how many bytes; and the far leg with what was sent last."""
+
+    def opened(self, opening: Opening, round_trips_ns: Sequence[int], now_ns: int) -> None:
+        """The connection stands. `round_trips_ns`: what the protocol measures, growing."""
+        self._opening_ns = self.round_trip_ns = opening_round_trip_ns(opening)
+        self.congestion_window = self._initial_window
+        self._round_trips_ns = round_trips_ns
+        leg = FarLeg()
+        if opening.tls_version == "TLSv1.3":
+            leg.sent(now_ns, 1, self._opening_ns)  # the end of the handshake, which nobody has acknowledged yet
+        self._upload = (leg, now_ns, 0)
+
+    def begin(self, sock: socket.socket | None, now_ns: int, sent_bytes: int) -> None:
+        """A request is about to be sent, after so many bytes."""
+        if now_ns - self._told[0] > _MOMENT_NS:
+            self._ask(sock, now_ns)
+        if self._is_farther and now_ns - self._upload[1] > _MOMENT_NS:
+            self.note(now_ns, sent_bytes)
+
+    def note(self, now_ns: int, sent_bytes: int) -> None:
+        """Something is about to be sent, after so many bytes."""
+        if self._is_farther:
+            leg = self._leg(now_ns, sent_bytes)
+            self._upload = (leg, now_ns, sent_bytes)
+            self.congestion_window = leg.window_at(now_ns)
+
+    def outlook(self, http: Any, sock: socket.socket | None, now_ns: int, sent_bytes: int) -> Outlook:
+        """What a request that was sent now would find."""
+        if now_ns - self._told[0] > _MOMENT_NS:
+            self._ask(sock, now_ns)
+        told_ns, told = self._told
+        stream_window, connection_window = http.peer_windows
+        if not self._is_farther and told is not None:
+            window, in_flight = self.congestion_window, told.in_flight
+            segment_bytes, receive_window = told.segment_bytes, told.receive_window
+            rate = told.delivery_rate
+        else:
+            leg = self._leg(now_ns, sent_bytes)
+            window, in_flight = leg.window_at(now_ns), leg.in_flight
+            segment_bytes = SEGMENT_BYTES if told is None else min(SEGMENT_BYTES, told.segment_bytes)
+            receive_window, rate = leg.receive_window, None
+        return Outlook(
+            True,  # (By place: naming them costs half as much again.)
+            http.http_version,
+            self.round_trip_ns,
+            window,
+            in_flight,
+            segment_bytes,
+            receive_window,
+            stream_window,
+            connection_window,
+            now_ns - self._upload[1] if told is None else told.idle_ns + now_ns - told_ns,
+            rate,
+        )
+
+    @property
+    def far_round_trip_ns(self) -> int:
+        """To the server's end of HTTP, as HTTP measures it: the smallest that was seen of late."""
+        return min((self._opening_ns, *self._round_trips_ns))
+
+    def _ask(self, sock: socket.socket | None, now_ns: int) -> None:
+        told = None if sock is None else tcp_info(sock)
+        self._told = now_ns, told
+        far_ns = self.far_round_trip_ns
+        if sock is None or told is None or is_farther(far_ns, told.least_round_trip_time_ns):
+            self._is_farther = True
+            self.round_trip_ns = far_ns
+            return
+        self._is_farther = False
+        self.round_trip_ns = told.round_trip_time_ns
+        window = told.congestion_window
+        if self._starts_over is None:
+            # Nothing but the handshake was sent so far: this is what the window falls back to.
+            self._initial_window = max(INITIAL_WINDOW, window)
+            self._starts_over = starts_over_after_idle(sock)
+        if self._starts_over and not told.in_flight:
+            window = after_silence(window, told.idle_ns, told.time_out_ns, self._initial_window)
+        self.congestion_window = window
+
+    def _leg(self, now_ns: int, sent_bytes: int) -> FarLeg:
+        """The far leg with what was sent last, as it is now."""
+        upload, round_trip_ns = self._upload, self.round_trip_ns or 0
+        before, noted_ns, noted_bytes = upload
+        followed = self._followed
+        if followed is not None and followed[0] is upload and followed[1] == sent_bytes:
+            leg = followed[2].at(now_ns)
+        else:
+            leg = before.copy()
+            leg.sent(noted_ns, sent_bytes - noted_bytes, round_trip_ns)
+            leg.look(now_ns)
+        self._followed = (upload, sent_bytes, leg)
+        told_ns, told = self._told
+        if told is not None and told_ns - told.idle_ns > noted_ns + _MOMENT_NS:
+            # Something small that nobody noted, such as an acknowledgement of HTTP/2's.
+            leg = leg.copy()
+            leg.sent(told_ns - told.idle_ns, 1, round_trip_ns)
+            leg.look(now_ns)
+        return leg
+
 
 # After `data: [DONE]`, or behind the head of a refusal, the end of the answer is in the same packet or right behind it.
 # Waiting for it this long, and up to the next look at the time, spares the server a reset (HTTP/2).

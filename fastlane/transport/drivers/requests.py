@@ -8,10 +8,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from ..pool.settings import Origin
-from ..protocols.errors import TransportError
-from ..protocols.exchange import RequestHead
-from ..protocols.patience import PATIENCE, Patience
-from ..protocols.phases import PHASES, Phases
+from ..protocols.exchange import PATIENCE, PHASES, Patience, Phases, RequestHead, TransportError
 
 Headers = list[tuple[bytes, bytes]]
 

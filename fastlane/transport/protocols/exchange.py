@@ -1,14 +1,250 @@
-"""One request and its answer on one connection, and what a connection of either protocol can do with it."""
+"""One request and its response on one connection: its errors, its patience, the stamps of its bytes."""
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, Protocol
+from weakref import ref
 
-from .errors import TransportError
-from .phases import Phases
+ErrorName = Literal[
+    "ConnectError",
+    "ConnectTimeout",
+    "LocalProtocolError",
+    "PoolTimeout",
+    "ReadError",
+    "ReadTimeout",
+    "RemoteProtocolError",
+    "UnsupportedProtocol",
+    "WriteError",
+    "WriteTimeout",
+]
+"""Classes that httpx2 and legacy httpx have under the same names."""
+
+
+class TransportError(Exception):
+    """A failure inside the transport. Its text may name hosts, ports and protocol terms, and nothing that was sent."""
+
+    def __init__(self, name: ErrorName, message: str, *, unprocessed: bool = False) -> None:
+        super().__init__(message)
+        self.name: ErrorName = name
+        self.message = message
+        self.unprocessed = unprocessed
+        """The server has not begun to process the request, and said so: it may be sent again (RFC 9113, 8.7)."""
+
+    def again(self) -> TransportError:
+        """The same failure for one more exchange: an exception that is raised twice mixes up two tracebacks."""
+        made = TransportError(self.name, self.message, unprocessed=self.unprocessed)
+        made.__cause__ = self.__cause__  # such as the `ssl.SSLCertVerificationError` that applications look for
+        return made
+
+
+def as_library_error(error: TransportError, library: ModuleType, request: Any) -> Exception:
+    """The error as the HTTP library (httpx2, or legacy httpx) would raise it for this request."""
+    made: Exception = getattr(library, error.name)(error.message, request=request)
+    return made
+
+
+PATIENCE = "fastlane.patience"
+"""The extension by which a request brings its `Patience` along."""
+
+GIVEN_UP = "The request was given up."
+
+ELSEWHERE_S = 1.0
+"""How long a request waits for a connection other than the one that it avoids: as long as opening one takes over a
+distance of some 300 ms, and no longer, because the same one is better than none."""
+
+
+class Waiting(Protocol):
+    """What a request is in: the queue for a connection, or the exchange on one."""
+
+    def give_up(self) -> None:
+        """Nobody wants the request any more: end it, and wake whoever waits for it. Waits for no lock."""
+
+
+class Patience:
+    """How one request is waited for; of several requests one after the other, but not at once.
+
+    Transports of other makes do not know it, and send the request without.
+    """
+
+    __slots__ = ("_waiting", "avoid", "given_up", "until_ns")
+
+    def __init__(self, *, until_ns: int | None = None, avoid: str | None = None) -> None:
+        self.until_ns = until_ns
+        """When every wait for the request ends with a time-out (a connection, the head, each piece of the body), in
+        nanoseconds of the one clock; None: it has only the time-outs of its own. Any thread may change it at any time,
+        which counts from the next wait on."""
+        self.avoid = avoid
+        """Local address (`Opening.local_address`) of a connection that is not to carry the request where another is to
+        be had without a long wait."""
+        self.given_up = False
+        """Whether nobody wants the request any more."""
+        # Weakly, because an exchange knows its patience: whoever keeps one keeps no connection, and there is no cycle.
+        self._waiting: ref[Any] | None = None
+
+    def give_up(self) -> None:
+        """End the request: the wait that is going on, or the next one, raises the library's ReadError.
+
+        The server is told to stop. From any thread, any number of times, from finalisers too; without effect on an
+        answer that has come to its end.
+        """
+        self.given_up = True
+        waiting = None if self._waiting is None else self._waiting()
+        if waiting is not None:
+            waiting.give_up()
+
+    def attend(self, waiting: Waiting) -> None:
+        """The request is in this from now on, which is told where the request was given up already."""
+        # In this order, and in the other in `give_up`: one of the two sees what the other has done.
+        self._waiting = ref(waiting)
+        if self.given_up:
+            waiting.give_up()
+
+    def check(self) -> None:
+        """Raise TransportError where the request was given up."""
+        if self.given_up:
+            raise TransportError("ReadError", GIVEN_UP)
+
+    def within(self, timeout_s: float | None, now_ns: int) -> float | None:
+        """Seconds for which a wait that begins now may last; None for ever."""
+        until_ns = self.until_ns
+        if until_ns is None:
+            return timeout_s
+        left_s = max(0.0, (until_ns - now_ns) / 1e9)
+        return left_s if timeout_s is None else min(left_s, timeout_s)
+
+
+def elsewhere_within(timeout_s: float | None) -> float:
+    """Seconds for which a request waits for a connection other than the one that it avoids."""
+    return ELSEWHERE_S if timeout_s is None else min(ELSEWHERE_S, timeout_s / 2)
+
+
+PHASES = "fastlane.phases"
+"""The extension by which a request brings its `Phases` along, and by which the answer shows them."""
+
+FALLBACK_TRACE = "fastlane.trace"
+"""The extension by which a request brings the `trace` that another transport gets if that one carries the request."""
+
+
+class Loser(NamedTuple):
+    """An address that was tried for a connection and not taken."""
+
+    address: str
+    """Host and port."""
+    outcome: str
+    """Class name of the error, or "slower" for one that was given up because another had answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How a connection was opened. Stamps are monotonic nanoseconds; None for what did not happen."""
+
+    dns_started_ns: int | None
+    """None where the host is an address already."""
+    dns_ended_ns: int | None
+    connect_started_ns: int
+    connect_ended_ns: int
+    tls_started_ns: int | None
+    tls_ended_ns: int | None
+    local_address: str
+    """Host and port of our end: tells connections apart while they are open."""
+    peer_address: str
+    """Host and port of the address that won the race."""
+    losers: tuple[Loser, ...]
+    alpn: str | None
+    """The protocol that TLS agreed on ("h2", "http/1.1"); None without TLS or where the server named none."""
+    tls_version: str | None
+
+    @property
+    def ended_ns(self) -> int:
+        """When the connection could be used."""
+        return self.connect_ended_ns if self.tls_ended_ns is None else self.tls_ended_ns
+
+
+class Phases:
+    """One attempt on the wire, filled in by the transport. Monotonic nanoseconds; None for what has not happened."""
+
+    __slots__ = (
+        "answer_ended_ns",
+        "chunk_ns",
+        "congestion_window",
+        "connection_wait_started_ns",
+        "data_ns",
+        "first_byte_ns",
+        "http_version",
+        "opening",
+        "peer_connection_window",
+        "peer_stream_window",
+        "resent",
+        "reused",
+        "round_trip_time_ns",
+        "send_ended_ns",
+        "send_started_ns",
+        "started_ns",
+    )
+
+    def __init__(self) -> None:
+        self.started_ns: int | None = None
+        """The transport was given the request; None if it never was, and another transport carried it."""
+        self.opening: Opening | None = None
+        """How the connection was opened that carried the request."""
+        self.reused: bool | None = None
+        """Whether the connection was open before this attempt asked for one."""
+        self.http_version: str | None = None
+        """"HTTP/2" or "HTTP/1.1"."""
+        self.send_started_ns: int | None = None
+        """The first byte of the request was handed to the socket."""
+        self.send_ended_ns: int | None = None
+        """The last byte of the request was handed to the socket."""
+        self.first_byte_ns: int | None = None
+        """The first byte of the answer, that is of its head, had arrived."""
+        self.data_ns: array[int] = array("q")
+        """Arrival of each piece of the answer's body: of each DATA frame, or of each read over HTTP/1.1."""
+        self.answer_ended_ns: int | None = None
+        """The end of the answer had arrived."""
+        self.chunk_ns = 0
+        """Arrival of the piece of the body that is being read by the application now."""
+        self.resent = 0
+        """How often the request was sent again because a server had certainly not processed it: 0 or 1."""
+        self.peer_stream_window: int | None = None
+        """Body bytes that the peer takes at once for one request (HTTP/2), when the request was sent."""
+        self.peer_connection_window: int | None = None
+        """Body bytes that the peer took at once for the whole connection (HTTP/2), when the request was sent."""
+        self.round_trip_time_ns: int | None = None
+        """To the server's end of HTTP when the request was sent: the kernel's smoothed time (TCP_INFO on Linux), or
+        where a proxy stands in between, or the kernel does not say, the smallest that HTTP itself has seen of late."""
+        self.congestion_window: int | None = None
+        """The congestion window in segments when the request was sent, after what silence had taken of it: the
+        kernel's, or where a proxy stands in between, or the kernel does not say, the one that slow start leads to."""
+        self.connection_wait_started_ns: int | None = None
+        """The attempt began to wait for a connection; None where one could be used at once."""
+
+    @property
+    def first_data_ns(self) -> int | None:
+        """Arrival of the first piece of the answer's body."""
+        return self.data_ns[0] if len(self.data_ns) else None
+
+    def begin(self, now_ns: int) -> None:
+        """The transport is given the request. A redirect hands on what the first request brought along."""
+        if self.started_ns is not None:
+            self.begin_again(resent=False)
+            self.resent = 0
+            self.connection_wait_started_ns = None
+        self.started_ns = now_ns
+
+    def begin_again(self, *, resent: bool) -> None:
+        """Another connection is looked for: forget the first one's stamps. `resent`: the request was sent on it."""
+        self.resent += resent
+        self.opening = self.reused = self.http_version = None
+        self.send_started_ns = self.send_ended_ns = self.first_byte_ns = self.answer_ended_ns = None
+        self.peer_stream_window = self.peer_connection_window = None
+        self.round_trip_time_ns = self.congestion_window = None
+        del self.data_ns[:]
+
 
 # "data: [DONE]" and the line ends that may follow it.
 TAIL_BYTES = 16

@@ -9,8 +9,7 @@ from functools import lru_cache
 
 from h2.errors import ErrorCodes
 
-from .errors import TransportError
-from .exchange import AnswerHead, RequestHead
+from .exchange import AnswerHead, RequestHead, TransportError
 from .limits import HEADER_TABLE_BYTES
 
 # Types and flags of RFC 9113, 6. Plain numbers: they are compared once per frame.

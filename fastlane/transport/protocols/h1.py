@@ -6,8 +6,7 @@ import re
 
 import h11
 
-from .errors import TransportError
-from .exchange import AnswerHead, Exchange
+from .exchange import AnswerHead, Exchange, TransportError
 
 MAX_INCOMPLETE = 100 * 1024
 """Bytes of a head that may wait for the rest of it; httpcore's limit."""

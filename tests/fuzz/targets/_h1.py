@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fastlane.transport.protocols.errors import TransportError
-from fastlane.transport.protocols.exchange import Exchange
+from fastlane.transport.protocols.exchange import Exchange, Phases, TransportError
 from fastlane.transport.protocols.h1 import IN_NO_HEAD, MAX_INFORMATIONAL, Http1Connection
-from fastlane.transport.protocols.phases import Phases
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._target import Target, holds
 from tests.transport.h2_peer import request_head

@@ -13,8 +13,7 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
 from fastlane.transport.protocols import frames as wire, limits as limits
-from fastlane.transport.protocols.errors import TransportError
-from fastlane.transport.protocols.exchange import RequestHead
+from fastlane.transport.protocols.exchange import RequestHead, TransportError
 from fastlane.transport.protocols.h2 import Http2Connection
 from tests.fuzz.drawn import Drawn, chance
 from tests.fuzz.targets._h2_frames import Server
@@ -335,8 +334,8 @@ TARGET = Target(
     check=check,
     seeds=seeds,
     modules=(
-        "fastlane.transport.protocols.h2", "fastlane.transport.protocols.h2_answers",
-        "fastlane.transport.protocols.h2_streams", "fastlane.transport.protocols.h2_heads",
+        "fastlane.transport.protocols.h2", "fastlane.transport.protocols.h2",
+        "fastlane.transport.protocols.h2", "fastlane.transport.protocols.h2",
         "fastlane.transport.protocols.frames",
     ),
     grown={

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fastlane._clock import now_ns
 from fastlane._fork import in_child, new_lock
-from fastlane.transport.protocols.patience import Patience
-from fastlane.transport.protocols.phases import PHASES
+from fastlane.transport.protocols.exchange import PHASES, Patience
 
 Key = tuple[Any, ...]
 """Where calls can share (the threads, or one event loop), over which connections, and what they ask for."""

@@ -11,8 +11,7 @@ from fastlane._clock import now_ns
 from fastlane.engine.body import family, unwrapped
 from fastlane.engine.observation import EXTENSION
 from fastlane.transport.drivers.requests import bound_expansion
-from fastlane.transport.protocols.patience import PATIENCE
-from fastlane.transport.protocols.phases import PHASES, Phases
+from fastlane.transport.protocols.exchange import PATIENCE, PHASES, Phases
 
 from ._flight import Flight, Seat, depart
 
@@ -59,7 +58,7 @@ def is_timeout(error: Exception) -> bool:
 
 def own_body(response: Any, name: str) -> Any:
     """Our own transport's body, which can be read on after a time-out or a cancellation; None with any other."""
-    bodies = sys.modules.get("fastlane.transport.drivers.bodies")
+    bodies = sys.modules.get("fastlane.transport.drivers.engines")
     body = unwrapped(response.stream, name)
     return body if bodies is not None and isinstance(body, getattr(bodies, name)) else None
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from fastlane._clock import now_ns
-from fastlane.transport.protocols.phases import PHASES
+from fastlane.transport.protocols.exchange import PHASES
 
 from ._flight import Flight, Head, Seat, Send, depart, leave, lock, swept
 from ._head_wait import Entrance, HeadWait

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastlane._clock import now_ns
 from fastlane.engine.context import in_finalizer
-from fastlane.transport.drivers.starting import start
-from fastlane.transport.drivers.thread_exchange import lock_timeout
-from fastlane.transport.protocols.phases import PHASES
+from fastlane.transport.drivers.thread_driver import lock_timeout, start
+from fastlane.transport.protocols.exchange import PHASES
 
 from ._flight import Flight, Head, Seat, Send, leave, lock, swept
 from ._head_wait import Entrance, HeadWait

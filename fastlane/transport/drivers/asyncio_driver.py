@@ -1,0 +1,949 @@
+"""Connections for asyncio: a protocol on the event loop's own transport, which reads for all exchanges at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import math
+import ssl
+import sys
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from typing import Any, cast
+
+from fastlane._clock import now_ns
+
+from ..pool.pool import GROW_AGAIN_NS, Member, Outlook, Pool
+from ..pool.settings import Origin, PoolSettings, tick_s
+from ..protocols.exchange import TAIL_BYTES, Patience, Phases, RequestHead, TransportError, elsewhere_within
+from ..protocols.limits import STREAM_WINDOW
+from .connect import Connected, connect_asyncio, is_ready
+from .link import CLOSED, MOST_OPENING_NS, Link, LinkedExchange, Tls
+from .requests import Timeouts
+
+
+class AsyncioExchange(LinkedExchange):
+    """An exchange that a task waits for, and what it waits on.
+
+    Future-like in the sense of `asyncio.isfuture`: a task that waits on it is resumed by the callback that reads the
+    socket, once that has taken in everything. With a future of the loop's own it would be resumed one turn of the loop
+    later, and a turn (a look at all sockets included) costs about as much as the rest of the way of a piece.
+    """
+
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "_callback",
+        "_cancellation",
+        "_context",
+        "_is_timed",
+        "_is_woken",
+        "_loop",
+        "_since_ns",
+        "_timeout_s",
+        "_timer",
+        "_woken",
+        "timed_out",
+    )
+
+    def __init__(
+        self,
+        request_head: RequestHead,
+        phases: Phases,
+        link: Link,
+        loop: asyncio.AbstractEventLoop,
+        woken: deque[AsyncioExchange],
+    ) -> None:
+        super().__init__(request_head, phases, link)
+        self._loop = loop
+        self._woken = woken
+        """Those of the connection that are resumed at the end of the read that is going on."""
+        self._asyncio_future_blocking = False
+        self._callback: Callable[[Any], object] | None = None
+        self._context: contextvars.Context | None = None
+        self._cancellation: asyncio.CancelledError | None = None
+        self._is_woken = False
+        """Resuming the task that waits is under way."""
+        self.timed_out = False
+        """The last wait ended because nothing happened in time."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_timed = False
+        """The end of a wait is watched, by the timer or by the connection."""
+        self._timeout_s = 0.0
+        self._since_ns = 0
+
+    # What the protocol tells
+
+    def arrived(self, data: bytes, now_ns: int) -> None:
+        """Take bytes of the response's body."""
+        # As the base class has it, in one piece: this is the path of every piece of every answer.
+        self.phases.data_ns.append(now_ns)
+        self.arrived_bytes += len(data)
+        self.tail = data if len(data) >= TAIL_BYTES else self.tail[-TAIL_BYTES:] + data
+        if not self.discarding:
+            self.chunks.append((now_ns, data))
+        if self._callback is not None and not self._is_woken:
+            self._is_woken = True
+            self._woken.append(self)
+
+    def wake(self) -> None:
+        """Wake the task that waits."""
+        if (self.answer_ended and self.request_ended) or self.error is not None:
+            self.leave()
+        if self._is_timed and (self.answer_ended or self.error is not None):
+            self.done()  # nobody will wait any more, and a timer would keep what nobody reads
+        if self._callback is not None and not self._is_woken:
+            self._is_woken = True
+            if self.link.is_reading:
+                self._woken.append(self)
+            else:
+                # Another task has done it, and no task can be resumed from within another.
+                self._loop.call_soon(self.resume)
+
+    # What a task waits on
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a task waits."""
+        return self._callback is not None
+
+    def expect(self, timeout_s: float | None) -> AsyncioExchange:
+        """What to wait on until something happens, or nothing has for `timeout_s`: then it has `timed_out`.
+
+        To be awaited (or yielded to the task) at once, and by one task at a time.
+        """
+        if self._callback is not None:
+            raise RuntimeError("This answer is being read by another task.")
+        self._is_woken = self.timed_out = False
+        self._asyncio_future_blocking = True
+        if timeout_s is not None:
+            # One timer for all waits of the exchange: to set one and take it back costs more than a piece of an answer.
+            self._since_ns = now_ns()
+            if timeout_s != self._timeout_s or not self._is_timed:
+                self._set_timer(timeout_s)
+        elif self._is_timed:
+            self.done()
+        return self
+
+    def __await__(self) -> Generator[Any, None, bool]:
+        """True where something has happened, False where nothing did within the time."""
+        yield self
+        return not self.timed_out
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """As a future has it."""
+        return self._loop
+
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: contextvars.Context) -> None:
+        """As a future has it, for the one task that waits."""
+        self._callback = callback
+        self._context = context
+
+    def cancel(self, msg: object = None) -> bool:
+        """As a future has it: the task that waits is cancelled. False where it is about to be resumed."""
+        if self._callback is None or self._is_woken:
+            return False
+        # With its message, by which whoever cancelled knows its own cancellation again.
+        self._cancellation = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        self._is_woken = True
+        self._loop.call_soon(self.resume)
+        return True
+
+    def result(self) -> None:
+        """As a future has it."""
+        cancellation, self._cancellation = self._cancellation, None
+        if cancellation is not None:
+            raise cancellation
+
+    def resume(self) -> None:
+        """Go on with the task that waits. Not to be called from within a task."""
+        callback, context = self._callback, self._context
+        self._callback = self._context = None
+        if callback is not None and context is not None:
+            context.run(callback, self)
+
+    # Time
+
+    def _set_timer(self, timeout_s: float) -> None:
+        self.done()
+        self._timeout_s = timeout_s
+        link = self.link
+        # A timer of its own for every exchange would cost more than all else that a wait does.
+        if timeout_s > 3 * link.tick_s:
+            self._is_timed = True
+            link.waiting.add(self)
+        else:
+            self._set_timer_for(timeout_s)
+
+    def look_ahead(self, ahead_s: float) -> None:
+        """Set a timer if the wait may end within this time: the connection will not look again before."""
+        left_s = self._timeout_s - (now_ns() - self._since_ns) / 1e9
+        if left_s <= ahead_s:
+            self.link.waiting.discard(self)
+            self._set_timer_for(max(0.0, left_s))
+
+    def _look(self) -> None:
+        self._timer = None
+        self._is_timed = False
+        if self._callback is None or self._is_woken:
+            return
+        left_s = self._timeout_s - (now_ns() - self._since_ns) / 1e9
+        if left_s <= 0:
+            self.timed_out = True
+            self.resume()
+        else:
+            self._set_timer_for(left_s)
+
+    def _set_timer_for(self, left_s: float) -> None:
+        self._is_timed = True
+        self._timer = self._loop.call_later(left_s, self._look)
+
+    def done(self) -> None:
+        """Nobody will wait any more."""
+        if not self._is_timed:
+            return
+        self._is_timed = False
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        else:
+            self.link.waiting.discard(self)
+
+
+class PatientAsyncioExchange(AsyncioExchange):
+    """An exchange that is waited for with patience, and that anybody may give up."""
+
+    __slots__ = ("__weakref__", "_patience")
+
+    def __init__(
+        self,
+        request_head: RequestHead,
+        phases: Phases,
+        link: Link,
+        loop: asyncio.AbstractEventLoop,
+        woken: deque[AsyncioExchange],
+        patience: Patience,
+    ) -> None:
+        super().__init__(request_head, phases, link, loop, woken)
+        self._patience = patience
+        patience.attend(self)
+
+    def expect(self, timeout_s: float | None) -> AsyncioExchange:
+        """What to wait on until something happens, or nothing has for `timeout_s`: then it has `timed_out`."""
+        return super().expect(self._patience.within(timeout_s, now_ns()))
+
+    def give_up(self) -> None:
+        """Nobody wants the request any more: end it, and wake whoever waits for it. Waits for no lock."""
+        # In a turn of its own: the garbage collector may come here amid the connection's work, and in any thread.
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the connection with it
+            self._loop.call_soon_threadsafe(cast("AsyncioLink", self.link).drop, self, True)
+
+
+class OpeningLink(Link, asyncio.BufferedProtocol):
+    """A connection on an event loop, up to the moment when it stands."""
+
+    def __init__(self, owner: LoopPool, origin: Origin) -> None:
+        settings = owner.settings
+        super().__init__(origin, http2=settings.http2)
+        self.loop = owner.loop
+        # The loop's timers must not keep a pool alive that everybody else has dropped.
+        self._owner = weakref.ref(owner)
+        self._settings = settings
+        self.ready: asyncio.Future[None] = self.loop.create_future()
+        """The peer has said what it allows, or the connection is gone."""
+        self.gone: asyncio.Future[None] = self.loop.create_future()
+        """The socket is closed."""
+        self._transport: asyncio.Transport | None = None
+        self._shaken: asyncio.Future[None] | None = None
+        self.opening_task: asyncio.Task[None] | None = None
+        self._dead = False
+
+    # Opening
+
+    async def open(self) -> None:
+        """Connect, and tell the pool how it went."""
+        failure: TransportError | None = None
+        try:
+            async with asyncio.timeout(MOST_OPENING_NS / 1e9):
+                await self._open()
+        except TransportError as error:
+            failure = error
+        except TimeoutError:
+            failure = TransportError(
+                "ConnectTimeout", f"No connection to {self.origin.host}:{self.origin.port} in time."
+            )
+        except OSError as error:
+            failure = TransportError("ConnectError", str(error))
+            failure.__cause__ = error
+        except BaseException as error:
+            self._opening_failed(TransportError("ConnectError", f"{type(error).__name__} while connecting"))
+            raise
+        if failure is not None:
+            self._opening_failed(failure)
+
+    def opening_ended(self, task: asyncio.Task[None]) -> None:
+        """The task that opens is over; one that was cancelled before its first step has told nobody."""
+        if task.cancelled() and not self._dead:
+            self._opening_failed(TransportError("ConnectError", CLOSED))
+        if self._transport is None:
+            self._be_gone()
+
+    def _opening_failed(self, error: TransportError) -> None:
+        self._dead = True
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            self._be_gone()
+        owner = self._owner()
+        if owner is not None:
+            owner.failed(self, error)
+
+    async def _open(self) -> None:
+        owner = self._owner()
+        if owner is None or self._dead:
+            raise TransportError("ConnectError", CLOSED)
+        if self.origin.scheme == "https":
+            self.tls = Tls(owner.context(), self.origin.server_hostname)
+        del owner
+        connected = await connect_asyncio(self.origin.host, self.origin.port)
+        self._socket = connected.socket
+        try:
+            await self.loop.create_connection(lambda: self, sock=connected.socket)
+        except BaseException:
+            connected.socket.close()
+            raise
+        tls_started_ns = tls_ended_ns = None
+        if self.tls is not None:
+            tls_started_ns = now_ns()
+            self._shaken = self.loop.create_future()
+            self._shake(b"")
+            try:
+                await self._shaken
+            finally:
+                self._shaken = None
+            tls_ended_ns = now_ns()
+        self._established(connected, tls_started_ns, tls_ended_ns)
+
+    def _shake(self, data: bytes) -> None:
+        shaken = self._shaken
+        assert shaken is not None
+        try:
+            done = self.handshake(data)
+        except TransportError as error:
+            if not shaken.done():
+                shaken.set_exception(error)
+            done = False
+        output = self.handshake_output()
+        if output and self._transport is not None:
+            self._transport.write(output)
+        if done and not shaken.done():
+            shaken.set_result(None)
+
+    def _established(self, connected: Connected, tls_started_ns: int | None, tls_ended_ns: int | None) -> None:
+        owner = self._owner()
+        if owner is None or self._dead or self._transport is None or self._transport.is_closing():
+            raise TransportError("ConnectError", CLOSED)
+        tls = self.tls
+        opening = connected.opening(
+            tls_started_ns=tls_started_ns,
+            tls_ended_ns=tls_ended_ns,
+            alpn=None if tls is None else tls.alpn,
+            tls_version=None if tls is None else tls.version,
+        )
+        self.establish(opening, now_ns())
+        self._begin()
+        self._be_ready()
+        owner.opened(self)
+
+    def _begin(self) -> None:
+        """The connection stands. To be done by the class that uses it."""
+        raise NotImplementedError
+
+    def _be_ready(self) -> None:
+        if self.http is not None and self.http.is_ready and not self.ready.done():
+            self.ready.set_result(None)
+
+    def _be_gone(self) -> None:
+        for future in (self.ready, self.gone):
+            if not future.done():
+                future.set_result(None)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the event loop's transport."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of classes of its own
+
+    def _take_early(self, data: bytes) -> None:
+        if self._dead:
+            return
+        if self._shaken is not None and not self._shaken.done():
+            self._shake(data)
+            return
+        # Between the end of the handshake and the task that waits for it.
+        with contextlib.suppress(TransportError):
+            self.handshake(data)
+
+
+_READ_BYTES = 65_536
+
+
+class AsyncioLink(OpeningLink):
+    """One connection on an event loop."""
+
+    def __init__(self, owner: LoopPool, origin: Origin) -> None:
+        super().__init__(owner, origin)
+        self._stalled: deque[AsyncioExchange] = deque()
+        """Those whose requests wait for room in the socket."""
+        self._paused = False
+        self.woken: deque[AsyncioExchange] = deque()
+        """Those that are resumed at the end of the read that is going on."""
+        self._buffer = memoryview(bytearray(_READ_BYTES))
+        self._timer: asyncio.TimerHandle | None = None
+        self.tick_s = tick_s(self._settings)
+
+    # What the loop calls
+
+    def _begin(self) -> None:
+        self._write()
+        self._timer = self.loop.call_later(self.tick_s, self._look)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop puts what comes: one buffer for all of it, because a new one costs more than a small piece."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """This much has come."""
+        arrived_ns = now_ns()
+        http, tls = self.http, self.tls
+        if http is None or self._dead:
+            self._take_early(bytes(self._buffer[:nbytes]))
+            return
+        self.is_reading = True
+        self._heard_ns = arrived_ns
+        try:
+            # As `receive` does it, which would be one more call for each piece of each answer.
+            if tls is None:
+                http.receive(bytes(self._buffer[:nbytes]), arrived_ns)
+            else:
+                plain = tls.feed(self._buffer[:nbytes])
+                if plain:
+                    http.receive(plain, arrived_ns)
+                if tls.ended:
+                    self.receive_end(arrived_ns)
+        except TransportError as error:
+            self._write()
+            self._end(error, by_peer=True)
+        else:
+            # Asked here, and not by `_after`, because for nearly every piece of an answer both say no.
+            if http.outgoing or (tls is not None and tls.outgoing.pending):
+                self._write()
+            if self.ended or http.has_news:
+                self._after()
+        finally:
+            self.is_reading = False
+        exchange = self._exchange
+        if exchange is not None and exchange.arrived_bytes - exchange.taken_bytes >= STREAM_WINDOW:
+            self._read_on()
+        if self.woken:
+            self._resume()
+
+    def _resume(self) -> None:
+        """Go on with the tasks that were waiting for what has come."""
+        woken = self.woken
+        if "nest_asyncio" in sys.modules and getattr(self.loop, "_nest_patched", False):
+            # Loops that run within their own callbacks (nest_asyncio, in notebooks) need a turn for each task.
+            while woken:
+                self.loop.call_soon(woken.popleft().resume)
+            return
+        try:
+            while woken:
+                woken.popleft().resume()
+        finally:
+            if woken:  # an application's SystemExit or KeyboardInterrupt passes here
+                self.loop.call_soon(self._resume)
+
+    def eof_received(self) -> None:
+        """Handle the peer's end of the stream."""
+        shaken = self._shaken
+        if shaken is not None and not shaken.done():
+            shaken.set_exception(
+                TransportError("ConnectError", "The server closed the connection during the TLS handshake.")
+            )
+        elif not self._dead and self.http is not None:
+            self.is_reading = True
+            try:
+                self.receive_end(now_ns())
+            except TransportError as error:
+                self._end(error, by_peer=True)
+            finally:
+                self.is_reading = False
+            self._resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail all exchanges of the connection."""
+        if exc is not None and not self._dead and self.http is not None and self._shaken is None:
+            self._read_what_is_left()
+        shaken = self._shaken
+        text = str(exc) if exc is not None else CLOSED
+        if shaken is not None and not shaken.done():
+            shaken.set_exception(TransportError("ConnectError", text))
+        self._end(TransportError("ReadError", text), by_peer=True)
+        self._be_gone()
+
+    def _read_what_is_left(self) -> None:
+        """Writing has failed. An answer may have come before: the loop, which reads no more, still has the socket."""
+        sock = self._socket
+        with contextlib.suppress(OSError):
+            while sock is not None and not self._dead:
+                size = sock.recv_into(self._buffer)
+                if not size:
+                    return
+                self.buffer_updated(size)
+
+    def pause_writing(self) -> None:
+        """Stop writing while the transport's buffer is full."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        self._paused = False
+        while self._stalled:
+            self._stalled.popleft().wake()
+
+    def _after(self) -> None:
+        """Bytes were taken in: answer, and tell the pool what has changed."""
+        self._write()
+        if not self.has_changed():
+            return
+        self._be_ready()
+        owner = self._owner()
+        if owner is not None:
+            owner.changed(self)
+        if self.is_used_up:
+            self._end(None, by_peer=True)
+
+    def _look(self) -> None:
+        """Look at the time, now and then."""
+        owner = self._owner()
+        if self._dead:
+            return
+        if owner is None and not self.is_busy:  # answers that are still read keep their pool alive
+            self._end(None, by_peer=False)
+        for exchange in list(self.waiting):
+            exchange.look_ahead(2 * self.tick_s)
+        if owner is None:
+            if self.waiting:
+                self._timer = self.loop.call_later(self.tick_s, self._look)
+            else:
+                self.tick_s = math.inf  # this was the last look: who waits from now on has a timer of its own
+            return
+        settings = self._settings
+        ping_ns = None if settings.ping_s is None else owner.ping_interval_ns(self.origin, int(settings.ping_s * 1e9))
+        if self.tick(now_ns(), idle_ns=int(settings.idle_s * 1e9), ping_ns=ping_ns) is not None:
+            self._end(None, by_peer=False)
+            return
+        self._timer = self.loop.call_later(self.tick_s, self._look)
+        self._write()
+        owner.changed(self)  # calls may wait that a failure to open a further connection has left waiting
+
+    def _end(self, error: TransportError | None, *, by_peer: bool) -> None:
+        """The connection is at its end: tell everybody, and close it."""
+        if self._dead:
+            return
+        self._dead = True
+        idle = not self.claimed
+        transport = self._transport
+        if self._timer is not None:
+            self._timer.cancel()
+        if transport is not None and not transport.is_closing():
+            if not by_peer:
+                self._say_goodbye()
+            # Nobody waits for what a peer does not take.
+            if transport.get_write_buffer_size():
+                transport.abort()
+            else:
+                transport.close()
+        self.fail(error or TransportError("ReadError", CLOSED))
+        self.resume_writing()
+        owner = self._owner()
+        if owner is not None:
+            owner.closed(self, by_idle_peer=by_peer and idle)
+
+    def _say_goodbye(self) -> None:
+        with contextlib.suppress(TransportError):
+            if self.http is not None:
+                self.http.goodbye()
+            self._write()
+            if self.tls is not None:
+                self.tls.close()
+                self._write()
+
+    def _write(self) -> None:
+        try:
+            data = self.output()
+        except TransportError:
+            return  # TLS is broken: reading says so too
+        transport = self._transport
+        if data and transport is not None and not transport.is_closing():  # the loop would log what it cannot send
+            transport.write(data)
+
+    # What tasks call
+
+    async def send_request(
+        self,
+        exchange: AsyncioExchange,
+        first: tuple[bytes, bool],
+        rest: AsyncIterator[tuple[bytes, bool]] | None,
+        write_timeout_s: float | None,
+    ) -> None:
+        """Send a request, its body in pieces; an answer that comes earlier ends it. Raises TransportError."""
+        data, last = first
+        goes_on = await self._send_piece(exchange, data, last=last, begin=True, timeout_s=write_timeout_s)
+        while goes_on and not last and rest is not None:
+            data, last = await anext(rest)
+            goes_on = await self._send_piece(exchange, data, last=last, begin=False, timeout_s=write_timeout_s)
+
+    async def _send_piece(
+        self, exchange: AsyncioExchange, data: bytes, *, last: bool, begin: bool, timeout_s: float | None
+    ) -> bool:
+        """Send a piece of the body, the first with the head; False where an answer has come already."""
+        transport, http = self._transport, self.http
+        # (Before it has begun, too: another task may have given it up.)
+        if exchange.error is not None or exchange.answer_ended or exchange.answer_head is not None:
+            return False
+        if self._dead or http is None or transport is None or transport.is_closing():
+            self.is_closed = True  # the pool hears of it in a later turn of the loop, and would give it to others
+            raise TransportError("ReadError", CLOSED, unprocessed=begin)
+        if begin:
+            clean = not transport.get_write_buffer_size()
+            self.begin(exchange, end=last and not data)
+        position = 0
+        while True:
+            if not begin and (exchange.is_over or exchange.answer_head is not None):
+                return False
+            if not exchange.request_ended:
+                position = self.push(exchange, data, position, last=last)
+            self._write()
+            if begin:
+                begin = False
+                if transport.is_closing() and clean:
+                    # Not a byte of the request has left this machine: nobody can have processed it.
+                    self.is_closed = True
+                    exchange.phases.send_started_ns = None
+                    raise TransportError("WriteError", CLOSED, unprocessed=True)
+            if self._paused:
+                self._stalled.append(exchange)
+            elif position >= len(data):
+                break
+            elif http.room(exchange):
+                continue
+            if not await exchange.expect(timeout_s):
+                raise TransportError("WriteTimeout", "The server did not take the request in time.")
+        if last:
+            exchange.phases.send_ended_ns = now_ns()
+        return True
+
+    def drop(self, exchange: AsyncioExchange, given_up: bool = False) -> None:
+        """Nobody reads the exchange any more, or whoever does is told that it was given up."""
+        exchange.done()
+        if self._dead:
+            exchange.leave()
+        elif not self.cancel(exchange, now_ns(), given_up=given_up):
+            self._end(TransportError("ReadError", CLOSED), by_peer=False)
+        else:
+            self._after()
+            self._read_on()
+
+    def abandon(self, exchange: AsyncioExchange) -> None:
+        """The answer was garbage-collected, in whatever thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the connection with it
+            self.loop.call_soon_threadsafe(self.drop, exchange)
+
+    def took(self, exchange: AsyncioExchange, count: int) -> None:
+        """The application has read this much of the body: let the peer send more."""
+        if not self._dead and self.http is not None:
+            self.http.took(exchange, count)
+            self._write()
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Have an answer over HTTP/1.1 wait for its reader, or no longer."""
+        if self._transport is None or self._dead:
+            return
+        if self.is_full:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def hang_up(self, error: TransportError) -> None:
+        """Close the connection now."""
+        if self.http is not None:
+            self._end(error, by_peer=False)
+        elif self.opening_task is not None:
+            self.opening_task.cancel()
+
+    def looks_stale(self) -> bool:
+        """Whether bytes or an end have come that the loop has not looked at yet."""
+        return self._socket is not None and is_ready(self._socket, 0.0, write=False)
+
+    def network_info(self, info: str) -> Any:
+        """What the library's `network_stream` extension tells."""
+        return None if self._socket is None else self.extra_info(info, self._socket)
+
+    def forget(self) -> None:
+        """Let go of the socket without a word: its loop has ended, or belongs to the parent process."""
+        self._dead = True
+        self.is_reading = True  # nobody can be resumed on a loop that has ended
+        self.tls = None
+        if self._socket is not None:
+            self._socket.close()
+        self.fail(TransportError("ReadError", "The connection belongs to an event loop that has ended."))
+
+
+# How long `aclose()` waits for the sockets to be closed.
+_CLOSE_S = 5.0
+
+
+class _Waiter:
+    """A task that waits for a connection."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, avoid: str | None) -> None:
+        self.avoid = avoid
+        self.granted: asyncio.Future[AsyncioLink | TransportError] = loop.create_future()
+        self._given_up: asyncio.Future[None] | None = None
+
+    def grant(self, member: Member) -> None:
+        assert isinstance(member, AsyncioLink)
+        self.granted.set_result(member)
+
+    def refuse(self, error: TransportError) -> None:
+        self.granted.set_result(error)
+
+    def give_up(self) -> None:
+        """Nobody wants the request any more: the task is woken, and sees to it. From any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self.granted.get_loop().call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if self._given_up is not None and not self._given_up.done():
+            self._given_up.set_result(None)
+
+    async def wait(self, timeout_s: float | None, patience: Patience | None) -> bool:
+        """Wait to be woken; whether the wait is over because of what has come."""
+        granted = self.granted
+        if patience is None:
+            await asyncio.wait([granted], timeout=timeout_s)
+        else:
+            self._given_up = given_up = granted.get_loop().create_future()
+            patience.attend(self)
+            await asyncio.wait([granted, given_up], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        return granted.done()
+
+
+class LoopPool:
+    """The connections on one event loop. To be used on that loop only."""
+
+    def __init__(self, settings: PoolSettings, context: Callable[[], ssl.SSLContext]) -> None:
+        self.settings = settings
+        self.context = context
+        self.loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._until_the_end: Any = None
+        self._closed = False
+        self._pool = Pool(
+            max_connections=settings.max_connections,
+            http2=settings.http2 != "never",
+            plain_http2=settings.http2 == "require",
+            idle_ns=int(settings.idle_s * 1e9),
+            make=self._make,
+        )
+
+    def _make(self, origin: Origin) -> AsyncioLink:
+        return AsyncioLink(self, origin)
+
+    async def close_at_the_end(self, forget: Callable[[], object]) -> None:
+        """Have `asyncio.run` close the connections: it ends what asynchronous generators are left."""
+
+        async def until_the_end() -> AsyncIterator[None]:
+            try:
+                yield
+            finally:
+                self._until_the_end = None
+                forget()
+                if not self._closed:
+                    await self.aclose()
+
+        self._until_the_end = until_the_end()
+        await anext(self._until_the_end)
+
+    # Calls
+
+    async def acquire(
+        self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None, patience: Patience | None = None
+    ) -> AsyncioLink:
+        """A connection with a place for one exchange on it. Raises TransportError."""
+        avoid = None if patience is None else patience.avoid
+        member = self._pool.claim(origin, now_ns(), avoid)
+        if member is None:
+            if phases is not None:
+                phases.connection_wait_started_ns = now_ns()
+            waiter = _Waiter(self.loop, avoid)
+            self._pool.wait(origin, waiter, now_ns())
+            self._start()
+            return await self._wait(origin, waiter, timeouts, patience)
+        assert isinstance(member, AsyncioLink)
+        if not member.is_busy and member.looks_stale():
+            try:
+                # The loop reads in the turn after next: what asked to be called goes before what has come.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            except BaseException:
+                self.unclaim(member)
+                raise
+        return member
+
+    async def _wait(
+        self, origin: Origin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None
+    ) -> AsyncioLink:
+        opening = self._pool.is_opening(origin)
+        granted = waiter.granted
+        try:
+            while not granted.done():
+                timeout_s = timeouts.connect if opening else timeouts.pool
+                if patience is not None:
+                    timeout_s = patience.within(timeout_s, now_ns())
+                if await waiter.wait(timeout_s if waiter.avoid is None else elsewhere_within(timeout_s), patience):
+                    break
+                given_up = patience is not None and patience.given_up
+                if waiter.avoid is not None and not given_up:
+                    waiter.avoid = None  # no other is to be had soon
+                    self._serve()
+                    continue
+                if opening and not given_up and not self._pool.is_opening(origin):
+                    opening = False  # the connection came, and has no place: from here on it is the pool's time
+                    continue
+                self._pool.withdraw(origin, waiter)
+                for unwanted in self._pool.take_unwanted(origin):
+                    assert isinstance(unwanted, AsyncioLink)
+                    unwanted.hang_up(TransportError("ConnectTimeout", "Nobody waits for the connection any more."))
+                    self._serve()  # its place is another's now
+                if patience is not None:
+                    patience.check()
+                if opening:
+                    raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
+                raise TransportError("PoolTimeout", "No connection became free in time.")
+        except BaseException:
+            self._pool.withdraw(origin, waiter)
+            if granted.done():
+                link = granted.result()
+                if isinstance(link, AsyncioLink):
+                    self.unclaim(link)
+            raise
+        result = granted.result()
+        if isinstance(result, TransportError):
+            # Its traceback leads here, and from here to the request: neither would go before a garbage collection.
+            waiter.granted = self.loop.create_future()
+            del granted
+            try:
+                raise result
+            finally:
+                del result
+        return result
+
+    def _start(self) -> None:
+        new, surplus = self._pool.take_orders()
+        for member in new:
+            assert isinstance(member, AsyncioLink)
+            # In a context of its own: a connection outlives the call that happened to need it first.
+            # (Task factories of applications need not know of `context`.)
+            task = contextvars.Context().run(self.loop.create_task, member.open())
+            member.opening_task = task
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(member.opening_ended)
+        for member in surplus:
+            assert isinstance(member, AsyncioLink)
+            member.hang_up(TransportError("ReadError", "The connection was closed."))
+
+    def unclaim(self, link: AsyncioLink) -> None:
+        """The call leaves without having begun."""
+        self._pool.unclaim(link, now_ns())
+        self._start()
+
+    def opened(self, link: OpeningLink) -> None:
+        """The connection is open."""
+        if self._closed and isinstance(link, AsyncioLink):
+            link.hang_up(TransportError("ReadError", "The transport was closed."))
+            return
+        self._pool.opened(link, now_ns())
+        self._start()
+
+    def failed(self, link: OpeningLink, error: TransportError) -> None:
+        """The connection could not be opened."""
+        self._pool.failed(link, error, now_ns())
+        self._start()
+        if self._pool.has_waiters and not self._closed:
+            # They go on waiting for a place on another connection: for them it is tried again.
+            self.loop.call_later(GROW_AGAIN_NS / 1e9, self._serve)
+
+    def _serve(self) -> None:
+        if not self._closed:
+            self._pool.serve(now_ns())
+            self._start()
+
+    def changed(self, link: AsyncioLink) -> None:
+        """The connection has other places than before."""
+        self._pool.changed(link, now_ns())
+        self._start()
+
+    def closed(self, link: AsyncioLink, *, by_idle_peer: bool) -> None:
+        """The connection is closed."""
+        self._pool.closed(link, now_ns(), by_idle_peer=by_idle_peer, unwelcome_pings=link.pings_are_unwelcome)
+        if not self._closed:
+            self._start()
+
+    def ping_interval_ns(self, origin: Origin, wanted_ns: int) -> int | None:
+        """Nanoseconds between pings; None where they are not welcome."""
+        return self._pool.ping_interval_ns(origin, wanted_ns)
+
+    def members(self) -> Iterator[Member]:
+        """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""
+        return self._pool.members()
+
+    def outlook(self, origin: Origin) -> Outlook:
+        """What a request to the origin would find that came now."""
+        return self._pool.outlook(origin, now_ns())
+
+    async def warm(self, origin: Origin, timeouts: Timeouts) -> None:
+        """Have a connection to the origin open, its SETTINGS exchanged, and keep it so. Raises TransportError."""
+        link = await self.acquire(origin, timeouts)
+        try:
+            await asyncio.wait([link.ready], timeout=timeouts.connect)
+            if not link.ready.done():
+                raise TransportError("ConnectTimeout", "The server did not say what it allows in time.")
+            link.check_ready()
+        finally:
+            self.unclaim(link)
+        self._pool.keep_warm(origin)
+
+    async def aclose(self) -> None:
+        """Close every connection; those who wait for an answer get an error."""
+        self._closed = True
+        links = [member for member in self._pool.members() if isinstance(member, AsyncioLink)]
+        self._pool.refuse_all(TransportError("ConnectError", "The transport was closed."))
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        for link in links:
+            link.hang_up(TransportError("ReadError", "The transport was closed."))
+        if links or tasks:
+            await asyncio.wait([*tasks, *(link.gone for link in links)], timeout=_CLOSE_S)
+        until_the_end, self._until_the_end = self._until_the_end, None
+        if until_the_end is not None:
+            await until_the_end.aclose()
+
+    def forget(self) -> None:
+        """Let go of the sockets without a word: the loop has ended, or belongs to the parent process."""
+        for member in list(self._pool.members()):
+            assert isinstance(member, AsyncioLink)
+            member.forget()

@@ -1,0 +1,904 @@
+"""Connections for threads: each has a thread that reads, so that no call waits for another's response."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import socket
+import ssl
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
+
+from fastlane._clock import now_ns
+
+from ..pool.pool import GROW_AGAIN_NS, Member, Outlook, Pool
+from ..pool.settings import Origin, PoolSettings, tick_s
+from ..protocols.exchange import Patience, Phases, RequestHead, TransportError, elsewhere_within
+from .connect import connect_sync, is_ready
+from .link import CLOSED, MOST_OPENING_NS, Link, LinkedExchange, Tls
+from .requests import Timeouts
+
+
+def start(thread: threading.Thread) -> None:
+    """Start it. Raises RuntimeError where there is no thread to be had, and what a signal raises.
+
+    `threading` waits for a new thread with a lock of its own. What a signal raises amid that may be followed by an
+    error over this lock, which is a RuntimeError too, though the thread has begun.
+    """
+    handled = sys.exception()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raised = error.__context__
+        if raised is None or raised is handled:
+            raise
+        raise raised from None
+
+
+def lock_timeout(timeout_s: float | None) -> float:
+    """A time-out as `threading` takes it: -1 for none."""
+    return -1 if timeout_s is None else max(0.0, min(timeout_s, threading.TIMEOUT_MAX))
+
+
+class ThreadExchange(LinkedExchange):
+    """An exchange that a thread waits for."""
+
+    __slots__ = ("_signal", "is_awaited")
+
+    def __init__(self, request_head: RequestHead, phases: Phases, link: Link) -> None:
+        super().__init__(request_head, phases, link)
+        self._signal = threading.Lock()
+        self._signal.acquire()
+        self.is_awaited = False
+        """Whether a thread waits."""
+
+    def notify(self) -> None:
+        """Wake the thread that waits."""
+        # Only whoever holds the connection's lock gets here, so that no two release it at once.
+        if self._signal.locked():
+            self._signal.release()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until something has happened; False where nothing did within the time."""
+        self.is_awaited = True
+        try:
+            return self._signal.acquire(True, -1 if timeout_s is None else lock_timeout(timeout_s))
+        finally:
+            self.is_awaited = False
+
+    def within(self, timeout_s: float | None) -> float | None:
+        """Seconds for which a wait that begins now may last."""
+        return timeout_s
+
+
+class PatientThreadExchange(ThreadExchange):
+    """An exchange that is waited for with patience, and that another thread may give up."""
+
+    __slots__ = ("__weakref__", "_patience")
+
+    def __init__(self, request_head: RequestHead, phases: Phases, link: Link, patience: Patience) -> None:
+        super().__init__(request_head, phases, link)
+        self._patience = patience
+        patience.attend(self)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until something has happened; False where nothing did within the time."""
+        return super().wait(self.within(timeout_s))
+
+    def within(self, timeout_s: float | None) -> float | None:
+        """Seconds for which a wait that begins now may last."""
+        return self._patience.within(timeout_s, now_ns())
+
+    def give_up(self) -> None:
+        """Nobody wants the request any more: end it, and wake whoever waits for it. Waits for no lock."""
+        cast("ThreadLink", self.link).drop(self, given_up=True)
+
+
+READ_BYTES = 65_536
+
+
+class OpeningLink(Link):
+    """A connection for threads: its socket, its lock, and how it is opened."""
+
+    def __init__(self, owner: ThreadPool, origin: Origin) -> None:
+        settings = owner.settings
+        super().__init__(origin, http2=settings.http2)
+        # The thread must not keep a pool alive that everybody else has dropped.
+        self._owner = weakref.ref(owner)
+        self._settings = settings
+        self._deadline_ns = 0
+        self.lock = threading.Lock()
+        self._writer: socket.socket | None = None
+        self._unsent = b""
+        self._sent_bytes = 0
+        self._dead = False
+        self.is_left = False
+        """The process ends, and nobody is told any more what becomes of the connection."""
+        self.thread: threading.Thread | None = None
+        """Reads from it."""
+        self._unstarted = {0: True}
+
+    def start(self) -> None:
+        """Have it opened, and read from. Raises RuntimeError where there is no thread to be had.
+
+        Ctrl-C may come amid it, and then it is to be called again: of several threads one does it.
+        """
+        if 0 in self._unstarted:
+            name = f"fastlane {self.origin.host}:{self.origin.port}"
+            thread = threading.Thread(target=self._run_once, name=name, daemon=True)
+            if self.thread is None:
+                self.thread = thread
+            try:
+                start(thread)
+            except RuntimeError:
+                self._unstarted.clear()
+                raise
+
+    def _run_once(self) -> None:
+        if self._unstarted.pop(0, False):
+            self.thread = threading.current_thread()
+            self._run()
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """The process ends: say goodbye, unless calls are on it."""
+        with self.lock:
+            if self.is_busy:
+                return
+            self.is_left = True
+            if self.http is not None and not self._dead:
+                self._dead = True
+                self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        """Under the lock: the last words, as far as the socket takes them."""
+        with contextlib.suppress(TransportError, OSError, ssl.SSLError):
+            if self.http is not None:
+                self.http.goodbye()
+            self._flush()
+            if self.tls is not None:
+                self.tls.close()
+                self._flush()
+
+    def _open(self) -> None:
+        owner = self._owner()
+        if owner is None:
+            raise TransportError("ConnectError", CLOSED)
+        if self.origin.scheme == "https":
+            self.tls = Tls(owner.context(), self.origin.server_hostname)
+        del owner
+        self._deadline_ns = now_ns() + MOST_OPENING_NS
+        connected = connect_sync(
+            self.origin.host, self.origin.port, deadline_ns=self._deadline_ns, cancelled=lambda: self._dead
+        )
+        sock = self._socket = connected.socket
+        if self._dead:  # since nobody wanted it any more, and there was no socket to be closed yet
+            raise TransportError("ConnectError", CLOSED)
+        tls_started_ns = tls_ended_ns = None
+        if self.tls is not None:
+            tls_started_ns = now_ns()
+            self._handshake(sock)
+            tls_ended_ns = now_ns()
+        tls = self.tls
+        opening = connected.opening(
+            tls_started_ns=tls_started_ns,
+            tls_ended_ns=tls_ended_ns,
+            alpn=None if tls is None else tls.alpn,
+            tls_version=None if tls is None else tls.version,
+        )
+        # Two views of one socket, because a time-out belongs to the view: the reader waits, writers do not.
+        self._writer = socket.socket(sock.family, sock.type, sock.proto, fileno=sock.fileno())
+        self._writer.settimeout(0)
+        sock.settimeout(tick_s(self._settings))
+        with self.lock:
+            self.establish(opening, now_ns())
+            if self._dead:
+                raise TransportError("ConnectError", CLOSED)
+            self._flush()
+
+    def _handshake(self, sock: socket.socket) -> None:
+        data = b""
+        while True:
+            try:
+                done = self.handshake(data)
+            finally:
+                output = self.handshake_output()
+                if output:
+                    self._with_deadline(sock, sock.sendall, output)
+            if done:
+                return
+            data = self._with_deadline(sock, sock.recv, READ_BYTES)
+            if not data:
+                raise TransportError("ConnectError", "The server closed the connection during the TLS handshake.")
+
+    def _with_deadline(self, sock: socket.socket, act: Callable[[Any], Any], argument: Any) -> Any:
+        sock.settimeout(max(0.000_001, (self._deadline_ns - now_ns()) / 1e9))
+        try:
+            return act(argument)
+        except TimeoutError:
+            raise TransportError("ConnectTimeout", "The TLS handshake took too long.") from None
+        except OSError as error:
+            raise TransportError("ConnectError", str(error)) from error
+
+    def _let_go(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.detach()
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _tell(self, tell: Callable[[ThreadPool], None]) -> None:
+        owner = self._owner()
+        if owner is not None:
+            tell(owner)
+
+    def _flush(self) -> None:
+        """Send what there is, without waiting. Raises TransportError where the socket is broken."""
+        data = self.output()
+        if self._unsent:
+            data = self._unsent + data
+        writer = self._writer
+        if not data or writer is None:
+            return
+        try:
+            sent = writer.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            raise TransportError("WriteError", str(error)) from error
+        self._sent_bytes += sent
+        self._unsent = data[sent:] if sent < len(data) else b""
+
+
+# How often a thread that waits for room in the socket looks whether an answer has come already.
+_LOOK_S = 0.1
+_AT_ONCE = (False,)
+
+
+class ThreadLink(OpeningLink):
+    """One connection, its lock, and the thread that reads from it."""
+
+    def __init__(self, owner: ThreadPool, origin: Origin) -> None:
+        super().__init__(owner, origin)
+        self.ready = threading.Event()
+        """The peer has said what it allows, or the connection is gone."""
+        self.dropped: deque[tuple[ThreadExchange, bool]] = deque()
+        """Exchanges that nobody reads any more; whether they were given up. Whoever lets go of the lock looks here."""
+        self._by_us = False
+        self._has_room = threading.Event()
+        """The application has made room for more of an answer over HTTP/1.1."""
+        self.reads = 0
+
+    # The reading thread
+
+    def _run(self) -> None:
+        try:
+            self._open()
+        except BaseException as error:  # noqa: BLE001 - whoever waits has to be told, whatever it was
+            failure = (
+                error if isinstance(error, TransportError) else TransportError("ConnectError", type(error).__name__)
+            )
+            if self.is_left:
+                return
+            self._let_go()
+            self._tell(lambda owner: owner.failed(self, failure))
+            if self.error is not None:
+                return  # nobody wanted it any more
+            # Calls may go on waiting for a place on another connection: for them it is tried again.
+            threading.Event().wait(GROW_AGAIN_NS / 1e9)
+            self._tell(lambda owner: owner.serve())
+            return
+        if self.is_left:
+            return
+        self._tell(lambda owner: owner.opened(self))
+        ended_by: TransportError | None
+        try:
+            ended_by = self._read()
+        except BaseException as error:  # noqa: BLE001 - as above
+            ended_by = TransportError("ReadError", type(error).__name__)
+        if not self.is_left:
+            self._finish(ended_by)
+
+    def _read(self) -> TransportError | None:
+        """Read until the connection is at its end; what broke it off, or None where nothing was harmed."""
+        sock = self._socket
+        assert sock is not None
+        tick_ns = int(tick_s(self._settings) * 1e9)
+        ticked_ns = now_ns()
+        if self.http is not None and self.http.is_ready:
+            self.ready.set()  # over HTTP/1.1 a server says nothing before it is asked
+        while True:
+            data: bytes | None
+            try:
+                data = sock.recv(READ_BYTES)
+            except TimeoutError:
+                data = None
+            except OSError as error:
+                return TransportError("ReadError", str(error))
+            arrived_ns = now_ns()
+            with self.lock:
+                if self._dead:
+                    return self.error
+                try:
+                    if data:
+                        self.receive(data, arrived_ns)
+                    elif data is not None:
+                        self.receive_end(arrived_ns)
+                except TransportError as error:
+                    with contextlib.suppress(TransportError):
+                        self._flush()
+                    return error
+                if data is None or arrived_ns - ticked_ns >= tick_ns:
+                    ticked_ns = arrived_ns
+                    if self._time_is_up(arrived_ns):
+                        return None
+                try:
+                    self._flush()
+                except TransportError as error:
+                    return error
+                self.reads += 1
+                full = self.is_full
+                if full:
+                    self._has_room.clear()
+                # (Calls may wait that a failure to open a further connection has left waiting.)
+                changed = self.has_changed() or data is None
+                used_up = changed and self.is_used_up
+                http = self.http
+                if http is not None and http.is_ready and not self.ready.is_set():
+                    self.ready.set()
+            if self.dropped:
+                self.sweep()
+            if changed:
+                self._tell(lambda owner: owner.changed(self))
+            if used_up:
+                return None
+            while full and not self._dead and not self._has_room.wait(_LOOK_S):
+                pass
+
+    def _time_is_up(self, time_ns: int) -> bool:
+        owner = self._owner()
+        if owner is None:
+            # (Answers that are still read keep their pool alive.)
+            self._by_us = not self.is_busy
+            return self._by_us
+        settings = self._settings
+        ping_ns = None if settings.ping_s is None else owner.ping_interval_ns(self.origin, int(settings.ping_s * 1e9))
+        if self.tick(time_ns, idle_ns=int(settings.idle_s * 1e9), ping_ns=ping_ns) is None:
+            return False
+        self._by_us = True
+        return True
+
+    def _finish(self, error: TransportError | None) -> None:
+        """The connection is at its end: say goodbye, tell everybody, and let go of the socket."""
+        http = self.http
+        with self.lock:
+            by_peer = not self._dead and not self._by_us
+            self._dead = self.is_closed = True  # the pool is told in a moment, and would give it to others
+            idle = not self.claimed
+            if http is not None and not by_peer:
+                self._say_goodbye()
+            self.fail(error or TransportError("ReadError", CLOSED))
+        if self.dropped:
+            self.sweep()
+        self._let_go()
+        self.ready.set()
+        self._tell(
+            lambda owner: owner.closed(self, by_idle_peer=by_peer and idle, unwelcome_pings=self.pings_are_unwelcome)
+        )
+
+    # The calling threads
+
+    def send_request(
+        self, exchange: ThreadExchange, body: Iterable[tuple[bytes, bool]], write_timeout_s: float | None
+    ) -> None:
+        """Send a request; an answer that comes earlier ends it. Raises TransportError."""
+        begun = False
+        for data, last in body:
+            position = 0
+            while True:
+                try:
+                    with self.lock:
+                        position, goes_on = self._send(exchange, data, position, begin=not begun, last=last)
+                        blocked = bool(self._unsent)
+                        complete = position >= len(data) and not blocked
+                        if complete and last and goes_on:
+                            exchange.phases.send_ended_ns = now_ns()
+                except TransportError:
+                    raise
+                except BaseException:  # Ctrl-C amid it: nobody knows what of the frames has been sent
+                    self.hang_up(TransportError("ReadError", CLOSED))
+                    raise
+                finally:
+                    if self.dropped:
+                        self.sweep()
+                begun = True
+                if not goes_on:
+                    return
+                if complete:
+                    break
+                if not (self._wait_writable(exchange, write_timeout_s) if blocked else exchange.wait(write_timeout_s)):
+                    raise TransportError("WriteTimeout", "The server did not take the request in time.")
+
+    def _send(
+        self, exchange: ThreadExchange, data: bytes, position: int, *, begin: bool, last: bool
+    ) -> tuple[int, bool]:
+        """Under the lock: send as much of a piece as goes; the new position, and whether to go on."""
+        # (Before it has begun, too: another thread may have given it up.)
+        if exchange.error is not None or exchange.answer_ended or exchange.answer_head is not None:
+            return position, False
+        if self._dead or self.http is None:
+            raise TransportError("ReadError", CLOSED, unprocessed=begin)
+        sent_bytes, clean = self._sent_bytes, not self._unsent
+        if begin:
+            self.begin(exchange, end=last and not data)
+        try:
+            if not begin:
+                self._flush()
+            while not exchange.request_ended and not self._unsent:
+                before = position
+                position = self.push(exchange, data, position, last=last)
+                if position == before:
+                    break
+                if position < len(data):
+                    self._flush()
+            self._flush()
+        except TransportError as error:
+            if error.name != "WriteError":
+                raise
+            self.is_closed = True
+            if begin and clean and self._sent_bytes == sent_bytes:
+                # Not a byte of the request has left this machine: nobody can have processed it.
+                error.unprocessed = True
+                exchange.phases.send_started_ns = None
+                raise
+            return position, False  # an answer may have come before the server closed: the reading thread says so
+        return position, True
+
+    def _wait_writable(self, exchange: ThreadExchange, timeout_s: float | None) -> bool:
+        """Wait until the socket takes more, or an answer makes that needless; False where neither came in time."""
+        timeout_s = exchange.within(timeout_s)
+        until_ns = None if timeout_s is None else now_ns() + timeout_s * 1e9
+        while (writer := self._writer) is not None and exchange.answer_head is None and not exchange.is_over:
+            if is_ready(writer, _LOOK_S, write=True):
+                return True
+            if until_ns is not None and now_ns() >= until_ns:
+                return False
+        return True
+
+    def drop(self, exchange: ThreadExchange, *, given_up: bool = False) -> None:
+        """Nobody reads the exchange any more, or whoever does is told that it was given up. Waits for no lock.
+
+        The garbage collector may get here, by way of an answer that was dropped or of a generator that closes one, in a
+        thread that holds the very lock.
+        """
+        self.dropped.append((exchange, given_up))
+        self.sweep()
+        owner = self._owner()
+        if owner is not None:
+            owner.changed(self)
+
+    abandon = drop
+
+    def _drop(self, exchange: ThreadExchange, given_up: bool) -> None:
+        self._has_room.set()
+        if self._dead:
+            exchange.leave()
+        elif not self.cancel(exchange, now_ns(), given_up=given_up):
+            self._hang_up(TransportError("ReadError", CLOSED))
+        else:
+            with contextlib.suppress(TransportError):  # the reader will find out
+                self._flush()
+            if self.is_used_up:
+                self._hang_up(TransportError("ReadError", CLOSED))
+        exchange.notify()  # another thread may be reading it
+
+    def sweep(self) -> None:
+        """Drop what nobody reads, unless somebody holds the lock, who does so when they let go of it."""
+        while self.dropped:
+            taken: list[bool] = []
+            try:
+                taken += map(self.lock.acquire, _AT_ONCE)  # in one step: Ctrl-C cannot come before it is known
+                if not taken[0]:
+                    return
+                while self.dropped:
+                    self._drop(*self.dropped[0])  # which may be done again
+                    self.dropped.popleft()
+            finally:
+                if taken and taken[0]:
+                    self.lock.release()
+
+    def took(self, exchange: ThreadExchange, count: int) -> None:
+        """The application has read this much of the body: let the peer send more."""
+        try:
+            with self.lock:
+                if not self._dead and self.http is not None:
+                    self.http.took(exchange, count)
+                    if not self.is_full:
+                        self._has_room.set()
+                    with contextlib.suppress(TransportError):  # the reader will find out
+                        self._flush()
+        finally:
+            if self.dropped:
+                self.sweep()
+
+    def hang_up(self, error: TransportError) -> None:
+        """Close the connection now."""
+        try:
+            with self.lock:
+                self._hang_up(error)
+        finally:
+            if self.dropped:
+                self.sweep()
+
+    def _hang_up(self, error: TransportError) -> None:
+        """Under the lock. The reading thread does the rest: nobody else may give its socket's number away."""
+        if self._dead:
+            return
+        self._dead = self.is_closed = True
+        self.error = error
+        if self.http is not None:
+            self._say_goodbye()
+        self.fail(error)
+        sock = self._socket
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def looks_stale(self) -> bool:
+        """Whether bytes or an end have come that the reading thread has not looked at yet."""
+        sock = self._writer
+        return sock is not None and is_ready(sock, 0.0, write=False)
+
+    def let_reader_catch_up(self) -> None:
+        """Give the reading thread the time to see what has come."""
+        before = self.reads
+        pause = threading.Lock()  # (Ctrl-C amid the waiting of an Event may come out as an error over its lock.)
+        with pause:
+            for _ in range(1_000):
+                if self._dead or self.reads != before or not self.looks_stale():
+                    return
+                pause.acquire(timeout=0.001)
+
+    def network_info(self, info: str) -> Any:
+        """What the library's `network_stream` extension tells."""
+        sock = self._socket
+        return None if sock is None else self.extra_info(info, sock)
+
+    def forget(self) -> None:
+        """In a child process: the connection is the parent's; leave it alone."""
+        self.lock = threading.Lock()
+        self._dead = True
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.detach()
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            sock.close()
+        self.tls = None
+        self.fail(TransportError("ReadError", "The connection belongs to the parent process."))
+
+
+# How long `close()` waits for the threads to be gone.
+_JOIN_S = 5.0
+
+
+class _Waiter:
+    """A thread that waits for a connection."""
+
+    def __init__(self, avoid: str | None) -> None:
+        self.avoid = avoid
+        self._signal = threading.Lock()
+        self._signal.acquire()
+        self.link: ThreadLink | None = None
+        self.error: TransportError | None = None
+
+    def grant(self, member: Member) -> None:
+        assert isinstance(member, ThreadLink)
+        self.link = member
+        self._wake()
+
+    def refuse(self, error: TransportError) -> None:
+        self.error = error
+        self._wake()
+
+    def give_up(self) -> None:
+        """Nobody wants the request any more: the thread is woken, and sees to it. From any thread."""
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._signal.release()
+        except RuntimeError:  # somebody else has woken it
+            pass
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait to be woken; whether the wait is over because of what has come."""
+        self._signal.acquire(timeout=lock_timeout(timeout_s))
+        return self.link is not None or self.error is not None
+
+
+class ThreadPool:
+    """The connections of a synchronous transport."""
+
+    def __init__(self, settings: PoolSettings, context: Callable[[], ssl.SSLContext]) -> None:
+        self.settings = settings
+        self.context = context
+        self._lock = threading.Lock()
+        self._changed: deque[ThreadLink] = deque()
+        """Connections that have other places than before. Whoever lets go of the lock looks here."""
+        self._start_over()
+
+    def _start_over(self) -> None:
+        settings = self.settings
+        self._pool = Pool(
+            max_connections=settings.max_connections,
+            http2=settings.http2 != "never",
+            plain_http2=settings.http2 == "require",
+            idle_ns=int(settings.idle_s * 1e9),
+            make=self._make,
+        )
+
+    def _make(self, origin: Origin) -> ThreadLink:
+        return ThreadLink(self, origin)
+
+    def acquire(
+        self, origin: Origin, timeouts: Timeouts, phases: Phases | None = None, patience: Patience | None = None
+    ) -> ThreadLink:
+        """A connection with a place for one exchange on it. Raises TransportError."""
+        member = waiter = None
+        new, surplus = list[Member](), list[Member]()
+        avoid = None if patience is None else patience.avoid
+        try:
+            with self._lock:
+                member = self._pool.claim(origin, now_ns(), avoid)
+                if member is None:
+                    waiter = _Waiter(avoid)
+                    self._pool.wait(origin, waiter, now_ns())
+                new, surplus = self._pool.take_orders()
+            self._catch_up()
+            if waiter is not None:
+                if phases is not None:
+                    phases.connection_wait_started_ns = now_ns()
+                self._start(new, surplus)
+                return self._wait(origin, waiter, timeouts, patience)
+            assert isinstance(member, ThreadLink)
+            self._start(new, surplus)
+            if not member.is_busy and member.looks_stale():
+                member.let_reader_catch_up()
+        except BaseException:
+            # Ctrl-C comes anywhere, and others may wait for what was to be opened.
+            self._start(new, surplus)
+            if isinstance(member, ThreadLink):
+                self.unclaim(member)
+            elif waiter is not None:
+                self._give_up(origin, waiter)
+            raise
+        return member
+
+    def _wait(self, origin: Origin, waiter: _Waiter, timeouts: Timeouts, patience: Patience | None) -> ThreadLink:
+        if patience is not None:
+            patience.attend(waiter)
+        opening = self._pool.is_opening(origin)
+        while True:
+            timeout_s = timeouts.connect if opening else timeouts.pool
+            if patience is not None:
+                timeout_s = patience.within(timeout_s, now_ns())
+            if waiter.wait(timeout_s if waiter.avoid is None else elsewhere_within(timeout_s)):
+                break
+            given_up = patience is not None and patience.given_up
+            if waiter.avoid is not None and not given_up:
+                waiter.avoid = None  # no other is to be had soon
+                self.serve()
+                continue
+            if opening and not given_up and not self._pool.is_opening(origin):
+                opening = False  # the connection came, and has no place: from here on it is the pool's time
+                continue
+            unwanted = self._withdraw(origin, waiter)
+            if waiter.link is not None or waiter.error is not None:
+                break  # it has come in the last moment
+            for link in unwanted:
+                link.hang_up(TransportError("ConnectTimeout", CLOSED))
+            if unwanted:
+                self.serve()  # their places are others' now
+            if patience is not None:
+                patience.check()
+            if opening:
+                raise TransportError("ConnectTimeout", f"No connection to {origin.host}:{origin.port} in time.")
+            raise TransportError("PoolTimeout", "No connection became free in time.")
+        if waiter.link is not None:
+            return waiter.link
+        error, waiter.error = waiter.error, None
+        assert error is not None
+        try:
+            raise error
+        finally:
+            # Its traceback leads here, and from here to the request: neither would go before a garbage collection.
+            del error
+
+    def _withdraw(self, origin: Origin, waiter: _Waiter) -> list[ThreadLink]:
+        """Wait no longer; the connections that were being opened and that nobody waits for any more."""
+        try:
+            with self._lock:
+                self._pool.withdraw(origin, waiter)
+                return [link for link in self._pool.take_unwanted(origin) if isinstance(link, ThreadLink)]
+        finally:
+            self._catch_up()
+
+    def _give_up(self, origin: Origin, waiter: _Waiter) -> None:
+        unwanted = self._withdraw(origin, waiter)
+        for opening in unwanted:
+            opening.hang_up(TransportError("ConnectError", CLOSED))
+        self.serve()  # their places are others' now
+        link, waiter.link = waiter.link, None
+        if link is not None:
+            self.unclaim(link)
+
+    def _start(self, new: Iterable[Member], surplus: Iterable[Member]) -> None:
+        try:
+            self._carry_out(new, surplus)
+        except BaseException:
+            # Ctrl-C, and others wait for what was to be opened: what was done already is not done again.
+            self._carry_out(new, surplus)
+            raise
+
+    def _carry_out(self, new: Iterable[Member], surplus: Iterable[Member]) -> None:
+        for member in new:
+            assert isinstance(member, ThreadLink)
+            try:
+                member.start()
+            except RuntimeError as error:  # no further thread to be had
+                self.failed(member, TransportError("ConnectError", str(error)))
+        for member in surplus:
+            assert isinstance(member, ThreadLink)
+            member.hang_up(TransportError("ReadError", CLOSED))
+
+    def _do(self, act: Callable[[Pool, int], None]) -> None:
+        new, surplus = list[Member](), list[Member]()
+        try:
+            with self._lock:
+                act(self._pool, now_ns())
+                new, surplus = self._pool.take_orders()
+            self._catch_up()
+            if new or surplus:
+                self._start(new, surplus)
+        except BaseException:
+            self._start(new, surplus)
+            self._catch_up()
+            raise
+
+    def _catch_up(self) -> None:
+        """Take note of connections that have changed, unless somebody holds the lock, who does so when they let go."""
+        try:
+            self._note_changes()
+        except BaseException:
+            # Ctrl-C, and others may wait for the places that there are now.
+            self._note_changes()
+            raise
+
+    def _note_changes(self) -> None:
+        while self._changed or self._pool.has_orders:
+            new, surplus = list[Member](), list[Member]()
+            taken: list[bool] = []
+            try:
+                try:
+                    taken += map(self._lock.acquire, _AT_ONCE)  # in one step: Ctrl-C cannot come before it is known
+                    if not taken[0]:
+                        return
+                    while self._changed:
+                        self._pool.changed(self._changed[0], now_ns())  # which may be done again
+                        self._changed.popleft()
+                    new, surplus = self._pool.take_orders()
+                finally:
+                    if taken and taken[0]:
+                        self._lock.release()
+                self._order(new, surplus)
+            except BaseException:
+                self._order(new, surplus)  # which may be done again too
+                raise
+
+    def _order(self, new: list[Member], surplus: list[Member]) -> None:
+        """Have somebody else carry it out.
+
+        The garbage collector may have come here, in a thread that holds who knows what. (A bare thread: starting one of
+        `threading` takes locks too.)
+        """
+        if new or surplus:
+            try:
+                _thread.start_new_thread(self._start, (new, surplus))
+            except RuntimeError:  # no further thread to be had: `_start` says so to whom it concerns
+                self._start(new, surplus)
+
+    def unclaim(self, link: ThreadLink) -> None:
+        """The call leaves without having begun."""
+        link.ended.append(None)
+        self.changed(link)
+
+    def opened(self, link: ThreadLink) -> None:
+        """The connection is open."""
+        self._do(lambda pool, time_ns: pool.opened(link, time_ns))
+
+    def failed(self, link: ThreadLink, error: TransportError) -> None:
+        """The connection could not be opened."""
+        link.ready.set()
+        self._do(lambda pool, time_ns: pool.failed(link, error, time_ns))
+
+    def serve(self) -> None:
+        """Look after those who wait."""
+        self._do(lambda pool, time_ns: pool.serve(time_ns))
+
+    def changed(self, link: ThreadLink) -> None:
+        """The connection has other places than before. Waits for no lock."""
+        self._changed.append(link)
+        self._catch_up()
+
+    def closed(self, link: ThreadLink, *, by_idle_peer: bool, unwelcome_pings: bool) -> None:
+        """The connection is closed."""
+        self._do(
+            lambda pool, time_ns: pool.closed(link, time_ns, by_idle_peer=by_idle_peer, unwelcome_pings=unwelcome_pings)
+        )
+
+    def ping_interval_ns(self, origin: Origin, wanted_ns: int) -> int | None:
+        """Nanoseconds between pings; None where they are not welcome."""
+        return self._pool.ping_interval_ns(origin, wanted_ns)
+
+    def members(self) -> Iterator[Member]:
+        """Every connection, open or opening. Waits for no lock: others may come and go meanwhile."""
+        return self._pool.members()
+
+    def outlook(self, origin: Origin) -> Outlook:
+        """What a request to the origin would find that came now. Waits for no lock."""
+        return self._pool.outlook(origin, now_ns())
+
+    def warm(self, origin: Origin, timeouts: Timeouts) -> None:
+        """Have a connection to the origin open, its SETTINGS exchanged, and keep it so. Raises TransportError."""
+        link = self.acquire(origin, timeouts)
+        try:
+            if not link.ready.wait(timeouts.connect):
+                raise TransportError("ConnectTimeout", "The server did not say what it allows in time.")
+            link.check_ready()
+        finally:
+            self.unclaim(link)
+        self._do(lambda pool, _: pool.keep_warm(origin))
+
+    def close(self) -> None:
+        """Close every connection; those who wait for an answer get an error."""
+        with self._lock:
+            links = [member for member in self._pool.members() if isinstance(member, ThreadLink)]
+            pool = self._pool
+            self._start_over()
+            pool.refuse_all(TransportError("ConnectError", "The transport was closed."))
+        for link in links:
+            link.hang_up(TransportError("ReadError", "The transport was closed."))
+        for link in links:
+            thread = link.thread
+            if thread is not None and thread is not threading.current_thread() and thread.is_alive():
+                thread.join(_JOIN_S)
+
+    def leave(self) -> None:
+        """The process ends: say goodbye on every connection without a call.
+
+        Whoever waits for an answer is left waiting: daemon threads, which end with the process, and would tell the
+        world of an error instead; and handlers that are run at exit after this one may read the rest of an answer.
+        """
+        with self._lock:
+            links = [member for member in self._pool.members() if isinstance(member, ThreadLink)]
+            self._start_over()
+        for link in links:
+            link.leave()
+
+    def forget(self) -> None:
+        """In a child process: leave the parent's connections alone."""
+        self._lock = threading.Lock()
+        links = [member for member in self._pool.members() if isinstance(member, ThreadLink)]
+        self._start_over()
+        for link in links:
+            link.forget()

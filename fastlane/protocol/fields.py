@@ -27,8 +27,6 @@ def from_json(data: bytes | str) -> Any:
 
 def field(source: Any, name: str) -> Any:
     """Return a field of an object or of a JSON object; None if it is missing."""
-    if isinstance(source, Mapping):
-        return source.get(name)
     if isinstance(source, BaseModel):
         # pydantic takes microseconds to raise for a missing attribute.
         fields = source.__dict__
@@ -36,7 +34,7 @@ def field(source: Any, name: str) -> Any:
             return fields[name]
         extra = source.__pydantic_extra__
         return extra.get(name) if extra else None
-    return getattr(source, name, None)
+    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
 
 
 def fields_of(value: Any) -> Mapping[str, Any] | None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastlane.knowledge.tokens import counter
-from fastlane.plays.bounded_output.outputs._estimates import answer_tokens, prompt_tokens
 from fastlane.protocol.assembly import Assembly, assembly_of
+from fastlane.protocol.estimates import answer_tokens, prompt_tokens
 from fastlane.protocol.usage import estimated_usage
 
 from ..call import Call

@@ -12,12 +12,12 @@ from fastlane.knowledge.tokens import counter
 from fastlane.protocol.answer_texts import verdict_of
 from fastlane.protocol.assembly import Assembly, assembly_of
 from fastlane.protocol.cut import Cut
-from fastlane.protocol.usage import estimated_usage
+from fastlane.protocol.estimates import prompt_tokens
+from fastlane.protocol.usage import estimated_usage, usage_counts
 from fastlane.records.output import BoundedOutputRecord, RejectedAnswer, StopReason
 
 from ..progress._json_progress import JsonProgress
 from ..validation._validation import Problem
-from ._estimates import prompt_tokens
 from ._judgement import Judgement
 from ._plan import OutputPlan
 from ._reader import BY_SCHEMA, Reader
@@ -224,11 +224,11 @@ class Guard:
     def _took(self, problem: str) -> None:
         """Take down an answer that is not handed out."""
         judgement = self.judgement
-        usage = judgement.usage
+        counts = usage_counts(judgement.usage)
         taken: dict[str, Any] = {
-            "input_tokens": usage.get("prompt_tokens", usage.get("input_tokens")),
-            "output_tokens": usage.get("completion_tokens", usage.get("output_tokens")),
-            "estimated": usage.get("estimated") is True,
+            "input_tokens": counts.get("input_tokens"),
+            "output_tokens": counts.get("output_tokens"),
+            "estimated": counts.get("estimated", False),
         }
         self._attempts.append(
             OutputAttempt(

@@ -18,7 +18,7 @@ from openai import _base_client as _openai_base_client, _httpx2
 from openai._compat import model_copy
 
 from ..engine.effects import Await, Close, Compute, Flow, ReadBody, Sleep
-from .clients import request_of_error, status_error_of
+from .clients import status_error_of
 from .requests import build_request
 
 _base_client: Any = _openai_base_client
@@ -68,21 +68,47 @@ class Attempt:
     """Whether the body of the response is to be left unread."""
     is_stock: bool = False
     """Whether nobody has put their own in the place of openai's methods around a request: see `Requests.are_stock`."""
+    connection_error: openai.APIConnectionError | None = None
+    """The error of the connection, to which openai's rules apply: its client may retry the attempt."""
 
 
-@dataclass(slots=True)
 class Reply:
-    """A successful response, and what openai's client needs to make the result of it."""
+    """A response whose head has arrived, and the attempt that it answers."""
 
-    response: Any
-    cast_to: Any
-    options: Any
-    retries_taken: int
-    is_stock: bool
+    __slots__ = ("_ends", "_observation", "attempt", "cast_to", "response", "result")
+
+    def __init__(self, attempt: Attempt | None, response: Any, observation: Any) -> None:
+        self.attempt = attempt
+        """None where a wrapped `request()` of openai's has made the attempts."""
+        self.response = response
+        self.result: Any = None
+        """What the caller gets; known once the attempt is over."""
+        self.cast_to: Any = None
+        self._observation = observation
+        self._ends: list[Callable[[str], None]] = []
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether the body is still to be read."""
+        return self.response is not None and not self.response.is_closed
+
+    def on_end(self, function: Callable[[str], None]) -> None:
+        """Call a function with the outcome when the body has been read or closed; at once if it has been."""
+        if not self.is_streaming:
+            function("completed")
+            return
+        if not self._ends:
+            self._observation.on_end(self.end)
+        self._ends.append(function)
+
+    def end(self, outcome: str) -> None:
+        """Call what waits for the end of the body."""
+        while self._ends:
+            self._ends.pop()(outcome)
 
 
 SendAttempt = Callable[[Attempt], Flow]
-"""Returns a response of any status. Raises the HTTP library's errors, which openai's rules apply to, and any other."""
+"""Returns a Reply of any status. Raises `Attempt.connection_error`, to which openai's rules apply, and any other."""
 
 Pause = Callable[[Any, float, Flow], Flow]
 """Wraps the pause before a retry: of the failed response or None, the seconds, and the flow that pauses."""
@@ -140,28 +166,31 @@ def attempt_with_retries(
                 requests.are_stock(client),
             )
         may_retry = retries_taken < max_retries
-        response = None
         try:
-            response = yield from send(attempt)
-        except Exception as error:
-            wrapper = openai_error_class(error)
-            if wrapper is None:
+            reply: Reply = yield from send(attempt)
+        except openai.APIConnectionError as error:
+            is_connection_error, attempt.connection_error = error is attempt.connection_error, None
+            if not is_connection_error:
                 raise
-            _log_failure(error, is_timeout=wrapper is openai.APITimeoutError)
+            is_timeout = isinstance(error, openai.APITimeoutError)
+            _log_failure(error.__cause__, is_timeout=is_timeout)
             if not (may_retry and replay.rewind()):
-                log.debug("Raising %s error", "timeout" if wrapper is openai.APITimeoutError else "connection")
-                raise wrapper(request=request) from error
+                log.debug("Raising %s error", "timeout" if is_timeout else "connection")
+                raise
             yield from _paused(client, options, retries_taken, max_retries, None, pause)
         else:
+            response = reply.response
             if log.isEnabledFor(logging.DEBUG):
                 _log_response(request, response)
-            if response.is_success:
-                return Reply(response, cast_to, attempt.options, retries_taken, attempt.is_stock)
+            if 200 <= response.status_code < 300:
+                reply.cast_to = cast_to
+                return reply
             if not (may_retry and client._should_retry(response) and replay.rewind()):
                 yield ReadBody(response)
                 log.debug("Re-raising status error")
                 raise client._make_status_error_from_response(response) from None
             yield Close(response)
+            reply.end("failed")
             yield from _paused(client, options, retries_taken, max_retries, response, pause)
         request = None
     raise AssertionError("the last attempt returns or raises")
@@ -181,7 +210,7 @@ def openai_error_class(error: Exception) -> type[openai.APIConnectionError] | No
     return None
 
 
-def _log_failure(error: Exception, *, is_timeout: bool) -> None:
+def _log_failure(error: BaseException | None, *, is_timeout: bool) -> None:
     what = "a timeout exception" if is_timeout else "Exception" if _LOGS_URLS else "exception"
     if _LOGS_URLS:
         log.debug("Encountered %s", what, exc_info=error)
@@ -209,19 +238,21 @@ def error_of_attempt(client: Any, response: Any, failed: BaseException | None) -
     """Make openai's error of an attempt that is not made again. `response`: None if `failed` was raised instead."""
     if response is not None:
         return status_error_of(response, client)
-    wrapper = openai_error_class(failed) if isinstance(failed, Exception) else None
-    return (wrapper or openai.APIConnectionError)(request=request_of_error(failed))
+    kind = openai.APITimeoutError if isinstance(failed, openai.APITimeoutError) else openai.APIConnectionError
+    return kind(request=getattr(failed, "request", None))  # type: ignore[arg-type]
 
 
 def process_with_openai(client: Any, reply: Reply, stream: bool, stream_cls: Any) -> Flow:
     """Make what the caller gets of a successful response, by openai's own code."""
+    attempt = reply.attempt
+    assert attempt is not None
     result = client._process_response(
         cast_to=reply.cast_to,
-        options=reply.options,
+        options=attempt.options,
         response=reply.response,
         stream=stream,
         stream_cls=stream_cls,
-        retries_taken=reply.retries_taken,
+        retries_taken=attempt.retries_taken,
     )
     if client._asynchronous:
         result = yield Await(result)

@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from ..compat.send import async_send, send
 from .closing import until_closed
-from .effects import Await, Close, Compute, Either, Flow, ReadBody, Send, Sleep
+from .effects import Acquire, Await, Close, Compute, Either, Flow, ReadBody, Send, Sleep
 
 
 def run(flow: Flow) -> Any:
@@ -101,6 +101,34 @@ async def _async_sleep(effect: Sleep) -> None:
         await (effect.sleep or anyio.sleep)(effect.seconds)
 
 
+def _acquire(effect: Acquire) -> bool:
+    ticket, pause = effect.ticket, ThreadPause()
+    with until_closed(effect.http, pause):
+        ticket.start(pause.call_off)
+        if not ticket.is_granted:
+            pause.wait(threading.TIMEOUT_MAX if effect.timeout_s is None else effect.timeout_s)
+    return _granted(effect)
+
+
+async def _async_acquire(effect: Acquire) -> bool:
+    ticket = effect.ticket
+    with anyio.move_on_after(effect.timeout_s) as scope:
+        pause = TaskPause(scope)
+        with until_closed(effect.http, pause):
+            ticket.start(pause.call_off)
+            if not ticket.is_granted:
+                await anyio.sleep_forever()
+    return _granted(effect)
+
+
+def _granted(effect: Acquire) -> bool:
+    if effect.ticket.is_granted:
+        return True
+    if effect.http.is_closed:
+        return False
+    raise TimeoutError(f"No slot was free within {effect.timeout_s} s")
+
+
 async def _await(effect: Await) -> Any:
     return await effect.awaitable
 
@@ -122,11 +150,11 @@ async def _async_either(effect: Either) -> Any:
 
 
 _ACTIONS: dict[type, Callable[[Any], Any]] = {
-    Send: _send, ReadBody: _read, Close: _close, Sleep: _sleep, Compute: _compute, Either: _either,
+    Send: _send, ReadBody: _read, Close: _close, Sleep: _sleep, Acquire: _acquire, Compute: _compute, Either: _either,
 }  # fmt: skip
 _ASYNC_ACTIONS: dict[type, Callable[[Any], Any]] = {
     Send: _async_send, ReadBody: _async_read, Close: _async_close, Sleep: _async_sleep, Compute: _async_compute,
-    Await: _await, Either: _async_either,
+    Acquire: _async_acquire, Await: _await, Either: _async_either,
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(slots=True)
@@ -53,6 +53,19 @@ class Sleep:
 
 
 @dataclass(slots=True)
+class Acquire:
+    """Wait until a ticket is granted, or the HTTP client is closed. Returns whether it was granted.
+
+    Raises TimeoutError after `timeout_s` seconds. Create the ticket before `try`, acquire it inside, and release it on
+    every exception: then there is no moment in which a granted ticket has no owner.
+    """
+
+    http: Any
+    ticket: Ticket
+    timeout_s: float | None = None
+
+
+@dataclass(slots=True)
 class Await:
     """Await what a method of an async client has returned. Returns its result."""
 
@@ -64,6 +77,20 @@ class Compute:
     """Run a function that uses much CPU or blocks. An async driver runs it in a thread."""
 
     function: Callable[[], Any]
+
+
+class Ticket(Protocol):
+    """A claim to something that is limited, such as a slot."""
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether the claim is granted."""
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Join the queue. `wake` is called, from any thread, when the claim is granted later than now."""
+
+    def release(self) -> None:
+        """Give back what was granted, or leave the queue. Calling it again does nothing."""
 
 
 Flow = Generator[Any, Any, Any]

@@ -1,13 +1,15 @@
 """One call, from its options to its result. Written once, for sync and async clients.
 
-run_call                        observe, plan, report; failover and hedging
-  ask_until_valid               ask again while the answer is not valid
-    send_with_slot              a slot of the limiter; another service tier where one is full
-      send_planned              take back the fields that the provider refuses
-        attempt_with_retries    openai's rules (`compat.retry`)
-          send_attempt          one attempt, with what its response has to go through
-            send_in_form        the bytes of the body
-              send_once         one HTTP request
+run_call                        observe and report; `around_call` of each session, outermost first
+  send_to_upstreams             failover and hedging
+    send_again_where_refused    `plan` of each session; again where a session takes back what the provider refuses
+      ask_until_valid           ask again while the answer is not valid
+        send_with_slot          a slot of the limiter; another service tier where one is full
+          send_planned          take back the fields that the provider refuses
+            attempt_with_retries    openai's rules (`compat.retry`)
+              send_attempt      `around_attempt` of each session; what the response has to go through
+                send_in_form    `on_request` of each session; the form of the body
+                  send_once     one HTTP request
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 
+from ..compat.call_options import changed_options
 from ..compat.clients import http_client_of
 from ..compat.responses import UNDECODED, decode, open_stream
 from ..compat.retry import (
@@ -35,8 +38,9 @@ from ..compat.send import layers_to_pass
 from ..errors import CallRefusedError
 from .body import watch_body
 from .context import restore
-from .effects import Await, Either, Flow, ReadBody, Run, Send
+from .effects import Await, Compute, Either, Flow, ReadBody, Run, Send
 from .refused_fields import TierFull, without_refused
+from .session import NO_SESSIONS, SendAttempt
 from .shell import Shell
 from .traced import answered, around_attempt, head_came, quietly
 
@@ -46,7 +50,15 @@ if TYPE_CHECKING:
     from ..records.attempts import Form
     from .attempts._journey import Journey
     from .attempts._leg import Leg
+    from .call import Call
     from .observation import Observation
+
+# Statuses by which a provider refuses a request for what it contains.
+_REFUSALS = frozenset({400, 413, 415, 422})
+_MOST_REFUSALS = 5
+
+# Rewriting a body of this size would hold an event loop up for more than a millisecond.
+_LARGE_BYTES = 262_144
 
 
 @dataclass(slots=True)
@@ -66,46 +78,91 @@ class CallState:
 
 def run_call(state: CallState, options: Any) -> Flow:
     """Send a call, and report it once it is over. Returns what the caller gets."""
-    client, observation, shell = state.client, state.observation, state.client._fastlane
-    journey: Journey | None = None
-    leg: Leg | None = None
+    shell = state.client._fastlane
     try:
-        if shell.pipeline.goes_several_ways:
-            from .attempts._journey import journey_of
-
-            journey = journey_of(client, observation, options)
-        if journey is None:
-            result = yield from send_call(state, shell.plan(client, observation, options))
+        if shell.pipeline.opens_sessions:
+            reply = yield from _send_in_sessions(state, options)
         else:
-            from .failover import send_with_failover
-
-            result, leg = yield from send_with_failover(journey, lambda leg: send_call(state.at(leg), leg.options))
-            observation = journey.ended(leg)
-        shell.returned(observation, result)
+            reply = yield from send_to_upstreams(state, options)
+        result = reply.result
+        shell.returned(state.observation, result)
     except BaseException as error:
-        if journey is not None:
-            observation = journey.ended(None) if leg is None else leg.observation
-        observation.broken_off(error)
+        state.observation.broken_off(error)
         raise
     return result
 
 
+def _send_in_sessions(state: CallState, options: Any) -> Flow:
+    """Open the sessions of the plays, and send the call through those that wrap it."""
+    shell = state.client._fastlane
+    call = shell.call_of(state.client, state.observation, options)
+    if call is None:
+        return (yield from send_to_upstreams(state, options))
+    sessions = state.observation.sessions = shell.pipeline.open(call)
+
+    def send(changed: Call) -> Flow:
+        if changed.body is call.body:
+            return send_to_upstreams(state, options)
+        return send_to_upstreams(state, changed_options(options, {"json_data": dict(changed.body), "extra_json": None}))
+
+    return (yield from sessions.wrap("around_call", send)(call))
+
+
+def send_to_upstreams(state: CallState, options: Any) -> Flow:
+    """Send a call to its upstream, or to those that it is routed to. Returns a Reply."""
+    if state.client._fastlane.pipeline.goes_several_ways:
+        from .attempts._journey import journey_of
+
+        journey = journey_of(state.client, state.observation, options)
+        if journey is not None:
+            return _send_on_journey(state, journey)
+    return send_again_where_refused(state, options)
+
+
+def _send_on_journey(state: CallState, journey: Journey) -> Flow:
+    from .failover import send_with_failover
+
+    leg: Leg | None = None
+    try:
+        reply, leg = yield from send_with_failover(journey, lambda leg: send_call(state.at(leg), leg.options))
+        state.observation = journey.ended(leg)
+    except BaseException:
+        state.observation = journey.ended(None) if leg is None else leg.observation
+        raise
+    return reply
+
+
+def send_again_where_refused(state: CallState, options: Any) -> Flow:
+    """Plan a call and send it, and again while sessions take back what the provider refuses. Returns a Reply."""
+    client, observation, shell = state.client, state.observation, state.client._fastlane
+    for refusals in range(_MOST_REFUSALS + 1):
+        try:
+            return (yield from send_call(state, shell.plan(client, observation, options)))
+        except openai.APIStatusError as error:
+            if error.status_code not in _REFUSALS or refusals == _MOST_REFUSALS:
+                raise
+            if not observation.sessions.on_refused(error):
+                raise
+            observation.next_kind = "plain"
+    raise AssertionError("the last round returns or raises")
+
+
 def send_call(state: CallState, options: Any) -> Flow:
-    """Send a planned call to one upstream. Returns what the caller gets."""
-    guard = state.observation.guard
-    if guard is None:
-        return (yield from send_with_slot(state, options))
+    """Send a planned call to one upstream. Returns a Reply."""
+    observation = state.observation
+    send = send_planned if observation.urgent is None else send_with_slot
+    if observation.guard is None:
+        return send(state, options)
     from .guarding import ask_until_valid
 
-    return (yield from ask_until_valid(state.observation, options, partial(send_with_slot, state), guard))
+    return ask_until_valid(observation, options, partial(send, state), observation.guard)
 
 
 def send_with_slot(state: CallState, options: Any) -> Flow:
     """Send a call once it has a slot, at a service tier that has capacity."""
     observation = state.observation
     urgent = observation.urgent
-    if urgent is None:
-        return (yield from send_planned(state, options))
+    assert urgent is not None
     try:
         options = urgent.prepared(state.client, observation, options)
         while True:
@@ -143,19 +200,27 @@ def send_planned(state: CallState, options: Any) -> Flow:
                 state.cast_to,
                 options,
                 observation,
-                partial(send_attempt, state),
+                _send_attempt_of(state),
                 stream=state.stream,
                 pause=partial(pause, state, options),
             )
-            return (yield from process_response(state, reply))
+            reply.result = yield from process_response(state, reply)
         except openai.APIStatusError as error:
             changed = without_refused(client, observation, options, error)
             if changed is None:
                 raise
             options = changed
+        else:
+            return reply
         if observation.urgent is not None and observation.urgent.sharing is not None:
             # Another request: other calls may ask for the same.
             yield _enter(state, options)
+
+
+def _send_attempt_of(state: CallState) -> SendAttempt:
+    send = partial(send_attempt, state)
+    sessions = state.observation.sessions
+    return send if sessions is NO_SESSIONS else sessions.wrap("around_attempt", send)
 
 
 def pause(state: CallState, options: Any, response: Any, seconds: float, pausing: Flow) -> Flow:
@@ -183,12 +248,13 @@ def pause(state: CallState, options: Any, response: Any, seconds: float, pausing
 
 def process_response(state: CallState, reply: Reply) -> Flow:
     """Make what the caller gets of a successful response."""
-    client = state.client
-    if reply.is_stock:
+    client, attempt = state.client, reply.attempt
+    assert attempt is not None
+    if attempt.is_stock:
         if state.stream:
-            result = open_stream(reply.cast_to, client, state.stream_cls, reply.options, reply.response)
+            result = open_stream(reply.cast_to, client, state.stream_cls, attempt.options, reply.response)
         else:
-            result = decode(client, reply.cast_to, reply.options, reply.response)
+            result = decode(client, reply.cast_to, attempt.options, reply.response)
         if result is not UNDECODED:
             return result
     result = yield from process_with_openai(client, reply, state.stream, state.stream_cls)
@@ -198,6 +264,19 @@ def process_response(state: CallState, reply: Reply) -> Flow:
 
 
 def send_attempt(state: CallState, attempt: Attempt) -> Flow:
+    """Send one attempt. Returns a Reply of any status; raises openai's errors of connections."""
+    try:
+        response = yield from _send_attempt(state, attempt)
+    except Exception as error:
+        wrapper = openai_error_class(error)
+        if wrapper is None:
+            raise
+        attempt.connection_error = wrapper(request=attempt.request)
+        raise attempt.connection_error from error
+    return Reply(attempt, response, state.observation)
+
+
+def _send_attempt(state: CallState, attempt: Attempt) -> Flow:
     """Send one attempt. Returns the response, whole unless the caller streams."""
     observation = state.observation
     leg, urgent = observation.leg, observation.urgent
@@ -252,8 +331,18 @@ def _share(state: CallState, attempt: Attempt, urgent: Any, is_unread: bool) -> 
 
 
 def send_in_form(state: CallState, attempt: Attempt, request: Any, *, stream: bool) -> Flow:
-    """Send one attempt's request, its body in the form that pays."""
-    sending = state.observation.sending
+    """Send one attempt's request, as the sessions rewrite it, and its body in the form that pays."""
+    observation = state.observation
+    if observation.sessions is NO_SESSIONS and observation.sending is None:
+        return send_once(state, attempt, request, stream=stream)
+    return _send_rewritten(state, attempt, request, stream=stream)
+
+
+def _send_rewritten(state: CallState, attempt: Attempt, request: Any, *, stream: bool) -> Flow:
+    sessions, sending = state.observation.sessions, state.observation.sending
+    for play, session in sessions.having("on_request"):
+        rewrite = partial(sessions.on_request, play, session, request)
+        request = (yield Compute(rewrite)) if _size_of(request) >= _LARGE_BYTES else rewrite()
     if sending is None:
         return (yield from send_once(state, attempt, request, stream=stream))
     from ..plays.request_encoding._driving import async_run as async_encoded, run as encoded
@@ -271,6 +360,11 @@ def send_in_form(state: CallState, attempt: Attempt, request: Any, *, stream: bo
             lambda run: async_encoded(sending, request, attempt.http, send(run), ask),
         )
     )
+
+
+def _size_of(request: Any) -> int:
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else 0
 
 
 def send_once(
@@ -308,16 +402,24 @@ class WrappedRequest:
     def __init__(self, state: CallState) -> None:
         self._state = state
         self.client = state.client
+        self.reply: Reply | None = None
+        """The reply to the last attempt."""
 
     def send(self, request: Any, *, stream: bool, send_request: Callable[..., Any], arguments: dict[str, Any]) -> Flow:
         """Send an attempt of openai's loop. Raises what that loop is to look at, or _EndsOpenAILoop."""
         attempt = Attempt(None, http_client_of(self.client), request, 0, send_request, arguments, stream)
+        if self.reply is not None:
+            self.reply.end("failed")
         try:
-            return (yield from send_attempt(self._state, attempt))
-        except Exception as error:
-            if openai_error_class(error) is None:
+            reply: Reply = yield from _send_attempt_of(self._state)(attempt)
+        except Exception as error:  # noqa: BLE001 - raised again, or carried past openai's loop
+            cause = error.__cause__
+            if cause is None or error is not attempt.connection_error:
                 raise _EndsOpenAILoop(error) from None
-            raise
+            attempt.connection_error = None
+            raise cause from None
+        self.reply = reply
+        return reply.response
 
 
 wrapped_request: ContextVar[WrappedRequest | None] = ContextVar("fastlane_wrapped_request", default=None)
@@ -327,7 +429,8 @@ wrapped_request: ContextVar[WrappedRequest | None] = ContextVar("fastlane_wrappe
 def send_by_wrapped_request(state: CallState, options: Any) -> Flow:
     """Send a call by a `request()` that somebody has put in the place of openai's. openai's loop makes the retries."""
     client = state.client
-    token = wrapped_request.set(WrappedRequest(state))
+    wrapped = WrappedRequest(state)
+    token = wrapped_request.set(wrapped)
     try:
         with quietly(state.observation):
             result = client.stock_request(state.cast_to, options, stream=state.stream, stream_cls=state.stream_cls)
@@ -339,4 +442,6 @@ def send_by_wrapped_request(state: CallState, options: Any) -> Flow:
         restore(wrapped_request, token)
     if not state.stream:
         answered(state.observation, result)
-    return result
+    reply = wrapped.reply or Reply(None, None, state.observation)
+    reply.result = result
+    return reply

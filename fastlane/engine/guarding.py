@@ -26,23 +26,23 @@ class _AskAgain(NamedTuple):
 
 
 def ask_until_valid(observation: Observation, options: Any, send: Callable[[Any], Flow], guard: Guard) -> Flow:
-    """Send a call, and again while its answer is not valid and repairs are left. Returns what the caller gets.
+    """Send a call, and again while its answer is not valid and repairs are left. Returns a Reply.
 
     Raises InvalidOutputError if none of the answers was valid, and whatever `send` raises.
     """
     while True:
-        result, failed = None, None
+        reply, failed = None, None
         try:
-            result = yield from send(options)
+            reply = yield from send(options)
         except Exception as error:  # noqa: BLE001 - looked at, and raised again if it is not about the answer
             failed = error
         try:
-            result = _outcome(observation, guard, options, result, failed)
+            result = _outcome(observation, guard, options, None if reply is None else reply.result, failed)
         finally:
             # Its traceback refers to this frame, and would keep it until a garbage collection.
             del failed
         if not isinstance(result, _AskAgain):
-            return result
+            return reply
         options = result.options
 
 

@@ -17,6 +17,7 @@ from ..records.usage import Usage
 from .context import in_finalizer
 from .observed_attempts import ObservedAttempts
 from .recording import outcome_of, record_of as make_record, settled
+from .session import NO_SESSIONS
 
 EXTENSION = "fastlane.observation"
 """Where a request carries its observation: a stream may be read in another thread or task than it was opened in."""
@@ -104,6 +105,8 @@ class Observation(ObservedAttempts):
     def done(self) -> None:
         """The stream said that it is done (`data: [DONE]`)."""
         self.is_done = True
+        if self._ends:
+            self._run_ends()
         if self.urgent is not None:
             self.urgent.over(self)
 
@@ -194,6 +197,9 @@ class Observation(ObservedAttempts):
         if not quietly:
             self._stamp_end()
         self._close_account()
+        if self.sessions is not NO_SESSIONS:
+            self.sections = self.sessions.close(self, quietly=quietly)
+            self.sessions = NO_SESSIONS
         if self.sending is not None and self.answer.usage is not None and not self.usage.estimated:
             self.sending.ended(self.usage.input_tokens)
         if self.prompt is not None:
@@ -246,8 +252,14 @@ class Observation(ObservedAttempts):
         self.ended_ns = now_ns()
         self.outcome = outcome_of(self)
 
+    def record_without_sections(self) -> CallRecord:
+        """The record of the call before its sessions have added to it."""
+        return make_record(self)
+
     def _close_account(self) -> None:
         """Take down what is known only now, and let go of what need not be kept."""
+        if self._ends:
+            self._run_ends()
         if self.attempts:
             last = self.attempts[-1]
             if self.streaming:

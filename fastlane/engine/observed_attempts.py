@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,7 @@ from .context import Issued, take_issued
 from .pipeline import Pipeline
 from .play import Watcher
 from .refused_fields import Upstream, refusals
+from .session import NO_SESSIONS, Sessions
 from .user_action import current_user_action
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ..plays.urgency.tiers._urgent import Urgent
     from ..protocol.provider_times import TimesSaid
     from ..records.listeners import AssignedArm, CallTrace
+    from ..records.section import RecordSection
     from .attempts._account import WayAccount
     from .attempts._collector import Collector
     from .attempts._leg import Leg
@@ -43,13 +45,14 @@ class ObservedAttempts:
     """What is known of one call while it lasts, and its attempts."""
 
     __slots__ = (
-        "_action", "_body_error", "_doubted", "_encoded", "_headers", "_is_first_way", "_issued", "_lock", "_made",
-        "_number", "_numbers", "_over", "_usage", "account", "action_path", "answer", "attempts", "before",
+        "_action", "_body_error", "_doubted", "_encoded", "_ends", "_headers", "_is_first_way", "_issued", "_lock",
+        "_made", "_number", "_numbers", "_over", "_usage", "account", "action_path", "answer", "attempts", "before",
         "cached_path", "changes", "collector", "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted",
-        "experiment", "guard", "is_done", "is_final", "leg", "method", "model", "next_kind",
-        "optional", "origin", "outcome", "output", "pipeline", "prompt", "prompt_cache", "provider_times", "pulling",
-        "received_bytes", "refused", "sending", "started_ns", "started_wall_ns", "stream", "streaming", "times_said",
-        "trace", "transport", "urgency", "urgent", "validate_ended_ns", "validate_started_ns", "watchers",
+        "experiment", "guard", "is_done", "is_final", "leg", "method", "model", "next_kind", "optional", "origin",
+        "outcome", "output", "pipeline", "prompt", "prompt_cache", "provider_times", "pulling", "received_bytes",
+        "refused", "sections", "sending", "sessions", "started_ns", "started_wall_ns", "stream", "streaming",
+        "times_said", "trace", "transport", "urgency", "urgent", "validate_ended_ns", "validate_started_ns",
+        "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +102,11 @@ class ObservedAttempts:
         self.prompt: PromptAccount | None = None
         """Settles what was to be expected of the provider's prompt cache; None where no play keeps track of that."""
         self.prompt_cache: PromptCacheRecord | None = None
+        self.sessions: Sessions = NO_SESSIONS if beside is None else beside.sessions
+        """Those of the plays in this call."""
+        self.sections: tuple[RecordSection, ...] = ()
+        """What they say of it in its record."""
+        self._ends: tuple[Callable[[str], None], ...] = ()
         self.curation: CurationRecord | None = None
         self.urgency: Level | None = None if beside is None else beside.urgency
         """How urgent the application says that it is; None where it has not said."""
@@ -169,6 +177,20 @@ class ObservedAttempts:
     def is_over(self) -> bool:
         """Whether the call is over, or goes on another way."""
         return self._over
+
+    def on_end(self, function: Callable[[str], None]) -> None:
+        """Call a function with the outcome when the response has been read or closed; at once if it has been."""
+        self._ends = (*self._ends, function)
+        if self._over:
+            self._run_ends()
+
+    def _run_ends(self) -> None:
+        ends, self._ends = self._ends, ()
+        for function in reversed(ends):
+            try:
+                function(self.outcome or "completed")
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
+                self.pipeline.went_wrong(function, "on_end", error, quietly=True)
 
     # The attempts
 

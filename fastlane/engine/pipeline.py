@@ -17,6 +17,7 @@ from ..errors import CallRefusedError, ConfigurationError, PlayError
 from ..records.record import CallRecord
 from .call import Call
 from .play import Play, Watcher
+from .session import NO_SESSIONS, Sessions
 
 Hook = Callable[[CallRecord], Any]
 """Called with the record of every call that is over, in the thread or task that ended it. Its result is ignored.
@@ -83,11 +84,12 @@ class Pipeline:
         planners = sorted(_overriding(self.plays, "plan"), key=lambda play: play.stage)
         self._routers = [play for play in planners if play.routes]
         self._planners = [play for play in planners if not play.routes]
+        self._openers = sorted(_overriding(self.plays, "open"), key=lambda play: play.stage)
         self._watching = _overriding(self.plays, "watch")
         self._learners = _overriding(self.plays, "learn")
-        self.needs_facts = any(play.needs_facts for play in planners)
+        self.needs_facts = any(play.needs_facts for play in (*planners, *self._openers))
         """Whether any play looks at what is known of the provider."""
-        self.keeps_bodies = all(play.keeps_bodies for play in (*self._planners, *self._watching))
+        self.keeps_bodies = all(play.keeps_bodies for play in (*self._planners, *self._watching, *self._openers))
         """Whether what was written of a body before it was planned still holds."""
         self.tells_downgrades = any(getattr(play, "on_downgrade", None) is not None for play in self.plays)
         """Whether the application wants to know when a tier is not the one that it asked for."""
@@ -135,8 +137,13 @@ class Pipeline:
 
     @property
     def shapes_calls(self) -> bool:
-        """Whether any play plans or watches: if not, no Call needs to be made."""
-        return bool(self._planners or self._watching)
+        """Whether any play takes part in calls: if not, no Call needs to be made."""
+        return bool(self._planners or self._watching or self._openers)
+
+    @property
+    def opens_sessions(self) -> bool:
+        """Whether any play opens sessions."""
+        return bool(self._openers)
 
     @property
     def compresses_bodies(self) -> bool:
@@ -151,27 +158,51 @@ class Pipeline:
 
     def route(self, call: Call) -> Call:
         """Have it said which upstreams the call may go to."""
-        return self._planned(call, self._routers, passing=(CallRefusedError, ConfigurationError))
+        return self._planned(
+            call, [(play, play) for play in self._routers], passing=(CallRefusedError, ConfigurationError)
+        )
 
-    def plan(self, call: Call) -> Call:
+    def open(self, call: Call) -> Sessions:
+        """Open the sessions of a call."""
+        opened = []
+        for play in self._openers:
+            try:
+                session = play.open(call)
+            except CallRefusedError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a play must not break a call
+                self.went_wrong(play, "open", error)
+            else:
+                if session is not None:
+                    opened.append((play, session))
+        return Sessions(self, tuple(opened))
+
+    def plan(self, call: Call, sessions: Sessions = NO_SESSIONS) -> Call:
         """Let every play rewrite the call, in the order of their stages."""
-        return self._planned(call, self._planners)
+        if sessions is NO_SESSIONS:
+            return self._planned(call, zip(self._planners, self._planners, strict=True))
+        planners = [*zip(self._planners, self._planners, strict=True), *sessions.having("plan")]
+        return self._planned(call, sorted(planners, key=lambda pair: pair[0].stage))
 
     def _planned(
-        self, call: Call, planners: list[Play], *, passing: tuple[type[Exception], ...] = (CallRefusedError,)
+        self,
+        call: Call,
+        planners: Iterable[tuple[Play, Any]],
+        *,
+        passing: tuple[type[Exception], ...] = (CallRefusedError,),
     ) -> Call:
-        for play in planners:
+        for play, planner in planners:
             try:
-                call = _checked(play, call, play.plan(call))
+                call = _checked(play, call, planner.plan(call))
             except passing:
                 raise  # which the play was asked for, or the call in the place of its model
             except Exception as error:  # noqa: BLE001 - a play must not break a call
                 self.went_wrong(play, "plan", error)
         return call
 
-    def watchers(self, call: Call) -> tuple[Watcher, ...]:
+    def watchers(self, call: Call, sessions: Sessions = NO_SESSIONS) -> tuple[Watcher, ...]:
         """The watchers that the plays want on this call's stream."""
-        watchers = []
+        watchers: list[Watcher] = [*sessions.watchers()]
         for play in self._watching:
             try:
                 watcher = play.watch(call)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 from ..records.record import CallRecord
 from ..records.section import RecordSection, register
 from .call import Call
+from .session import Session
 
 
 class Stage(IntEnum):
@@ -68,6 +69,10 @@ class Play:
     def needs_transport(self) -> bool:
         """Whether some of it works only on connections of fastlane's transport: if others carry the calls, say so."""
         return False
+
+    def open(self, call: Call) -> Session | None:
+        """Begin this play's part in a call; None if it has none."""
+        return None
 
     def plan(self, call: Call) -> Call:
         """Rewrite the call before it is sent: once per call, pure, never overriding what the caller set."""

@@ -57,7 +57,7 @@ def sections_of(call: Observation) -> tuple[RecordSection, ...]:
         None if account is None else account.hedging(call),
         None if urgent is None else urgent.record(call.answer.service_tier),
     )
-    return tuple([section for section in found if section is not None])
+    return (*[section for section in found if section is not None], *call.sections)
 
 
 def record_of(call: Observation, outcome: Outcome | None = None) -> CallRecord:

@@ -123,10 +123,10 @@ class Shell:
             return options
         if call.facts is not None and call.facts.timing.phases is not None:
             observation.has_times(call.facts.timing)
-        planned = self.pipeline.plan(call)
+        planned = self.pipeline.plan(call, observation.sessions)
         if observation.leg is not None:
             planned = observation.leg.planned(planned)
-        observation.watchers = self.pipeline.watchers(planned)
+        observation.watchers = self.pipeline.watchers(planned, observation.sessions)
         if planned.output is not None:
             self._guard(observation, planned.output, options)
         observation.changes = planned.changes

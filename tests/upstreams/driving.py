@@ -40,7 +40,8 @@ def run(siblings: Siblings, client: Any, model: CatalogModel, options: Any, forw
     sibling: Any = siblings.of(client, model)
     observation = client._fastlane.begin(client._base_url, options, stream=False)
     adapted = options_for(options, client, model, own=sibling is client, forward=forward)
-    return driven(send_call(CallState(sibling, ChatCompletion, False, openai.Stream, observation), adapted))
+    state = CallState(sibling, ChatCompletion, False, openai.Stream, observation)
+    return driven(send_call(state, adapted)).result
 
 
 async def async_run(
@@ -51,4 +52,4 @@ async def async_run(
     observation = client._fastlane.begin(client._base_url, options, stream=False)
     adapted = options_for(options, client, model, own=sibling is client, forward=forward)
     state = CallState(sibling, ChatCompletion, False, openai.AsyncStream, observation)
-    return await async_driven(send_call(state, adapted))
+    return (await async_driven(send_call(state, adapted))).result

@@ -19,7 +19,7 @@ from fastlane.protocol import assembly, events as _events
 from fastlane.providers import _schema
 from fastlane.schemas import bound as _bound
 from fastlane.traces import _otlp
-from fastlane.transport.protocols import h1 as _h1, h2_answers as _h2_answers, h2_streams as _h2_streams
+from fastlane.transport.protocols import h1 as _h1, h2 as _h2_answers, h2 as _h2_streams
 from tests.fuzz.failures import Failure, kept, smallest, tried
 from tests.fuzz.guard import HangError, limited
 from tests.fuzz.mutating import mutate

@@ -18,7 +18,7 @@ import fastlane
 from fastlane import Connection
 from fastlane.plays.urgency.play import Urgency
 from fastlane.plays.urgency.single_flight import _flight, _threads, flights
-from fastlane.transport.drivers import starting as starting
+from fastlane.transport.drivers import thread_driver as starting
 from tests.attempts.scripted import Upstream, break_off, refuse
 from tests.single_flight.callers import (
     HANG_S,

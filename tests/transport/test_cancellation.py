@@ -16,7 +16,7 @@ import pytest
 
 import fastlane
 from fastlane.transport import PHASES, Phases
-from fastlane.transport.drivers import thread_connections as _threads
+from fastlane.transport.drivers import thread_driver as _threads
 from fastlane.transport.drivers.link import Link
 from fastlane.transport.pool.pool import Pool
 from tests.transport.faces import AsyncFace, SyncFace, both_faces, in_a_thread

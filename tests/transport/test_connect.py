@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from fastlane._clock import now_ns
-from fastlane.transport.drivers import addresses as _addresses, connect as _connect
+from fastlane.transport.drivers import connect as _addresses, connect as _connect
 from fastlane.transport.drivers.connect import (
     Address,
     Connected,

@@ -14,7 +14,7 @@ import pytest
 from hyperframe.frame import DataFrame
 
 from fastlane.transport import PHASES, Phases
-from fastlane.transport.drivers import thread_connections as _threads
+from fastlane.transport.drivers import thread_driver as _threads
 from fastlane.transport.protocols import exchange as _exchange
 from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, Peer, PeerConnection, Stream, by_path

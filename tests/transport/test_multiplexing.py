@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.transport.drivers import asyncio_opening as _asyncio_opening, thread_opening as _thread_opening
+from fastlane.transport.drivers import asyncio_driver as _asyncio_opening, thread_driver as _thread_opening
 from fastlane.transport.drivers.connect import connect_asyncio, connect_sync
 from tests.transport.faces import SyncFace, both_faces
 from tests.transport.peer import HANG_S, MAX_CONCURRENT_STREAMS, REFUSED_STREAM, Peer, PeerConnection, Stream, by_path

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fastlane.transport.drivers import sockets as _sockets
+from fastlane.transport.drivers import connect as _sockets
 from fastlane.transport.drivers.connect import USER_TIMEOUT_S, TcpInfo, prepare, starts_over_after_idle, tcp_info
 from tests.transport.told_kernel import kernel
 

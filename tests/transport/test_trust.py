@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from fastlane.transport.drivers import trust as _trust
+from fastlane.transport.drivers import connect as _trust
 from fastlane.transport.drivers.connect import ssl_context
 from fastlane.transport.pool.settings import Http2
 

@@ -66,8 +66,13 @@ class Table(Generic[K, V]):
     def fetch(self, key: K, make: Callable[[], V]) -> V:
         """Return the value of a key, which is made first where there is none, and renew the entry."""
         value = self.get(key)
-        made = make() if value is None else value
-        return self.update(key, lambda before: made if before is None else before)
+        if value is None:
+            made = make()
+            return self.update(key, lambda before: made if before is None else before)
+        with self._lock:
+            if key in self._entries:
+                self._set(key, value)
+        return value
 
     def put(self, key: K, value: V) -> None:
         """Write the value of a key."""

@@ -37,11 +37,18 @@ class Handle:
             return
         try:
             if self._in_thread:
-                threading.Thread(target=function, name="fastlane later", daemon=True).start()
+                _start(function)
             else:
                 function()
         except Exception as error:  # noqa: BLE001 - what else is planned has to be called too
             log.warning("a function that the timer called raised %s", type(error).__name__)
+
+
+def _start(function: Callable[[], object]) -> None:
+    try:
+        threading.Thread(target=function, name="fastlane later", daemon=True).start()
+    except RuntimeError:  # no thread can be started now
+        call_later(1.0, function, in_thread=True)
 
 
 class _Timer:

@@ -10,12 +10,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .table import Table
 from .token_estimate import estimate
 from .token_ranks import Encode, encoder, encoding_of, tables
+from .token_ratios import TokenRatios
 
-# Ratios of the latest calls, of which the middle one holds: one prompt with a picture does not move it.
-_SAMPLES = 15
 # In a short prompt the frames around it, which differ by model, weigh more than its text.
 _FEWEST_TOKENS = 100
 _LEAST_RATIO, _GREATEST_RATIO = 0.25, 4.0
@@ -24,7 +22,7 @@ _RATIO_DIGITS = 1
 _MOST_REMEMBERED = 16_384
 _SHORT = 24
 
-_ratios: Table[tuple[str, str | None], tuple[float, ...]] = Table("token ratios", max_entries=256)
+_ratios = TokenRatios("tokens for each that is estimated", least=_LEAST_RATIO, most=_GREATEST_RATIO)
 # By encoding ("" for the estimate), what texts come to: by Python's own hash of the text, which says nothing of it.
 _remembered: dict[str, dict[int, float]] = {}
 
@@ -204,8 +202,7 @@ def learn(origin: str, model: str | None, *, estimated: float, input_tokens: int
     """
     if estimated < _FEWEST_TOKENS or input_tokens < _FEWEST_TOKENS:
         return
-    ratio = min(max(input_tokens / estimated, _LEAST_RATIO), _GREATEST_RATIO)
-    _ratios.update((origin, model), lambda samples: (*(samples or ())[1 - _SAMPLES :], ratio))
+    _ratios.learn((origin, model), estimated, input_tokens)
 
 
 def ratio_of(origin: str, model: str | None) -> float:
@@ -214,10 +211,8 @@ def ratio_of(origin: str, model: str | None) -> float:
     In steps, so that processes that have learnt from different prompts cut a conversation alike, unless the truth lies
     between two.
     """
-    samples = _ratios.get((origin, model))
-    if samples is None:
-        return 1.0
-    return max(_LEAST_RATIO, round(sorted(samples)[len(samples) // 2], _RATIO_DIGITS))
+    ratio = _ratios.of((origin, model))
+    return 1.0 if ratio is None else max(_LEAST_RATIO, round(ratio, _RATIO_DIGITS))
 
 
 def forget() -> None:

@@ -24,9 +24,8 @@ from tests.faults.wire import Counts
 from tests.transport.peer import authority
 from tests.transport.resources import comes_true, descriptors, threads
 
-_OF_THE_PROCESS = frozenset({"fastlane-admission", "fastlane late calls"})
-"""Threads that all clients share: one wakes calls in the queue, the other, which ends when it was idle for ten seconds,
-makes second attempts."""
+_OF_THE_PROCESS = frozenset({"fastlane timer"})
+"""The thread that all clients share."""
 
 
 class _Logged(logging.Handler):

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from fastlane.plays.prompt_cache.prefixes import CacheRules
 from fastlane.plays.prompt_cache.prefixes._departure import Departure, Seen
-from fastlane.plays.prompt_cache.prefixes._judging import Judgement, Prospect, Ratios, Scale, judge
+from fastlane.plays.prompt_cache.prefixes._judging import Judgement, Prospect, Scale, judge
 from fastlane.plays.prompt_cache.prefixes._lines import Attributes, Line
 from fastlane.plays.prompt_cache.prefixes._outline import Outline
 from fastlane.records.prompt import DriftKind
@@ -157,36 +157,3 @@ def test_a_scale_rises_from_nothing_to_the_whole_prompt(
     assert steps == sorted(steps)
     assert steps[-1] == (scale.tokens if scale.known_size < size else scale.known_tokens)
     assert scale.at(scale.known_size) == scale.known_tokens
-
-
-def test_the_ratio_of_tokens_to_characters_follows_what_providers_count() -> None:
-    ratios = Ratios()
-    assert ratios.of("o", "m") == 0.25
-
-    ratios.learn("o", "m", 1_000, 300)
-    assert ratios.of("o", "m") == pytest.approx(0.3)
-    assert ratios.of("o", "other") == 0.25
-
-    for _ in range(30):
-        ratios.learn("o", "m", 1_000, 200)
-    assert ratios.of("o", "m") == pytest.approx(0.2, rel=0.01)
-
-
-def test_one_odd_prompt_does_not_spoil_the_ratio() -> None:
-    ratios = Ratios()
-    ratios.learn("o", "m", 1_000, 250)
-
-    ratios.learn("o", "m", 100, 100_000)
-    ratios.learn("o", "m", 0, 7)
-    ratios.learn("o", "m", 7, 0)
-
-    assert ratios.of("o", "m") == pytest.approx(0.3)
-
-
-def test_ratios_are_bounded() -> None:
-    ratios = Ratios()
-    for number in range(5_000):
-        ratios.learn("o", str(number), 1_000, 300)
-
-    assert len(ratios._known) <= 1_024
-    assert ratios.of("o", "4999") == pytest.approx(0.3)

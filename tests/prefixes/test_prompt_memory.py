@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import os
 import pickle
 import threading
 from typing import Any
@@ -15,10 +16,10 @@ import pytest
 import fastlane
 from fastlane import Connection, Curation, PromptCache
 from fastlane.emulator import Emulator
-from fastlane.plays.prompt_cache.prefixes._guard import Guard
 from fastlane.plays.prompt_cache.prefixes._ledger import Sighting
 from fastlane.providers import registered
 from tests.call_peer import CallPeer, Reply
+from tests.knowledge.forks import in_child
 from tests.plays.test_prompt_cache import conversation, facts
 
 
@@ -43,7 +44,7 @@ def test_a_stream_that_is_collected_while_its_thread_is_in_the_ledger_does_not_w
         del stream
 
         def collect() -> None:
-            with ledger._guard:
+            with ledger._lock:
                 kept.clear()
                 gc.collect()
 
@@ -58,17 +59,27 @@ def test_a_stream_that_is_collected_while_its_thread_is_in_the_ledger_does_not_w
         assert ledger.report().calls == 1
 
 
-def test_a_ledger_that_was_torn_by_a_fork_begins_anew(provider: Emulator, arguments: dict[str, Any]) -> None:
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_ledger_torn_by_a_fork_begins_anew(provider: Emulator, arguments: dict[str, Any]) -> None:
     with fastlane.OpenAI(**arguments, strict=True) as client:
         client.chat.completions.create(model="m", messages=conversation())
-        guard: Guard = client.prompt_cache._memory().ledger._guard
-        guard.is_torn = True
-        client.chat.completions.create(model="m", messages=conversation())
-        (_, record) = client.calls
+        ledger = client.prompt_cache._memory().ledger
+        is_inside, is_over = threading.Event(), threading.Event()
 
-    assert record.prompt_cache is not None
-    assert record.prompt_cache.reusable_tokens == 0
-    assert not guard.is_torn
+        def hold() -> None:
+            with ledger._lock:
+                is_inside.set()
+                is_over.wait(60)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert is_inside.wait(60)
+        assert in_child(lambda: ledger.report().calls) == 0
+        is_over.set()
+        thread.join()
+
+    assert ledger.report().calls == 1
+    assert in_child(lambda: ledger.report().calls) == 1
 
 
 def test_a_call_that_is_over_keeps_nothing_of_its_prompt(provider: Emulator, arguments: dict[str, Any]) -> None:

@@ -47,8 +47,7 @@ def test_the_tasks_and_upstreams_of_all_time_are_not_kept() -> None:
         sizes.note(sighting(task=f"task {number}", body_bytes=10_000, input_tokens=2_500))
         there = Upstream("m", f"https://{number}.example.com:443")
         sizes.note(sighting(there, expected_cached_tokens=10.0, cached_tokens=5))
-    assert len(sizes._ratios) <= 256
-    assert len(sizes._middle) <= 256
+    assert len(sizes._ratios._known) <= 256
     assert len(sizes._shares) <= 1_024
     assert sizes.tokens_per_byte("task 1999") == 0.25
     assert sizes.tokens_per_byte("never seen") == 0.25

@@ -18,8 +18,8 @@ from typing import Any
 
 WATCHDOG = "soak-watchdog"
 _SETTLES_S = 20.0
-# One of each serves a whole process, from when it is first needed.
-_LASTING = ("fastlane-admission", "fastlane late calls")
+# It serves a whole process, from when it is first needed.
+_LASTING = ("fastlane timer",)
 
 
 def resident() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -12,6 +11,7 @@ import openai
 from fastlane._clock import now_ns
 from fastlane.engine.user_action import _current, user_action
 from fastlane.errors import ConfigurationError
+from fastlane.knowledge import timer
 
 from .prefixes._keep_alive import KeepAlivePlan
 from .prewarm import async_prewarm, is_disabled, prewarm, what_stays
@@ -97,7 +97,7 @@ class _Keeper:
 
 
 class KeepWarm(_Keeper):
-    """Keeps a prompt in the cache, from a thread of its own, for as long as the block runs.
+    """Keeps a prompt in the cache, from other threads, for as long as the block runs.
 
     `with KeepWarm(client, prompt, plan, model=...):` sends what `client.prompt_cache.prewarm(prompt, ...)` sends after
     each `plan.every_s` of silence, `plan.most_requests` times at most, and nothing where the plan is not worth it or
@@ -106,26 +106,29 @@ class KeepWarm(_Keeper):
     before the next call, and raises nothing: see `error`. One that is under way when the block ends is not waited for.
     """
 
+    _over = False
+    _planned: timer.Handle | None = None
+
     def __enter__(self) -> Self:
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="fastlane keep warm", daemon=True)
+        self._over = False
         if self._may_send():
-            self._thread.start()
+            self._planned = timer.call_later(0.0, self._run, in_thread=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._over = True
+        if self._planned is not None:
+            self._planned.cancel()
 
     def _run(self) -> None:
-        while True:
+        """Send a request if it is due, and plan the next look."""
+        while not self._over:
             due_in_s = self._due_in_s()
             if due_in_s is None or due_in_s > 0:
-                if self._over.wait(self.plan.every_s if due_in_s is None else due_in_s):
-                    return
-                continue
-            if self._over.is_set():
+                wait_s = self.plan.every_s if due_in_s is None else due_in_s
+                self._planned = timer.call_later(wait_s, self._run, in_thread=True)
                 return
             began_ns = self._begin()
             failure: Exception | None = None

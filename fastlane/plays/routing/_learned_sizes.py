@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.knowledge.table import Table
+from fastlane.knowledge.token_ratios import TokenRatios
 
 if TYPE_CHECKING:
     from fastlane.knowledge.prediction._sighting import Sighting
@@ -15,9 +17,6 @@ _FIRST_TOKENS_PER_BYTE = 0.24
 # Beyond these it is no text that was counted, but pictures, sounds or files.
 _LEAST, _MOST = 0.08, 0.8
 _FEWEST_BYTES = 400
-_SAMPLES = 15
-_MOST_TASKS = 256
-_MOST_UPSTREAMS = 1_024
 # Shares of what was expected: what is known to keep prompts misses some, and of others it is not known whether they do.
 _FIRST_SHARE = {True: 0.9, None: 0.5, False: 0.05}
 _LEAST_SHARE = 0.02
@@ -25,54 +24,37 @@ _WEIGHT = 0.2
 
 
 class LearnedSizes:
-    """Ratios, each the middle one of the latest. Values are replaced as a whole: threads may share it."""
+    """What is learned of sizes. Threads may share it."""
 
     def __init__(self) -> None:
-        self._ratios: dict[str | None, tuple[float, ...]] = {}
-        self._middle: dict[str | None, float] = {}
-        self._shares: dict[Upstream, tuple[float, int]] = {}
+        self._ratios = TokenRatios("tokens per byte of tasks", least=_LEAST, most=_MOST, max_entries=256)
+        self._shares: Table[Upstream, tuple[float, int]] = Table("shares of caches", max_entries=1_024)
 
     def tokens_per_byte(self, task: str | None) -> float:
         """Tokens for each byte of a request's JSON: of this task's calls, or else of all."""
-        found = self._middle.get(task)
-        if found is None:
-            found = self._middle.get(None, _FIRST_TOKENS_PER_BYTE)
-        return found
+        return self._ratios.of(task) or self._ratios.of(None) or _FIRST_TOKENS_PER_BYTE
 
     def cached_share(self, upstream: Upstream, automatic: bool | None) -> float:
         """The share that an upstream has in its cache of what it has read within its life time."""
-        found = self._shares.get(upstream)
-        if found is None:
-            # What comes of the first expectation is learned from what that was.
-            found = self._shares[upstream] = (_FIRST_SHARE[automatic if isinstance(automatic, bool) else None], 0)
-        return found[0]
+        # What comes of the first expectation is learned from what that was.
+        first = _FIRST_SHARE[automatic if isinstance(automatic, bool) else None]
+        return self._shares.fetch(upstream, lambda: (first, 0))[0]
 
     def note(self, sighting: Sighting) -> None:
         """Learn from one attempt. Numbers that cannot be are left out."""
         size, tokens = sighting.body_bytes, sighting.input_tokens
-        if size and tokens and size >= _FEWEST_BYTES and _LEAST <= (ratio := tokens / size) <= _MOST:
-            for task in {sighting.task, None}:
-                self._add(task, ratio)
+        if size and tokens and size >= _FEWEST_BYTES and _LEAST <= tokens / size <= _MOST:
+            for task in {None, sighting.task}:
+                self._ratios.learn(task, size, tokens)
         expected, cached = sighting.expected_cached_tokens, sighting.cached_tokens
         if expected and cached is not None and expected > 0 and cached >= 0:
-            self._share(sighting, cached / expected)
+            self._learn_share(Upstream(sighting.model, sighting.origin), cached / expected)
 
-    def _add(self, task: str | None, ratio: float) -> None:
-        samples = self._ratios[task] = (*self._ratios.get(task, ())[1 - _SAMPLES :], ratio)
-        self._middle[task] = sorted(samples)[len(samples) // 2]
-        if len(self._ratios) > _MOST_TASKS:
-            for oldest in [one for one in list(self._ratios) if one is not None][: _MOST_TASKS // 2]:
-                self._ratios.pop(oldest, None)
-                self._middle.pop(oldest, None)
+    def _learn_share(self, upstream: Upstream, of_expected: float) -> None:
+        def change(known: tuple[float, int] | None) -> tuple[float, int]:
+            share, count = known or (_FIRST_SHARE[True], 0)
+            # What was expected had the share in it already.
+            seen = min(1.0, share * of_expected)
+            return max(_LEAST_SHARE, share + max(_WEIGHT, 1 / (count + 2)) * (seen - share)), count + 1
 
-    def _share(self, sighting: Sighting, of_expected: float) -> None:
-        upstream = Upstream(sighting.model, sighting.origin)
-        share, count = self._shares.get(upstream, (_FIRST_SHARE[True], 0))
-        # What was expected had the share in it already.
-        seen = min(1.0, share * of_expected)
-        weight = max(_WEIGHT, 1 / (count + 2))
-        self._shares[upstream] = (max(_LEAST_SHARE, share + weight * (seen - share)), count + 1)
-        # Sightings of other processes may have other catalogs.
-        if len(self._shares) > _MOST_UPSTREAMS:
-            for oldest in list(self._shares)[: _MOST_UPSTREAMS // 2]:
-                self._shares.pop(oldest, None)
+        self._shares.update(upstream, change)

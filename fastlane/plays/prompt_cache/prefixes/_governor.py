@@ -6,9 +6,8 @@ import math
 from hashlib import blake2b
 from typing import NamedTuple
 
+from fastlane._fork import new_lock
 from fastlane.errors import ConfigurationError
-
-from ._guard import Guard
 
 _NS = 1_000_000_000
 _MINUTE_NS = 60 * _NS
@@ -166,7 +165,7 @@ class Governor:
             )
         self._limit = math.inf if limit_per_minute is None else limit_per_minute
         self._replicas = replicas
-        self._guard = Guard()
+        self._lock = new_lock()
         self._families: dict[str, _Family] = {}
         self._places: dict[tuple[str, int], int] = {}
 
@@ -174,7 +173,7 @@ class Governor:
         """Count a call of this key and return where it goes; `limit_per_minute` is this call's own limit, if any."""
         limit = self._limit if limit_per_minute is None else limit_per_minute
         number = _number(session)
-        with self._guard:
+        with self._lock:
             # Taken out and put at the end: they stand in the order of their last use.
             family = self._families.pop(key, None) or _Family(now_ns)
             self._families[key] = family

@@ -11,14 +11,6 @@ from ._diagnostics import meaning
 if TYPE_CHECKING:
     from ._departure import Departure
 
-# Tokens per character where nothing was counted yet: the rule of thumb of
-# https://help.openai.com/en/articles/4936856-what-are-tokens-and-how-to-count-them (a token is about 4 characters).
-_TOKENS_PER_CHARACTER = 0.25
-# What a count can be at all. Images are many tokens of few characters.
-_LEAST_RATIO, _MOST_RATIO = 0.005, 20.0
-# How far one call moves what is known: the last ten or so count.
-_STEP = 0.2
-_MOST_RATIOS = 1_024
 # Where nobody knows how large the blocks are: as OpenAI's (https://developers.openai.com/cookbook/examples/prompt_caching_201).
 _USUAL_BLOCK = 128
 # Fewer cached tokens than expected mean something where more than this is missing: by so much, estimates are wrong.
@@ -49,35 +41,6 @@ class CacheRules(NamedTuple):
     def outlived(self, used_ns: int, now_ns: int) -> bool:
         """Whether a beginning that was last used then has expired; False where nobody knows when it does."""
         return self.lifetime_s is not None and now_ns - used_ns > self.lifetime_s * 1e9
-
-
-class Ratios:
-    """Tokens per character of each model's prompts, as its provider counts them. Not thread-safe by itself."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str | None], float] = {}
-
-    def of(self, origin: str, model: str | None) -> float:
-        """Tokens per character; a quarter where nothing was counted yet."""
-        return self._known.get((origin, model), _TOKENS_PER_CHARACTER)
-
-    def learn(self, origin: str, model: str | None, characters: int, tokens: int) -> None:
-        """A prompt of so many characters was so many tokens."""
-        if characters <= 0 or tokens <= 0:
-            return
-        found = min(max(tokens / characters, _LEAST_RATIO), _MOST_RATIO)
-        known = self._known.get((origin, model))
-        if known is None:
-            if len(self._known) >= _MOST_RATIOS:
-                self._known.clear()
-            self._known[origin, model] = found
-        else:
-            # One prompt of another sort, such as one with an image, moves it no further than one twice as dense.
-            self._known[origin, model] = known + _STEP * (min(max(found, known / 2), known * 2) - known)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._known.clear()
 
 
 class Scale(NamedTuple):

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
+from fastlane._fork import new_lock, starts_over
+from fastlane.knowledge.token_ratios import TokenRatios
 from fastlane.records.prompt import PromptCacheRecord
 
 from ..section import PromptCacheSection
 from ._departure import Departure, Seen, departure, seen
 from ._excerpts import excerpts, written
 from ._families import Families
-from ._guard import Guard
-from ._judging import CacheRules, Prospect, Ratios, Scale, judge
+from ._judging import CacheRules, Prospect, Scale, judge
 from ._lines import KEY, Attributes, Line, Lines, Trace, Uses, attributes_of, chained, lies_elsewhere
 from ._outline import Outline, outline
 from ._sketch import sketch
@@ -29,6 +30,9 @@ _MOST_LINES = 1_000
 _MOST_SEGMENTS = 24_000
 _MOST_CHARACTERS = 30_000_000
 _MOST_USES = 24_000
+# Where nothing was counted yet: the rule of thumb of
+# https://help.openai.com/en/articles/4936856-what-are-tokens-and-how-to-count-them (a token is about 4 characters).
+_TOKENS_PER_CHARACTER = 0.25
 # Earlier prompts that are looked at when one departs, and families of which the latest is.
 _MOST_SHARING = 16
 _MOST_RECENT = 8
@@ -136,11 +140,13 @@ class Ledger:
         self.explains_text = explain_text
         """Whether texts are kept."""
         # Held for microseconds: digests, sketches and differences are made outside.
-        self._guard = Guard()
+        self._lock = new_lock()
+        starts_over(self)
         self._lines = Lines(most_lines=most_lines, most_segments=most_segments, most_characters=most_characters)
         self._uses = Uses(_MOST_USES)
         self._families = Families()
-        self._ratios = Ratios()
+        # What a count can be at all: images are many tokens of few characters.
+        self._ratios = TokenRatios("tokens per character", least=0.005, most=20.0)
         self._keeping: dict[str, None] = {}
 
     def sight(
@@ -174,9 +180,7 @@ class Ledger:
         base: Seen | None = None
         candidates: list[tuple[Seen, int]] = []
         recent: list[Seen] = []
-        with self._guard:
-            if self._guard.is_torn:
-                self._forget()
+        with self._lock:
             line = None if elsewhere else self._lines.continued(seed, new.digests)
             chain = chained(seed, new.digests, () if line is None else line.chain)
             if line is None and not elsewhere:
@@ -223,12 +227,17 @@ class Ledger:
 
     def report(self) -> PromptCacheReport:
         """Return what was read from providers' caches so far, and why not more."""
-        with self._guard:
+        with self._lock:
             return self._families.report()
 
     def clear(self) -> None:
         """Forget all prompts and all counts."""
-        with self._guard:
+        with self._lock:
+            self._forget()
+
+    def begin_in_child(self) -> None:
+        """See `StartsOver`: what another thread of the parent was changing is half changed."""
+        if self._lock.locked():
             self._forget()
 
     def _forget(self) -> None:
@@ -237,7 +246,6 @@ class Ledger:
         self._families.clear()
         self._ratios.clear()
         self._keeping.clear()
-        self._guard.is_torn = False
 
     def _may_depart(self, line: Line | None, new: Outline, known: int) -> bool:
         """Whether a prompt may depart from any; `line` is what it begins with all of, and mostly goes on from."""
@@ -286,12 +294,10 @@ class Ledger:
     def _settled(
         self, sighting: Sighting, usage: Usage, answered: bool, now_ns: int, reason: str | None
     ) -> PromptCacheRecord:
-        with self._guard as is_first:
+        with self._lock:
             if sighting._record is None:
                 sighting._record = self._recorded(sighting, usage, answered, now_ns, reason)
-                # A finaliser that has interrupted this very thread in here enters nothing: it would break what is half
-                # done. The prompt is then as one that was never sent.
-                if answered and is_first:
+                if answered:
                     line = None if sighting._elsewhere else self._entered(sighting, usage, now_ns)
                     self._families.count(sighting.family, sighting._head, sighting._attributes, line, sighting._record)
             return sighting._record
@@ -308,9 +314,9 @@ class Ledger:
             self._keeping[origin] = None
         tokens = usage.input_tokens
         if tokens is None:
-            tokens = round(size * self._ratios.of(origin, model))
+            tokens = round(size * (self._ratios.of((origin, model)) or _TOKENS_PER_CHARACTER))
         elif answered and not sighting._elsewhere:
-            self._ratios.learn(origin, model, size, tokens)
+            self._ratios.learn((origin, model), size, tokens)
         scale = Scale(size, tokens)
         if base is not None and base.tokens is not None and base.tokens <= tokens:
             scale = Scale(size, tokens, base.size, base.tokens)

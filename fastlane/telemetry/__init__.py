@@ -5,7 +5,7 @@ Nothing is imported and nothing happens before the application has imported Open
 
 from typing import TYPE_CHECKING, Any
 
-from . import _gate as _gate  # registers telemetry with the engine
+from . import _listener as _listener
 from ._experiment import Experiment as Experiment, experiment as experiment
 from ._settings import TelemetrySettings as TelemetrySettings
 

@@ -9,7 +9,7 @@ from openai._types import NotGiven
 from openai._utils import strip_not_given
 
 from ..decode import probes as _seams
-from ..engine.context import issued
+from .context import issued
 
 _set = object.__setattr__
 

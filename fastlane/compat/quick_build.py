@@ -18,7 +18,7 @@ from openai import NotGiven, Omit
 from pydantic import BaseModel
 
 from ..decode.probes import holds
-from ..engine.context import issued
+from .context import issued
 from .json_body import PLAIN_TYPES, is_plain, stock_bytes
 
 _TRANSFORMS = ("maybe_transform", "async_maybe_transform")
@@ -232,7 +232,7 @@ def _unmark(body: dict[str, Any]) -> tuple[Any, ...] | None:
     for name in ("messages", "input"):
         messages = body.get(name)
         if isinstance(messages, list | tuple):
-            from ..plays.prompt_cache.prompts import unmarked
+            from ..protocol.prompt_marks import unmarked
 
             plain, placements = unmarked(messages)
             if placements is not None:

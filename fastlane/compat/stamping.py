@@ -14,8 +14,8 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from .._clock import now_ns
-from ..engine.context import Issued, issued, restore
 from ..records import listeners
+from .context import Issued, issued, restore
 from .quick_build import Quick, quick
 
 _log = logging.getLogger("fastlane")

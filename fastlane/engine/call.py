@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..records.attempts import Form
 from ..records.prompt import CurationRecord
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ..plays.routing._plan import RoutePlan
     from ..plays.urgency.tiers._plan import UrgencyPlan
     from ..providers import ProviderFacts
-
-Placement = Literal["stable", "session", "volatile"]
-"""How long a part of a prompt stays as it is: for all calls, for one conversation, or for one call."""
 
 
 class Encode(NamedTuple):

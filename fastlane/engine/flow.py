@@ -24,6 +24,7 @@ import openai
 
 from ..compat.call_options import changed_options
 from ..compat.clients import http_client_of
+from ..compat.context import restore
 from ..compat.responses import UNDECODED, decode, open_stream
 from ..compat.retry import (
     Attempt,
@@ -37,7 +38,6 @@ from ..compat.retry import (
 from ..compat.send import layers_to_pass
 from ..errors import CallRefusedError
 from .body import watch_body
-from .context import restore
 from .effects import Await, Compute, Either, Flow, ReadBody, Run, Send
 from .refused_fields import TierFull, without_refused
 from .session import NO_SESSIONS, SendAttempt

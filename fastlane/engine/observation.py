@@ -10,11 +10,11 @@ from typing import Any
 
 from .._clock import now_ns
 from ..compat.clients import underlying_stream
+from ..compat.context import in_finalizer
 from ..protocol.endpoints import EMBEDDINGS, GENERATING
 from ..protocol.usage import usage_counts
 from ..records.record import CallRecord
 from ..records.usage import Usage
-from .context import in_finalizer
 from .observed_attempts import ObservedAttempts
 from .recording import outcome_of, record_of as make_record, settled
 from .session import NO_SESSIONS

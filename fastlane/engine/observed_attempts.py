@@ -8,6 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 from .._clock import now_ns, wall_ns
+from ..compat.context import Issued, take_issued
 from ..compat.json_body import longer_bytes
 from ..compat.requests import body_of
 from ..protocol.endpoints import is_response
@@ -21,7 +22,6 @@ from ..records.urgency import Level
 from ..records.usage import Usage
 from .answer_seen import AnswerSeen
 from .attempt_stamps import AttemptStamps
-from .context import Issued, take_issued
 from .pipeline import Pipeline
 from .play import Watcher
 from .refused_fields import Upstream, refusals

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from .._clock import now_ns, wall_ns
+from ..compat.context import in_finalizer, restore
 from ..errors import ConfigurationError, FastlaneError
 from ..records import listeners
 from ..records.record import CallRecord
-from .context import in_finalizer, restore
 
 if TYPE_CHECKING:
     from ..records.listeners import ActionTrace

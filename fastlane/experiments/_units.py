@@ -7,7 +7,7 @@ from contextvars import ContextVar, Token
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from ..engine.context import restore
+from ..compat.context import restore
 from ..errors import ConfigurationError
 
 UnitOf = str | Callable[[Mapping[str, Any]], str | None] | None

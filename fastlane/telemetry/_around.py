@@ -32,7 +32,7 @@ from ._others import (
 )
 
 if TYPE_CHECKING:
-    from ..engine.context import Issued
+    from ..compat.context import Issued
     from ._settings import TelemetrySettings
 
 _log = logging.getLogger("fastlane")

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from ..engine.context import restore
+from ..compat.context import restore
 from ..errors import ConfigurationError
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.engine.call import Placement
 from fastlane.plays.prompt_cache.prefixes._keys import session_of, stable_key
+from fastlane.protocol.prompt_marks import Placement
 
 CHAT = "/chat/completions"
 POLICY = "You help customers of an airline.\nNever promise a refund.\n" * 40

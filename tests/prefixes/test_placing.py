@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.engine.call import Call, Placement
+from fastlane.engine.call import Call
 from fastlane.plays.prompt_cache.prefixes._placing import (
     place_breakpoints,
     place_retention,
@@ -19,6 +19,7 @@ from fastlane.plays.prompt_cache.prefixes._placing import (
     with_breakpoints,
     with_retention,
 )
+from fastlane.protocol.prompt_marks import Placement
 from fastlane.providers import Fact, ProviderFacts, facts_named
 
 OPENAI = facts_named("openai")

@@ -20,7 +20,7 @@ from opentelemetry.trace import set_span_in_context
 from wrapt import FunctionWrapper
 
 import fastlane
-from fastlane.engine.context import Issued
+from fastlane.compat.context import Issued
 from fastlane.telemetry import TelemetrySettings, _settings
 from fastlane.telemetry._around import attached, entered, standing, stripped, their_span
 from fastlane.telemetry._others import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 if TYPE_CHECKING:
-    from fastlane.engine.call import Placement
+    from fastlane.protocol.prompt_marks import Placement
 
 # Providers begin to keep a prompt at 1,024 tokens (https://developers.openai.com/api/docs/guides/prompt-caching), about
 # 4,096 characters. Prompts that are alike so far are worth one key, whatever follows: retrieved documents that stand at

@@ -11,7 +11,8 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastlane.engine.call import Call, Placement
+from fastlane.engine.call import Call
+from fastlane.protocol.prompt_marks import Placement
 
 if TYPE_CHECKING:
     from fastlane.providers import ProviderFacts

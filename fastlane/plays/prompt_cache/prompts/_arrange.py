@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
-from fastlane.engine.call import Placement
-
-Declared: TypeAlias = Placement | tuple[Placement | None, ...] | None
-"""What was declared of a message: of it as a whole, of each part of its content, or nothing."""
+from fastlane.protocol.prompt_marks import DIVISIBLE_ROLES, Declared, Placement
 
 _ORDER: tuple[Placement, ...] = ("stable", "session", "volatile")
 _LEADING_ROLES = ("system", "developer")
-# A message of these is the same said in two: an assistant's is what the model wrote, and a tool's answers one call.
-DIVISIBLE_ROLES = ("system", "developer", "user")
 _RESULT_ROLES = ("tool", "function")
 
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fastlane.protocol.prompt_marks import unmarked
+
 from ._arrange import placed
 from ._checks import format_of, messages_of, tools_of
-from ._marks import unmarked
 from ._prompt import Prompt
 
 if TYPE_CHECKING:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fastlane.engine.call import Placement
 from fastlane.errors import ConfigurationError
+from fastlane.protocol.prompt_marks import Marked, Placement, marked, unmarked
 
 from ._arrange import arrange
 from ._canonical import canonical
 from ._checks import format_of, messages_of, tools_of
-from ._marks import Marked, marked, unmarked
 
 _ENDPOINTS = ("/chat/completions", "/responses")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastlane._clock import now_ns
-from fastlane.engine.context import in_finalizer
+from fastlane.compat.context import in_finalizer
 from fastlane.transport.drivers.thread_driver import lock_timeout, start
 from fastlane.transport.protocols.exchange import PHASES
 

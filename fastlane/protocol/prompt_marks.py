@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from fastlane.engine.call import Placement
 from fastlane.errors import ConfigurationError
 
-from ._arrange import DIVISIBLE_ROLES, Declared
+Placement = Literal["stable", "session", "volatile"]
+"""How long a part of a prompt stays as it is: for all calls, for one conversation, or for one call."""
+
+Declared: TypeAlias = Placement | tuple[Placement | None, ...] | None
+"""What was declared of a message: of it as a whole, of each part of its content, or nothing."""
+
+# A message of these is the same said in two: an assistant's is what the model wrote, and a tool's answers one call.
+DIVISIBLE_ROLES = ("system", "developer", "user")
 
 # The system's word for what the application says, also behind the conversation: a volatile text of its own there is not
 # taken for the user's.

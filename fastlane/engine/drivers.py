@@ -5,20 +5,29 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import anyio
 import anyio.to_thread
 
+from .._clock import now_ns
 from ..compat.send import async_send, send
+from ..transport.protocols.exchange import PATIENCE, Patience
 from .closing import until_closed
-from .effects import Acquire, Await, Close, Compute, Either, Flow, ReadBody, Send, Sleep
+from .effects import Acquire, Await, Close, Compute, Either, Flow, Next, Race, Racer, ReadBody, Send, Sleep
+from .race import async_run_race, run_race
+
+_NO_LIMIT: AbstractContextManager[Any] = nullcontext()
 
 
-def run(flow: Flow) -> Any:
-    """Run a flow in the calling thread. Returns what it returns, raises what it raises."""
+def run(flow: Flow, racer: Racer | None = None) -> Any:
+    """Run a flow in the calling thread. Returns what it returns, raises what it raises.
+
+    `racer`: the flow takes part in a race. Its cancellation, from any thread, raises Cancelled in the flow.
+    """
+    actions = _ACTIONS if racer is None else _RacerActions(racer)
     resume: Callable[[Any], Any] = flow.send
     value: Any = None
     try:
@@ -28,7 +37,7 @@ def run(flow: Flow) -> Any:
             except StopIteration as end:
                 return end.value
             try:
-                value, resume = _ACTIONS[type(effect)](effect), flow.send
+                value, resume = actions[type(effect)](effect), flow.send
             except BaseException as error:  # noqa: BLE001 - the flow raises it again
                 value, resume = error, flow.throw
     finally:
@@ -36,8 +45,9 @@ def run(flow: Flow) -> Any:
         del value, resume  # the traceback of an error refers to this frame
 
 
-async def async_run(flow: Flow) -> Any:
-    """Run a flow in the running task. Returns what it returns, raises what it raises."""
+async def async_run(flow: Flow, racer: Racer | None = None) -> Any:
+    """Run a flow in the running task. See `run`."""
+    actions = _ASYNC_ACTIONS if racer is None else _AsyncRacerActions(racer)
     resume: Callable[[Any], Any] = flow.send
     value: Any = None
     try:
@@ -47,7 +57,7 @@ async def async_run(flow: Flow) -> Any:
             except StopIteration as end:
                 return end.value
             try:
-                value, resume = await _ASYNC_ACTIONS[type(effect)](effect), flow.send
+                value, resume = await actions[type(effect)](effect), flow.send
             except BaseException as error:  # noqa: BLE001 - the flow raises it again
                 value, resume = error, flow.throw
     finally:
@@ -62,9 +72,24 @@ def _send(effect: Send) -> Any:
 
 
 async def _async_send(effect: Send) -> Any:
-    if effect.layers is not None:
-        return await async_send(effect.layers, effect.http, effect.request, stream=effect.stream)
-    return await effect.send_request(effect.request, stream=effect.stream, **effect.arguments)
+    with _within(effect.until_ns):
+        if effect.layers is not None:
+            return await async_send(effect.layers, effect.http, effect.request, stream=effect.stream)
+        return await effect.send_request(effect.request, stream=effect.stream, **effect.arguments)
+
+
+def _within(until_ns: int | None) -> AbstractContextManager[Any]:
+    # It must not end before that moment.
+    return _NO_LIMIT if until_ns is None else anyio.fail_after(max(0.0, (until_ns - now_ns()) / 1e9) + 0.001)
+
+
+def _next(effect: Next) -> bytes | None:
+    return next(effect.pieces, None)
+
+
+async def _async_next(effect: Next) -> bytes | None:
+    with _within(effect.until_ns):
+        return await anext(effect.pieces, None)
 
 
 def _read(effect: ReadBody) -> None:
@@ -85,24 +110,32 @@ async def _async_close(effect: Close) -> None:
     await effect.response.aclose()
 
 
-def _sleep(effect: Sleep) -> None:
+def _sleep(effect: Sleep, racer: Racer | None = None) -> None:
     if effect.sleep is not None:
         effect.sleep(effect.seconds)
     elif effect.seconds > 0:
         pause = ThreadPause()
+        if racer is not None:
+            racer.waits(pause.call_off)
         with until_closed(effect.http, pause):
             pause.wait(effect.seconds)
 
 
-async def _async_sleep(effect: Sleep) -> None:
+async def _async_sleep(effect: Sleep, racer: Racer | None = None) -> None:
     if effect.http.is_closed:
         return
-    with anyio.CancelScope() as scope, until_closed(effect.http, TaskPause(scope)):
-        await (effect.sleep or anyio.sleep)(effect.seconds)
+    with anyio.CancelScope() as scope:
+        pause = TaskPause(scope)
+        if racer is not None:
+            racer.waits(pause.call_off)
+        with until_closed(effect.http, pause):
+            await (effect.sleep or anyio.sleep)(effect.seconds)
 
 
-def _acquire(effect: Acquire) -> bool:
+def _acquire(effect: Acquire, racer: Racer | None = None) -> bool:
     ticket, pause = effect.ticket, ThreadPause()
+    if racer is not None:
+        racer.waits(pause.call_off)
     with until_closed(effect.http, pause):
         ticket.start(pause.call_off)
         if not ticket.is_granted:
@@ -110,10 +143,12 @@ def _acquire(effect: Acquire) -> bool:
     return _granted(effect)
 
 
-async def _async_acquire(effect: Acquire) -> bool:
+async def _async_acquire(effect: Acquire, racer: Racer | None = None) -> bool:
     ticket = effect.ticket
     with anyio.move_on_after(effect.timeout_s) as scope:
         pause = TaskPause(scope)
+        if racer is not None:
+            racer.waits(pause.call_off)
         with until_closed(effect.http, pause):
             ticket.start(pause.call_off)
             if not ticket.is_granted:
@@ -149,13 +184,79 @@ async def _async_either(effect: Either) -> Any:
     return await effect.asynchronous(async_run)
 
 
-_ACTIONS: dict[type, Callable[[Any], Any]] = {
-    Send: _send, ReadBody: _read, Close: _close, Sleep: _sleep, Acquire: _acquire, Compute: _compute, Either: _either,
+def _race(effect: Race) -> Any:
+    return run_race(effect, run)
+
+
+async def _async_race(effect: Race) -> Any:
+    return await async_run_race(effect, async_run)
+
+
+_Actions = Mapping[type, Callable[[Any], Any]]
+
+_ACTIONS: _Actions = {
+    Send: _send, ReadBody: _read, Next: _next, Close: _close, Sleep: _sleep, Acquire: _acquire,
+    Compute: _compute, Either: _either, Race: _race,
 }  # fmt: skip
-_ASYNC_ACTIONS: dict[type, Callable[[Any], Any]] = {
-    Send: _async_send, ReadBody: _async_read, Close: _async_close, Sleep: _async_sleep, Compute: _async_compute,
-    Acquire: _async_acquire, Await: _await, Either: _async_either,
+_ASYNC_ACTIONS: _Actions = {
+    Send: _async_send, ReadBody: _async_read, Next: _async_next, Close: _async_close, Sleep: _async_sleep,
+    Acquire: _async_acquire, Compute: _async_compute, Await: _await, Either: _async_either, Race: _async_race,
 }  # fmt: skip
+
+
+class _RacerActions(dict[type, Callable[[Any], Any]]):
+    """The actions of a flow that may be cancelled."""
+
+    def __init__(self, racer: Racer) -> None:
+        self._racer = racer
+
+    def __missing__(self, kind: type) -> Callable[[Any], Any]:
+        return self._perform
+
+    def _perform(self, effect: Any) -> Any:
+        racer, kind = self._racer, type(effect)
+        if kind is Close:
+            return _close(effect)
+        racer.check()
+        try:
+            if kind is Sleep:
+                return _sleep(effect, racer)
+            if kind is Acquire:
+                return _acquire(effect, racer)
+            if kind is Either:
+                return effect.sync(lambda flow: run(flow, racer))
+            if kind is Send:
+                racer.waits(_patience_of(effect.request).give_up)
+            return _ACTIONS[kind](effect)
+        except Exception:
+            racer.check()  # the error may be that of the connection which the cancellation has closed
+            raise
+
+
+class _AsyncRacerActions(_RacerActions):
+    async def _perform(self, effect: Any) -> Any:
+        racer, kind = self._racer, type(effect)
+        if kind is Close:
+            return await _async_close(effect)
+        racer.check()
+        try:
+            if kind is Sleep:
+                return await _async_sleep(effect, racer)
+            if kind is Acquire:
+                return await _async_acquire(effect, racer)
+            if kind is Either:
+                return await effect.asynchronous(lambda flow: async_run(flow, racer))
+            if kind is Send:
+                racer.waits(_patience_of(effect.request).give_up)
+            return await _ASYNC_ACTIONS[kind](effect)
+        except Exception:
+            racer.check()
+            raise
+
+
+def _patience_of(request: Any) -> Patience:
+    patience: Patience = request.extensions.setdefault(PATIENCE, Patience())
+    return patience
 
 
 class ThreadPause:

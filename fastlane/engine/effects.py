@@ -7,6 +7,7 @@ all that a flow needs to give something back. This module lies below `compat`, w
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,6 +27,8 @@ class Send:
     """Further arguments of `_send_request`."""
     layers: Any = None
     """The layers of the HTTP client that need not be gone through: see `compat.send`. None: call `send_request`."""
+    until_ns: int | None = None
+    """When the async driver raises TimeoutError, in nanoseconds of the one clock. None: the transport keeps time."""
 
 
 @dataclass(slots=True)
@@ -33,6 +36,16 @@ class ReadBody:
     """Read the rest of a response."""
 
     response: Any
+
+
+@dataclass(slots=True)
+class Next:
+    """Read the next piece of a body. Returns None at its end."""
+
+    pieces: Any
+    """An iterator, of the client's kind."""
+    until_ns: int | None = None
+    """See `Send`."""
 
 
 @dataclass(slots=True)
@@ -106,3 +119,138 @@ class Either:
 
     sync: Callable[[Run], Any]
     asynchronous: Callable[[Run], Awaitable[Any]]
+
+
+class Cancelled(BaseException):
+    """Thrown into the flow that has lost a race. Not an Exception, so that no play takes it for a failure."""
+
+
+class Racer:
+    """One of the two flows of a race. The flow calls `begin`, `win` and `give_way`; any thread calls `cancel`."""
+
+    __slots__ = ("__weakref__", "_end_wait", "is_cancelled", "on_cancel", "race")
+
+    def __init__(self, race: Race) -> None:
+        self.race: Race = race
+        self.is_cancelled = False
+        self.on_cancel: Callable[[], None] | None = None
+        """Called by `cancel` first."""
+        self._end_wait: Callable[[], None] | None = None
+
+    def begin(self) -> None:
+        """Start the delay after which the second flow begins. The first flow calls this once it has its slot."""
+        self.race.begin()
+
+    def enter(self) -> bool:
+        """Take part. False when the race is decided or closed: the flow must not begin."""
+        return self.race.enter(self)
+
+    def win(self) -> None:
+        """Decide the race, when the first content has come. Raises Cancelled when the other flow was faster."""
+        self.race.win(self)
+
+    def give_way(self) -> bool:
+        """Return whether the other flow is running. Then this one should end; otherwise no second flow will begin."""
+        return self.race.leave(self)
+
+    def cancel(self) -> None:
+        """End the flow: its driver throws Cancelled into it. Waits for no lock."""
+        if self.on_cancel is not None:
+            self.on_cancel()
+        self.is_cancelled = True
+        end_wait = self._end_wait
+        if end_wait is not None:
+            end_wait()
+
+    def waits(self, end_wait: Callable[[], None]) -> None:
+        """Have `cancel` call a function that ends the wait which begins now. Raises Cancelled after `cancel`."""
+        # In this order, and in the other one in `cancel`: one of the two sees what the other has done.
+        self._end_wait = end_wait
+        self.check()
+
+    def check(self) -> None:
+        """Raise Cancelled after `cancel`."""
+        if self.is_cancelled:
+            raise Cancelled
+
+
+class Race:
+    """Run `first`, and `second` beside it when `first` has not won in time. Returns what the winner returns.
+
+    A flow wins with its first content (`Racer.win`), or by returning. The other one is cancelled. A flow that raises
+    before anything has won leaves the race to the other one. When both have raised, or the second has not begun, the
+    error of the first is raised; when a flow raises after it has won, that error.
+    """
+
+    def __init__(self, first: Callable[[Racer], Flow], second: Callable[[Racer], Flow | None], delay_s: float) -> None:
+        """`second` returns None when no second flow is to begin. It is called in the thread of that flow."""
+        self.make_first: Callable[[Racer], Flow] | None = first
+        self.make_second: Callable[[Racer], Flow | None] | None = second
+        self.delay_s = delay_s
+        """Seconds from `begin` on."""
+        self.first, self.second = Racer(self), Racer(self)
+        self.set_alarm: Callable[[float], Callable[[], object]] | None = None
+        """Set by the driver: have the second flow begin after some seconds. Returns what turns the alarm off."""
+        self._turn_off: Callable[[], object] | None = None
+        self._lock = threading.Lock()
+        self._running = [self.first]
+        self._is_closed = False
+        self.winner: Racer | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a second flow may still begin."""
+        return not self._is_closed and self.winner is None
+
+    def begin(self) -> None:
+        """Start the delay. Calling it again does nothing."""
+        if self.set_alarm is not None and self.is_open:
+            set_alarm, self.set_alarm = self.set_alarm, None
+            self._turn_off = set_alarm(self.delay_s)
+
+    def enter(self, racer: Racer) -> bool:
+        """See `Racer`."""
+        with self._lock:
+            if self.is_open:
+                self._running.append(racer)
+            return racer in self._running
+
+    def win(self, racer: Racer) -> None:
+        """See `Racer`."""
+        with self._lock:
+            if self.winner is None and not racer.is_cancelled:
+                self.winner = racer
+            won = self.winner is racer
+            # The loser takes some time to notice, and must not be waited for meanwhile.
+            losers = [one for one in self._running if one is not racer] if won else []
+            self._running = [one for one in self._running if one not in losers]
+        for loser in losers:
+            loser.cancel()
+        if not won:
+            raise Cancelled
+
+    def leave(self, racer: Racer) -> bool:
+        """Close the race, and take a flow out of it if the other one is running. Returns whether that is so."""
+        with self._lock:
+            self._is_closed = True
+            others = any(one is not racer for one in self._running)
+            if others and racer in self._running:
+                self._running.remove(racer)
+            return others
+
+    def abandon(self) -> bool:
+        """Cancel the second flow when it is running. Returns whether it was."""
+        with self._lock:
+            self._is_closed = True
+            is_running = self.second in self._running
+        if is_running:
+            self.second.cancel()
+        return is_running
+
+    def close(self) -> None:
+        """Let no second flow begin any more, and keep nothing of the call."""
+        self._is_closed = True
+        if self._turn_off is not None:
+            self._turn_off()
+        self.make_first = self.make_second = self.set_alarm = self._turn_off = None
+        self.first.on_cancel = self.second.on_cancel = None

@@ -283,7 +283,10 @@ def _send_attempt(state: CallState, attempt: Attempt) -> Flow:
     collector = None if attempt.stream else observation.guard or observation.collector
     is_unread = attempt.stream or (collector is not None and collector.collects)
     if leg is not None:
-        response = yield _begin(state, attempt, leg, is_unread)
+        from .first_content import send_until_content
+
+        sending = send_in_form(state, attempt, attempt.request, stream=is_unread)
+        response = yield from send_until_content(leg, observation, sending, is_unread=is_unread)
     else:
         observation.check()
         if urgent is not None and urgent.sharing is not None and urgent.sharing.is_ready:
@@ -305,19 +308,6 @@ def _send_attempt(state: CallState, attempt: Attempt) -> Flow:
     if attempt.stream and not response.is_closed and response.status_code < 400:
         watch_body(response, observation, asynchronous=state.client._asynchronous)
     return response
-
-
-def _begin(state: CallState, attempt: Attempt, leg: Leg, is_unread: bool) -> Either:
-    from .attempts._async import async_begun_by
-    from .attempts._sync import begun_by
-
-    def send(run: Run) -> Callable[[], Any]:
-        return lambda: run(send_in_form(state, attempt, attempt.request, stream=is_unread))
-
-    return Either(
-        lambda run: begun_by(leg, state.observation, send(run), unread=is_unread),
-        lambda run: async_begun_by(leg, state.observation, send(run), unread=is_unread),
-    )
 
 
 def _share(state: CallState, attempt: Attempt, urgent: Any, is_unread: bool) -> Either:
@@ -373,10 +363,17 @@ def send_once(
     """Send one HTTP request, its body written in `form`. Raises the HTTP library's errors."""
     client, observation = state.client, state.observation
     Shell.attach(observation, request, asynchronous=client._asynchronous, form=form, plain=plain)
+    until_ns = None
+    if observation.leg is not None:
+        from .first_content import until_ns_of
+
+        until_ns = until_ns_of(observation.leg)
     try:
         layers = layers_to_pass(client, attempt.http, request, attempt.arguments) if attempt.is_stock else None
         with around_attempt(observation, attempt.http, request):
-            response = yield Send(attempt.http, request, stream, attempt.send_request, attempt.arguments, layers)
+            response = yield Send(
+                attempt.http, request, stream, attempt.send_request, attempt.arguments, layers, until_ns
+            )
     except BaseException as error:
         observation.attempt_failed(error)
         raise

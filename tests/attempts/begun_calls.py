@@ -13,8 +13,22 @@ import pytest
 import fastlane
 from fastlane import Connection
 from fastlane._clock import now_ns
-from fastlane.engine.attempts._begun import async_begun, begun
+from fastlane.engine.drivers import async_run, run
+from fastlane.engine.peek import peek
 from fastlane.protocol.first_content import FirstContent, Verdict
+
+
+def begun(response: Any, endpoint: str, *, first: FirstContent | None = None) -> Verdict:
+    """Peek at the response of a sync client."""
+    verdict: Verdict = run(peek(response, endpoint, asynchronous=False, first=first))
+    return verdict
+
+
+async def async_begun(response: Any, endpoint: str, *, first: FirstContent | None = None) -> Verdict:
+    """Peek at the response of an async client."""
+    verdict: Verdict = await async_run(peek(response, endpoint, asynchronous=True, first=first))
+    return verdict
+
 
 OWN = ("HTTP/2", "HTTP/1.1")
 WAYS = (*OWN, "httpx2", "httpx")

@@ -17,9 +17,19 @@ from hypothesis import given, settings, strategies as st
 import fastlane
 from fastlane._clock import now_ns
 from fastlane.emulator import Emulator, RequestLog
-from fastlane.engine.attempts._begun import async_begun, begun
 from fastlane.transport.protocols.exchange import PATIENCE, PHASES, Patience
-from tests.attempts.begun_calls import OWN, WAYS, Seen, async_looking, async_opened, looking, opened, text_of
+from tests.attempts.begun_calls import (
+    OWN,
+    WAYS,
+    Seen,
+    async_begun,
+    async_looking,
+    async_opened,
+    begun,
+    looking,
+    opened,
+    text_of,
+)
 from tests.attempts.events import BEFORE, CHAT, COMMENT, DONE, ROLE, STOP, USAGE, data, said
 from tests.call_peer import CallPeer, Reply
 from tests.prepared_server import LIBRARY, Reads, Server

@@ -14,13 +14,13 @@ from pydantic import BaseModel
 import fastlane
 from fastlane import Connection, Play, Stage
 from fastlane.emulator import Emulator
-from fastlane.engine.attempts._begun import async_begun, begun
 from fastlane.engine.attempts._collector import Collector
 from fastlane.engine.attempts._streaming_underneath import collector_of, streamed
 from fastlane.engine.call import Call
 from fastlane.engine.collecting import async_collected, collected
 from fastlane.engine.observation import EXTENSION
 from fastlane.protocol.first_content import Verdict
+from tests.attempts.begun_calls import async_begun, begun
 from tests.attempts.events import (
     CHAT,
     COMMENT,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import openai
+
 from fastlane.compat.clients import request_of_error
 from fastlane.knowledge.prediction._sighting import Failure
 
@@ -11,12 +13,8 @@ Why = Failure | Literal["lost", "deadline"]
 """Why a way was left: it failed; another attempt's first content came before; the time of the whole call is up."""
 
 
-class Left(BaseException):
-    """One way of a call has ended.
-
-    It passes through the retry loop, which would try again what failed, and through everything that is there for
-    exceptions of the application's.
-    """
+class Left(openai.OpenAIError):
+    """An attempt at one upstream has ended. openai's retry loop does not retry errors of openai's."""
 
     def __init__(self, why: Why, error: Exception | None = None) -> None:
         super().__init__(why)

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from fastlane.plays.routing.catalog._models import CatalogModel
     from fastlane.providers import ProviderFacts
 
+    from ..effects import Racer
     from ..observation import Observation
-    from ._race import Race
-
 Kind = Literal["first", "fallback", "hedge"]
 
 
@@ -32,7 +31,7 @@ class Leg:
 
     __slots__ = (
         "_to_begin", "client", "deadline_ns", "doubtful", "facts", "hedge", "instead", "is_late", "is_lost",
-        "is_unread", "kind", "may_leave", "model", "observation", "options", "over", "patience", "race", "request",
+        "is_unread", "kind", "may_leave", "model", "observation", "options", "over", "patience", "racer", "request",
         "started_ns", "streams", "wait_s", "was_claimed",
     )  # fmt: skip
 
@@ -63,7 +62,8 @@ class Leg:
         self.facts: ProviderFacts | None = None
         """What is known of the provider, where the catalog says more of that than the address."""
         self.patience = Patience(until_ns=deadline_ns, avoid=avoid)
-        self.race: Race | None = None
+        self.racer: Racer | None = None
+        """Its part in a race with a second attempt; None without one."""
         self.over: Callable[..., None] | None = None
         """Told once it has its first token, or will have none any more: `answered`. May be told again."""
         self.hedge: HedgePlan | None = None
@@ -162,10 +162,17 @@ class Leg:
             if self.observation.attempts:
                 self.observation.attempts[-1].given_up = "late"
             return self._left("timeout", error)
-        race = self.race
-        if race is not None and race.goes_on_without(self):
+        if self._gives_way():
             return self._left("connection", error)
         return None
+
+    def races(self, racer: Racer) -> None:
+        """Take part in a race with another attempt."""
+        self.racer = racer
+        racer.on_cancel = self.lose
+
+    def _gives_way(self) -> bool:
+        return self.racer is not None and self.racer.give_way()
 
     def comes_at_once(self) -> None:
         """The provider refuses to stream: the whole answer is waited for."""
@@ -182,8 +189,7 @@ class Leg:
             raise Left("lost")
         error = None if response is None else status_error_of(response, self.client)
         why = (None if response is None else failure_of_status(response.status_code)) or "server"
-        race = self.race
-        if race is not None and race.goes_on_without(self):
+        if self._gives_way():
             raise self._left(why, error)
         if self.deadline_ns is not None and now_ns() + wait_s * 1e9 >= self.deadline_ns:
             raise self._left("deadline", error)
@@ -194,18 +200,15 @@ class Leg:
             left.request = self.request
         return left
 
-    def empty(self, why: Failure) -> Left | None:
-        """What an answer without content ends this way with; None where it is to be handed out."""
-        race = self.race
-        others = race is not None and race.goes_on_without(self)
-        return self._left(why) if self.may_leave or others else None
+    def no_content(self, why: Failure) -> None:
+        """Raise Left where a response without content is not to be handed out."""
+        if self._gives_way() or self.may_leave:
+            raise self._left(why)
 
     def claim(self) -> None:
-        """The first content has come. Raises Left if another way's came before."""
-        race = self.race
-        # (Once the call is over nothing is known of a race any more.)
-        if self.is_lost or (race is not None and not race.claim(self)):
-            raise Left("lost")
+        """The first content has come. Raises Cancelled if that of another attempt came before."""
+        if self.racer is not None:
+            self.racer.win()
         self.was_claimed = True
         if self.over is not None:
             self.over(answered=True)
@@ -213,7 +216,7 @@ class Leg:
         self.patience.until_ns = None if self.observation.stream or self.is_unread else self.deadline_ns
 
     def lose(self) -> None:
-        """Another way's content came first: reset this one."""
+        """Another attempt's content came first."""
         self.is_lost = True
         self.ended()
         attempts = self.observation.attempts
@@ -221,7 +224,6 @@ class Leg:
             attempts[-1].given_up = "lost"
             if attempts[-1].ended_ns is None:
                 attempts[-1].ended_ns = now_ns()
-        self.patience.give_up()
 
     def ended(self) -> None:
         """Nobody waits for its first token any more."""
@@ -238,6 +240,6 @@ class Leg:
         self.ended()
         self.over = None
         self.options = self.request = None
-        self.race = self.instead = None
+        self.racer = self.instead = None
         self._to_begin = []
         self.hedge = None

@@ -1,4 +1,4 @@
-"""Read an answer until it is known how it begins, and give it back as if nobody had read anything of it."""
+"""Read a response until it is known how its answer begins, and give it back as if nobody had read anything of it."""
 
 from __future__ import annotations
 
@@ -7,36 +7,48 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from functools import cache
 from typing import Any, Self
 
-from fastlane._clock import now_ns
-from fastlane.compat.fast_stream import name_request
-from fastlane.protocol.first_content import FirstContent, Verdict
-from fastlane.transport.protocols.exchange import PHASES, Phases
-
-from ..body import family, unwrapped
-from ..collecting import is_event_stream
+from .._clock import now_ns
+from ..compat.fast_stream import name_request
+from ..protocol.first_content import FirstContent, Verdict
+from ..transport.protocols.exchange import PHASES, Phases
+from .body import family, unwrapped
+from .collecting import is_event_stream
+from .effects import Close, Flow, Next
 
 _Held = deque[tuple[bytes, int]]
 """Pieces of a body, each with its arrival."""
 
 
-def begun(response: Any, endpoint: str, *, first: FirstContent | None = None) -> Verdict:
-    """How an answer begins, read no further than it takes to know that.
+def peek(
+    response: Any,
+    endpoint: str,
+    *,
+    asynchronous: bool,
+    first: FirstContent | None = None,
+    until_ns: int | None = None,
+) -> Flow:
+    """Read a response until its first content. Returns a Verdict.
 
-    Its `stream` then gives everything again from its first byte, each piece with the stamp of its arrival, and goes on
-    with the rest. Where nothing can be said ("unknown" by its headers) nothing is read, and nothing is changed. Raises
-    what reading raises: whoever catches that closes the answer, or hands it out, and its `stream` gives what had come
-    and raises the same. `first` says more of an error.
+    Its `stream` then gives every piece again, with the time of its arrival, and goes on with the rest. A response that
+    is no event stream, or compressed, is not read: "unknown". Raises what reading raises; the `stream` then gives what
+    had come, and raises the same error. `first` can be asked about an error afterwards. `until_ns`: see `Send`.
     """
-    if not _can_be_looked_into(response):
+    if not _can_be_read(response):
         return "unknown"
     inner = response.stream
-    pieces = iter(unwrapped(inner, "SyncBody"))
+    pieces: Any
+    if asynchronous:
+        pieces = aiter(unwrapped(inner, "AsyncBody"))
+        body_class = _body_class(AsyncBegunBody, family(type(inner), "AsyncByteStream"))
+    else:
+        pieces = iter(unwrapped(inner, "SyncBody"))
+        body_class = _body_class(SyncBegunBody, family(type(inner), "SyncByteStream"))
     phases, held = _phases(response), _Held()
     first = first if first is not None else FirstContent(endpoint)
     verdict: Verdict | None = None
     try:
         while verdict is None:
-            piece = next(pieces, None)
+            piece = yield Next(pieces, until_ns)
             if piece is None:
                 verdict = first.ended()
             else:
@@ -46,42 +58,13 @@ def begun(response: Any, endpoint: str, *, first: FirstContent | None = None) ->
         name_request(error, response)
         pieces = _Broken(error)
         raise
-    except BaseException:
-        response.close()
-        raise
-    finally:
-        response.stream = _body_class(SyncBegunBody, family(type(inner), "SyncByteStream"))(inner, pieces, phases, held)
-    return verdict
-
-
-async def async_begun(response: Any, endpoint: str, *, first: FirstContent | None = None) -> Verdict:
-    """See `begun`."""
-    if not _can_be_looked_into(response):
-        return "unknown"
-    inner = response.stream
-    pieces = aiter(unwrapped(inner, "AsyncBody"))
-    phases, held = _phases(response), _Held()
-    first = first if first is not None else FirstContent(endpoint)
-    verdict: Verdict | None = None
-    try:
-        while verdict is None:
-            piece = await anext(pieces, None)
-            if piece is None:
-                verdict = first.ended()
-            else:
-                held.append((piece, phases.chunk_ns or now_ns()))
-                verdict = first.feed(piece)
-    except Exception as error:
-        name_request(error, response)
-        pieces = _Broken(error)
+    except GeneratorExit:
         raise
     except BaseException:
-        await response.aclose()
+        yield Close(response)
         raise
     finally:
-        response.stream = _body_class(AsyncBegunBody, family(type(inner), "AsyncByteStream"))(
-            inner, pieces, phases, held
-        )
+        response.stream = body_class(inner, pieces, phases, held)
     return verdict
 
 
@@ -116,7 +99,7 @@ class _Broken:
             raise StopAsyncIteration from None
 
 
-def _can_be_looked_into(response: Any) -> bool:
+def _can_be_read(response: Any) -> bool:
     if response.is_closed or response.is_stream_consumed or not is_event_stream(response):
         return False
     return response.headers.get("content-encoding", "identity") == "identity"  # type: ignore[no-any-return]
@@ -169,6 +152,7 @@ class SyncBegunBody(_Begun):
         yield from self._rest
 
     def close(self) -> None:
+        """Close the body, and keep nothing of it."""
         self._forget()
         self._inner.close()
 
@@ -188,6 +172,7 @@ class AsyncBegunBody(_Begun):
         return self._rest.__anext__()
 
     async def aclose(self) -> None:
+        """Close the body, and keep nothing of it."""
         self._forget()
         await self._inner.aclose()
 

@@ -16,7 +16,7 @@ from openai.types.chat import ChatCompletionChunk
 
 import fastlane
 from fastlane import Connection, Play, Stage, Watcher
-from fastlane.compat.fast_stream import async_events, events
+from fastlane.compat.streams import async_read, sync_read
 from tests.passing import Passing
 from tests.prepared_server import LIBRARY, Server
 
@@ -51,7 +51,7 @@ def text_of(chunks: list[Any]) -> str:
 def is_fast(stream: Any) -> bool:
     """Whether the fast way reads the stream: its events come from no generator of openai's."""
     frame = getattr(stream._iterator, "gi_frame", None) or stream._iterator.ag_frame
-    return frame.f_locals["way"] is not None
+    return frame.f_locals["reading"].decode is not None
 
 
 def opened(client: openai.OpenAI, **options: Any) -> Any:
@@ -161,7 +161,7 @@ async def test_events_that_have_come_are_given_without_waiting() -> None:
                 stream.__anext__().send(None)
             assert given.value.value.id == "c"
         # Comments are none of what openai's own code is needed for.
-        assert stream._iterator.ag_frame.f_locals["source"] is None
+        assert stream._iterator.ag_frame.f_locals["reading"].source is None
 
 
 # Two at once
@@ -261,7 +261,7 @@ def test_a_watcher_stops_the_stream(client: fastlane.OpenAI) -> None:
 def test_an_instrumentation_may_put_its_own_iterator_in_the_place_of_ours(client: fastlane.OpenAI) -> None:
     stream = opened(client)
     inner, seen = stream._iterator, []
-    assert inner.gi_code is events.__code__
+    assert inner.gi_code is sync_read.__code__
 
     def instrumented() -> Iterator[Any]:
         for chunk in inner:
@@ -280,7 +280,7 @@ async def test_an_instrumentation_may_put_its_own_async_iterator_in_the_place_of
     async with make_async(default_headers=ASKED) as client:
         stream = await async_opened(client)
         inner, seen = stream._iterator, []
-        assert inner.ag_code is async_events.__code__
+        assert inner.ag_code is async_read.__code__
         # By which at least one of them tells the two kinds of streams apart.
         assert str(type(inner)) == "<class 'async_generator'>"
 

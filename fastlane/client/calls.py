@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..compat.call_options import post_options
-from ..compat.observed_stream import observing
 from ..compat.own_methods import OwnMethods
+from ..compat.streams import observing
 from ..compat.types import ASYNC_CLIENTS, SYNC_CLIENTS
 from ..engine.drivers import async_run, run
 from ..engine.flow import CallState, run_call, wrapped_request

@@ -7,7 +7,7 @@ from operator import attrgetter, is_
 from types import FunctionType
 from typing import Any
 
-_PACKAGES = ("openai", "fastlane")
+_PACKAGES = ("openai", "fastlane", "httpx2", "httpx")
 
 
 class OwnMethods:
@@ -19,7 +19,7 @@ class OwnMethods:
 
     @property
     def are_own(self) -> bool:
-        """Whether all of them are the code of openai's package, or of this one."""
+        """Whether all of them are the code of openai's package, of its HTTP library, or of this one."""
         for owner in self._owners:  # noqa: SIM110 - a generator costs as much as all of the rest
             if not owner.has_own():
                 return False
@@ -45,7 +45,7 @@ class _Owner:
 
 
 def is_own(owner: type[Any], name: str) -> bool:
-    """Whether a method or property of a class is the code of openai's package, or of this one."""
+    """Whether a method or property of a class is the code of openai's package, of its HTTP library, or of this one."""
     base = next(base for base in owner.__mro__ if name in base.__dict__)
     found = base.__dict__[name]
     if type(found) is property:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 
+from ..compat.bodies import watch_body
 from ..compat.call_options import changed_options
 from ..compat.clients import http_client_of
 from ..compat.context import restore
@@ -37,7 +38,6 @@ from ..compat.retry import (
 )
 from ..compat.send import layers_to_pass
 from ..errors import CallRefusedError
-from .body import watch_body
 from .effects import Await, Compute, Either, Flow, ReadBody, Run, Send
 from .refused_fields import TierFull, without_refused
 from .session import NO_SESSIONS, SendAttempt

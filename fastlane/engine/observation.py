@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import weakref
+from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from .._clock import now_ns
+from ..compat.bodies import OBSERVER
 from ..compat.clients import underlying_stream
 from ..compat.context import in_finalizer
 from ..protocol.endpoints import EMBEDDINGS, GENERATING
@@ -18,9 +21,6 @@ from ..records.usage import Usage
 from .observed_attempts import ObservedAttempts
 from .recording import outcome_of, record_of as make_record, settled
 from .session import NO_SESSIONS
-
-EXTENSION = "fastlane.observation"
-"""Where a request carries its observation: a stream may be read in another thread or task than it was opened in."""
 
 _AT_ONCE = (False,)
 _CANCELLATIONS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
@@ -50,6 +50,33 @@ class Observation(ObservedAttempts):
         if stop:
             self.outcome = "stopped"
         return stop
+
+    def closing_events(self, typed: Callable[[Any], Any]) -> list[Any]:
+        """Return the events that end a stream which a play has stopped, each made by `typed` of its JSON.
+
+        Raises InvalidOutputError for a stream that was stopped because it could not become valid.
+        """
+        guard, answer = self.guard, self.answer
+        stopper = next((one for one in self.watchers if hasattr(one, "closing")), None)
+        if guard is None or stopper is None:
+            return []
+        try:
+            events = [typed(event) for event in stopper.closing()]
+        except Exception as error:  # noqa: BLE001 - a play must not break a call
+            self.pipeline.went_wrong(stopper, "closing", error)
+            return []
+        invalid = guard.error_of_stream()
+        if invalid is None:
+            # They say how the answer ended, but none of them arrived.
+            stamped, counted = answer.token_ns[:], answer.events
+            for event in events:
+                answer.event(event)
+            answer.token_ns, answer.events = stamped, counted
+        if answer.usage is None and guard.usage:
+            answer.usage = SimpleNamespace(**guard.usage)
+        if invalid is not None:
+            raise invalid  # a finish reason would say that the model had ended it so
+        return events
 
     @property
     def finishes(self) -> bool:
@@ -349,5 +376,5 @@ def record_of(answer: object) -> CallRecord | None:
     else:
         # A stream that a raw response was parsed to: its request knows.
         request = getattr(getattr(stream, "response", None), "request", None)
-        observation = getattr(request, "extensions", {}).get(EXTENSION)
+        observation = getattr(request, "extensions", {}).get(OBSERVER)
     return observation.record() if observation is not None and observation.is_final else None

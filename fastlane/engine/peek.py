@@ -8,10 +8,9 @@ from functools import cache
 from typing import Any, Self
 
 from .._clock import now_ns
-from ..compat.fast_stream import name_request
+from ..compat.bodies import family, name_request, unwrapped
 from ..protocol.first_content import FirstContent, Verdict
 from ..transport.protocols.exchange import PHASES, Phases
-from .body import family, unwrapped
 from .collecting import is_event_stream
 from .effects import Close, Flow, Next
 

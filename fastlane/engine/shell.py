@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import openai
 from openai import NotGiven
 
+from ..compat.bodies import OBSERVER, watch_body
 from ..compat.call_options import changed_options
 from ..compat.clients import given_headers
 from ..compat.requests import Requests
@@ -23,9 +24,8 @@ from ..records import listeners
 from ..records.attempts import Form
 from ..records.urgency import Level
 from ..transport.protocols.exchange import FALLBACK_TRACE, PATIENCE, PHASES
-from .body import watch_body
 from .call import Call, Encode
-from .observation import EXTENSION, Observation, remember_answer
+from .observation import Observation, remember_answer
 from .pipeline import Pipeline, log
 from .refused_fields import refusals
 
@@ -254,7 +254,7 @@ class Shell:
         attempt = observation.begin_attempt(length, form=form, plain=plain)
         attempt.url = request.url
         extensions = request.extensions
-        extensions[EXTENSION] = observation
+        extensions[OBSERVER] = observation
         extensions[PHASES] = attempt.phases
         leg = observation.leg
         if leg is None:
@@ -284,7 +284,7 @@ class Shell:
             # The application's own subclass sent the request past us.
             response = result.response
             if not response.is_closed:
-                response.request.extensions[EXTENSION] = observation
+                response.request.extensions[OBSERVER] = observation
                 watch_body(response, observation, asynchronous=isinstance(result, openai.AsyncStream))
         if observation.streaming:
             return

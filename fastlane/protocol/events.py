@@ -13,7 +13,6 @@ INVALID_JSON: Any = object()
 """What `parse_event` returns for data that is not JSON."""
 
 _LINE_ENDS = re.compile(rb"\r\n|\n|\r")
-_LF = 10
 _LINE_END, _BLOCK_END, _CARRIAGE_RETURN = b"\n", b"\n\n", b"\r"
 
 # A plain block has two lines at most. One that has more and no end yet is left to openai's decoder, so that what is
@@ -85,32 +84,35 @@ class EventSplitter:
     with a carriage return, several lines of data, `thread.` events, other fields, a byte order mark.
     """
 
-    __slots__ = ("_blocks", "_is_open", "_pieces", "stopped")
+    __slots__ = ("_blocks", "_pieces", "is_open", "stopped")
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         """What came since the first of the blocks that were fed last began."""
         self._blocks: list[bytes] | None = None
         """The same, split at the ends of blocks; None while it is one block."""
-        self._is_open = False
+        self.is_open = False
         """The last of the blocks has not ended."""
         self.stopped = False
         """There is more behind the events that `feed` has just given, and it is not plain."""
 
     def feed(self, piece: bytes) -> Sequence[bytes | None]:
         """The data of the events that this piece ends, one for each block; None for a block of comments."""
-        if (
-            piece.find(b"\n") == len(piece) - 2
-            and piece[:6] == b"data: "
-            and piece[-1] == _LF
-            and piece.find(b"\r") < 0
-            and not self._is_open
-        ):
-            # The path of nearly every piece of a stream at the pace of a model.
-            self._pieces = [piece]
-            self._blocks = None
-            return (piece[6:-2],)
-        return self._split(piece)
+        pieces = self.unended()
+        pieces.append(piece)
+        self._pieces, self._blocks = pieces, None
+        if len(pieces) > 1 and _LINE_END not in piece and _CARRIAGE_RETURN not in piece:
+            return ()  # a long event in many pieces is put together once
+        text = piece if len(pieces) == 1 else b"".join(pieces)
+        blocks = self._blocks = text.split(_BLOCK_END)
+        rest = blocks[-1]
+        self.is_open = bool(rest)
+        ended = blocks[:-1]
+        if text.count(_LINE_END) == 2 * len(ended) and _CARRIAGE_RETURN not in text:
+            data = [block[6:] for block in ended if block[:6] == b"data: "]
+            if len(data) == len(ended):
+                return data
+        return self._carefully(ended, rest)
 
     def left(self, index: int) -> list[bytes]:
         """All that came from the block `index` of those that were fed last on.
@@ -125,26 +127,9 @@ class EventSplitter:
 
     def unended(self) -> list[bytes]:
         """What came of a block that has not ended."""
-        if not self._is_open:
+        if not self.is_open:
             return []
         return self._pieces if self._blocks is None else self.left(len(self._blocks) - 1)
-
-    def _split(self, piece: bytes) -> Sequence[bytes | None]:
-        pieces = self.unended()
-        pieces.append(piece)
-        self._pieces, self._blocks = pieces, None
-        if len(pieces) > 1 and _LINE_END not in piece and _CARRIAGE_RETURN not in piece:
-            return ()  # a long event in many pieces is put together once
-        text = piece if len(pieces) == 1 else b"".join(pieces)
-        blocks = self._blocks = text.split(_BLOCK_END)
-        rest = blocks[-1]
-        self._is_open = bool(rest)
-        ended = blocks[:-1]
-        if text.count(_LINE_END) == 2 * len(ended) and _CARRIAGE_RETURN not in text:
-            data = [block[6:] for block in ended if block[:6] == b"data: "]
-            if len(data) == len(ended):
-                return data
-        return self._carefully(ended, rest)
 
     def _carefully(self, ended: list[bytes], rest: bytes) -> list[bytes | None]:
         found: list[bytes | None] = []

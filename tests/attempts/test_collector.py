@@ -13,12 +13,12 @@ from pydantic import BaseModel
 
 import fastlane
 from fastlane import Connection, Play, Stage
+from fastlane.compat.bodies import OBSERVER
 from fastlane.emulator import Emulator
 from fastlane.engine.attempts._collector import Collector
 from fastlane.engine.attempts._streaming_underneath import collector_of, streamed
 from fastlane.engine.call import Call
 from fastlane.engine.collecting import async_collected, collected
-from fastlane.engine.observation import EXTENSION
 from fastlane.protocol.first_content import Verdict
 from tests.attempts.begun_calls import async_begun, begun
 from tests.attempts.events import (
@@ -76,7 +76,7 @@ class Streaming(fastlane.OpenAI):
     play: Underneath
 
     def _send_request(self, request: Any, *, stream: bool, **more: Any) -> Any:
-        observation = request.extensions[EXTENSION]
+        observation = request.extensions[OBSERVER]
         collector = self.play.collectors.get(observation.call_id)
         response = super()._send_request(request, stream=stream or collector is not None, **more)
         if collector is None:
@@ -89,7 +89,7 @@ class AsyncStreaming(fastlane.AsyncOpenAI):
     play: Underneath
 
     async def _send_request(self, request: Any, *, stream: bool, **more: Any) -> Any:
-        observation = request.extensions[EXTENSION]
+        observation = request.extensions[OBSERVER]
         collector = self.play.collectors.get(observation.call_id)
         response = await super()._send_request(request, stream=stream or collector is not None, **more)
         if collector is None:

@@ -52,5 +52,5 @@ TARGET = Target(
     oracle="the stock client's events, errors and state of the response, one after the other",
     check=check,
     seeds=seeds,
-    modules=("fastlane.compat.fast_stream", "fastlane.protocol.events", "fastlane.decode"),
+    modules=("fastlane.compat.streams", "fastlane.protocol.events", "fastlane.decode"),
 )

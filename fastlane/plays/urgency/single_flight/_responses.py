@@ -8,8 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fastlane._clock import now_ns
-from fastlane.engine.body import family, unwrapped
-from fastlane.engine.observation import EXTENSION
+from fastlane.compat.bodies import OBSERVER, family, unwrapped
 from fastlane.transport.drivers.requests import bound_expansion
 from fastlane.transport.protocols.exchange import PATIENCE, PHASES, Phases
 
@@ -85,7 +84,7 @@ def answer_for(seat: Seat, observation: Observation, request: Any, started_ns: i
     )
     if "content-encoding" in response.headers:
         bound_expansion(response, _library(request))
-    request.extensions[EXTENSION] = observation
+    request.extensions[OBSERVER] = observation
     if not seat.leads:
         observation.attempt_answered(response)
     return response

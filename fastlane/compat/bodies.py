@@ -1,32 +1,79 @@
-"""Watch the bytes of an answer that the application reads itself: when they arrive, how many, and how they end."""
+"""Watch the body of a response that the caller reads: when its pieces arrive, how many bytes, and how it ends."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from .._clock import now_ns
 from ..decode.probes import holds
 from ..protocol.events import EventReader
 from ..protocol.fields import from_json
 from ..transport.protocols.exchange import PHASES, Phases
-from .observation import Observation
 
 # What is kept of an answer that is read undecoded, to find its usage in it: more than any chat answer needs.
 _MOST_KEPT_BYTES = 4 * 1024 * 1024
 
 _UNSEEN = Phases()
 
+OBSERVER = "fastlane.observation"
+"""Where a request carries its observer: a stream may be read in another thread or task than it was opened in."""
 
-def watch_body(response: Any, observation: Observation, *, asynchronous: bool) -> None:
+
+class Observer(Protocol):
+    """What a call learns while its response is read."""
+
+    answer: Any
+    decoded: bool
+    """A stream shows its events: nobody has to look for them in the bytes."""
+    exhausted: bool
+    pulling: bool
+    """The next piece is waited for."""
+    received_bytes: int
+    streaming: bool
+    watchers: Any
+
+    @property
+    def finishes(self) -> bool:
+        """Whether the answer is one that ends with a finish reason."""
+
+    def shown(self, event: Any, /) -> bool:
+        """Show an event to the watchers. Returns whether the stream ends with it."""
+
+    def closing_events(self, typed: Callable[[Any], Any], /) -> list[Any]:
+        """Return the events that end a stopped stream, each made by `typed` of its JSON."""
+
+    def raw_answer(self, body: bytes, /) -> None:
+        """Look at a whole body that the caller takes undecoded."""
+
+    def done(self) -> None:
+        """Note the end of the events."""
+
+    def failed(self, error: BaseException, /) -> None:
+        """Note what ended the reading."""
+
+    def finish(self) -> None:
+        """Report the call."""
+
+    def body_failed(self, error: BaseException, /) -> None:
+        """Note that the body broke off."""
+
+    def body_closed(self) -> None:
+        """Note that the body was closed."""
+
+    def abandoned(self) -> None:
+        """Note that the body was dropped."""
+
+
+def watch_body(response: Any, observer: Observer, *, asynchronous: bool) -> None:
     """Put a watcher between an answer's body and whoever reads it."""
-    observation.streaming = True
+    observer.streaming = True
     inner = response.stream
     base = family(type(inner), "AsyncByteStream" if asynchronous else "SyncByteStream")
     body_class = _body_class(AsyncObservedBody if asynchronous else SyncObservedBody, base)
-    response.stream = body_class(inner, observation, _reader_for(response, observation), _phases_of(response))
+    response.stream = body_class(inner, observer, _reader_for(response, observer), _phases_of(response))
 
 
 def _phases_of(response: Any) -> Phases:
@@ -52,9 +99,8 @@ _HANDS_ON = frozenset({"_stream", "__aiter__", "isinstance", "AsyncGenerator", "
 
 def unwrapped(inner: Any, own: str) -> Any:
     """Our own transport's body from under the wrapper in which an HTTP client keeps the time; any other as it is."""
-    bodies = sys.modules.get(
-        "fastlane.transport.drivers.engines"
-    )  # not imported where it is not used, because that takes time
+    # Not imported where it is not used, because that takes time.
+    bodies = sys.modules.get("fastlane.transport.drivers.engines")
     wrapped = getattr(inner, "__dict__", {}).get("_stream")
     kind = type(inner)
     if bodies is None or not isinstance(wrapped, getattr(bodies, own)) or not kind.__module__.startswith("httpx"):
@@ -70,9 +116,9 @@ def unwrapped(inner: Any, own: str) -> Any:
 class _Body:
     """What both forms share."""
 
-    def __init__(self, inner: Any, observation: Observation, reader: _UndecodedReader | None, phases: Phases) -> None:
+    def __init__(self, inner: Any, observer: Observer, reader: _UndecodedReader | None, phases: Phases) -> None:
         self._inner = inner
-        self._observation = observation
+        self.observer = observer
         self._reader = reader
         self.phases = phases
         """Where our own transport says when each piece arrived."""
@@ -82,25 +128,21 @@ class _Body:
         """What the HTTP client took of the time; asked by the response, which says it to the application."""
         return getattr(self._inner, "elapsed", None)
 
-    def is_watched_by(self, observation: Observation) -> bool:
-        """Whether this observation is told what is read."""
-        return self._observation is observation
-
     def _undecoded(self) -> _UndecodedReader | None:
         """Who has to look into the bytes; nobody where a decoding stream shows its events."""
-        return None if self._observation.decoded else self._reader
+        return None if self.observer.decoded else self._reader
 
     def _ended(self) -> None:
-        observation = self._observation
-        observation.exhausted = True
+        observer = self.observer
+        observer.exhausted = True
         reader = self._undecoded()
         if reader is not None:
             reader.finish()
 
     def __del__(self) -> None:
-        observation = getattr(self, "_observation", None)
-        if observation is not None:
-            observation.abandoned()
+        observer = getattr(self, "observer", None)
+        if observer is not None:
+            observer.abandoned()
 
 
 class SyncObservedBody(_Body):
@@ -110,24 +152,24 @@ class SyncObservedBody(_Body):
         return self.observed(self._inner)
 
     def bare(self) -> Iterator[bytes]:
-        """The pieces as they come, for a stream that tells the observation itself what `observed` would tell it."""
+        """The pieces as they come, for a stream that tells the observer itself what `observed` would tell it."""
         return iter(unwrapped(self._inner, "SyncBody"))
 
     def observed(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """The pieces, or those that `bare()` has not given yet, with everything told to the observation."""
-        observation, reader, phases = self._observation, self._undecoded(), self.phases
-        answer = observation.answer
+        """The pieces, or those that `bare()` has not given yet, with everything told to the observer."""
+        observer, reader, phases = self.observer, self._undecoded(), self.phases
+        answer = observer.answer
         try:
             for chunk in pieces:
                 answer.arrived_ns = phases.chunk_ns or now_ns()
-                observation.received_bytes += len(chunk)
+                observer.received_bytes += len(chunk)
                 if reader is not None:
                     reader.feed(chunk)
                 yield chunk
         except GeneratorExit:
             raise  # the reader gave up; whoever closes the body says how the call ended
         except BaseException as error:
-            observation.body_failed(error)
+            observer.body_failed(error)
             raise
         self._ended()
 
@@ -136,7 +178,7 @@ class SyncObservedBody(_Body):
         try:
             self._inner.close()
         finally:
-            self._observation.body_closed()
+            self.observer.body_closed()
 
 
 class AsyncObservedBody(_Body):
@@ -146,24 +188,24 @@ class AsyncObservedBody(_Body):
         return self.observed(self._inner)
 
     def bare(self) -> AsyncIterator[bytes]:
-        """The pieces as they come, for a stream that tells the observation itself what `observed` would tell it."""
+        """The pieces as they come, for a stream that tells the observer itself what `observed` would tell it."""
         return aiter(unwrapped(self._inner, "AsyncBody"))
 
     async def observed(self, pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-        """The pieces, or those that `bare()` has not given yet, with everything told to the observation."""
-        observation, reader, phases = self._observation, self._undecoded(), self.phases
-        answer = observation.answer
+        """The pieces, or those that `bare()` has not given yet, with everything told to the observer."""
+        observer, reader, phases = self.observer, self._undecoded(), self.phases
+        answer = observer.answer
         try:
             async for chunk in pieces:
                 answer.arrived_ns = phases.chunk_ns or now_ns()
-                observation.received_bytes += len(chunk)
+                observer.received_bytes += len(chunk)
                 if reader is not None:
                     reader.feed(chunk)
                 yield chunk
         except GeneratorExit:
             raise  # the reader gave up; whoever closes the body says how the call ended
         except BaseException as error:
-            observation.body_failed(error)
+            observer.body_failed(error)
             raise
         self._ended()
 
@@ -172,14 +214,14 @@ class AsyncObservedBody(_Body):
         try:
             await self._inner.aclose()
         finally:
-            self._observation.body_closed()
+            self.observer.body_closed()
 
 
 class _UndecodedReader:
     """Reads tokens and usage out of bytes that the caller takes undecoded (`iter_lines()`, `iter_bytes()`)."""
 
-    def __init__(self, observation: Observation, *, events: bool) -> None:
-        self._observation = observation
+    def __init__(self, observer: Observer, *, events: bool) -> None:
+        self.observer = observer
         self._reader = EventReader() if events else None
         self._kept: list[bytes] = []
         self._kept_bytes = 0
@@ -200,24 +242,30 @@ class _UndecodedReader:
 
     def finish(self) -> None:
         if self._kept:
-            self._observation.raw_answer(b"".join(self._kept))
+            self.observer.raw_answer(b"".join(self._kept))
             self._kept.clear()
 
     def _read(self, data: bytes) -> None:
         if data.startswith(b"[DONE]"):
-            self._observation.done()
+            self.observer.done()
             return
         try:
             event = from_json(data)
         except ValueError:
             return  # the caller finds out
-        self._observation.answer.event(event)
+        self.observer.answer.event(event)
 
 
-def _reader_for(response: Any, observation: Observation) -> _UndecodedReader | None:
-    if not observation.finishes or response.status_code >= 400:
+def _reader_for(response: Any, observer: Observer) -> _UndecodedReader | None:
+    if not observer.finishes or response.status_code >= 400:
         return None
     headers = response.headers
     if headers.get("content-encoding", "identity") != "identity":
         return None  # compressed: the bytes seen here are not the text
-    return _UndecodedReader(observation, events=headers.get("content-type", "").startswith("text/event-stream"))
+    return _UndecodedReader(observer, events=headers.get("content-type", "").startswith("text/event-stream"))
+
+
+def name_request(error: Any, response: Any) -> None:
+    """Set the request of an error that reading a body raised, as the HTTP library does with its own errors."""
+    if getattr(error, "_request", error) is None:
+        error.request = response.request

@@ -1,0 +1,434 @@
+"""Streams of openai's classes whose events are read straight from the bytes of a response, and shown to its observer.
+
+openai's own code reads a stream that is unusual in any respect, and of every other one what is unusual in it, from the
+exact byte on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
+from functools import lru_cache, partial
+from types import SimpleNamespace
+from typing import Any
+
+import openai
+from openai._models import construct_type
+from openai._streaming import SSEDecoder
+
+from .._clock import now_ns
+from ..decode import event_decoder
+from ..decode.probes import holds
+from ..protocol.events import EventSplitter
+from .bodies import OBSERVER, AsyncObservedBody, Observer, SyncObservedBody, name_request
+from .own_methods import OwnMethods
+
+# What is done here in the place of openai's and the HTTP library's code, by the class that has it.
+_OF_CLIENTS = ("_make_sse_decoder", "_process_response_data")
+_OF_STREAMS = ("__init__", "__stream__", "_iter_events")
+_OF_DECODERS = ("__init__", "decode", "iter_bytes", "aiter_bytes")
+_OF_RESPONSES = ("iter_bytes", "iter_raw", "close", "aiter_bytes", "aiter_raw", "aclose")
+
+# A client may have been given others, and a response its content or a decoder.
+_GIVEN_TO_CLIENTS = frozenset(_OF_CLIENTS)
+_GIVEN_TO_RESPONSES = frozenset({*_OF_RESPONSES, "_content", "_decoder"})
+
+_LF = 10
+
+
+@lru_cache(maxsize=256)  # an application's classes come and go
+def observing(stream_cls: Any) -> Any:
+    """Return the subclass of a stream class, such as `Stream[ChatCompletionChunk]`, that shows its events."""
+    origin = getattr(stream_cls, "__origin__", stream_cls)
+    read: Any = async_read if issubclass(origin, openai.AsyncStream) else sync_read
+
+    # `stream_cls` has to be the only base: openai reads the type of the events from `__orig_bases__`.
+    class ObservedStream(stream_cls):  # type: ignore[misc]
+        def __stream__(self) -> Any:
+            observer = self.response.request.extensions.get(OBSERVER)
+            if observer is None:
+                return super().__stream__()
+            reading = Reading(observer, self.response, self._cast_to)
+            reading.decode = _decoder_for(self, stream_cls, observer)
+            if reading.decode is None:
+                reading.source = super().__stream__()
+            else:
+                given = {"cast_to": self._cast_to, "client": self._client, "options": self._options}
+                reading.reopen = partial(stream_cls, response=self.response, **given)
+            return read(reading)
+
+    ObservedStream.__name__, ObservedStream.__qualname__ = origin.__name__, origin.__qualname__
+    return ObservedStream
+
+
+class Reading:
+    """One stream while its events are read, by a sync or an async generator. Does no I/O.
+
+    It does not refer to the stream, so that a dropped stream is freed at once.
+    """
+
+    __slots__ = (
+        "_cast_to", "_phases", "_pieces", "_splitter", "decode", "observer", "reopen", "response", "rest", "source",
+    )  # fmt: skip
+
+    def __init__(self, observer: Observer, response: Any, cast_to: Any) -> None:
+        self.observer = observer
+        self.response = response
+        self.decode: Any = None
+        """Makes an event of its data; None for data that openai's code has to read. None: openai's reads all of it."""
+        self.reopen: Any = None
+        """Makes the stream again, as openai has it."""
+        self.source: Any = None
+        """openai's own iterator, once that is read."""
+        self.rest: list[bytes] | None = None
+        """What came and is for openai's code to read, with all that is still to come."""
+        self._cast_to = cast_to
+        self._splitter = EventSplitter()
+
+    def begin(self) -> tuple[Any, Callable[[Any], Iterable[Any]]]:
+        """Return what to read first, and what makes events of its items."""
+        response = self.response
+        if self.source is None and (response.is_closed or response.is_stream_consumed):
+            self.source = self.reopen()._iterator  # raises the error that says so
+        if self.source is not None:
+            return self.source, _alone
+        response.is_stream_consumed = True
+        response._num_bytes_downloaded = 0
+        self._phases = response.stream.phases
+        self._pieces = response.stream.bare()
+        return self._pieces, self.feed
+
+    def feed(self, piece: bytes) -> Iterable[Any]:
+        """Return the events that a piece of the body ends, as far as they are usual."""
+        observer, decode, splitter = self.observer, self.decode, self._splitter
+        observer.answer.arrived_ns = self._phases.chunk_ns or now_ns()
+        size = len(piece)
+        observer.received_bytes += size
+        self.response._num_bytes_downloaded += size
+        if (
+            piece.find(b"\n") == size - 2
+            and piece[:6] == b"data: "
+            and piece[-1] == _LF
+            and piece.find(b"\r") < 0
+            and not splitter.is_open
+        ):
+            # Nearly every piece of a stream at the pace of a model.
+            event = decode(piece[6:-2])
+            if event is not None:
+                return (event,)
+            self.rest = [piece]
+            return ()
+        events: list[Any] = []
+        blocks = splitter.feed(piece)
+        for index, data in enumerate(blocks):
+            if data is not None:
+                event = decode(data)
+                if event is None:
+                    self.rest = splitter.left(index)
+                    return events
+                events.append(event)
+        if splitter.stopped:
+            self.rest = splitter.left(len(blocks))
+        return events
+
+    def follow(self, error: BaseException) -> tuple[Any, Callable[[Any], Iterable[Any]]]:
+        """Return what to read after an iterator has ended, None after the last. Raises what it failed with."""
+        is_end = isinstance(error, StopIteration | StopAsyncIteration)
+        if self.source is not None:
+            if not is_end:
+                raise error
+            if not self.observer.exhausted:
+                self.observer.done()
+            return None, _alone
+        self.rest = self._splitter.unended()
+        if is_end:
+            return self.resume()
+        self.observer.body_failed(error)
+        if not isinstance(error, Exception):
+            raise error
+        return self.resume(error)  # openai's code makes of it what the caller gets
+
+    def resume(self, failure: Exception | None = None) -> tuple[Any, Callable[[Any], Iterable[Any]]]:
+        """Return openai's own iterator over the rest of the body, or up to its failure."""
+        rest, self.rest = self.rest or [], None
+        stream = self.reopen()
+        left = _async_left if isinstance(stream, openai.AsyncStream) else _left
+        coming = self.response.stream.observed(self._pieces)
+        # Its iterator has not begun: it asks its decoder for events when it does.
+        stream._decoder = _Resuming(stream._decoder, left(self.response, rest, coming, failure))
+        self.source = stream._iterator
+        return self.source, _alone
+
+    def closing_events(self) -> list[Any]:
+        """Return the events with which a stream ends that a play has stopped."""
+        return self.observer.closing_events(lambda event: construct_type(value=event, type_=self._cast_to))
+
+
+def _alone(event: Any) -> tuple[Any]:
+    return (event,)
+
+
+# Generators, as openai's own are, because instrumentations look at what kind of iterator a stream has.
+
+
+def sync_read(reading: Reading) -> Generator[Any, None, None]:
+    """Yield the events of a stream, each shown to the observer before."""
+    observer = reading.observer
+    observer.decoded = True
+    see, watched = observer.answer.event, bool(observer.watchers)
+    try:
+        items, events_of = reading.begin()
+        while items is not None:
+            observer.pulling = True
+            try:
+                item = next(items)
+            except BaseException as error:  # noqa: BLE001 - raised again, or given to openai's code
+                items, events_of = reading.follow(error)
+                continue
+            # How the call ended, which reading may have found out, counts when control is back here.
+            observer.pulling = False
+            for event in events_of(item):
+                see(event)
+                if watched and observer.shown(event):
+                    yield event
+                    yield from reading.closing_events()
+                    return
+                yield event
+            if reading.rest is not None:
+                items, events_of = reading.resume()
+    except BaseException as error:
+        observer.failed(error)
+        raise
+    finally:
+        observer.pulling = True
+        try:
+            (reading.response if reading.source is None else reading.source).close()
+        finally:
+            observer.pulling = False
+            observer.finish()
+
+
+async def async_read(reading: Reading) -> AsyncGenerator[Any, None]:
+    """See `sync_read`."""
+    observer, dropped = reading.observer, False
+    observer.decoded = True
+    see, watched = observer.answer.event, bool(observer.watchers)
+    try:
+        items, events_of = reading.begin()
+        while items is not None:
+            observer.pulling = True
+            try:
+                item = await items.__anext__()
+            except BaseException as error:  # noqa: BLE001 - raised again, or given to openai's code
+                items, events_of = reading.follow(error)
+                continue
+            observer.pulling = False
+            for event in events_of(item):
+                see(event)
+                if watched and observer.shown(event):
+                    yield event
+                    for closing in reading.closing_events():
+                        yield closing
+                    return
+                yield event
+            if reading.rest is not None:
+                items, events_of = reading.resume()
+    except BaseException as error:
+        dropped = isinstance(error, GeneratorExit)
+        observer.failed(error)
+        raise
+    finally:
+        observer.pulling = True
+        try:
+            # The event loop closes every generator of a dropped stream itself, openai's too, and no generator can be
+            # closed twice at once. With the response closed first, none of them waits.
+            await (reading.response if dropped or reading.source is None else reading.source).aclose()
+        finally:
+            observer.pulling = False
+            observer.finish()
+
+
+def _left(response: Any, rest: Iterable[bytes], coming: Iterable[bytes], failure: Exception | None) -> Iterator[bytes]:
+    """Yield what `response.iter_bytes()` still would: the rest of what came, and what is still to come."""
+    yield from rest
+    try:
+        if failure is not None:
+            raise failure
+        for piece in coming:
+            response._num_bytes_downloaded += len(piece)
+            yield piece
+    except Exception as error:
+        name_request(error, response)
+        raise
+    finally:
+        response.close()
+
+
+async def _async_left(
+    response: Any, rest: Iterable[bytes], coming: AsyncIterable[bytes], failure: Exception | None
+) -> AsyncIterator[bytes]:
+    for piece in rest:
+        yield piece
+    try:
+        if failure is not None:
+            raise failure
+        async for piece in coming:
+            response._num_bytes_downloaded += len(piece)
+            yield piece
+    except Exception as error:
+        name_request(error, response)
+        raise
+    finally:
+        await response.aclose()
+
+
+class _Resuming:
+    """openai's decoder, given other bytes than those of the response that was opened for it."""
+
+    def __init__(self, decoder: Any, left: Any) -> None:
+        self._decoder = decoder
+        self._left = left
+
+    def iter_bytes(self, iterator: object) -> Any:
+        return self._decoder.iter_bytes(self._left)
+
+    def aiter_bytes(self, iterator: object) -> Any:
+        return self._decoder.aiter_bytes(self._left)
+
+
+def _decoder_for(stream: Any, stream_cls: Any, observer: Observer) -> Callable[[bytes], Any] | None:
+    """Return what makes events of data, if a stream can be read without openai's code; None otherwise.
+
+    Called by the stream's own constructor, for its iterator. A class may be patched at any time: asked for each stream.
+    """
+    origin = getattr(stream_cls, "__origin__", None)
+    if origin is not openai.Stream and origin is not openai.AsyncStream:
+        return None  # a class of the application's own may do anything
+    asynchronous = origin is openai.AsyncStream
+    if asynchronous and not _is_in_asyncio():
+        return None
+    client, response, options = stream._client, stream.response, stream._options
+    kind: Any = type(client)
+    if (
+        client._strict_response_validation is not False
+        or not _is_data_alone(options)
+        or not _GIVEN_TO_CLIENTS.isdisjoint(client.__dict__)
+        or not _methods(kind, _OF_CLIENTS).are_own
+        or not _is_plain(response, observer, asynchronous=asynchronous)
+        or not _methods(origin, _OF_STREAMS).are_own
+        or type(stream._decoder) is not SSEDecoder
+        or not _methods(SSEDecoder, _OF_DECODERS).are_own
+        or not holds(f"openai.{origin.__name__}", partial(_reads_as_expected, origin))
+    ):
+        return None
+    return event_decoder(stream._cast_to)
+
+
+@lru_cache(maxsize=64)  # an application's classes come and go
+def _methods(owner: Any, names: tuple[str, ...]) -> OwnMethods:
+    return OwnMethods(names, owner)
+
+
+def _is_in_asyncio() -> bool:
+    """Whether asyncio runs here: trio complains of generators that are gone before it looks, as ours would be."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _is_data_alone(options: Any) -> bool:
+    """Whether an event's data is all that becomes of it; of the newest openai's two modes, one."""
+    if options is None:
+        return True
+    return not options.synthesize_event_and_data and getattr(options, "stream_mode", "legacy") == "legacy"
+
+
+def _is_plain(response: Any, observer: Observer, *, asynchronous: bool) -> bool:
+    """Whether a response is its library's own, with an unread body that is not encoded, and that is observed."""
+    body = response.stream
+    kind: Any = type(response)
+    library = kind.__module__.partition(".")[0]
+    return (
+        isinstance(body, AsyncObservedBody if asynchronous else SyncObservedBody)
+        and body.observer is observer
+        and library in ("httpx2", "httpx")
+        and kind is getattr(sys.modules.get(library), "Response", None)
+        and _GIVEN_TO_RESPONSES.isdisjoint(response.__dict__)
+        and "_num_bytes_downloaded" in response.__dict__
+        and response.is_stream_consumed is response.is_closed is False
+        and response.headers.get("content-encoding", "identity") == "identity"
+        and _methods(kind, _OF_RESPONSES).are_own
+    )
+
+
+# What openai makes of the plainest forms is taken for granted. Asked once, of openai's own code.
+
+_PROBE = (
+    b'data: {"n": 1}\n\n: a\n\nevent: name\nda',
+    b'ta:{"n": 2}\n\n: b\n: c\n\ndata: {"n": 3}\n\n',
+    b"data: [DONE]\n\ndata: none\n\n",
+)
+_PROBED = [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+class _ProbeResponse:
+    """A response without a network, as far as a stream looks at it."""
+
+    http_version = "HTTP/2"
+    request = None
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def iter_bytes(self) -> Iterator[bytes]:
+        yield b"data: these bytes are not asked for\n\n"
+
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
+        yield b"data: these bytes are not asked for\n\n"
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+def _reads_as_expected(origin: Any) -> bool:
+    client = SimpleNamespace(_make_sse_decoder=SSEDecoder, _process_response_data=lambda *, data, **_: data)
+    response = _ProbeResponse()
+    stream = origin(cast_to=dict, response=response, client=client, options=None)
+    if origin is openai.Stream:
+        stream._decoder = _Resuming(stream._decoder, iter(_PROBE))
+        found = list(stream._iterator)
+    else:
+        stream._decoder = _Resuming(stream._decoder, _one_by_one())
+        # What openai leaves unread there is nothing for the application's event loop to close, or to complain about.
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(None, None)
+        try:
+            found = list(_without_waiting(stream._iterator))
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+    return found == _PROBED and response.is_closed
+
+
+async def _one_by_one() -> AsyncIterator[bytes]:
+    for piece in _PROBE:
+        yield piece
+
+
+def _without_waiting(items: Any) -> Iterator[Any]:
+    """Yield the items of an async iterator that never has to wait."""
+    while True:
+        step = items.__anext__()
+        try:
+            step.send(None)
+        except StopIteration as item:
+            yield item.value
+        except StopAsyncIteration:
+            return
+        else:
+            raise RuntimeError("openai's stream waits for more than its bytes")

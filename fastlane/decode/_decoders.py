@@ -7,10 +7,10 @@ suits is learned: per stream for events, per type and process for whole answers.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .._fork import new_lock
 from . import probes as _seams
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _Made = TypeVar("_Made")
 _FEWEST_SKIPPED = 16
 _MOST_SKIPPED = 1024
 
-_making = threading.Lock()
+_making = new_lock()
 _event_makers: dict[Any, Callable[[], Decoder]] = {}
 _answer_decoders: dict[Any, Decoder] = {}
 

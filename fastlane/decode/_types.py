@@ -9,7 +9,6 @@ except at the places that these functions find.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Iterator
 from functools import cache
 from types import UnionType
@@ -19,6 +18,8 @@ import openai
 from openai._models import _get_extra_fields_type
 from openai._utils import PropertyInfo
 from typing_extensions import TypeAliasType
+
+from .._fork import new_rlock
 
 SCALARS = (str, int, float, bool, type(None))
 ANYTHING = (object, Any)
@@ -31,7 +32,7 @@ _HUGE_DIGITS = 309
 _DIGITS = bytes(ord("0") if 48 <= code <= 57 else ord(" ") for code in range(256))
 _HUGE = b"0" * _HUGE_DIGITS
 
-_building = threading.RLock()
+_building = new_rlock()
 _OPENAI: Any = openai.BaseModel
 _HOOKS = (
     "validators", "field_validators", "root_validators", "field_serializers", "model_serializers", "model_validators",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from contextlib import suppress
 from contextvars import ContextVar, Token
@@ -12,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from .._clock import now_ns, wall_ns
+from .._fork import new_rlock
 from ..compat.context import in_finalizer, restore
 from ..errors import ConfigurationError, FastlaneError
 from ..records import listeners
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 REMEMBERED_CALLS = 1_000
 
 # Re-entrant: a finaliser may end a call in the middle of this.
-_counting = threading.RLock()
+_counting = new_rlock()
 
 _current: ContextVar[user_action | None] = ContextVar("fastlane_user_action", default=None)
 

@@ -59,4 +59,4 @@ def test_the_latest_responses_are_known_and_the_oldest_forgotten() -> None:
         made.note(f"resp_{number}", HERE)
     assert made.of("resp_19999") == made.of("resp_11999") == HERE
     assert made.of("resp_0") is None
-    assert len(made._new) + len(made._old) <= 16_384
+    assert len(made._known) <= 16_384

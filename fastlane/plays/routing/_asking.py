@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastlane.knowledge.prediction._prefix_memory import PrefixMemory
 from fastlane.knowledge.prediction._upstream import Upstream
+from fastlane.knowledge.table import Table
 from fastlane.providers.output_facts import limit_in
 
 from ._abilities import demands_of
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 _USUAL_LIFETIME_S = 300.0
 # Smaller bodies are sent as they are, as `Encoding` has it.
 _LEAST_ENCODED_BYTES = 11_000
-# Calls that are planned and have not been answered yet; of one that was forgotten, nothing is learned.
-_MOST_ASKED = 1_024
 # To look up what is known of a provider takes a microsecond, and there are several of them in every call.
 _FACTS_HOLD_NS = 1_000_000_000
 _ELSEWHERE = "what the call goes on from is kept elsewhere"
@@ -60,7 +59,8 @@ class Asking:
         self.prefixes = PrefixMemory()
         self._sizes = LearnedSizes()
         self._made = ResponsesMade()
-        self._asked: dict[str, tuple[int, ...]] = {}
+        # Of a call that is dropped before it is answered, nothing is learned.
+        self._asked: Table[str, tuple[int, ...]] = Table("routed calls", max_entries=1_024)
         self._facts: tuple[int, dict[_ToldBy, ProviderFacts]] = (0, {})
         self._rows: tuple[Catalog | None, tuple[_Row, ...]] = (None, ())
 
@@ -89,7 +89,7 @@ class Asking:
         tokens_per_byte = self._sizes.tokens_per_byte(task)
         input_tokens = read.text_bytes * tokens_per_byte + read.other_tokens
         blocks = self.prefixes.blocks(read.prompt)
-        self._remember(call.call_id, blocks)
+        self._asked.put(call.call_id, blocks)
         beginnings = self.prefixes.expected(blocks, now_ns)
         rows = self._rows_of(catalog)
         chained = chained_to(body, endpoint)
@@ -164,13 +164,6 @@ class Asking:
             found = {}
             self._facts = (now_ns + _FACTS_HOLD_NS, found)
         return found
-
-    def _remember(self, call_id: str, blocks: tuple[int, ...]) -> None:
-        asked = self._asked
-        asked[call_id] = blocks
-        if len(asked) > _MOST_ASKED:
-            for oldest in list(asked)[: _MOST_ASKED // 4]:
-                asked.pop(oldest, None)
 
     def _rows_of(self, catalog: Catalog) -> tuple[_Row, ...]:
         of, rows = self._rows

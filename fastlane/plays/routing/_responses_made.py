@@ -5,30 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fastlane.knowledge.table import Table
+
 if TYPE_CHECKING:
     from fastlane.knowledge.prediction._upstream import Upstream
-
-_MOST_RESPONSES = 8_192
 
 
 class ResponsesMade:
     """The upstreams of the latest responses and conversations, by hashes of their ids. Threads may share it."""
 
     def __init__(self) -> None:
-        self._new: dict[int, Upstream] = {}
-        self._old: dict[int, Upstream] = {}
+        self._known: Table[int, Upstream] = Table("responses made", max_entries=16_384)
 
     def note(self, response_id: str, upstream: Upstream) -> None:
         """Take note of where a response was made."""
-        self._new[hash(response_id)] = upstream
-        if len(self._new) >= _MOST_RESPONSES:
-            self._old = self._new
-            self._new = {}
+        self._known.put(hash(response_id), upstream)
 
     def of(self, response_id: str) -> Upstream | None:
         """Return where a response was made; None where that is not known."""
-        key = hash(response_id)
-        return self._new.get(key) or self._old.get(key)
+        return self._known.get(hash(response_id))
 
 
 def chained_to(body: Mapping[str, Any], endpoint: str) -> tuple[str, ...] | None:

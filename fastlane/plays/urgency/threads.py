@@ -15,7 +15,9 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
-_lock = threading.Lock()
+from fastlane._fork import new_lock
+
+_lock = new_lock()
 _stock: dict[str, Any] = {}
 """What was found, by the name of the method; empty while threads are not followed."""
 _ours: dict[str, Any] = {}

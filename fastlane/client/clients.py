@@ -13,6 +13,7 @@ from ..compat import resources as _resources
 from ..compat.clients import http_client_of, pool_settings_of
 from ..compat.requests import Requests
 from ..engine.closing import was_closed
+from ..engine.flow_log import configure, log
 from ..engine.pipeline import Hook, Pipeline
 from ..engine.shell import Shell
 from ..errors import ConfigurationError
@@ -104,6 +105,8 @@ class _Client:
             self._fastlane.arms = arms_of_client(experiment, pipeline, _Client.copy)
         if not is_copy:
             warn_of_plays_without_transport(pipeline, self._obstacle)
+        if configure():
+            log.info("%s", self.explain())
         if transport == "fastlane" and _preconnects(pipeline):
             _warmth.preconnect(self, asynchronous=self._asynchronous)
 

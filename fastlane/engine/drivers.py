@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from ..compat.send import async_send, send
 from ..transport.protocols.exchange import PATIENCE, Patience
 from .closing import until_closed
 from .effects import Acquire, Await, Close, Compute, Either, Flow, Next, Race, Racer, ReadBody, Send, Sleep
+from .flow_log import log, logged
 from .race import async_run_race, run_race
 
 _NO_LIMIT: AbstractContextManager[Any] = nullcontext()
@@ -28,6 +30,8 @@ def run(flow: Flow, racer: Racer | None = None) -> Any:
     `racer`: the flow takes part in a race. Its cancellation, from any thread, raises Cancelled in the flow.
     """
     actions = _ACTIONS if racer is None else _RacerActions(racer)
+    if log.isEnabledFor(logging.DEBUG):
+        flow = logged(flow)
     resume: Callable[[Any], Any] = flow.send
     value: Any = None
     try:
@@ -48,6 +52,8 @@ def run(flow: Flow, racer: Racer | None = None) -> Any:
 async def async_run(flow: Flow, racer: Racer | None = None) -> Any:
     """Run a flow in the running task. See `run`."""
     actions = _ASYNC_ACTIONS if racer is None else _AsyncRacerActions(racer)
+    if log.isEnabledFor(logging.DEBUG):
+        flow = logged(flow)
     resume: Callable[[Any], Any] = flow.send
     value: Any = None
     try:

@@ -1,0 +1,101 @@
+"""FASTLANE_LOG."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fastlane import ConfigurationError, Connection, OpenAI
+from fastlane.engine import flow_log
+from tests.call_peer import JSON, CallPeer, Reply, async_ours, ours
+
+SECRET = "a secret in the prompt"
+
+
+@pytest.fixture(autouse=True)
+def levels() -> Iterator[None]:
+    """Put the loggers' levels back."""
+    loggers = (logging.getLogger("fastlane"), flow_log.log)
+    before = [(one, one.level) for one in loggers]
+    yield
+    for one, level in before:
+        one.setLevel(level)
+
+
+def ask(peer: CallPeer, kind: str) -> None:
+    arguments: Any = {"model": "m", "messages": [{"role": "user", "content": SECRET}], "extra_query": {"key": "hidden"}}
+    peer.replies[:] = [Reply(500, (JSON, ("retry-after-ms", "1")), b'{"error": {"message": "secretly"}}')]
+    if kind == "sync":
+        with ours(peer, max_retries=1) as client:
+            client.chat.completions.create(**arguments)
+        return
+
+    async def asking() -> None:
+        async with async_ours(peer, max_retries=1) as client:
+            await client.chat.completions.create(**arguments)
+
+    asyncio.run(asking())
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_debug_logs_each_effect_with_its_result(
+    one_peer: CallPeer, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FASTLANE_LOG", "debug")
+
+    ask(one_peer, kind)
+
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG]
+    sends = [at for at, line in enumerate(said) if "Send" in line]
+    results = [said[at + 1].strip().partition(" in ")[0] for at in sends]
+    assert results == ["-> 500", "-> 200"]
+    assert any("Sleep 0.001 s, for compat.retry" in line for line in said)
+    assert all("engine.flow.send_once" in line for line in said if "Send" in line)
+    sent, paused = (next(line for line in said if word in line) for word in ("Send", "Sleep"))
+    assert len(sent) - len(sent.lstrip()) > 2
+    assert len(paused) - len(paused.lstrip()) > 2
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_the_log_holds_no_prompt_key_or_query(
+    one_peer: CallPeer, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FASTLANE_LOG", "debug")
+
+    ask(one_peer, kind)
+
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("fastlane")]
+    assert said
+    for secret in (SECRET, "sk-", "hidden", "secretly", "Rhine"):
+        assert not [line for line in said if secret in line]
+
+
+def test_info_logs_what_is_on_and_no_flow(
+    one_peer: CallPeer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FASTLANE_LOG", "info")
+
+    ask(one_peer, "sync")
+
+    said = [record.getMessage() for record in caplog.records if record.name == "fastlane.flow"]
+    assert len(said) == 1
+    assert "play: Connection" in said[0]
+
+
+def test_nothing_is_logged_without_the_variable(one_peer: CallPeer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    ask(one_peer, "sync")
+
+    assert not [record for record in caplog.records if record.name == "fastlane.flow"]
+
+
+def test_an_unknown_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FASTLANE_LOG", "loud")
+
+    with pytest.raises(ConfigurationError, match="FASTLANE_LOG: expected info or debug, got 'loud'"):
+        OpenAI(api_key="sk-test", only_plays=[Connection()])

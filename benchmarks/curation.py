@@ -31,6 +31,7 @@ from fastlane.engine.call import Call
 from fastlane.knowledge.tokens import counter
 from fastlane.plays.context_trimming._curate import curate
 from fastlane.plays.context_trimming.play import Curation
+from fastlane.plays.context_trimming.section import CurationSection
 
 _TURNS = 100
 _RECORDED = Path(__file__).parent.parent.parent / "shared/data/coding_agent_runs.jsonl"
@@ -195,7 +196,7 @@ def _cpu_us(conversation: Sequence[dict[str, Any]], rounds: int) -> tuple[float,
             started = cpu_ns()
             planned = play.plan(call)
             taken = (cpu_ns() - started) / 1e3
-            if planned.curation is not None and planned.curation.new_cuts:
+            if (made := planned.get(CurationSection)) is not None and made.new_cuts:
                 cut.append(taken)
             elif abs(len(prompt) - _CPU_MESSAGES) <= 10:
                 grown.append(taken)

@@ -23,8 +23,8 @@ from benchmarks._encoding import BODY_BYTES, body, prompt
 from benchmarks._paired import cpu_pairs, median
 from benchmarks._report import Figure, Reach, Report, main
 from fastlane.compat.json_body import stock_bytes
-from fastlane.engine.call import Encode
 from fastlane.plays.request_encoding import _bodies
+from fastlane.plays.request_encoding.plan import Encode
 from fastlane.records.attempts import Form
 
 _BODY = body(prompt("source"))

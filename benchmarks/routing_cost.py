@@ -25,13 +25,15 @@ from benchmarks._streams import sync_client
 from benchmarks._transport import MESSAGES
 from fastlane import Routing
 from fastlane._clock import cpu_ns, thread_cpu_ns
-from fastlane.engine.call import Call, Upstreams
+from fastlane.engine.call import Call
 from fastlane.knowledge.prediction._sighting import Sighting
 from fastlane.knowledge.prediction._upstream import Upstream
 from fastlane.plays.routing._memory import Memory
+from fastlane.plays.routing._plan import RoutePlan
 from fastlane.plays.routing._question import Question, Way
 from fastlane.plays.routing.catalog._models import Catalog, CatalogModel
 from fastlane.plays.routing.catalog._scores import Scoreboard
+from fastlane.plays.routing.upstreams import Upstreams
 from fastlane.providers import facts_named
 from fastlane.transport.pool.pool import Outlook
 
@@ -132,7 +134,7 @@ def _plan_us(batches: int) -> float:
                 body=body,
                 stream=True,
                 facts=facts,
-                upstreams=upstreams,
+                data={Upstreams: upstreams},
                 issued_ns=(1 + number) * _S,
             )
             for _ in range(_BATCH)
@@ -141,7 +143,8 @@ def _plan_us(batches: int) -> float:
         for call in calls:
             planned = play.plan(call)
         taken.append((thread_cpu_ns() - started) / _BATCH / 1e3)
-        if planned.route is None or len(planned.route.steps) != _MODELS:
+        found = planned.get(RoutePlan)
+        if found is None or len(found.steps) != _MODELS:
             raise RuntimeError("the plan does not rank all models")
     return median(taken).value
 

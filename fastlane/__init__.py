@@ -63,6 +63,7 @@ from .records.route import (
     RoutingCandidate as RoutingCandidate,
     RoutingRecord as RoutingRecord,
 )
+from .records.section import RecordSection as RecordSection
 from .records.timeline import Timeline as Timeline, WireStamps as WireStamps
 from .records.urgency import AdmissionRecord as AdmissionRecord, UrgencyRecord as UrgencyRecord
 from .records.usage import Usage as Usage
@@ -243,6 +244,7 @@ __all__ = [
     "ProviderTimes",
     "QueueFullError",
     "QueueTimeoutError",
+    "RecordSection",
     "RejectedAnswer",
     "Report",
     "Route",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import httpx2
 
-from ..engine.call import Encode
+from fastlane.plays.request_encoding.plan import Encode
+
 from ..plays.request_encoding._probe import MOST_ANSWER_BYTES, Answer, probe
 from ..plays.request_encoding._requests import in_form
 from ..records.attempts import Form

@@ -225,7 +225,7 @@ class Observation(ObservedAttempts):
             self._stamp_end()
         self._close_account()
         if self.sessions is not NO_SESSIONS:
-            self.sections = self.sessions.close(self, quietly=quietly)
+            self.sections += self.sessions.close(self, quietly=quietly)
             self.sessions = NO_SESSIONS
         if self.sending is not None and self.answer.usage is not None and not self.usage.estimated:
             self.sending.ended(self.usage.input_tokens)

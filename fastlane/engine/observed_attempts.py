@@ -15,9 +15,10 @@ from ..protocol.endpoints import is_response
 from ..records.attempts import Form
 from ..records.call_ids import call_id, next_number
 from ..records.output import BoundedOutputRecord
-from ..records.prompt import CurationRecord, PromptCacheRecord
+from ..records.prompt import PromptCacheRecord
 from ..records.provider_times import ProviderTimes
 from ..records.record import CallRecord, Outcome
+from ..records.section import RecordSection
 from ..records.urgency import Level
 from ..records.usage import Usage
 from .answer_seen import AnswerSeen
@@ -47,7 +48,7 @@ class ObservedAttempts:
     __slots__ = (
         "_action", "_body_error", "_doubted", "_encoded", "_ends", "_headers", "_is_first_way", "_issued", "_lock",
         "_made", "_number", "_numbers", "_over", "_usage", "account", "action_path", "answer", "attempts", "before",
-        "cached_path", "changes", "collector", "curation", "decoded", "ended_ns", "endpoint", "error", "exhausted",
+        "cached_path", "changes", "collector", "decoded", "ended_ns", "endpoint", "error", "exhausted",
         "experiment", "guard", "is_done", "is_final", "leg", "method", "model", "next_kind", "optional", "origin",
         "outcome", "output", "pipeline", "prompt", "prompt_cache", "provider_times", "pulling", "received_bytes",
         "refused", "sections", "sending", "sessions", "started_ns", "started_wall_ns", "stream", "streaming",
@@ -105,9 +106,8 @@ class ObservedAttempts:
         self.sessions: Sessions = NO_SESSIONS if beside is None else beside.sessions
         """Those of the plays in this call."""
         self.sections: tuple[RecordSection, ...] = ()
-        """What they say of it in its record."""
+        """What plays say of it in its record."""
         self._ends: tuple[Callable[[str], None], ...] = ()
-        self.curation: CurationRecord | None = None
         self.urgency: Level | None = None if beside is None else beside.urgency
         """How urgent the application says that it is; None where it has not said."""
         self.urgent: Urgent | None = None

@@ -47,13 +47,13 @@ class Play:
     needs_facts: ClassVar[bool] = False
     """Whether `plan` looks at `call.facts`, which are then looked up."""
     routes: ClassVar[bool] = False
-    """Whether `plan` says which upstreams a call may go to (`call.route`): it is asked once, before all other plays,
+    """Whether `plan` says which upstreams a call may go to: it is asked once, before all other plays,
     and those plan the call anew for each upstream that it goes to."""
     keeps_bodies: ClassVar[bool] = False
     """Whether it never changes a body, or what is inside, in place, as no play should: what was written of the body
     before it was planned then still holds, and it is not written twice."""
     may_duplicate: ClassVar[bool] = False
-    """Whether it may have a call sent a second time while the first attempt is under way (`call.hedge`)."""
+    """Whether it may have a call sent a second time while the first attempt is under way."""
     compresses_bodies: ClassVar[bool] = False
     """Whether it may send bodies compressed, which counts where the time of an upload is predicted."""
 

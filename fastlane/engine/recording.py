@@ -47,17 +47,20 @@ def settled(call: Observation, prompt: PromptAccount) -> PromptCacheRecord | Non
 
 def sections_of(call: Observation) -> tuple[RecordSection, ...]:
     """What the plays say of a call that is over."""
-    sending, account, urgent = call.sending, call.account, call.urgent
-    found = (
-        None if sending is None else sending.record(call.attempts[-1] if call.attempts else None),
-        call.prompt_cache,
-        call.curation,
-        call.output,
-        None if account is None else account.routing(call),
-        None if account is None else account.hedging(call),
-        None if urgent is None else urgent.record(call.answer.service_tier),
-    )
-    return (*[section for section in found if section is not None], *call.sections)
+    sections: list[RecordSection] = []
+    if call.sending is not None:
+        sections.append(call.sending.record(call.attempts[-1] if call.attempts else None))
+    if call.prompt_cache is not None:
+        sections.append(call.prompt_cache)
+    sections += call.sections
+    if call.output is not None:
+        sections.append(call.output)
+    if call.account is not None:
+        of_ways = (call.account.routing(call), call.account.hedging(call))
+        sections += [section for section in of_ways if section is not None]
+    if call.urgent is not None:
+        sections.append(call.urgent.record(call.answer.service_tier))
+    return tuple(sections)
 
 
 def record_of(call: Observation, outcome: Outcome | None = None) -> CallRecord:

@@ -22,15 +22,15 @@ from ..plays.urgency.levels import current_urgency
 from ..protocol.endpoints import GENERATING
 from ..records import listeners
 from ..records.attempts import Form
+from ..records.section import RecordSection
 from ..records.urgency import Level
 from ..transport.protocols.exchange import FALLBACK_TRACE, PATIENCE, PHASES
-from .call import Call, Encode
+from .call import Call
 from .observation import Observation, remember_answer
 from .pipeline import Pipeline, log
 from .refused_fields import refusals
 
 if TYPE_CHECKING:
-    from ..plays.bounded_output.outputs._plan import OutputPlan
     from ..plays.urgency.tiers._account import Accounts
     from ..providers import ProviderFacts
     from .upstreams._siblings import Siblings
@@ -127,20 +127,11 @@ class Shell:
         if observation.leg is not None:
             planned = observation.leg.planned(planned)
         observation.watchers = self.pipeline.watchers(planned, observation.sessions)
-        if planned.output is not None:
-            self._guard(observation, planned.output, options)
+        for kind, item in planned.data.items():
+            if (begin := _BEGINNINGS.get(kind.__name__)) is not None:
+                begin(observation, planned, item, options)
+        observation.sections = tuple([item for item in planned.data.values() if isinstance(item, RecordSection)])
         observation.changes = planned.changes
-        observation.curation = planned.curation
-        if planned.prompt is not None:
-            observation.prompt = planned.prompt
-            observation.cached_path = _cached_path(planned.facts, planned.endpoint)
-            observation.answer.reason_of = planned.prompt.reason_of
-        if planned.encoding is not None:
-            observation.sending = _sending(observation, planned.encoding, planned.model)
-        if planned.urgency_plan is not None:
-            urgent = observation.urgent = _urgent_of(planned)
-            if urgent.tier is not None and urgent.tier.is_elsewhere:
-                observation.answer.tier_in = urgent.tier.in_answer
         observation.optional = planned.optional
         changed: dict[str, Any] = {}
         if planned.body is not call.body:
@@ -217,23 +208,6 @@ class Shell:
             urgency=observation.urgency,
             refused=refusals.at(client, options, observation.origin, observation.model),
         )
-
-    @staticmethod
-    def _guard(observation: Observation, plan: OutputPlan, options: FinalRequestOptions) -> None:
-        from ..plays.bounded_output.outputs._guard import Guard
-        from ..plays.bounded_output.outputs._reader import BY_SCHEMA, PERHAPS_A_CLASS, UNKNOWN, reader_in
-        from ..plays.bounded_output.outputs._stream_watch import StreamWatch
-
-        parses, reader = not isinstance(options.post_parser, NotGiven), BY_SCHEMA
-        if parses:
-            reader = reader_in(options.post_parser)
-        elif observation.stream:
-            # Helpers read what they stream by classes that the call knows nothing of. One of them says that it does.
-            helped = isinstance(options.headers, Mapping) and options.headers.get("X-Stainless-Helper-Method")
-            reader = UNKNOWN if helped else PERHAPS_A_CLASS if observation.endpoint == "/responses" else BY_SCHEMA
-        observation.guard = Guard(plan, observation.pipeline.went_wrong, parses=parses, reader=reader)
-        if observation.stream:
-            observation.watchers = (*observation.watchers, StreamWatch(observation.guard))
 
     @staticmethod
     def attach(
@@ -322,18 +296,52 @@ def _cached_path(facts: Any, endpoint: str) -> tuple[str, ...]:
     return () if path is None else _cached_path_in(path)
 
 
-def _sending(observation: Observation, encode: Encode, model: str | None) -> Any:
+def _begin_output(observation: Observation, _planned: Call, plan: Any, options: FinalRequestOptions) -> None:
+    from ..plays.bounded_output.outputs._guard import Guard
+    from ..plays.bounded_output.outputs._reader import BY_SCHEMA, PERHAPS_A_CLASS, UNKNOWN, reader_in
+    from ..plays.bounded_output.outputs._stream_watch import StreamWatch
+
+    parses, reader = not isinstance(options.post_parser, NotGiven), BY_SCHEMA
+    if parses:
+        reader = reader_in(options.post_parser)
+    elif observation.stream:
+        # Helpers read what they stream by classes that the call knows nothing of. One of them says that it does.
+        helped = isinstance(options.headers, Mapping) and options.headers.get("X-Stainless-Helper-Method")
+        reader = UNKNOWN if helped else PERHAPS_A_CLASS if observation.endpoint == "/responses" else BY_SCHEMA
+    observation.guard = Guard(plan, observation.pipeline.went_wrong, parses=parses, reader=reader)
+    if observation.stream:
+        observation.watchers = (*observation.watchers, StreamWatch(observation.guard))
+
+
+def _begin_prompt(observation: Observation, planned: Call, account: Any, _options: FinalRequestOptions) -> None:
+    observation.prompt = account
+    observation.cached_path = _cached_path(planned.facts, planned.endpoint)
+    observation.answer.reason_of = account.reason_of
+
+
+def _begin_encoding(observation: Observation, planned: Call, encode: Any, _options: FinalRequestOptions) -> None:
     from ..plays.request_encoding._sending import Sending
 
     origin, endpoint, went_wrong = observation.origin, observation.endpoint, observation.pipeline.went_wrong
-    return Sending(encode, origin=origin, endpoint=endpoint, model=model, went_wrong=went_wrong)
+    observation.sending = Sending(encode, origin=origin, endpoint=endpoint, model=planned.model, went_wrong=went_wrong)
 
 
-def _urgent_of(call: Call) -> Any:
+def _begin_urgency(observation: Observation, planned: Call, plan: Any, _options: FinalRequestOptions) -> None:
     from ..plays.urgency.tiers._urgent import Urgent
 
-    assert call.urgency_plan is not None
-    return Urgent(call.urgency_plan, None if call.facts is None else call.facts.rate_limits)
+    urgent = observation.urgent = Urgent(plan, None if planned.facts is None else planned.facts.rate_limits)
+    if urgent.tier is not None and urgent.tier.is_elsewhere:
+        observation.answer.tier_in = urgent.tier.in_answer
+
+
+# What a play's plan of a call needs while the call lasts, by the name of its class: the modules that have it are loaded
+# with the plays that plan so.
+_BEGINNINGS = {
+    "OutputPlan": _begin_output,
+    "PromptAccount": _begin_prompt,
+    "Encode": _begin_encoding,
+    "UrgencyPlan": _begin_urgency,
+}
 
 
 @lru_cache(maxsize=256)

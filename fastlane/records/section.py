@@ -146,8 +146,12 @@ class RecordSection:
 
 def queued_s_of(sections: Iterable[RecordSection]) -> float | None:
     """Seconds in all queues of fastlane's; None where there was none."""
-    known = [waited_s for section in sections if (waited_s := section.queued_s) is not None]
-    return sum(known) if known else None
+    waited_s = None
+    for section in sections:
+        own_s = section.queued_s
+        if own_s is not None:
+            waited_s = own_s if waited_s is None else waited_s + own_s
+    return waited_s
 
 
 _by_play: dict[str, type[RecordSection]] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from itertools import pairwise
 from operator import sub
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from ..records.section import RecordSection
     from ..records.usage import Usage
     from ._experiment import Experiment
+
+log = logging.getLogger("fastlane")
 
 STREAM_ENDS = {
     "completed": "completed",
@@ -62,6 +66,7 @@ def call_attributes(record: CallRecord) -> dict[str, Any]:
     )
     if timeline.validate_started_ns is not None and timeline.validate_ended_ns is not None:
         told[names.VALIDATE_DURATION] = (timeline.validate_ended_ns - timeline.validate_started_ns) / 1e9
+    means = add_sections(told, record.sections)
     told[names.ATTEMPT_COUNT] = len(attempts)
     if attempts:
         last, wire = attempts[-1], attempts[-1].wire
@@ -79,18 +84,35 @@ def call_attributes(record: CallRecord) -> dict[str, Any]:
             told[names.REQUEST_ENCODING] = last.form
         if len(attempts) > 1 and (waited_s := retry_wait_s(record)):
             told[names.RETRY_WAIT] = waited_s
-        add_optimizations(told, record.sections, last.http_version, last.form, reused=bool(last.connection_reused))
-    for section in record.sections:
-        told.update(section.attributes())
+        add_optimizations(told, means, last.http_version, last.form, reused=bool(last.connection_reused))
     if record.provider_times is not None:
         add_provider_times(told, record.provider_times)
     return told
 
 
+def add_sections(told: dict[str, Any], sections: Iterable[RecordSection]) -> list[str]:
+    """What the plays say of a call; return which of their means came to bear on it."""
+    means: list[str] = []
+    for section in sections:
+        try:
+            attributes, own_means = section.attributes(), section.optimizations
+        except Exception as error:  # noqa: BLE001 - a play must not break a call
+            _warn_of_section(type(section).__name__, type(error).__name__)
+        else:
+            told.update(attributes)
+            means += own_means
+    return means
+
+
+@cache
+def _warn_of_section(section: str, error: str) -> None:
+    log.warning("%s raised %s; spans go without its attributes (logged once)", section, error)
+
+
 def add_optimizations(
-    told: dict[str, Any], sections: Iterable[RecordSection], http_version: str | None, form: str, *, reused: bool
+    told: dict[str, Any], means: Iterable[str], http_version: str | None, form: str, *, reused: bool
 ) -> None:
-    """Which of fastlane's means came to bear on a call."""
+    """Which of fastlane's means came to bear on a call; `means`: those of the plays."""
     did = []
     if http_version == "HTTP/2":
         did.append("http2")
@@ -98,8 +120,7 @@ def add_optimizations(
         did.append("warm_connection")
     if form != "json":
         did += form.removeprefix("json+").split("+")
-    for section in sections:
-        did += section.optimizations
+    did += means
     if did:
         told[names.OPTIMIZATIONS] = tuple(did)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..engine.recording import sections_of
 from ..records.section import queued_s_of
 from . import _names as names
-from ._attributes import STREAM_ENDS, add_answer, add_optimizations, add_stream, add_times, add_wire
+from ._attributes import STREAM_ENDS, add_answer, add_optimizations, add_sections, add_stream, add_times, add_wire
 from ._provider_attributes import add_provider_times
 from ._tree import queued_ns
 
@@ -80,9 +80,8 @@ def glance(call: Observation) -> dict[str, Any]:
         told[names.ROUND_TRIP_TIME] = phases.round_trip_time_ns / 1e9
     if attempt.form != "json":
         told[names.REQUEST_ENCODING] = attempt.form
-    add_optimizations(told, sections, phases.http_version, attempt.form, reused=bool(reused))
-    for section in sections:
-        told.update(section.attributes())
+    means = add_sections(told, sections)
+    add_optimizations(told, means, phases.http_version, attempt.form, reused=bool(reused))
     if call.provider_times is not None:
         add_provider_times(told, call.provider_times)
     return told

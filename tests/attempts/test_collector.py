@@ -19,6 +19,7 @@ from fastlane.engine.attempts._collector import Collector
 from fastlane.engine.attempts._streaming_underneath import collector_of, streamed
 from fastlane.engine.call import Call
 from fastlane.engine.collecting import async_collected, collected
+from fastlane.plays.bounded_output.outputs._plan import OutputPlan
 from fastlane.protocol.first_content import Verdict
 from tests.attempts.begun_calls import async_begun, begun
 from tests.attempts.events import (
@@ -68,7 +69,7 @@ class UnderneathTheBound(Play):
     may_duplicate = True
 
     def plan(self, call: Call) -> Call:
-        assert call.output is not None
+        assert call.get(OutputPlan) is not None
         return streamed(call) or call
 
 

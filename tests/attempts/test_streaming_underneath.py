@@ -9,6 +9,7 @@ import pytest
 from fastlane import BoundedOutput
 from fastlane.engine.attempts._streaming_underneath import collector_of, streamed
 from fastlane.engine.call import Call
+from fastlane.plays.bounded_output.outputs._plan import OutputPlan
 from fastlane.providers import facts_of
 from tests.attempts.events import CHAT, COMPLETIONS, RESPONSES
 
@@ -18,6 +19,12 @@ BODIES: dict[str, dict[str, Any]] = {
     COMPLETIONS: {"prompt": "Name a river."},
     RESPONSES: {"input": "Name a river."},
 }
+
+
+def output_of(call: Call) -> OutputPlan:
+    found = call.get(OutputPlan)
+    assert found is not None
+    return found
 
 
 def call(endpoint: str = CHAT, *, of_call: dict[str, Any] | None = None, **body: Any) -> Call:
@@ -120,23 +127,20 @@ def bounded(**settings: Any) -> Call:
 
 def test_an_answer_that_is_bounded_and_streamed_already_is_left_to_that() -> None:
     planned = bounded(stop=["."])
-    assert planned.output is not None
-    assert planned.output.collects
+    assert output_of(planned).collects
     assert streamed(planned) is None
 
 
 def test_an_answer_that_is_bounded_without_a_stream_is_put_together_by_its_own_plan() -> None:
     planned = bounded()
-    assert planned.output is not None
-    assert not planned.output.collects
+    assert not output_of(planned).collects
     underneath = streamed(planned)
     assert underneath is not None
-    assert underneath.output is not None
-    assert underneath.output == replace(
-        planned.output,
+    assert output_of(underneath) == replace(
+        output_of(planned),
         collects=True,
         body=underneath.body,
-        optional=(*planned.output.optional, "stream", "stream_options"),
+        optional=(*output_of(planned).optional, "stream", "stream_options"),
     )
     assert collector_of(underneath) is None
     assert collector_of(call()) is not None

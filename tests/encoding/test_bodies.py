@@ -10,9 +10,9 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, strategies as st
 
-from fastlane.engine.call import Encode
 from fastlane.plays.request_encoding import _bodies
 from fastlane.plays.request_encoding._bodies import expected_cpu_s, write
+from fastlane.plays.request_encoding.plan import Encode
 from fastlane.records.attempts import Form
 
 FORMS: tuple[Form, ...] = ("json+gzip", "msgpack", "msgpack+gzip")

@@ -14,11 +14,11 @@ import openai
 import pytest
 
 import fastlane
-from fastlane.engine.call import Encode
 from fastlane.knowledge.table import Table
 from fastlane.plays.request_encoding import _driving
 from fastlane.plays.request_encoding._driving import async_run, run
 from fastlane.plays.request_encoding._sending import Send, Sending
+from fastlane.plays.request_encoding.plan import Encode
 
 ORIGIN = "https://api.example.com:443"
 TEXT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(6_000))

@@ -11,8 +11,8 @@ import httpx2
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from fastlane.engine.call import Encode
 from fastlane.plays.request_encoding._probe import Answer, Judgement, probe
+from fastlane.plays.request_encoding.plan import Encode
 from fastlane.records.attempts import Form
 
 ENCODE = Encode(forms=("json+gzip", "msgpack", "msgpack+gzip"), known=False, probe=True)

@@ -12,13 +12,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from fastlane.engine.call import Encode
 from fastlane.knowledge.table import Table
 from fastlane.plays.request_encoding import _sending
 from fastlane.plays.request_encoding._probe import Answer
 from fastlane.plays.request_encoding._sending import Ask, Drop, Send, Sending, Step, Write
 from fastlane.plays.request_encoding._shares import Shares
 from fastlane.plays.request_encoding._verdicts import Key, verdicts
+from fastlane.plays.request_encoding.plan import Encode
 from fastlane.transport.protocols.upload import Path
 
 TEXT = " ".join(f"Sentence {number} of the text that is to be looked at." for number in range(2_000))

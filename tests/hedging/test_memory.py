@@ -22,7 +22,7 @@ COUNTED = Usage(input_tokens=1_000, output_tokens=100, cached_tokens=0)
 
 
 def planned(play: Hedging, call_id: str, **fields: Any) -> HedgePlan:
-    plan = play.plan(call(call_id, **fields)).hedge
+    plan = play.plan(call(call_id, **fields)).get(HedgePlan)
     assert plan is not None
     return plan
 

@@ -15,11 +15,18 @@ from fastlane.errors import ConfigurationError
 from fastlane.knowledge.tokens import ratio_of
 from fastlane.plays import Stage
 from fastlane.plays.context_trimming.play import Curation
+from fastlane.plays.context_trimming.section import CurationSection
 from fastlane.records.prompt import CurationRecord
 from fastlane.records.usage import Usage
 
 CHAT = "/chat/completions"
 SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def cuts_of(call: Call) -> CurationSection:
+    found = call.get(CurationSection)
+    assert found is not None
+    return found
 
 
 def step(number: int, characters: int = 2_000) -> list[dict[str, Any]]:
@@ -109,8 +116,7 @@ def test_a_conversation_below_the_high_water_mark_goes_out_as_it_is() -> None:
 
     assert planned.body is asked.body
     assert planned.changes == ()
-    assert planned.curation is not None
-    assert planned.curation.tokens_before == planned.curation.tokens_after > 0
+    assert cuts_of(planned).tokens_before == cuts_of(planned).tokens_after > 0
 
 
 def test_a_longer_one_is_cut_and_says_so_and_the_callers_messages_stay_as_they_are() -> None:
@@ -120,15 +126,15 @@ def test_a_longer_one_is_cut_and_says_so_and_the_callers_messages_stay_as_they_a
     planned = small().plan(call(messages))
 
     assert messages == before
-    assert planned.curation is not None
-    assert planned.curation.tokens_after <= 4_000 < planned.curation.tokens_before
-    assert planned.curation.new_cuts > 0
+    cut = cuts_of(planned)
+    assert cut.tokens_after <= 4_000 < cut.tokens_before
+    assert cut.new_cuts > 0
     assert planned.body["messages"][:2] == messages[:2]
     assert planned.body["messages"][-4:] == messages[-4:]
     (said,) = planned.changes
     assert said == (
-        f"Curation cut messages from {planned.curation.tokens_before:,} to {planned.curation.tokens_after:,} tokens: "
-        f"{len(planned.curation.cuts)} messages shortened or left out, {planned.curation.new_cuts} of them now"
+        f"Curation cut messages from {cut.tokens_before:,} to {cut.tokens_after:,} tokens: "
+        f"{len(cut.cuts)} messages shortened or left out, {cut.new_cuts} of them now"
     )
 
 
@@ -138,9 +144,8 @@ def test_the_next_call_begins_with_what_this_one_sent() -> None:
     new: list[int] = []
     for steps in range(1, 40):
         planned = play.plan(call(conversation(steps)))
-        assert planned.curation is not None
         sent.append(planned.body["messages"])
-        new.append(planned.curation.new_cuts)
+        new.append(cuts_of(planned).new_cuts)
 
     for earlier, later, cuts in zip(sent, sent[1:], new[1:], strict=False):
         assert (later[: len(earlier)] == earlier) == (cuts == 0)
@@ -154,8 +159,7 @@ def test_the_same_call_again_cuts_nothing_new() -> None:
     first, second = play.plan(asked), play.plan(asked)
 
     assert second.body == first.body
-    assert first.curation is not None
-    assert second.curation == dataclasses.replace(first.curation, new_cuts=0)
+    assert cuts_of(second) == dataclasses.replace(cuts_of(first), new_cuts=0)
 
 
 def test_another_process_cuts_at_the_same_places() -> None:
@@ -172,7 +176,7 @@ def test_instructions_and_tools_are_part_of_the_prompt() -> None:
     asked = call(conversation(7))
     beside = call(conversation(7), tools=tools)
 
-    alone, together = small().plan(asked).curation, small().plan(beside).curation
+    alone, together = cuts_of(small().plan(asked)), cuts_of(small().plan(beside))
 
     assert alone is not None
     assert together is not None
@@ -195,8 +199,7 @@ def test_what_was_declared_stable_is_kept_and_what_is_volatile_is_no_part_of_the
     assert first[1] is example
     assert first[:-1] == second[:-1]
     assert second[-1]["content"] == "It is 10:05."
-    assert planned[1].curation is not None
-    assert planned[1].curation.new_cuts == 0
+    assert cuts_of(planned[1]).new_cuts == 0
     for one in planned:
         assert one.placements is not None
         assert len(one.placements) == len(one.body["messages"])
@@ -214,8 +217,7 @@ def test_a_summary_is_part_of_the_session() -> None:
     planned = small(summarise=lambda left_out: f"{len(left_out)} messages").plan(call(messages, placements=placements))
 
     assert planned.placements == ("stable", *["session"] * (len(planned.body["messages"]) - 1))
-    assert planned.curation is not None
-    assert "summarised" in {cut.kind for cut in planned.curation.cuts}
+    assert "summarised" in {cut.kind for cut in cuts_of(planned).cuts}
 
 
 def test_a_summary_that_failed_is_said_without_the_text_of_the_error() -> None:
@@ -229,7 +231,7 @@ def test_a_summary_that_failed_is_said_without_the_text_of_the_error() -> None:
     planned = small(summarise=summarise).plan(call(messages))
 
     assert planned.changes[0].endswith("now; without a summary, because of ValueError")
-    assert "secret" not in repr(planned.curation)
+    assert "secret" not in repr(cuts_of(planned))
 
 
 def test_items_of_responses_are_cut_as_well() -> None:
@@ -240,8 +242,7 @@ def test_items_of_responses_are_cut_as_well() -> None:
 
     planned = small().plan(call(items, endpoint="/responses", name="input", instructions="Be brief."))
 
-    assert planned.curation is not None
-    assert planned.curation.cuts[0].path.startswith("input[")
+    assert cuts_of(planned).cuts[0].path.startswith("input[")
     assert planned.body["instructions"] == "Be brief."
     assert len(planned.body["input"]) <= len(items)
 

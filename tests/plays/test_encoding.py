@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from fastlane.engine.call import Call, Encode
+from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
 from fastlane.plays import Stage
+from fastlane.plays.request_encoding.plan import Encode
 from fastlane.plays.request_encoding.play import Encoding
 from fastlane.providers import Fact, ProviderFacts, registered
 from fastlane.records.attempts import Form
@@ -43,7 +44,7 @@ def call(body: dict[str, Any] | None = None, **changed: Any) -> Call:
 
 
 def encode(play: Encoding, planned: Call) -> Encode:
-    found = play.plan(planned).encoding
+    found = play.plan(planned).get(Encode)
     assert found is not None
     return found
 
@@ -353,7 +354,7 @@ def test_a_call_whose_body_another_play_describes_is_left_alone(name: str) -> No
 
 
 def test_what_another_play_has_decided_stays() -> None:
-    planned = call(encoding=Encode(forms=("msgpack",), known=True))
+    planned = call().with_data(Encode(forms=("msgpack",), known=True))
 
     assert Encoding().plan(planned) is planned
 
@@ -366,4 +367,4 @@ def test_planning_leaves_the_body_and_the_call_as_they_are() -> None:
 
     assert planned == before
     assert found.body is planned.body
-    assert dataclasses.replace(found, encoding=None) == planned
+    assert found.replaced(data={}) == planned

@@ -10,10 +10,17 @@ from fastlane.emulator import Emulator
 from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
 from fastlane.plays import Stage
+from fastlane.plays.hedging._plan import HedgePlan
 from fastlane.plays.hedging.play import Hedging
 
 CHAT = "/chat/completions"
 TOOL = {"type": "function", "function": {"name": "send_mail", "parameters": {}}}
+
+
+def hedge_of(call: Call) -> HedgePlan:
+    found = call.get(HedgePlan)
+    assert found is not None
+    return found
 
 
 def call(*, endpoint: str = CHAT, body: dict[str, Any] | None = None, **fields: Any) -> Call:
@@ -107,8 +114,7 @@ def test_a_call_goes_out_as_it_is_with_a_plan_beside_it() -> None:
 
     assert planned.body is asked.body
     assert planned.changes == ()
-    assert planned.hedge is not None
-    assert planned.hedge.upstream == ("m", "https://a.example:443")
+    assert hedge_of(planned).upstream == ("m", "https://a.example:443")
 
 
 def test_calls_that_generate_nothing_are_left_alone() -> None:
@@ -128,7 +134,7 @@ def test_calls_that_generate_nothing_are_left_alone() -> None:
     ],
 )
 def test_a_call_with_side_effects_has_no_second_chance_and_says_why(asked: Call, words: str) -> None:
-    plan = Hedging(not_with_tools=("send_mail",)).plan(asked).hedge
+    plan = Hedging(not_with_tools=("send_mail",)).plan(asked).get(HedgePlan)
 
     assert plan is not None
     assert plan.delay_s is None
@@ -148,16 +154,13 @@ def test_the_mark_on_a_tool_is_for_us_and_is_not_sent(mark: bool) -> None:
 
 
 def test_a_body_that_only_openai_can_write_is_planned_all_the_same() -> None:
-    planned = Hedging().plan(call(body={"model": "m", "messages": [object()]}))
-
-    assert planned.hedge is not None
+    assert Hedging().plan(call(body={"model": "m", "messages": [object()]})).get(HedgePlan) is not None
 
 
 def test_a_body_without_a_model_is_planned_all_the_same() -> None:
     planned = Hedging().plan(call(body={"messages": []}))
 
-    assert planned.hedge is not None
-    assert planned.hedge.upstream.model == ""
+    assert hedge_of(planned).upstream.model == ""
 
 
 # On the wire

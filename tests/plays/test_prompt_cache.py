@@ -20,6 +20,7 @@ from fastlane.engine import refused_fields as _refused_fields
 from fastlane.engine.call import Call
 from fastlane.engine.refused_fields import REFUSED_FOR_NS, without_refused
 from fastlane.errors import ConfigurationError
+from fastlane.plays.prompt_cache.prefixes._account import PromptAccount
 from fastlane.providers import Fact, ProviderFacts, facts_of, registered
 from fastlane.providers._schema import Cache
 from fastlane.records.usage import Usage
@@ -239,14 +240,14 @@ def test_of_what_is_for_one_call_alone_nothing_is_expected_in_the_next() -> None
     for number in range(3):
         now = {"role": "system", "content": f"It is 10:0{number}. " * 40}
         asked = call({"model": "m", "messages": [*conversation(), now]}, placements=("stable", "session", "volatile"))
-        account = play.plan(asked).prompt
+        account = play.plan(asked).get(PromptAccount)
         assert account is not None
         said.append(account.settle(Usage(cached_tokens=0), answered=True, now_ns=number))
 
     assert [record.drift for record in said] == [None, None, None]
     assert said[1].reusable_tokens > 1_024
     # A volatile message that is the same by chance is no part of what is kept either.
-    again = play.plan(asked).prompt
+    again = play.plan(asked).get(PromptAccount)
     assert again is not None
     assert again.settle(Usage(), answered=True, now_ns=9).reusable_tokens == said[2].reusable_tokens
 

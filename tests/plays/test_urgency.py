@@ -11,6 +11,7 @@ from fastlane.engine.call import Call
 from fastlane.errors import ConfigurationError
 from fastlane.plays import Stage
 from fastlane.plays.urgency.admission import AdmissionSettings
+from fastlane.plays.urgency.tiers._plan import UrgencyPlan
 from fastlane.providers import facts_named
 from fastlane.records.urgency import LEVELS, Level
 
@@ -117,10 +118,10 @@ def test_a_copy_has_the_same_settings_and_remembers_nothing() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_the_application_says_counts_more_than_the_default(level: Level) -> None:
     for default in LEVELS:
-        plan = Urgency(default=default).plan(call(level)).urgency_plan
+        plan = Urgency(default=default).plan(call(level)).get(UrgencyPlan)
         assert plan is not None
         assert plan.urgency == level
-        plan = Urgency(default=default).plan(call()).urgency_plan
+        plan = Urgency(default=default).plan(call()).get(UrgencyPlan)
         assert plan is not None
         assert plan.urgency == default
 

@@ -41,13 +41,14 @@ def journey_of(client: Any, observation: Observation, options: Any) -> Journey |
         return None
     plan = None
     if shell.pipeline.routes_calls and call.model is not None and asks_for_a_route(call.model):
+        from fastlane.plays.routing._plan import RoutePlan
+
         plan = shell.pipeline.route(
-            call.replaced(
-                upstreams=upstreams_of(client, call.endpoint),
+            call.with_data(upstreams_of(client, call.endpoint)).replaced(
                 facts=shell.facts_of(observation.origin),
                 extra=frozenset(options.extra_json or ()),
             )
-        ).route
+        ).get(RoutePlan)
         if plan is None:
             # A provider would answer that it has no such model.
             raise CallRefusedError(

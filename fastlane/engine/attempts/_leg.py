@@ -90,10 +90,12 @@ class Leg:
 
     def planned(self, call: Call) -> Call:
         """Take note of what was planned for the call here; the call, streamed underneath where that is to be."""
-        self.hedge, self.is_unread = call.hedge, call.unread
+        from fastlane.plays.hedging._plan import HedgePlan
+
+        self.hedge, self.is_unread = call.get(HedgePlan), call.unread
         if self.doubtful:
             call = call.replaced(optional=(*call.optional, *self.doubtful))
-        hedges = call.hedge is not None and call.hedge.streams
+        hedges = self.hedge is not None and self.hedge.streams
         if not (self.streams or hedges):
             return call
         from ._streaming_underneath import collector_of, streamed

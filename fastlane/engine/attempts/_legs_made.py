@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from fastlane.compat.call_options import changed_options
 from fastlane.plays import BoundedOutput
 from fastlane.plays.routing._adapting import Adapted, adapted
+from fastlane.plays.routing.upstreams import Upstreams
 
-from ..call import Upstreams
 from ..refused_fields import refusals
 from ..upstreams._headers import options_for
 

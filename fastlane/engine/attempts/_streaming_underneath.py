@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from fastlane.plays.bounded_output.outputs._plan import OutputPlan
 from fastlane.protocol.endpoints import GENERATING, RESPONSES
 from fastlane.protocol.request_fields import is_kept
 
@@ -27,21 +28,22 @@ def streamed(call: Call, *, play: str = "Routing") -> Call | None:
         return None
     if body.get("background") or is_kept(body) or _comes_otherwise(body):
         return None
-    if call.output is not None and call.output.collects:
+    output = call.get(OutputPlan)
+    if output is not None and output.collects:
         return None
     if "stream" in call.refused:
         return None
     added: dict[str, Any] = {"stream": True}
     if call.endpoint != RESPONSES and "stream_options" not in body and _takes_usage(call):
         added["stream_options"] = {"include_usage": True}
-    output = call.output
     if output is not None:
-        output = replace(output, body={**output.body, **added}, collects=True, optional=(*output.optional, *added))
+        call = call.with_data(
+            replace(output, body={**output.body, **added}, collects=True, optional=(*output.optional, *added))
+        )
     return call.replaced(
         body={**body, **added},
         changes=(*call.changes, f"{play} had the answer streamed underneath"),
         optional=(*call.optional, *added),
-        output=output,
     )
 
 
@@ -60,4 +62,4 @@ def _takes_usage(call: Call) -> bool:
 
 def collector_of(call: Call) -> Collector | None:
     """What puts the answer to a call together that `streamed` gave; None where its bounded output does."""
-    return None if call.output is not None else Collector(call)
+    return None if call.get(OutputPlan) is not None else Collector(call)

@@ -96,9 +96,10 @@ class BoundedOutput(Play):
         """Set the limit, write the schema as the provider takes it, and say how the answer is to be watched."""
         from fastlane.protocol.endpoints import GENERATING
 
+        from .outputs._plan import OutputPlan
         from .outputs._planning import planned
 
-        if call.endpoint not in GENERATING or call.output is not None:
+        if call.endpoint not in GENERATING or call.get(OutputPlan) is not None:
             return call
         return planned(call, self.settings, self.memory)
 

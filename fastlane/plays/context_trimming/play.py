@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fastlane.engine.call import Call
@@ -102,7 +102,7 @@ class Curation(Play):
             volatile = [index for index, placement in enumerate(placements) if placement == "volatile"]
         result = curated(name, messages, self._settings(call), stable=stable, volatile=volatile)
         if result.messages is None:
-            return replace(call, curation=result.record)
+            return call.with_data(result.record)
         record = result.record
         said = (
             f"Curation cut {name} from {record.tokens_before:,} to {record.tokens_after:,} tokens: "
@@ -112,7 +112,7 @@ class Curation(Play):
             said += f"; without a summary, because of {result.failure}"
         if placements is not None and len(placements) == len(messages):
             placements = tuple("session" if index is None else placements[index] for index in result.indexes)
-        return replace(call.with_body(said, **{name: result.messages}), curation=record, placements=placements)
+        return call.with_body(said, **{name: result.messages}).replaced(placements=placements).with_data(record)
 
     def learn(self, record: CallRecord) -> None:
         """Correct the estimates of later conversations by what the provider counted of this one."""

@@ -105,7 +105,7 @@ class Hedging(Play):
         tools = without_marks(call.body.get("tools"))
         if tools is not None:
             call = call.with_body(f'Hedging took "{MARK}" out of the tools', tools=tools)
-        return call.replaced(hedge=self.memory.plan(call, only_once=why_not))
+        return call.with_data(self.memory.plan(call, only_once=why_not))
 
     def learn(self, record: CallRecord) -> None:
         """Take note of how late first tokens were, and of what second attempts cost."""

@@ -124,7 +124,7 @@ class PromptCache(Play):
             outlined=outlined,
         )
         account = PromptAccount(sighting, name)
-        call = call.replaced(body=body, changes=changes, optional=optional, prompt=account)
+        call = call.replaced(body=body, changes=changes, optional=optional).with_data(account)
         # Marks are no part of what the model reads: what was seen of the prompt is as it was without them.
         return call if self.retention is None and not self.breakpoints else self._marked(call)
 

@@ -16,8 +16,9 @@ from fastlane._clock import thread_cpu_ns
 from fastlane.compat.json_body import has_float_beyond
 
 if TYPE_CHECKING:
-    from fastlane.engine.call import Encode
     from fastlane.records.attempts import Form
+
+    from .plan import Encode
 
 # An integer beyond 64 bits is a float to orjson, and so large a float may have been one: the standard library knows.
 _BEYOND_64_BITS = 2.0**63

@@ -11,8 +11,9 @@ from ._bodies import gzip, write
 from ._requests import in_form, with_body
 
 if TYPE_CHECKING:
-    from fastlane.engine.call import Encode
     from fastlane.records.attempts import Form
+
+    from .plan import Encode
 
 # A refusal takes one round trip and no model.
 TIMEOUT_S = 2.0

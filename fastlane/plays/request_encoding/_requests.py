@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ._bodies import write
 
 if TYPE_CHECKING:
-    from fastlane.engine.call import Encode
     from fastlane.records.attempts import Form
+
+    from .plan import Encode
 
 # What says how long a body is and how it is written, or would have it served from somewhere else.
 _OF_THE_BODY = frozenset({b"content-length", b"content-type", b"content-encoding", b"transfer-encoding"})

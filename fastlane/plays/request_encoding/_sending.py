@@ -21,8 +21,9 @@ from .section import EncodingSection
 
 if TYPE_CHECKING:
     from fastlane.engine.attempt_stamps import AttemptStamps
-    from fastlane.engine.call import Encode
     from fastlane.records.attempts import Form
+
+    from .plan import Encode
 
 # What a server answers that does not take a body in this form: it has read nothing of it, and billed nothing.
 _REFUSALS = frozenset({400, 413, 415, 422})

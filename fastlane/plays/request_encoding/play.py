@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
-from fastlane.engine.call import Call, Encode
+from fastlane.engine.call import Call
 from fastlane.engine.play import Play, Stage
 from fastlane.errors import ConfigurationError
 from fastlane.protocol.endpoints import GENERATING
 from fastlane.records.attempts import Form
 
+from .plan import Encode
 from .section import EncodingSection
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Encoding(Play):
 
     def plan(self, call: Call) -> Call:
         """Say in which forms the body of a prompt may be sent; whether one of them pays is known when it is."""
-        if call.endpoint not in GENERATING or call.encoding is not None:
+        if call.endpoint not in GENERATING or call.get(Encode) is not None:
             return call
         if any(name.lower() in _OF_THE_BODY for name in call.headers):
             return call
@@ -146,7 +147,7 @@ class Encoding(Play):
         )
         if media_type is not None and media_type.value is not None:
             encode = encode._replace(msgpack_type=media_type.value)
-        return replace(call, encoding=encode)
+        return call.with_data(encode)
 
 
 # By what was laid over what, with both, so that an address in memory means what it meant.

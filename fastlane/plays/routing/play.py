@@ -14,6 +14,7 @@ from fastlane.errors import CallRefusedError, ConfigurationError
 from fastlane.records.record import CallRecord
 
 from .section import RoutingSection
+from .upstreams import Upstreams
 
 if TYPE_CHECKING:
     from ._knowledge import Knowledge
@@ -133,7 +134,7 @@ class Routing(Play):
             return call
         catalog, knowledge = self.catalog, self.knowledge
         assert isinstance(catalog, Catalog)
-        now_ns, own, upstreams = call.issued_ns, call.facts, call.upstreams
+        now_ns, own, upstreams = call.issued_ns, call.facts, call.get(Upstreams)
         if own is None or upstreams is None:
             return call  # it has been planned already
         knowledge.at(now_ns)
@@ -157,8 +158,8 @@ class Routing(Play):
         if not decision.ranked:
             reasons = "; ".join(f"{one.name}: {one.why_not}" for one in decision.rejected)
             raise CallRefusedError(f"no model of the catalog can answer this call ({route}): {reasons}")
-        return call.replaced(
-            route=RoutePlan(
+        return call.with_data(
+            RoutePlan(
                 route=route,
                 question=question,
                 decision=decision,

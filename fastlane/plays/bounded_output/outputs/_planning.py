@@ -142,8 +142,7 @@ class _Planning:
             body=new_body,
             changes=(*call.changes, *self._changes),
             optional=(*call.optional, *self._optional),
-            output=plan,
-        )
+        ).with_data(plan)
 
     # The schema
 

@@ -44,9 +44,8 @@ def asking(call: Call, plan: UrgencyPlan) -> Call:
     """The call with its plan, and with the tier in its body that the plan adds."""
     tier = plan.tier
     if tier is None or tier.added is None:
-        return call.replaced(urgency_plan=plan)
-    return call.replaced(
-        urgency_plan=plan,
+        return call.with_data(plan)
+    return call.with_data(plan).replaced(
         body={**call.body, tier.field: tier.added},
         changes=(*call.changes, f"Urgency asked for the tier {tier.added!r}"),
         optional=(*call.optional, tier.field),

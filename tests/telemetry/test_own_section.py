@@ -1,0 +1,162 @@
+"""A play of the application's own adds a section to records, and telemetry and reports show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, assert_type
+
+import pytest
+
+from fastlane import Call, OpenAI, Play, RecordSection
+from fastlane.records import Figure, Ledger, Measure, Metric, Recorded
+from fastlane.telemetry._metrics import flush
+from tests.telemetry.conftest import Told
+
+Listening = Callable[..., Told]
+
+WORDS = Metric("app.words", "counter", "{word}", "Words of prompts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordsRecord(RecordSection):
+    """How many words a prompt has."""
+
+    name: ClassVar[str] = "words"
+    metrics = (WORDS,)
+    figures = {"words_counted": Figure("{word}", "measured", "words counted")}  # noqa: RUF012
+
+    words: int
+    language: str
+
+    def attributes(self) -> dict[str, Any]:
+        return {"app.words": self.words}
+
+    @property
+    def optimizations(self) -> tuple[str, ...]:
+        return ("word_count",)
+
+    def labels(self) -> dict[str, str]:
+        return {"app.language": self.language}
+
+    def measures(self) -> Iterator[Measure]:
+        yield Measure(WORDS, self.words, {"app.length": "short"})
+
+    def savings(self, record: Recorded) -> dict[str, Any]:
+        return {"words_counted": self.words, "not_declared": 1}
+
+    @classmethod
+    def effect(cls, records: Sequence[Recorded], ledger: Ledger) -> str:
+        total = ledger.total("words_counted")
+        return f"{0 if total is None else total.value} words on {len(records)} calls"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words(Play):
+    """Counts the words of prompts."""
+
+    section = WordsRecord
+
+    def plan(self, call: Call) -> Call:
+        words = sum(len(message["content"].split()) for message in call.body["messages"])
+        return call.with_data(WordsRecord(words=words, language="en"))
+
+
+def test_section_of_an_own_play_is_in_record_span_metric_and_report(
+    arguments: dict[str, Any], listening: Listening
+) -> None:
+    told = listening()
+    with OpenAI(**arguments, plays=[Words()]) as client:
+        for _ in range(2):
+            client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
+        record, report = client.calls[-1], client.report()
+    flush()
+
+    section = record.get(WordsRecord)
+    assert_type(section, WordsRecord | None)
+    assert section == WordsRecord(words=3, language="en")
+    data = record.to_dict()
+    assert data["words"] == {"words": 3, "language": "en"}
+    assert data["savings"]["words_counted"] == {"value": 3, "unit": "{word}", "basis": "measured"}
+    assert "not_declared" not in data["savings"]
+
+    attributes = told.named("chat")[-1].attributes
+    assert attributes is not None
+    assert attributes["app.words"] == 3
+    assert "word_count" in attributes["fastlane.optimizations"]  # type: ignore[operator]
+
+    points = _points(told)
+    (point,) = points["app.words"]
+    assert (point.value, point.attributes["app.length"], point.attributes["app.language"]) == (6, "short", "en")
+    assert {one.attributes["app.language"] for one in points["fastlane.client.attempts"]} == {"en"}
+
+    (played,) = [one for one in report.plays if one.play == "Words"]
+    assert (played.on, played.acted, played.effect) == (2, 2, "6 words on 2 calls")
+    assert "words counted" in str(report)
+
+
+def test_play_defined_after_the_first_metric_is_measured(arguments: dict[str, Any], listening: Listening) -> None:
+    told = listening()
+    question: Any = {"model": "m", "messages": [{"role": "user", "content": "Name three colours."}]}
+    late = Metric("app.late", "histogram", "s", "Of a play that is defined later", (0.1, 1.0))
+    with OpenAI(**arguments) as client:
+        client.chat.completions.create(**question)
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class LateRecord(RecordSection):
+        name: ClassVar[str] = "late"
+        metrics = (late,)
+
+        def measures(self) -> Iterator[Measure]:
+            yield Measure(late, 0.5)
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Late(Play):
+        section = LateRecord
+
+        def plan(self, call: Call) -> Call:
+            return call.with_data(LateRecord())
+
+    with OpenAI(**arguments, plays=[Late()]) as client:
+        client.chat.completions.create(**question)
+    flush()
+
+    (point,) = _points(told)["app.late"]
+    assert (point.count, point.sum) == (1, 0.5)
+
+
+def test_section_that_raises_leaves_the_span_of_the_call(
+    arguments: dict[str, Any], listening: Listening, caplog: pytest.LogCaptureFixture
+) -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class RaisingRecord(RecordSection):
+        name: ClassVar[str] = "raising"
+
+        def attributes(self) -> dict[str, Any]:
+            raise KeyError("secret")
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Raising(Play):
+        section = RaisingRecord
+
+        def plan(self, call: Call) -> Call:
+            return call.with_data(RaisingRecord())
+
+    told = listening()
+    with OpenAI(**arguments, plays=[Raising()], strict=True) as client:
+        for _ in range(2):
+            client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Name three colours."}])
+    flush()
+
+    assert [span.attributes["gen_ai.usage.output_tokens"] > 0 for span in told.named("chat") if span.attributes]  # type: ignore[operator]
+    assert len(told.named("chat")) == 2
+    assert [line for line in caplog.messages if "RaisingRecord raised KeyError" in line] == [
+        "RaisingRecord raised KeyError; spans go without its attributes (logged once)"
+    ]
+
+
+def _points(told: Told) -> dict[str, list[Any]]:
+    data = told.reader.get_metrics_data()
+    assert data is not None
+    metrics = [metric for one in data.resource_metrics for scope in one.scope_metrics for metric in scope.metrics]
+    return {metric.name: list(metric.data.data_points) for metric in metrics}

@@ -16,7 +16,7 @@ from openai.types.chat import ChatCompletionChunk
 
 import fastlane
 from fastlane import Connection, Play, Stage, Watcher
-from fastlane.compat.streams import async_read, sync_read
+from fastlane.compat.streams import async_read_events, read_events
 from tests.passing import Passing
 from tests.prepared_server import LIBRARY, Server
 
@@ -261,7 +261,7 @@ def test_a_watcher_stops_the_stream(client: fastlane.OpenAI) -> None:
 def test_an_instrumentation_may_put_its_own_iterator_in_the_place_of_ours(client: fastlane.OpenAI) -> None:
     stream = opened(client)
     inner, seen = stream._iterator, []
-    assert inner.gi_code is sync_read.__code__
+    assert inner.gi_code is read_events.__code__
 
     def instrumented() -> Iterator[Any]:
         for chunk in inner:
@@ -280,7 +280,7 @@ async def test_an_instrumentation_may_put_its_own_async_iterator_in_the_place_of
     async with make_async(default_headers=ASKED) as client:
         stream = await async_opened(client)
         inner, seen = stream._iterator, []
-        assert inner.ag_code is async_read.__code__
+        assert inner.ag_code is async_read_events.__code__
         # By which at least one of them tells the two kinds of streams apart.
         assert str(type(inner)) == "<class 'async_generator'>"
 

@@ -41,7 +41,7 @@ _LF = 10
 def observing(stream_cls: Any) -> Any:
     """Return the subclass of a stream class, such as `Stream[ChatCompletionChunk]`, that shows its events."""
     origin = getattr(stream_cls, "__origin__", stream_cls)
-    read: Any = async_read if issubclass(origin, openai.AsyncStream) else sync_read
+    read: Any = async_read_events if issubclass(origin, openai.AsyncStream) else read_events
 
     # `stream_cls` has to be the only base: openai reads the type of the events from `__orig_bases__`.
     class ObservedStream(stream_cls):  # type: ignore[misc]
@@ -172,7 +172,7 @@ def _alone(event: Any) -> tuple[Any]:
 # Generators, as openai's own are, because instrumentations look at what kind of iterator a stream has.
 
 
-def sync_read(reading: Reading) -> Generator[Any, None, None]:
+def read_events(reading: Reading) -> Generator[Any, None, None]:
     """Yield the events of a stream, each shown to the observer before."""
     observer = reading.observer
     observer.decoded = True
@@ -209,8 +209,8 @@ def sync_read(reading: Reading) -> Generator[Any, None, None]:
             observer.finish()
 
 
-async def async_read(reading: Reading) -> AsyncGenerator[Any, None]:
-    """See `sync_read`."""
+async def async_read_events(reading: Reading) -> AsyncGenerator[Any, None]:
+    """See `read_events`."""
     observer, dropped = reading.observer, False
     observer.decoded = True
     see, watched = observer.answer.event, bool(observer.watchers)

@@ -74,7 +74,7 @@ def last_sent_ns(request: RequestLog) -> int:
 
 def is_fast(stream: Any) -> bool:
     frame = getattr(stream._iterator, "gi_frame", None) or stream._iterator.ag_frame
-    return frame.f_locals["way"] is not None
+    return frame.f_locals["reading"].decode is not None
 
 
 def received_bytes(client: Any) -> int:

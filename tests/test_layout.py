@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,46 @@ def no_play_imports_another(root: Path) -> list[str]:
         for other in names.keys() - {play}
         if name == names[other] or name.startswith(f"{names[other]}.")
     ]
+
+
+def layers(root: Path) -> dict[str, int]:
+    """The row of each package in the layers of import-linter's contract, counted from the lowest."""
+    contracts = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    rows = next(contract["layers"] for contract in contracts if "containers" in contract)
+    return {name: number for number, row in enumerate(reversed(rows)) for name in re.split(r" [|:] ", row)}
+
+
+def no_text_names_a_module_of_a_layer_above(root: Path) -> list[str]:
+    """A module can be imported, or looked up in `sys.modules`, by its name: the linter sees neither."""
+    rows = layers(root)
+    found = []
+    for path in modules(root, "fastlane"):
+        own = path.relative_to(root / "fastlane").with_suffix("").parts[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            if not re.fullmatch(r"fastlane(\.\w+)+", text) or own not in rows:
+                continue
+            named = root / text.replace(".", "/")
+            is_module = named.is_dir() or named.with_suffix(".py").exists()
+            if is_module and rows.get(text.split(".")[1], 0) > rows[own]:
+                found.append(f"{path.relative_to(root)} names {text}")
+    return found
+
+
+def no_part_of_the_package_imports_its_root(root: Path) -> list[str]:
+    """The root imports nearly everything. The command line may: nothing imports that."""
+    rows = layers(root)
+    found = []
+    for path in modules(root, "fastlane"):
+        own = path.relative_to(root / "fastlane").with_suffix("").parts[0]
+        if own not in rows or rows[own] >= rows["emulator"]:
+            continue
+        for name in imported_names(path, ".".join(path.relative_to(root).parent.parts)):
+            parts = name.split(".")
+            is_module = len(parts) > 1 and list((root / "fastlane").glob(f"{parts[1]}*"))
+            if parts[0] == "fastlane" and len(parts) == 2 and not is_module:
+                found.append(f"{path.relative_to(root)} imports {name}")
+    return found
 
 
 def every_module_says_in_one_sentence_what_it_is_responsible_for(root: Path) -> list[str]:
@@ -217,6 +258,8 @@ def private_parts_of_openai_are_used_at_the_border_alone(root: Path) -> list[str
 
 CHECKS: tuple[Check, ...] = (
     no_play_imports_another,
+    no_text_names_a_module_of_a_layer_above,
+    no_part_of_the_package_imports_its_root,
     every_module_says_in_one_sentence_what_it_is_responsible_for,
     one_clock,
     no_code_asks_which_provider_it_is,
@@ -247,11 +290,26 @@ def build(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
+CONTRACT = """
+[[tool.importlinter.contracts]]
+containers = ["fastlane"]
+layers = ["emulator | doctor", "client", "transport : errors"]
+"""
+
 # A check that cannot fail says nothing: each is shown a house that breaks its rule.
 BROKEN: dict[Check, dict[str, str]] = {
     no_play_imports_another: {
         "fastlane/plays/hedging/__init__.py": "from .. import routing",
         "fastlane/plays/routing/__init__.py": "",
+    },
+    no_text_names_a_module_of_a_layer_above: {
+        "fastlane/transport/pool.py": "import_module('fastlane.client.clients')",
+        "fastlane/client/clients.py": "",
+        "pyproject.toml": CONTRACT,
+    },
+    no_part_of_the_package_imports_its_root: {
+        "fastlane/client/clients.py": "from .. import OpenAI",
+        "pyproject.toml": CONTRACT,
     },
     every_module_says_in_one_sentence_what_it_is_responsible_for: {"fastlane/engine/call.py": '"""No sentence"""'},
     one_clock: {"fastlane/engine/call.py": "def late() -> None:\n    from time import monotonic\n"},

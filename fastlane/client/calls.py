@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..compat.call_options import post_options
 from ..compat.own_methods import OwnMethods
+from ..compat.stamping import OWN_POSTS
 from ..compat.streams import observing
 from ..compat.types import ASYNC_CLIENTS, SYNC_CLIENTS
 from ..engine.drivers import async_run, run
@@ -108,3 +109,6 @@ class AsyncCalls:
         if wrapped is None or wrapped.client is not self:
             return await send(request, stream=stream, **arguments)
         return await async_run(wrapped.send(request, stream=stream, send_request=send, arguments=arguments))
+
+
+OWN_POSTS.update((Calls.post, AsyncCalls.post))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import openai
 from openai._compat import model_copy
@@ -14,9 +14,6 @@ from ..transport.drivers.requests import ROUTE, route_of
 from ..transport.protocols.exchange import TransportError
 from .json_body import stock_bytes
 from .own_methods import OwnMethods, is_own, nobody_is_between
-
-if TYPE_CHECKING:
-    from ..engine.observation import Observation
 
 # What decides about a request, apart from its body. Where an application's class has its own, that builds the request.
 _BUILDING = (
@@ -187,7 +184,7 @@ class Requests:
             found.append("openai's log is on at level DEBUG")
         return found
 
-    def first(self, client: Any, options: Any, observation: Observation) -> Any:
+    def first(self, client: Any, options: Any, observation: Any) -> Any:
         """The request of a first attempt, if openai's loop has nothing else to do before it is sent; None otherwise."""
         if not self.are_wanted(client) or not _asks_for_nothing(client, options):
             return None

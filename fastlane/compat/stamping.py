@@ -23,8 +23,8 @@ _log = logging.getLogger("fastlane")
 # The methods that issue a call, with a body that can be built quickly.
 _ISSUING = ("create", "parse")
 
-_CALLS = "fastlane.client.calls"
-"""The module of our clients' own `post()`."""
+OWN_POSTS: set[Any] = set()
+"""`post()` of our own clients, which register theirs."""
 
 
 class _Method:
@@ -78,7 +78,7 @@ def _posts_directly(resource: Any) -> bool:
     An application's class may have another one, and so may the resource: what was built is theirs to change then.
     """
     post = resource._post
-    return type(post) is MethodType and post.__func__.__globals__.get("__name__") == _CALLS
+    return type(post) is MethodType and post.__func__ in OWN_POSTS
 
 
 def _among_others(

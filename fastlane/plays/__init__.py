@@ -6,6 +6,7 @@ from .connection.play import Connection as Connection
 from .context_trimming.play import Curation as Curation
 from .hedging.play import Hedging as Hedging
 from .prompt_cache.play import PromptCache as PromptCache
+from .reproducible.play import Reproducible as Reproducible
 from .request_encoding.play import Encoding as Encoding
 from .routing.play import Routing as Routing
 from .urgency.play import Urgency as Urgency
@@ -18,6 +19,7 @@ __all__ = [
     "Hedging",
     "Play",
     "PromptCache",
+    "Reproducible",
     "Routing",
     "Stage",
     "Urgency",

@@ -1,0 +1,145 @@
+"""The play `Reproducible`, through clients of both kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+
+import pytest
+
+import fastlane
+from fastlane import Connection
+from fastlane.knowledge.table import Table
+from fastlane.plays import Reproducible
+from fastlane.plays.reproducible.section import ReproducibleSection
+from fastlane.providers import Fact, ProviderFacts, registered
+from tests.call_peer import ANSWER, JSON, MESSAGES, CallPeer, Reply, async_ours, ours
+
+SEEDED = ProviderFacts(
+    slug="seeded",
+    name="Seeded",
+    documentation="https://example.com",
+    parameters={
+        "seed": Fact(value=True, source="https://example.com", checked=date(2026, 11, 23), evidence="documented")
+    },
+)
+EVENT = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "system_fingerprint": "fp_1"}
+
+
+@pytest.fixture(autouse=True)
+def no_fingerprints() -> Iterator[None]:
+    Table.clear_all()
+    yield
+    Table.clear_all()
+
+
+@pytest.fixture(params=["sync", "async"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def answer(fingerprint: str) -> Reply:
+    return Reply(body=json.dumps({**ANSWER, "system_fingerprint": fingerprint}).encode())
+
+
+def asked(peer: CallPeer, kind: str, **arguments: Any) -> tuple[dict[str, Any], ReproducibleSection | None]:
+    """Make a call to a provider that takes seeds. Returns the last body sent and the section of the record."""
+    given = {"model": "m", "messages": MESSAGES, **arguments}
+    plays = [Connection(http2="never"), Reproducible()]
+    client: Any
+    with registered(SEEDED, origins=[peer.url]):
+        if kind == "sync":
+            with ours(peer) as made:
+                client = made.copy(only_plays=plays)
+                result = client.chat.completions.create(**given)
+                if given.get("stream"):
+                    list(result)
+        else:
+
+            async def ask() -> Any:
+                async with async_ours(peer) as made:
+                    client = made.copy(only_plays=plays)
+                    result = await client.chat.completions.create(**given)
+                    if given.get("stream"):
+                        [event async for event in result]
+                    return client
+
+            client = asyncio.run(ask())
+    return json.loads(peer.asked[-1].body), client.last_call.get(ReproducibleSection)
+
+
+def test_equal_requests_have_equal_seeds(one_peer: CallPeer, kind: str) -> None:
+    first, section = asked(one_peer, kind, temperature=0.5)
+    again, _ = asked(one_peer, kind, temperature=0.5, user="somebody", stream=False)
+    other, _ = asked(one_peer, kind, temperature=0.6)
+
+    assert first["seed"] == again["seed"] != other["seed"]
+    assert 0 <= first["seed"] < 2**31
+    assert section is not None
+    assert section.seed == first["seed"]
+
+
+def test_seed_of_the_caller_stays(one_peer: CallPeer, kind: str) -> None:
+    body, section = asked(one_peer, kind, seed=7)
+
+    assert body["seed"] == 7
+    assert section is not None
+    assert section.seed == 7
+
+
+def test_provider_without_the_fact_gets_no_seed(one_peer: CallPeer) -> None:
+    with ours(one_peer) as client:
+        copy = client.copy(only_plays=[Connection(http2="never"), Reproducible()])
+        copy.chat.completions.create(model="m", messages=MESSAGES)
+
+    assert "seed" not in json.loads(one_peer.asked[-1].body)
+    section = copy.last_call.get(ReproducibleSection) if copy.last_call else None
+    assert section == ReproducibleSection(seed=None, system_fingerprint=None, previous_fingerprint=None)
+
+
+def test_refused_seed_is_taken_back(one_peer: CallPeer, kind: str) -> None:
+    refusal = {"error": {"message": "Unsupported parameter: seed", "param": "seed", "type": "invalid_request_error"}}
+    one_peer.replies[:] = [Reply(400, (JSON,), json.dumps(refusal).encode())]
+
+    body, section = asked(one_peer, kind)
+
+    assert [("seed" in json.loads(request.body)) for request in one_peer.asked] == [True, False]
+    assert "seed" not in body
+    assert section is not None
+    assert section.seed is None
+
+
+def test_changed_fingerprint_is_reported(one_peer: CallPeer, kind: str) -> None:
+    one_peer.replies[:] = [answer("fp_1"), answer("fp_1"), answer("fp_2"), answer("fp_3")]
+
+    sections = [asked(one_peer, kind)[1] for _ in range(3)]
+    sections.append(asked(one_peer, kind, temperature=0.1)[1])
+
+    assert [section.fingerprint_changed for section in sections if section] == [None, False, True, None]
+    assert sections[2] is not None
+    assert sections[2].attributes()["fastlane.system_fingerprint.changed"] is True
+
+
+def test_fingerprint_of_a_stream_is_compared(one_peer: CallPeer, kind: str) -> None:
+    delta = {"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}
+    stream = b"data: " + json.dumps({**EVENT, "choices": [delta]}).encode() + b"\n\ndata: [DONE]\n\n"
+    one_peer.replies[:] = [Reply(200, (("content-type", "text/event-stream"),), stream), answer("fp_2")]
+
+    asked(one_peer, kind, stream=True)
+    _, section = asked(one_peer, kind)
+
+    assert section is not None
+    assert (section.previous_fingerprint, section.system_fingerprint) == ("fp_1", "fp_2")
+
+
+def test_report_counts_changed_backends(one_peer: CallPeer) -> None:
+    one_peer.replies[:] = [answer("fp_1"), answer("fp_2")]
+    with registered(SEEDED, origins=[one_peer.url]), ours(one_peer) as made:
+        client: fastlane.OpenAI = made.copy(only_plays=[Connection(http2="never"), Reproducible()])
+        for _ in range(2):
+            client.chat.completions.create(model="m", messages=MESSAGES)
+
+        assert "1 of 1 repeated requests were answered by another backend" in str(client.report())

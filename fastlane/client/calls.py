@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..compat.call_options import post_options
 from ..compat.own_methods import OwnMethods
-from ..compat.stamping import OWN_POSTS
+from ..compat.resources import OWN_POSTS
 from ..compat.streams import observing
 from ..compat.types import ASYNC_CLIENTS, SYNC_CLIENTS
 from ..engine.drivers import async_run, run

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-import anyio
 import orjson
 
 from .._clock import now_ns
@@ -17,6 +16,7 @@ from ..knowledge import timer
 from ..protocol.content import error_status
 from ..protocol.events import INVALID_JSON, EventReader, parse_event
 from ..transport.protocols.exchange import PHASES
+from .effects import Close, Flow, Next, ReadBody
 
 if TYPE_CHECKING:
     from ..protocol.assembly import Assembly
@@ -69,91 +69,74 @@ def is_event_stream(response: Any) -> bool:
     return 200 <= response.status_code < 300 and content_type.lower().startswith("text/event-stream")
 
 
-def collected(guard: Collecting, observation: Observation, response: Any) -> Any:
-    """The whole answer as the guard leaves it; any other answer as it came, read."""
+def collect(guard: Collecting, observation: Observation, response: Any, *, asynchronous: bool) -> Flow:
+    """Read a response to its end. Returns one with the whole answer as the guard leaves it; any other as it came."""
     reading = _Reading(guard, observation, response)
     try:
         if not reading.is_streamed:
-            response.read()
+            yield ReadBody(response)
             return reading.read_whole()
         try:
-            pieces = response.iter_bytes()
-            for piece in pieces:
-                reading.check_time()
-                if reading.piece(piece):
-                    if reading.drains:
-                        _drain(response, pieces)
-                    break
-        except Exception:
-            if not reading.has_all:
+            yield from _read(reading, response, asynchronous=asynchronous)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            yield Close(response)
+            if not isinstance(error, Exception) or not reading.has_all:
                 raise
             # All of the answer has come, and is not to be paid for twice.
-        finally:
+        else:
             # Before its end that resets the stream, so that the server stops.
-            response.close()
+            yield Close(response)
     except BaseException as error:
         observation.attempt_failed(error)
         raise
     return reading.whole()
 
 
-async def async_collected(guard: Collecting, observation: Observation, response: Any) -> Any:
-    """See `collected`."""
-    reading = _Reading(guard, observation, response)
+def _read(reading: _Reading, response: Any, *, asynchronous: bool) -> Flow:
+    pieces = response.aiter_bytes() if asynchronous else response.iter_bytes()
+    while (piece := (yield Next(pieces))) is not None:
+        reading.check_time()
+        if reading.piece(piece):
+            if reading.drains:
+                yield from _drain(response, pieces, asynchronous=asynchronous)
+            return
+
+
+def _drain(response: Any, pieces: Any, *, asynchronous: bool) -> Flow:
+    """Read the end of the body, so that its connection can serve again, for a moment."""
+    until_ns, deadline = now_ns() + int(_DRAIN_S * 1e9), None
+    if not asynchronous:
+        # A thread that reads is woken by the end of its connection alone.
+        deadline = _shut_later(response)
+        if deadline is None:
+            return
     try:
-        if not reading.is_streamed:
-            await response.aread()
-            return reading.read_whole()
-        try:
-            pieces = response.aiter_bytes()
-            async for piece in pieces:
-                reading.check_time()
-                if reading.piece(piece):
-                    if reading.drains:
-                        await _async_drain(pieces)
-                    break
-        except Exception:
-            if not reading.has_all:
-                raise
-        finally:
-            await response.aclose()
-    except BaseException as error:
-        observation.attempt_failed(error)
-        raise
-    return reading.whole()
+        while (yield Next(pieces, until_ns)) is not None:
+            pass
+    except Exception:  # noqa: BLE001 - the answer is whole, whatever becomes of its connection
+        pass
+    finally:
+        if deadline is not None:
+            deadline.cancel()
 
 
-def _drain(response: Any, pieces: Iterator[bytes]) -> None:
-    """Read the end of the body, so that its connection can serve again, until the deadline shuts that connection."""
+def _shut_later(response: Any) -> Any:
+    """Shut the connection of a response in a moment; None where that cannot be done."""
     network = response.extensions.get("network_stream")
     sock = None if network is None else network.get_extra_info("socket")
     if sock is None:
-        return  # nothing that a deadline could shut
+        return None
 
     def shut() -> None:
         with suppress(OSError):  # the peer was faster
             sock.shutdown(socket.SHUT_RDWR)
 
     try:
-        deadline = timer.call_later(_DRAIN_S, shut)
+        return timer.call_later(_DRAIN_S, shut)
     except RuntimeError:  # no thread to be had
-        return
-    try:
-        for _ in pieces:
-            pass
-    except Exception:  # noqa: BLE001 - the answer is whole, whatever becomes of its connection
-        pass
-    finally:
-        deadline.cancel()
-
-
-async def _async_drain(pieces: AsyncIterator[bytes]) -> None:
-    try:
-        with anyio.move_on_after(_DRAIN_S):
-            async for _ in pieces:
-                pass
-    except Exception:  # noqa: BLE001 - the answer is whole, whatever becomes of its connection
-        pass
+        return None
 
 
 class _Reading:

@@ -297,14 +297,9 @@ def _send_attempt(state: CallState, attempt: Attempt) -> Flow:
         yield ReadBody(response)
         urgent.look(observation, response)
     if collector is not None:
-        from .collecting import async_collected, collected
+        from .collecting import collect
 
-        return (
-            yield Either(
-                lambda _: collected(collector, observation, response),
-                lambda _: async_collected(collector, observation, response),
-            )
-        )
+        return (yield from collect(collector, observation, response, asynchronous=state.client._asynchronous))
     if attempt.stream and not response.is_closed and response.status_code < 400:
         watch_body(response, observation, asynchronous=state.client._asynchronous)
     return response

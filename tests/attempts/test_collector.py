@@ -18,7 +18,8 @@ from fastlane.emulator import Emulator
 from fastlane.engine.attempts._collector import Collector
 from fastlane.engine.attempts._streaming_underneath import collector_of, streamed
 from fastlane.engine.call import Call
-from fastlane.engine.collecting import async_collected, collected
+from fastlane.engine.collecting import collect
+from fastlane.engine.drivers import async_run, run
 from fastlane.plays.bounded_output.outputs._plan import OutputPlan
 from fastlane.protocol.first_content import Verdict
 from tests.attempts.begun_calls import async_begun, begun
@@ -83,7 +84,7 @@ class Streaming(fastlane.OpenAI):
         if collector is None:
             return response
         self.play.verdicts.append(begun(response, observation.endpoint))
-        return collected(collector, observation, response)
+        return run(collect(collector, observation, response, asynchronous=False))
 
 
 class AsyncStreaming(fastlane.AsyncOpenAI):
@@ -96,7 +97,7 @@ class AsyncStreaming(fastlane.AsyncOpenAI):
         if collector is None:
             return response
         self.play.verdicts.append(await async_begun(response, observation.endpoint))
-        return await async_collected(collector, observation, response)
+        return await async_run(collect(collector, observation, response, asynchronous=True))
 
 
 def streaming(arguments: dict[str, Any], protocol: str = "HTTP/2", **options: Any) -> Streaming:
